@@ -1,8 +1,9 @@
 //! Derives the schema table of the built-in types from published crates.
 //!
-//! `k8s-openapi` has JSON names, types, required fields and descriptions, generated from Kubernetes' OpenAPI document;
-//! `k8s-pb` has protobuf tags and, in its doc comments, the markers of the Go types. Both are read as text: nothing of
-//! them is linked. `build/supplement.txt` holds the facts that are newer than `k8s-pb`.
+//! `k8s-openapi` has JSON names, types, required fields and descriptions, generated from
+//! Kubernetes' OpenAPI document; `k8s-pb` has protobuf tags and, in its doc comments, the markers
+//! of the Go types. Both are read as text: nothing of them is linked. `build/supplement.txt` holds
+//! the facts that are newer than `k8s-pb`.
 //!
 //! Result: `schema.bin` (the table) and `schema_layout.rs` (where its sections begin) in `OUT_DIR`.
 

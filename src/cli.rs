@@ -10,7 +10,12 @@ use ipnet::IpNet;
 
 /// A whole Kubernetes cluster, node and control plane, small enough to carry.
 #[derive(Debug, Parser)]
-#[command(name = "coracle", version, propagate_version = true, max_term_width = 110)]
+#[command(
+    name = "coracle",
+    version,
+    propagate_version = true,
+    max_term_width = 110
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -26,7 +31,8 @@ pub(crate) struct LogArgs {
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
 
-    /// Log more: -v debug, with what requests and pods take; -vv trace. RUST_LOG-style filters go into CORACLE_LOG.
+    /// Log more: -v debug, with what requests and pods take; -vv trace. RUST_LOG-style filters go
+    /// into CORACLE_LOG.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -98,7 +104,8 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long, default_value = "0.0.0.0:6443", value_name = "ADDRESS:PORT")]
     pub(crate) bind: SocketAddr,
 
-    /// The address that nodes and pods reach the API server at [default: --bind's, or this machine's].
+    /// The address that nodes and pods reach the API server at [default: --bind's, or this
+    /// machine's].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise_address: Option<IpAddr>,
 
@@ -118,9 +125,10 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
 
-    /// How pods of different nodes reach each other: `direct` to nodes of the same subnet (the network must know the
-    /// way to others), `overlay` (VXLAN) everywhere, as clouds need it that drop packets with pods' addresses, or `auto`:
-    /// direct within a subnet, overlay between subnets. All nodes follow, also when it is changed.
+    /// How pods of different nodes reach each other: `direct` to nodes of the same subnet (the
+    /// network must know the way to others), `overlay` (VXLAN) everywhere, as clouds need it that
+    /// drop packets with pods' addresses, or `auto`: direct within a subnet, overlay between
+    /// subnets. All nodes follow, also when it is changed.
     #[arg(long, default_value = "auto", value_parser = ["direct", "overlay", "auto"], value_name = "WAY")]
     pub(crate) pod_network: String,
 
@@ -173,8 +181,8 @@ pub(crate) struct NodeArgs {
     #[arg(value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
     pub(crate) pod_max_pids: i64,
 
-    /// Sysctls beyond the safe ones that pods may set, such as net.core.somaxconn or net.ipv4.*; only of a pod's own
-    /// network and IPC namespaces.
+    /// Sysctls beyond the safe ones that pods may set, such as net.core.somaxconn or net.ipv4.*;
+    /// only of a pod's own network and IPC namespaces.
     #[arg(long, value_delimiter = ',', value_name = "PATTERN")]
     pub(crate) allowed_unsafe_sysctls: Vec<String>,
 
@@ -183,7 +191,8 @@ pub(crate) struct NodeArgs {
     #[arg(long, default_value = coracle_agent::eviction::DEFAULT_HARD, value_name = "THRESHOLDS")]
     pub(crate) eviction_hard: coracle_agent::eviction::Thresholds,
 
-    /// What is kept from pods for the node's own daemons, such as cpu=100m,memory=512Mi,ephemeral-storage=1Gi,pid=1000.
+    /// What is kept from pods for the node's own daemons, such as
+    /// cpu=100m,memory=512Mi,ephemeral-storage=1Gi,pid=1000.
     #[arg(long, default_value = "", value_name = "NAME=QUANTITY,...")]
     pub(crate) kube_reserved: coracle_agent::Reserved,
 
@@ -240,8 +249,15 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "https://ADDRESS:PORT")]
     pub(crate) server: String,
 
-    /// The token to join with (`coracle token create`); not needed once this node has its certificates.
-    #[arg(long, env = "CORACLE_TOKEN", hide_env_values = true, default_value = "", value_name = "TOKEN")]
+    /// The token to join with (`coracle token create`); not needed once this node has its
+    /// certificates.
+    #[arg(
+        long,
+        env = "CORACLE_TOKEN",
+        hide_env_values = true,
+        default_value = "",
+        value_name = "TOKEN"
+    )]
     pub(crate) token: String,
 
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `coracle image`: the node's image store, whether its agent is running or not (they share it by file locks).
+//! `coracle image`: the node's image store, whether its agent is running or not (they share it by
+//! file locks).
 
 use anyhow::Context;
 use coracle_agent::{
@@ -14,35 +15,51 @@ use crate::{
 
 /// Carries out one subcommand.
 pub(crate) fn run(command: ImageCommand) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         match command {
             ImageCommand::Import { data, file } => {
                 let store = open(&data, Registries::default())?;
                 let imported = store.import(file.clone()).await;
                 for image in imported.with_context(|| format!("import {}", file.display()))? {
-                    say(format_args!("imported {} ({})", name(&image), short(&image.id)));
+                    say(format_args!(
+                        "imported {} ({})",
+                        name(&image),
+                        short(&image.id)
+                    ));
                 }
             }
             ImageCommand::List { data } => {
                 let store = open(&data, Registries::default())?;
                 list(&store).await?;
             }
-            ImageCommand::Pull { data, registries, reference } => {
+            ImageCommand::Pull {
+                data,
+                registries,
+                reference,
+            } => {
                 let registries = match registries {
-                    Some(path) => Registries::load(&path).map_err(|error| Failure::Usage(error.into()))?,
+                    Some(path) => {
+                        Registries::load(&path).map_err(|error| Failure::Usage(error.into()))?
+                    }
                     None => Registries::default(),
                 };
                 let image = open(&data, registries)?.pull_image(&reference, &[]).await?;
-                say(format_args!("pulled {} ({})", name(&image), short(&image.id)));
+                say(format_args!(
+                    "pulled {} ({})",
+                    name(&image),
+                    short(&image.id)
+                ));
             }
             ImageCommand::Remove { data, reference } => {
                 let store = open(&data, Registries::default())?;
                 // To a runtime it is no error to remove what is not there, but to a person it is.
-                store
-                    .image_status(&reference)
-                    .await?
-                    .with_context(|| format!("image {reference:?} is not in {}", data.data_dir.display()))?;
+                store.image_status(&reference).await?.with_context(|| {
+                    format!("image {reference:?} is not in {}", data.data_dir.display())
+                })?;
                 store.remove_image(&reference).await?;
                 say(format_args!("removed {reference}"));
             }
@@ -52,8 +69,13 @@ pub(crate) fn run(command: ImageCommand) -> Result<(), Failure> {
 }
 
 fn open(data: &DataDir, registries: Registries) -> anyhow::Result<std::sync::Arc<ImageStore>> {
-    let root_dir = std::path::absolute(&data.data_dir).context("--data-dir")?.join("agent/images");
-    Ok(ImageStore::open(ImageStoreConfig { root_dir, registries })?)
+    let root_dir = std::path::absolute(&data.data_dir)
+        .context("--data-dir")?
+        .join("agent/images");
+    Ok(ImageStore::open(ImageStoreConfig {
+        root_dir,
+        registries,
+    })?)
 }
 
 async fn list(store: &ImageStore) -> anyhow::Result<()> {
@@ -62,13 +84,22 @@ async fn list(store: &ImageStore) -> anyhow::Result<()> {
     images.sort_by_key(name);
     for image in images {
         let size = format!("{:.1}MB", image.size_bytes as f64 / 1e6);
-        say(format_args!("{:<60} {:<14} {size:>10}", name(&image), short(&image.id)));
+        say(format_args!(
+            "{:<60} {:<14} {size:>10}",
+            name(&image),
+            short(&image.id)
+        ));
     }
     Ok(())
 }
 
 fn name(image: &Image) -> String {
-    image.repo_tags.first().or(image.repo_digests.first()).cloned().unwrap_or_else(|| "<none>".to_owned())
+    image
+        .repo_tags
+        .first()
+        .or(image.repo_digests.first())
+        .cloned()
+        .unwrap_or_else(|| "<none>".to_owned())
 }
 
 /// Enough of the digest to tell images apart.

@@ -1,7 +1,8 @@
 //! The `coracle` binary: parses the command line and hands over.
 //!
-//! Order: arguments, logging, configuration, signals, runtime, `block_on`. A command line or configuration that
-//! cannot be used ends with status 64 and one sentence; anything else that fails ends with status 1.
+//! Order: arguments, logging, configuration, signals, runtime, `block_on`. A command line or
+//! configuration that cannot be used ends with status 64 and one sentence; anything else that fails
+//! ends with status 1.
 
 mod check;
 mod cli;
@@ -43,7 +44,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _stream_may_be_closed = error.print();
-            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                ExitCode::from(EXIT_USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     match dispatch(cli) {
@@ -72,14 +77,20 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Check(args) => check::run(&args),
         Command::Reset(args) => reset::run(&args),
         Command::Version => {
-            say(format_args!("coracle {} (Kubernetes 1.37)", env!("CARGO_PKG_VERSION")));
+            say(format_args!(
+                "coracle {} (Kubernetes 1.37)",
+                env!("CARGO_PKG_VERSION")
+            ));
             Ok(())
         }
     }
 }
 
 /// The one place that writes a command's result.
-#[allow(clippy::print_stdout, reason = "results of one-shot commands belong on standard output")]
+#[allow(
+    clippy::print_stdout,
+    reason = "results of one-shot commands belong on standard output"
+)]
 fn say(line: std::fmt::Arguments<'_>) {
     println!("{line}");
 }

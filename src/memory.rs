@@ -1,10 +1,11 @@
-//! How much memory stays resident: what the C library's allocator keeps is set once, before there is a second thread;
-//! what lies free between things in use, and what of the program only a burst has run, is given back while the process
-//! runs.
+//! How much memory stays resident: what the C library's allocator keeps is set once, before there
+//! is a second thread; what lies free between things in use, and what of the program only a burst
+//! has run, is given back while the process runs.
 //!
-//! Left alone, it gives the top of the heap back after every large answer and takes it again for the next, a page fault
-//! for every 4 KB of a list; and it keeps up to eight arenas a core, each with holes of its own. Measured with lists of
-//! 500 objects: a fifth of the server's CPU time, and no memory saved.
+//! Left alone, it gives the top of the heap back after every large answer and takes it again for
+//! the next, a page fault for every 4 KB of a list; and it keeps up to eight arenas a core, each
+//! with holes of its own. Measured with lists of 500 objects: a fifth of the server's CPU time, and
+//! no memory saved.
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::{ops::Range, time::Duration};
@@ -19,10 +20,13 @@ pub(crate) fn tune() {
     const MAPPED_BYTES: i32 = 1 << 20;
     /// Threads share so many heaps.
     const ARENAS: i32 = 2;
-    for (parameter, value) in
-        [(libc::M_TRIM_THRESHOLD, KEPT_BYTES), (libc::M_MMAP_THRESHOLD, MAPPED_BYTES), (libc::M_ARENA_MAX, ARENAS)]
-    {
-        // SAFETY: changes parameters of the allocator, under its own lock; nothing is read or written through pointers.
+    for (parameter, value) in [
+        (libc::M_TRIM_THRESHOLD, KEPT_BYTES),
+        (libc::M_MMAP_THRESHOLD, MAPPED_BYTES),
+        (libc::M_ARENA_MAX, ARENAS),
+    ] {
+        // SAFETY: changes parameters of the allocator, under its own lock; nothing is read or
+        // written through pointers.
         unsafe {
             libc::mallopt(parameter, value);
         }
@@ -31,9 +35,10 @@ pub(crate) fn tune() {
 
 /// Gives back what the start and each burst after it have left, for as long as it is polled.
 ///
-/// The allocator itself gives back only the top of a heap; below it, one small thing that stays keeps megabytes. Of the
-/// program, the kernel maps 16 pages for each one that is run and never unmaps one while memory is plenty: half of what
-/// an idle cluster keeps would be the code of its start.
+/// The allocator itself gives back only the top of a heap; below it, one small thing that stays
+/// keeps megabytes. Of the program, the kernel maps 16 pages for each one that is run and never
+/// unmaps one while memory is plenty: half of what an idle cluster keeps would be the code of its
+/// start.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) async fn give_back() {
     /// The start is over by then; on a slow machine it pays some page faults.
@@ -52,7 +57,8 @@ pub(crate) async fn give_back() {
         let trims = resident.anonymous > kept.anonymous + WORTH_BYTES;
         let unmaps = is_quiet && resident.of_files > kept.of_files + WORTH_BYTES;
         if trims || unmaps {
-            // Off the async threads: it looks at every free piece. Fails only when the runtime goes down.
+            // Off the async threads: it looks at every free piece. Fails only when the runtime goes
+            // down.
             let given_back = tokio::task::spawn_blocking(move || {
                 if trims {
                     trim();
@@ -65,8 +71,16 @@ pub(crate) async fn give_back() {
         }
         // Each step moves its own mark: what the other has left to do is not taken for what stays.
         let now = Resident::now();
-        kept.anonymous = if trims { now.anonymous } else { kept.anonymous.min(now.anonymous) };
-        kept.of_files = if unmaps { now.of_files } else { kept.of_files.min(now.of_files) };
+        kept.anonymous = if trims {
+            now.anonymous
+        } else {
+            kept.anonymous.min(now.anonymous)
+        };
+        kept.of_files = if unmaps {
+            now.of_files
+        } else {
+            kept.of_files.min(now.of_files)
+        };
         worked = Some(cpu_time());
         tokio::time::sleep(PERIOD).await;
     }
@@ -75,28 +89,37 @@ pub(crate) async fn give_back() {
 /// Of all threads, since the start.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn cpu_time() -> Duration {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from).unwrap_or_default()
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)
+        .map(Duration::from)
+        .unwrap_or_default()
 }
 
-/// Unmaps the program's own pages: what is run or read again is mapped again from the page cache, without a read of the
-/// disk as long as the kernel keeps it there.
+/// Unmaps the program's own pages: what is run or read again is mapped again from the page cache,
+/// without a read of the disk as long as the kernel keeps it there.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code, reason = "madvise of memory that Rust did not allocate")]
 fn unmap_program() {
-    // What cannot be read is not unmapped, and what the kernel refuses stays: either costs memory alone.
+    // What cannot be read is not unmapped, and what the kernel refuses stays: either costs memory
+    // alone.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     for range in read_only_ranges(&maps, &program.to_string_lossy()) {
-        // SAFETY: the range is a mapping of the program's file that was never writable, so that every page of it is a
-        // page of the file, before and after. Nothing in it is written, and no mapping of a program goes away.
+        // SAFETY: the range is a mapping of the program's file that was never writable, so that
+        // every page of it is a page of the file, before and after. Nothing in it is written, and
+        // no mapping of a program goes away.
         unsafe {
-            libc::madvise(range.start as *mut libc::c_void, range.len(), libc::MADV_DONTNEED);
+            libc::madvise(
+                range.start as *mut libc::c_void,
+                range.len(),
+                libc::MADV_DONTNEED,
+            );
         }
     }
 }
 
-/// Where `program` is mapped and was never writable: its code, and what stands before it in the file. What the linker
-/// wrote to and protected afterwards is not in it: that is no page of the file any more.
+/// Where `program` is mapped and was never writable: its code, and what stands before it in the
+/// file. What the linker wrote to and protected afterwards is not in it: that is no page of the
+/// file any more.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn read_only_ranges(maps: &str, program: &str) -> Vec<Range<usize>> {
     let parse = |line: &str| {
@@ -104,7 +127,8 @@ fn read_only_ranges(maps: &str, program: &str) -> Vec<Range<usize>> {
         let (range, rights, offset) = (fields.next()?, fields.next()?, fields.next()?);
         // To the end of the line: after an upgrade both end in ` (deleted)`.
         let is_program = &line[line.find('/')?..] == program;
-        let is_untouched = rights == "r-xp" || (rights == "r--p" && offset.bytes().all(|digit| digit == b'0'));
+        let is_untouched =
+            rights == "r-xp" || (rights == "r--p" && offset.bytes().all(|digit| digit == b'0'));
         let (start, end) = range.split_once('-')?;
         let address = |text| usize::from_str_radix(text, 16).ok();
         (is_program && is_untouched).then_some(address(start)?..address(end)?)
@@ -115,7 +139,8 @@ fn read_only_ranges(maps: &str, program: &str) -> Vec<Range<usize>> {
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code, reason = "malloc_trim has no wrapper")]
 fn trim() {
-    // SAFETY: gives free pages back, under the allocator's own locks; nothing is read or written through pointers.
+    // SAFETY: gives free pages back, under the allocator's own locks; nothing is read or written
+    // through pointers.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -133,9 +158,15 @@ struct Resident {
 impl Resident {
     fn now() -> Self {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        let mut bytes = statm.split(' ').skip(1).map(|pages| pages.parse().map_or(0, |pages: usize| pages * 4096));
+        let mut bytes = statm
+            .split(' ')
+            .skip(1)
+            .map(|pages| pages.parse().map_or(0, |pages: usize| pages * 4096));
         let (all, of_files) = (bytes.next().unwrap_or(0), bytes.next().unwrap_or(0));
-        Self { anonymous: all.saturating_sub(of_files), of_files }
+        Self {
+            anonymous: all.saturating_sub(of_files),
+            of_files,
+        }
     }
 }
 
@@ -158,10 +189,17 @@ mod tests {
         let maps = "00400000-00500000 r--p 00000000 fe:00 12 /bin/x\n00500000-00900000 r-xp 00100000 fe:00 12 /bin/x\n\
             00900000-00a00000 r--p 00500000 fe:00 12 /bin/x\n00a00000-00b00000 rw-p 00600000 fe:00 12 /bin/x\n\
             00c00000-00d00000 rw-p 00000000 00:00 0 [heap]\n7f000000-7f100000 r-xp 00000000 fe:00 13 /lib/libc.so.6\n";
-        assert_eq!(read_only_ranges(maps, "/bin/x"), [0x40_0000..0x50_0000, 0x50_0000..0x90_0000]);
+        assert_eq!(
+            read_only_ranges(maps, "/bin/x"),
+            [0x40_0000..0x50_0000, 0x50_0000..0x90_0000]
+        );
         assert!(read_only_ranges(maps, "/bin/y").is_empty());
         let replaced = maps.replace("/bin/x", "/bin/x (deleted)");
-        assert_eq!(read_only_ranges(&replaced, "/bin/x (deleted)").len(), 2, "by an upgrade");
+        assert_eq!(
+            read_only_ranges(&replaced, "/bin/x (deleted)").len(),
+            2,
+            "by an upgrade"
+        );
     }
 
     #[test]
@@ -184,16 +222,26 @@ mod tests {
         unmap_program();
         let after = resident_kilobytes();
         assert!(after < before, "{after} of {before} kB are mapped");
-        assert_eq!(format!("{:?}", [1.5, 2.0].map(f64::sqrt)), "[1.224744871391589, 1.4142135623730951]", "it goes on");
+        assert_eq!(
+            format!("{:?}", [1.5, 2.0].map(f64::sqrt)),
+            "[1.224744871391589, 1.4142135623730951]",
+            "it goes on"
+        );
     }
 
     #[test]
     fn what_lies_free_between_things_in_use_is_given_back() {
-        let pieces: Vec<Box<[u8]>> = (0..40_000).map(|_| vec![1; 1000].into_boxed_slice()).collect();
+        let pieces: Vec<Box<[u8]>> = (0..40_000)
+            .map(|_| vec![1; 1000].into_boxed_slice())
+            .collect();
         let full = Resident::now().anonymous;
         let kept: Vec<Box<[u8]>> = pieces.into_iter().step_by(1000).collect();
         trim();
         let left = Resident::now().anonymous;
-        assert!(left + 30_000_000 < full, "{left} of {full} bytes, {} pieces in use", kept.len());
+        assert!(
+            left + 30_000_000 < full,
+            "{left} of {full} bytes, {} pieces in use",
+            kept.len()
+        );
     }
 }

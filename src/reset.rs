@@ -1,4 +1,5 @@
-//! `coracle reset`: removes what a stopped node left running. The agent's library knows what that is.
+//! `coracle reset`: removes what a stopped node left running. The agent's library knows what that
+//! is.
 
 use anyhow::Context;
 
@@ -6,14 +7,20 @@ use crate::{Failure, cli::ResetArgs, say, settings};
 
 /// Carries out the command.
 pub(crate) fn run(args: &ResetArgs) -> Result<(), Failure> {
-    let config = settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let config =
+        settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let data_dir = config.data_dir.clone();
     runtime.block_on(coracle_agent::reset(config))?;
-    // What still ends in the background (a link, a helper) would write into the directory while it is deleted.
+    // What still ends in the background (a link, a helper) would write into the directory while it
+    // is deleted.
     drop(runtime);
     if args.delete_data {
-        coracle_agent::remove_tree(&data_dir).with_context(|| format!("delete {}", data_dir.display()))?;
+        coracle_agent::remove_tree(&data_dir)
+            .with_context(|| format!("delete {}", data_dir.display()))?;
     }
     say(format_args!("nothing of this node is left running"));
     Ok(())

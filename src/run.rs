@@ -1,6 +1,7 @@
 //! The long-running commands: start the parts, tell systemd, stop on a signal.
 //!
-//! A first SIGTERM or SIGINT stops in order and leaves pods running; a second one ends the process at once.
+//! A first SIGTERM or SIGINT stops in order and leaves pods running; a second one ends the process
+//! at once.
 
 use std::{future::Future, pin::pin, time::Duration};
 
@@ -19,14 +20,16 @@ use crate::{
 
 /// How long blocking work may go on once everything else has stopped.
 const RUNTIME_STOP_DEADLINE: Duration = Duration::from_secs(2);
-/// How long a thread for blocking work waits for more. A burst of pods leaves some seventy, each with its stack, and a
-/// little work now and then would keep them all.
+/// How long a thread for blocking work waits for more. A burst of pods leaves some seventy, each
+/// with its stack, and a little work now and then would keep them all.
 const SPARE_THREAD_LIFE: Duration = Duration::from_secs(1);
 
 /// `coracle up`.
 pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
-    let agent = settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
-    let mut server = settings::server_config(&args.data, &args.cluster, &args.control_plane).map_err(Failure::Usage)?;
+    let agent =
+        settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
+    let mut server = settings::server_config(&args.data, &args.cluster, &args.control_plane)
+        .map_err(Failure::Usage)?;
     server.names.push(agent.node_name.clone());
     block_on(async move |shutdown| {
         let server = Server::start(server, shutdown.clone()).await?;
@@ -52,7 +55,8 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
 
 /// `coracle server`.
 pub(crate) fn server(args: &ServerArgs) -> Result<(), Failure> {
-    let config = settings::server_config(&args.data, &args.cluster, &args.control_plane).map_err(Failure::Usage)?;
+    let config = settings::server_config(&args.data, &args.cluster, &args.control_plane)
+        .map_err(Failure::Usage)?;
     block_on(async move |shutdown| {
         let server = Server::start(config, shutdown).await?;
         announce_ready();
@@ -62,8 +66,12 @@ pub(crate) fn server(args: &ServerArgs) -> Result<(), Failure> {
 
 /// `coracle agent`.
 pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
-    let config = settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
-    let access = ApiAccess::Join { server: args.server.clone(), token: args.token.clone() };
+    let config =
+        settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
+    let access = ApiAccess::Join {
+        server: args.server.clone(),
+        token: args.token.clone(),
+    };
     block_on(async move |shutdown| {
         announce_ready();
         Ok(coracle_agent::run(config, access, shutdown).await?)
@@ -82,7 +90,11 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.enable_all().thread_keep_alive(SPARE_THREAD_LIFE).build().context("start the runtime")?;
+    let runtime = builder
+        .enable_all()
+        .thread_keep_alive(SPARE_THREAD_LIFE)
+        .build()
+        .context("start the runtime")?;
     let shutdown = CancellationToken::new();
     let result = runtime.block_on(async {
         let signals = watch_signals(shutdown.clone())?;

@@ -24,14 +24,18 @@ pub(crate) fn server_config(
     config.advertise = match args.advertise_address {
         Some(address) => address,
         // Nobody can connect to an address that stands for all.
-        None if args.bind.ip().is_unspecified() => machine_address().context("choose --advertise-address")?,
+        None if args.bind.ip().is_unspecified() => {
+            machine_address().context("choose --advertise-address")?
+        }
         None => args.bind.ip(),
     };
     config.names.clone_from(&args.tls_san);
     config.service_cidr = cluster.service_cidr;
     config.cluster_cidr = cluster.cluster_cidr;
-    config.pod_network =
-        args.pod_network.parse::<PodNetworkMode>().map_err(|expected| anyhow!("--pod-network: {expected}"))?;
+    config.pod_network = args
+        .pod_network
+        .parse::<PodNetworkMode>()
+        .map_err(|expected| anyhow!("--pod-network: {expected}"))?;
     config.vxlan_port = args.vxlan_port;
     config.store = match args.store {
         Store::Sqlite => StoreEngine::Sqlite,
@@ -48,7 +52,11 @@ pub(crate) fn server_config(
 }
 
 /// What the agent is told.
-pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArgs) -> anyhow::Result<AgentConfig> {
+pub(crate) fn agent_config(
+    data: &DataDir,
+    cluster: &ClusterArgs,
+    args: &NodeArgs,
+) -> anyhow::Result<AgentConfig> {
     let node_name = match &args.node_name {
         Some(name) => name.clone(),
         None => host_name().context("choose --node-name")?,
@@ -76,20 +84,24 @@ pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArg
     config.cluster_cidr = Some(cluster.cluster_cidr);
     config.service_cidr = Some(cluster.service_cidr);
     config.max_pods = args.max_pods;
-    config.allowed_unsafe_sysctls.clone_from(&args.allowed_unsafe_sysctls);
+    config
+        .allowed_unsafe_sysctls
+        .clone_from(&args.allowed_unsafe_sysctls);
     // -1: no limit.
     config.pod_max_pids = u32::try_from(args.pod_max_pids).ok();
     for label in &args.node_label {
-        let (key, value) =
-            label.split_once('=').ok_or_else(|| anyhow!("--node-label {label:?}: expected KEY=VALUE"))?;
+        let (key, value) = label
+            .split_once('=')
+            .ok_or_else(|| anyhow!("--node-label {label:?}: expected KEY=VALUE"))?;
         config.labels.insert(key.to_owned(), value.to_owned());
     }
     config.validate()?;
     Ok(config)
 }
 
-/// The real path: absolute, and through no symbolic link. The kernel tells mounts by real paths, and a link that is bent
-/// later must not lead the node away from what it has made. What does not exist yet is made there.
+/// The real path: absolute, and through no symbolic link. The kernel tells mounts by real paths,
+/// and a link that is bent later must not lead the node away from what it has made. What does not
+/// exist yet is made there.
 fn resolved(path: &Path) -> anyhow::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     for existing in absolute.ancestors() {
@@ -97,12 +109,22 @@ fn resolved(path: &Path) -> anyhow::Result<PathBuf> {
             Ok(real) => {
                 let rest = absolute.strip_prefix(existing)?;
                 if rest.components().any(|part| part == Component::ParentDir) {
-                    bail!("{}: `..` leads out of a directory that does not exist", path.display());
+                    bail!(
+                        "{}: `..` leads out of a directory that does not exist",
+                        path.display()
+                    );
                 }
-                return Ok(if rest.as_os_str().is_empty() { real } else { real.join(rest) });
+                return Ok(if rest.as_os_str().is_empty() {
+                    real
+                } else {
+                    real.join(rest)
+                });
             }
-            Err(error) if error.kind() == ErrorKind::NotFound && existing.symlink_metadata().is_err() => {}
-            Err(error) => return Err(error).with_context(|| format!("resolve {}", existing.display())),
+            Err(error)
+                if error.kind() == ErrorKind::NotFound && existing.symlink_metadata().is_err() => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("resolve {}", existing.display()));
+            }
         }
     }
     Ok(absolute)
@@ -124,7 +146,12 @@ fn machine_address() -> anyhow::Result<IpAddr> {
     }
     nix::ifaddrs::getifaddrs()
         .context("list this machine's addresses")?
-        .filter_map(|interface| interface.address?.as_sockaddr_in().map(|address| address.ip()))
+        .filter_map(|interface| {
+            interface
+                .address?
+                .as_sockaddr_in()
+                .map(|address| address.ip())
+        })
         .find(|address| !address.is_loopback() && !address.is_link_local())
         .map(IpAddr::V4)
         .ok_or_else(|| anyhow!("this machine has no address besides loopback"))
@@ -141,11 +168,18 @@ mod tests {
         std::fs::create_dir(&real).expect("directory");
         std::os::unix::fs::symlink(&real, dir.path().join("link")).expect("link");
         std::os::unix::fs::symlink("/nowhere", dir.path().join("lost")).expect("link");
-        for (given, expected) in
-            [("link", "real"), ("link/new/deep", "real/new/deep"), ("real", "real"), ("a/b", "a/b")]
-        {
+        for (given, expected) in [
+            ("link", "real"),
+            ("link/new/deep", "real/new/deep"),
+            ("real", "real"),
+            ("a/b", "a/b"),
+        ] {
             let expected = real.with_file_name(expected);
-            assert_eq!(resolved(&dir.path().join(given)).expect(given), expected, "{given}");
+            assert_eq!(
+                resolved(&dir.path().join(given)).expect(given),
+                expected,
+                "{given}"
+            );
         }
         for given in ["lost", "lost/x", "a/../../b"] {
             assert!(resolved(&dir.path().join(given)).is_err(), "{given}");

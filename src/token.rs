@@ -1,7 +1,8 @@
-//! `coracle token`: bootstrap tokens, kept as Kubernetes keeps them (Secrets of type `bootstrap.kubernetes.io/token`).
+//! `coracle token`: bootstrap tokens, kept as Kubernetes keeps them (Secrets of type
+//! `bootstrap.kubernetes.io/token`).
 //!
-//! The printed form is `K10<SHA-256 of the CA certificate>::<id>.<secret>`: a node can tell the real server from
-//! any other before it sends the secret.
+//! The printed form is `K10<SHA-256 of the CA certificate>::<id>.<secret>`: a node can tell the
+//! real server from any other before it sends the secret.
 //!
 //! Source: Kubernetes `docs/reference/access-authn-authz/bootstrap-tokens`.
 
@@ -35,10 +36,16 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Carries out one subcommand.
 pub(crate) fn run(command: TokenCommand) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         match command {
-            TokenCommand::Create { api, ttl, description } => {
+            TokenCommand::Create {
+                api,
+                ttl,
+                description,
+            } => {
                 let ttl = parse_ttl(&ttl).map_err(Failure::Usage)?;
                 create(&api, ttl, &description).await?;
             }
@@ -58,22 +65,34 @@ async fn create(args: &ApiArgs, ttl: Option<Duration>, description: &str) -> any
     let mut data = BTreeMap::from([
         ("token-id".to_owned(), id.clone()),
         ("token-secret".to_owned(), secret.clone()),
-        ("usage-bootstrap-authentication".to_owned(), "true".to_owned()),
+        (
+            "usage-bootstrap-authentication".to_owned(),
+            "true".to_owned(),
+        ),
     ]);
     if let Some(ttl) = ttl {
         let until = jiff::Timestamp::now() + ttl;
-        data.insert("expiration".to_owned(), until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        data.insert(
+            "expiration".to_owned(),
+            until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        );
     }
     if !description.is_empty() {
         data.insert("description".to_owned(), description.to_owned());
     }
     let object = Secret {
-        metadata: ObjectMeta { name: Some(format!("{NAME_PREFIX}{id}")), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(format!("{NAME_PREFIX}{id}")),
+            ..ObjectMeta::default()
+        },
         type_: Some(SECRET_TYPE.to_owned()),
         string_data: Some(data),
         ..Secret::default()
     };
-    secrets(client).create(&PostParams::default(), &object).await.context("store the token")?;
+    secrets(client)
+        .create(&PostParams::default(), &object)
+        .await
+        .context("store the token")?;
     say(format_args!("K10{ca_hash}::{id}.{secret}"));
     Ok(())
 }
@@ -81,7 +100,10 @@ async fn create(args: &ApiArgs, ttl: Option<Duration>, description: &str) -> any
 async fn list(args: &ApiArgs) -> anyhow::Result<()> {
     let (client, _) = connect(args).await?;
     let params = ListParams::default().fields(&format!("type={SECRET_TYPE}"));
-    let found = secrets(client).list(&params).await.context("list the tokens")?;
+    let found = secrets(client)
+        .list(&params)
+        .await
+        .context("list the tokens")?;
     say(format_args!("{:<8} {:<22} DESCRIPTION", "ID", "EXPIRES"));
     for secret in found {
         let field = |name: &str| {
@@ -90,14 +112,20 @@ async fn list(args: &ApiArgs) -> anyhow::Result<()> {
         };
         let expires = field("expiration").unwrap_or_else(|| "never".to_owned());
         let id = field("token-id").unwrap_or_default();
-        say(format_args!("{id:<8} {expires:<22} {}", field("description").unwrap_or_default()));
+        say(format_args!(
+            "{id:<8} {expires:<22} {}",
+            field("description").unwrap_or_default()
+        ));
     }
     Ok(())
 }
 
 async fn delete(args: &ApiArgs, id: &str) -> anyhow::Result<()> {
     let (client, _) = connect(args).await?;
-    match secrets(client).delete(&format!("{NAME_PREFIX}{id}"), &DeleteParams::default()).await {
+    match secrets(client)
+        .delete(&format!("{NAME_PREFIX}{id}"), &DeleteParams::default())
+        .await
+    {
         Ok(_) => say(format_args!("deleted token {id}")),
         Err(kube::Error::Api(status)) if status.code == 404 => bail!("there is no token {id}"),
         Err(error) => return Err(error).with_context(|| format!("delete token {id}")),
@@ -111,17 +139,33 @@ fn secrets(client: Client) -> Api<Secret> {
 
 /// A client of the administrator's kubeconfig, and the hash of the authority in it.
 async fn connect(args: &ApiArgs) -> anyhow::Result<(Client, String)> {
-    let path = args.kubeconfig.clone().unwrap_or_else(|| args.data.data_dir.join("admin.kubeconfig"));
-    let read = || format!("read kubeconfig {} (is this the server's --data-dir?)", path.display());
+    let path = args
+        .kubeconfig
+        .clone()
+        .unwrap_or_else(|| args.data.data_dir.join("admin.kubeconfig"));
+    let read = || {
+        format!(
+            "read kubeconfig {} (is this the server's --data-dir?)",
+            path.display()
+        )
+    };
     let kubeconfig = Kubeconfig::read_from(&path).with_context(read)?;
     let ca = kubeconfig
         .clusters
         .first()
         .and_then(|cluster| cluster.cluster.as_ref()?.certificate_authority_data.clone())
-        .ok_or_else(|| anyhow!("kubeconfig {} holds no certificate authority", path.display()))?;
-    let pem = base64::engine::general_purpose::STANDARD.decode(ca).with_context(read)?;
-    let mut config =
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.with_context(read)?;
+        .ok_or_else(|| {
+            anyhow!(
+                "kubeconfig {} holds no certificate authority",
+                path.display()
+            )
+        })?;
+    let pem = base64::engine::general_purpose::STANDARD
+        .decode(ca)
+        .with_context(read)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .with_context(read)?;
     config.connect_timeout = Some(DEADLINE);
     config.read_timeout = Some(DEADLINE);
     let client = Client::try_from(config).with_context(read)?;
@@ -130,13 +174,16 @@ async fn connect(args: &ApiArgs) -> anyhow::Result<(Client, String)> {
 
 fn ca_hash(pem: &[u8]) -> anyhow::Result<String> {
     use rustls::pki_types::{CertificateDer, pem::PemObject};
-    let certificate = CertificateDer::from_pem_slice(pem).context("parse the certificate authority")?;
+    let certificate =
+        CertificateDer::from_pem_slice(pem).context("parse the certificate authority")?;
     Ok(hex::encode(Sha256::digest(certificate)))
 }
 
 fn random(length: usize) -> String {
     let mut rng = rand::rng();
-    (0..length).map(|_| char::from(ALPHABET[rng.random_range(..ALPHABET.len())])).collect()
+    (0..length)
+        .map(|_| char::from(ALPHABET[rng.random_range(..ALPHABET.len())]))
+        .collect()
 }
 
 /// `24h`, `30m`, `90s`; `0` is for ever.
@@ -144,10 +191,15 @@ fn parse_ttl(text: &str) -> anyhow::Result<Option<Duration>> {
     if text == "0" {
         return Ok(None);
     }
-    let expected = || anyhow!("--ttl {text:?}: expected a duration such as 24h or 30m, or 0 for ever");
+    let expected =
+        || anyhow!("--ttl {text:?}: expected a duration such as 24h or 30m, or 0 for ever");
     let span: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
     let ttl = Duration::try_from(span).map_err(|_| expected())?;
-    if ttl.is_zero() { Err(expected()) } else { Ok(Some(ttl)) }
+    if ttl.is_zero() {
+        Err(expected())
+    } else {
+        Ok(Some(ttl))
+    }
 }
 
 /// The ID in a whole token, in its `id.secret` part, or by itself.
@@ -166,7 +218,11 @@ mod tests {
 
     #[test]
     fn the_id_is_found_in_every_form_of_a_token() {
-        for given in ["abc123", "abc123.0123456789abcdef", "K10ff::abc123.0123456789abcdef"] {
+        for given in [
+            "abc123",
+            "abc123.0123456789abcdef",
+            "K10ff::abc123.0123456789abcdef",
+        ] {
             assert_eq!(token_id(given).expect(given), "abc123");
         }
         for given in ["", "K10ff::", "../../x", "ABC123", "abc1234"] {
@@ -177,7 +233,10 @@ mod tests {
     #[test]
     fn lifetimes_are_durations_or_for_ever() {
         assert_eq!(parse_ttl("0").expect("0"), None);
-        assert_eq!(parse_ttl("90m").expect("90m"), Some(Duration::from_secs(5400)));
+        assert_eq!(
+            parse_ttl("90m").expect("90m"),
+            Some(Duration::from_secs(5400))
+        );
         for given in ["", "-1h", "soon", "0s"] {
             assert!(parse_ttl(given).is_err(), "{given}");
         }
@@ -186,6 +245,9 @@ mod tests {
     #[test]
     fn tokens_have_the_upstream_alphabet_and_length() {
         let secret = random(SECRET_LENGTH);
-        assert!(secret.len() == SECRET_LENGTH && secret.bytes().all(|byte| ALPHABET.contains(&byte)), "{secret}");
+        assert!(
+            secret.len() == SECRET_LENGTH && secret.bytes().all(|byte| ALPHABET.contains(&byte)),
+            "{secret}"
+        );
     }
 }

@@ -1,11 +1,13 @@
-//! Measures the runtime alone: how long a pod's sandbox and container take to make, and what a shim weighs.
+//! Measures the runtime alone: how long a pod's sandbox and container take to make, and what a shim
+//! weighs.
 //!
 //! ```text
 //! cargo build --profile shim -p coracle-shim
 //! cargo run --release -p coracle-agent --example runtime_bench -- LAYER_DIR SHIM [PODS]
 //! ```
 //!
-//! `LAYER_DIR` is an unpacked image with `/bin/busybox`. Needs root. Pods get network namespaces without links.
+//! `LAYER_DIR` is an unpacked image with `/bin/busybox`. Needs root. Pods get network namespaces
+//! without links.
 
 use std::{
     net::IpAddr,
@@ -44,9 +46,19 @@ struct OneLayer(PathBuf);
 impl ImageService for OneLayer {
     async fn image_status(&self, reference: &str) -> Result<Option<Image>, ImageError> {
         let (id, config) = (reference.to_owned(), ImageConfig::default());
-        Ok(Some(Image { id, repo_tags: vec![], repo_digests: vec![], size_bytes: 0, config }))
+        Ok(Some(Image {
+            id,
+            repo_tags: vec![],
+            repo_digests: vec![],
+            size_bytes: 0,
+            config,
+        }))
     }
-    async fn pull_image(&self, reference: &str, _auth: &[RegistryAuth]) -> Result<Image, ImageError> {
+    async fn pull_image(
+        &self,
+        reference: &str,
+        _auth: &[RegistryAuth],
+    ) -> Result<Image, ImageError> {
         Ok(self.image_status(reference).await?.expect("always there"))
     }
     async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
@@ -55,7 +67,11 @@ impl ImageService for OneLayer {
     async fn remove_image(&self, _reference: &str) -> Result<(), ImageError> {
         Ok(())
     }
-    async fn layers(&self, _image_id: &str, _holder: &std::path::Path) -> Result<Vec<PathBuf>, ImageError> {
+    async fn layers(
+        &self,
+        _image_id: &str,
+        _holder: &std::path::Path,
+    ) -> Result<Vec<PathBuf>, ImageError> {
         Ok(vec![self.0.clone()])
     }
 }
@@ -63,7 +79,11 @@ impl ImageService for OneLayer {
 fn sandbox(number: usize, root: &std::path::Path) -> SandboxConfig {
     let uid = format!("bench-{number}");
     SandboxConfig {
-        pod: PodRef { namespace: "bench".into(), name: uid.clone(), uid: PodUid(uid.clone()) },
+        pod: PodRef {
+            namespace: "bench".into(),
+            name: uid.clone(),
+            uid: PodUid(uid.clone()),
+        },
         attempt: 0,
         hostname: uid.clone(),
         host_network: false,
@@ -74,7 +94,10 @@ fn sandbox(number: usize, root: &std::path::Path) -> SandboxConfig {
         runtime_handler: String::new(),
         port_mappings: vec![],
         cgroup_parent: format!("/ct-bench-{}/{uid}", std::process::id()),
-        resources: Resources { cpu_shares: Some(102), ..Resources::default() },
+        resources: Resources {
+            cpu_shares: Some(102),
+            ..Resources::default()
+        },
         sysctls: Default::default(),
         log_directory: root.join("logs").join(uid),
         labels: Default::default(),
@@ -89,7 +112,9 @@ fn container() -> ContainerConfig {
         image: "bench".into(),
         image_id: "bench".into(),
         image_ref: String::new(),
-        command: ["/bin/busybox", "sleep", "100000"].map(str::to_owned).to_vec(),
+        command: ["/bin/busybox", "sleep", "100000"]
+            .map(str::to_owned)
+            .to_vec(),
         args: vec![],
         env: vec![],
         working_dir: None,
@@ -97,7 +122,11 @@ fn container() -> ContainerConfig {
         stdin: false,
         stdin_once: false,
         tty: false,
-        resources: Resources { cpu_shares: Some(102), memory_limit_bytes: Some(64 << 20), ..Resources::default() },
+        resources: Resources {
+            cpu_shares: Some(102),
+            memory_limit_bytes: Some(64 << 20),
+            ..Resources::default()
+        },
         security: SecurityContext::default(),
         log_path: "main/0.log".into(),
         init: false,
@@ -124,7 +153,8 @@ fn weigh(root: &std::path::Path) -> (usize, u64, u64) {
         let rollup = std::fs::read_to_string(process.join("smaps_rollup")).unwrap_or_default();
         let field = |name: &str| {
             let line = rollup.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0)
+            line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok())
+                .unwrap_or(0)
         };
         found.push((field("Pss:"), field("Private_Dirty:")));
     }
@@ -148,7 +178,10 @@ async fn main() {
         report("usage: runtime_bench LAYER_DIR SHIM [PODS]");
         return;
     };
-    let pods: usize = args.next().and_then(|number| number.parse().ok()).unwrap_or(20);
+    let pods: usize = args
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(20);
     let root = PathBuf::from(format!("/run/coracle-bench-{}", std::process::id()));
     let config = RuntimeConfig {
         run_dir: root.join("run"),
@@ -157,48 +190,90 @@ async fn main() {
         network: Arc::new(NoNetwork),
         images: Arc::new(OneLayer(layer.into())),
     };
-    let runtime = LocalRuntime::start(config).await.expect("start the runtime");
+    let runtime = LocalRuntime::start(config)
+        .await
+        .expect("start the runtime");
     let mut times = [const { Vec::new() }; 5];
     for number in 0..pods {
         let began = Instant::now();
-        let made = runtime.run_pod_sandbox(&sandbox(number, &root)).await.expect("run a sandbox");
+        let made = runtime
+            .run_pod_sandbox(&sandbox(number, &root))
+            .await
+            .expect("run a sandbox");
         let ran = Instant::now();
-        let id = runtime.create_container(&made.id, &container()).await.expect("create a container");
+        let id = runtime
+            .create_container(&made.id, &container())
+            .await
+            .expect("create a container");
         let created = Instant::now();
-        runtime.start_container(&id).await.expect("start a container");
+        runtime
+            .start_container(&id)
+            .await
+            .expect("start a container");
         let started = Instant::now();
         let command = ["/bin/busybox", "true"].map(str::to_owned);
-        runtime.exec_sync(&id, &command, Duration::from_secs(10)).await.expect("exec");
-        for (list, time) in
-            times.iter_mut().zip([ran - began, created - ran, started - created, started - began, started.elapsed()])
-        {
+        runtime
+            .exec_sync(&id, &command, Duration::from_secs(10))
+            .await
+            .expect("exec");
+        for (list, time) in times.iter_mut().zip([
+            ran - began,
+            created - ran,
+            started - created,
+            started - began,
+            started.elapsed(),
+        ]) {
             list.push(time);
         }
         if number == 0 || number + 1 == pods {
             let (shims, pss, dirty) = weigh(&root);
-            report(&format!("{shims} shims: {pss} KiB PSS each, of which {dirty} KiB private dirty"));
+            report(&format!(
+                "{shims} shims: {pss} KiB PSS each, of which {dirty} KiB private dirty"
+            ));
         }
     }
-    for (name, list) in ["sandbox", "create", "start", "pod", "exec_sync"].iter().zip(&mut times) {
-        report(&format!("{name:10} p50 {:7.2} ms   p99 {:7.2} ms", quantile(list, 50), quantile(list, 99)));
+    for (name, list) in ["sandbox", "create", "start", "pod", "exec_sync"]
+        .iter()
+        .zip(&mut times)
+    {
+        report(&format!(
+            "{name:10} p50 {:7.2} ms   p99 {:7.2} ms",
+            quantile(list, 50),
+            quantile(list, 99)
+        ));
     }
     let began = Instant::now();
     for made in runtime.list_pod_sandboxes().await.expect("list") {
         runtime.stop_pod_sandbox(&made.id).await.expect("stop");
         runtime.remove_pod_sandbox(&made.id).await.expect("remove");
     }
-    report(&format!("teardown   mean {:7.2} ms", began.elapsed().as_secs_f64() * 1e3 / pods as f64));
+    report(&format!(
+        "teardown   mean {:7.2} ms",
+        began.elapsed().as_secs_f64() * 1e3 / pods as f64
+    ));
     let together = Instant::now();
     let all = (0..pods).map(|number| {
         let (runtime, config) = (runtime.clone(), sandbox(number, &root));
         coracle_telemetry::spawn("task of a test", async move {
-            let made = runtime.run_pod_sandbox(&config).await.expect("run a sandbox");
-            let id = runtime.create_container(&made.id, &container()).await.expect("create a container");
-            runtime.start_container(&id).await.expect("start a container");
+            let made = runtime
+                .run_pod_sandbox(&config)
+                .await
+                .expect("run a sandbox");
+            let id = runtime
+                .create_container(&made.id, &container())
+                .await
+                .expect("create a container");
+            runtime
+                .start_container(&id)
+                .await
+                .expect("start a container");
         })
     });
     futures::future::join_all(all).await;
-    report(&format!("{pods} pods at once: {:.0} ms", together.elapsed().as_secs_f64() * 1e3));
+    report(&format!(
+        "{pods} pods at once: {:.0} ms",
+        together.elapsed().as_secs_f64() * 1e3
+    ));
     for made in runtime.list_pod_sandboxes().await.expect("list") {
         runtime.stop_pod_sandbox(&made.id).await.expect("stop");
         runtime.remove_pod_sandbox(&made.id).await.expect("remove");

@@ -1,19 +1,21 @@
 //! Whether the node takes a pod that is bound to it, whoever bound it there (pure).
 //!
-//! Not every pod comes from the scheduler, what that saw may have changed, and the API server may be of another opinion, or
-//! another version: the node has the last word. Each handler is a function of the pod, the node and the other pods that
-//! the node has taken; they are asked in one order, and the first rejection stands. A pod that is rejected fails with
-//! upstream's reason and message, takes nothing, and whoever made it makes another.
+//! Not every pod comes from the scheduler, what that saw may have changed, and the API server may
+//! be of another opinion, or another version: the node has the last word. Each handler is a
+//! function of the pod, the node and the other pods that the node has taken; they are asked in one
+//! order, and the first rejection stands. A pod that is rejected fails with upstream's reason and
+//! message, takes nothing, and whoever made it makes another.
 //!
-//! The sync loop asks once for each pod, before a worker cares for it. What the node itself has records of goes on running,
-//! whatever the node has become. A status that tells of a start, which others may have written, keeps the pod's place and
-//! lets it do nothing more.
+//! The sync loop asks once for each pod, before a worker cares for it. What the node itself has
+//! records of goes on running, whatever the node has become. A status that tells of a start, which
+//! others may have written, keeps the pod's place and lets it do nothing more.
 //!
-//! What has to wait (volumes, images, a runtime handler, a user namespace) is no matter of admission: that pod waits, as
-//! under the kubelet. Not here: preemption for critical pods, devices.
+//! What has to wait (volumes, images, a runtime handler, a user namespace) is no matter of
+//! admission: that pod waits, as under the kubelet. Not here: preemption for critical pods,
+//! devices.
 //!
-//! Source: `canAdmitPod` in `pkg/kubelet/allocation/allocation_manager.go`, `pkg/kubelet/lifecycle/predicate.go`,
-//! `pkg/kubelet/sysctl` at v1.37.
+//! Source: `canAdmitPod` in `pkg/kubelet/allocation/allocation_manager.go`,
+//! `pkg/kubelet/lifecycle/predicate.go`, `pkg/kubelet/sysctl` at v1.37.
 
 pub(crate) mod listening;
 pub(crate) mod predicates;
@@ -36,7 +38,8 @@ pub(crate) struct NodeInfo {
     pub(crate) allocatable: Amounts,
     /// Sysctls that pods may set.
     pub(crate) sysctls: sysctl::AllowList,
-    /// Names of the loaded AppArmor profiles; `None` without AppArmor. Asked only if a pod wants one.
+    /// Names of the loaded AppArmor profiles; `None` without AppArmor. Asked only if a pod wants
+    /// one.
     pub(crate) apparmor: fn() -> Option<Vec<String>>,
     /// Ports of the node that are listened on. Asked only if a pod publishes one.
     pub(crate) listening: fn() -> Vec<HostPort>,
@@ -48,7 +51,8 @@ type Handler = fn(&Pod, &NodeInfo, &[&Pod]) -> Option<StatusReason>;
 /// Says which pods show in the API what a node runs from files.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What the node cannot keep to; then whether it is the right one, and has room. In upstream's order.
+/// What the node cannot keep to; then whether it is the right one, and has room. In upstream's
+/// order.
 const HANDLERS: [(Handler, AppliesTo); 10] = [
     (mirror_pods, AppliesTo::EveryPod),
     (sysctls, AppliesTo::EveryPod),
@@ -66,29 +70,44 @@ const HANDLERS: [(Handler, AppliesTo); 10] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AppliesTo {
     EveryPod,
-    /// Not those whose status tells of a start: they were taken once and have their place, whatever came after them.
+    /// Not those whose status tells of a start: they were taken once and have their place, whatever
+    /// came after them.
     UnstartedPods,
 }
 
 /// Takes `pod` beside the `others` that the node has taken, or tells why not.
 pub(crate) fn admit(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Result<(), StatusReason> {
     let is_placed = tells_of_a_start(pod);
-    let asked = HANDLERS.iter().filter(|(_, applies_to)| *applies_to == AppliesTo::EveryPod || !is_placed);
-    asked.into_iter().find_map(|(handler, _)| handler(pod, node, others)).map_or(Ok(()), Err)
+    let asked = HANDLERS
+        .iter()
+        .filter(|(_, applies_to)| *applies_to == AppliesTo::EveryPod || !is_placed);
+    asked
+        .into_iter()
+        .find_map(|(handler, _)| handler(pod, node, others))
+        .map_or(Ok(()), Err)
 }
 
 fn tells_of_a_start(pod: &Pod) -> bool {
     let status = pod.status_or_default();
-    let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let mut containers = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses)
+        .flatten();
     status.start_time.is_some() || containers.any(|container| container.container_id.is_some())
 }
 
-/// This node runs no pods from files, so that nothing is behind such a pod. The kubelet never runs one of the API either:
-/// it deletes it, as the mirror of a static pod that is gone (`deleteOrphanedMirrorPods`). Here it fails, so that whoever
-/// made it sees why.
+/// This node runs no pods from files, so that nothing is behind such a pod. The kubelet never runs
+/// one of the API either: it deletes it, as the mirror of a static pod that is gone
+/// (`deleteOrphanedMirrorPods`). Here it fails, so that whoever made it sees why.
 fn mirror_pods(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
-    let is_mirror = pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
-    let message = format!("annotation {MIRROR}: this node runs no static pod that it could be the mirror of");
+    let is_mirror = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key(MIRROR));
+    let message =
+        format!("annotation {MIRROR}: this node runs no static pod that it could be the mirror of");
     is_mirror.then(|| StatusReason::new("UnexpectedAdmissionError", message))
 }
 
@@ -101,24 +120,43 @@ fn operating_system(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<StatusReason>
 
 fn sysctls(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let spec = pod.spec_or_default();
-    let mut wanted = spec.security_context.iter().filter_map(|context| context.sysctls.as_ref()).flatten();
+    let mut wanted = spec
+        .security_context
+        .iter()
+        .filter_map(|context| context.sysctls.as_ref())
+        .flatten();
     let (host_network, host_ipc) = (spec.host_network == Some(true), spec.host_ipc == Some(true));
     let why = wanted.find_map(|one| node.sysctls.check(&one.name, host_network, host_ipc).err())?;
-    Some(StatusReason::new("SysctlForbidden", format!("forbidden sysctl: {why}")))
+    Some(StatusReason::new(
+        "SysctlForbidden",
+        format!("forbidden sysctl: {why}"),
+    ))
 }
 
 fn apparmor_profiles(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
-    let error = pod.all_containers().find_map(|container| apparmor::resolve(pod, container, node.apparmor).err())?;
+    let error = pod
+        .all_containers()
+        .find_map(|container| apparmor::resolve(pod, container, node.apparmor).err())?;
     let text = error.to_string();
     let why = text.trim_start_matches("cannot enforce AppArmor: ");
-    Some(StatusReason::new("AppArmor", format!("Cannot enforce AppArmor: {why}")))
+    Some(StatusReason::new(
+        "AppArmor",
+        format!("Cannot enforce AppArmor: {why}"),
+    ))
 }
 
-/// Devices of claims are allocated by drivers, which this node does not speak to: a container that was started without
-/// its device would look well and be wrong.
+/// Devices of claims are allocated by drivers, which this node does not speak to: a container that
+/// was started without its device would look well and be wrong.
 fn resource_claims(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
-    let name = &pod.spec_or_default().resource_claims.iter().flatten().next()?.name;
-    let message = format!("resource claim \"{name}\": this node has no driver of dynamic resources");
+    let name = &pod
+        .spec_or_default()
+        .resource_claims
+        .iter()
+        .flatten()
+        .next()?
+        .name;
+    let message =
+        format!("resource claim \"{name}\": this node has no driver of dynamic resources");
     Some(StatusReason::new("UnexpectedAdmissionError", message))
 }
 
@@ -144,37 +182,62 @@ mod tests {
 
     fn refused(pod: Value, kernel: fn() -> Option<Vec<String>>) -> Option<(String, String)> {
         let pod = serde_json::from_value(pod).expect("pod");
-        admit(&pod, &node(kernel), &[]).err().map(|why| (why.reason, why.message))
+        admit(&pod, &node(kernel), &[])
+            .err()
+            .map(|why| (why.reason, why.message))
     }
 
     #[test]
     fn what_the_node_cannot_keep_to_it_refuses() {
-        let sysctl =
-            |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}, "containers": []});
+        let sysctl = |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}, "containers": []});
         let profile = json!({"containers": [{"name": "c", "securityContext":
             {"appArmorProfile": {"type": "Localhost", "localhostProfile": "x"}}}]});
-        let judge = |spec: &Value, kernel| refused(json!({"metadata": {"name": "p"}, "spec": spec}), kernel);
+        let judge = |spec: &Value, kernel| {
+            refused(json!({"metadata": {"name": "p"}, "spec": spec}), kernel)
+        };
         let reason = |spec: &Value, kernel| judge(spec, kernel).map(|(reason, _)| reason);
-        assert_eq!(judge(&json!({"containers": [], "os": {"name": "linux"}}), || None), None);
+        assert_eq!(
+            judge(&json!({"containers": [], "os": {"name": "linux"}}), || None),
+            None
+        );
         let windows = json!({"containers": [], "os": {"name": "windows"}});
-        assert_eq!(reason(&windows, || None).as_deref(), Some("PodOSNotSupported"));
-        let (forbidden, why) = ("SysctlForbidden", "forbidden sysctl: \"kernel.core_pattern\" not allowlisted");
-        assert_eq!(judge(&sysctl("kernel.core_pattern"), || None), Some((forbidden.to_owned(), why.to_owned())));
+        assert_eq!(
+            reason(&windows, || None).as_deref(),
+            Some("PodOSNotSupported")
+        );
+        let (forbidden, why) = (
+            "SysctlForbidden",
+            "forbidden sysctl: \"kernel.core_pattern\" not allowlisted",
+        );
+        assert_eq!(
+            judge(&sysctl("kernel.core_pattern"), || None),
+            Some((forbidden.to_owned(), why.to_owned()))
+        );
         assert_eq!(judge(&sysctl("net.core.somaxconn"), || None), None);
         assert_eq!(reason(&profile, || None).as_deref(), Some("AppArmor"));
-        assert_eq!(reason(&profile, || Some(vec!["y".to_owned()])).as_deref(), Some("AppArmor"));
+        assert_eq!(
+            reason(&profile, || Some(vec!["y".to_owned()])).as_deref(),
+            Some("AppArmor")
+        );
         assert_eq!(judge(&profile, || Some(vec!["x".to_owned()])), None);
         let claims = json!({"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]});
-        assert_eq!(reason(&claims, || None).as_deref(), Some("UnexpectedAdmissionError"));
+        assert_eq!(
+            reason(&claims, || None).as_deref(),
+            Some("UnexpectedAdmissionError")
+        );
     }
 
     #[test]
     fn the_mirror_of_a_static_pod_is_not_run() {
         let started = json!({"startTime": "2026-01-01T00:00:00Z"});
-        for (annotation, expected) in [("kubernetes.io/config.mirror", true), ("kubernetes.io/config.hash", false)] {
+        for (annotation, expected) in [
+            ("kubernetes.io/config.mirror", true),
+            ("kubernetes.io/config.hash", false),
+        ] {
             for status in [json!({}), started.clone()] {
                 let metadata = json!({"name": "p", "annotations": {annotation: ""}});
-                let pod = json!({"metadata": metadata, "spec": {"containers": []}, "status": status});
+                let pod =
+                    json!({"metadata": metadata, "spec": {"containers": []}, "status": status});
                 assert_eq!(refused(pod.clone(), || None).is_some(), expected, "{pod}");
             }
         }
@@ -182,7 +245,8 @@ mod tests {
 
     #[test]
     fn who_has_started_keeps_its_place_but_may_not_do_more() {
-        let greedy = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
+        let greedy =
+            json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
         let wild = json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}});
         let time = json!({"startTime": "2026-01-01T00:00:00Z"});
         let container = json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": true,

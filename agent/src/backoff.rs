@@ -1,7 +1,7 @@
 //! Crash and image-pull back-off: 10 s, doubling to 5 min, forgotten after 10 min of peace.
 //!
-//! Semantics of client-go's `flowcontrol.Backoff` as kubelet uses it. No clock inside: the caller says what time it is,
-//! by the clock that nobody sets.
+//! Semantics of client-go's `flowcontrol.Backoff` as kubelet uses it. No clock inside: the caller
+//! says what time it is, by the clock that nobody sets.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -30,14 +30,22 @@ pub(crate) struct RestartBackoff {
 
 impl RestartBackoff {
     /// How long `key` must still wait after what happened at `event`; `None` when it may go on now.
-    pub(crate) fn remaining(&self, key: &str, event: Instant, now: Instant) -> Option<(Duration, Duration)> {
+    pub(crate) fn remaining(
+        &self,
+        key: &str,
+        event: Instant,
+        now: Instant,
+    ) -> Option<(Duration, Duration)> {
         let entry = self.entries.get(key)?;
         if has_expired(event, entry.last_update) {
             return None;
         }
         let since = now.saturating_duration_since(event);
         let delay = DELAYS.after(entry.tries);
-        delay.checked_sub(since).filter(|left| !left.is_zero()).map(|left| (left, delay))
+        delay
+            .checked_sub(since)
+            .filter(|left| !left.is_zero())
+            .map(|left| (left, delay))
     }
 
     /// Counts one more try, made now because of what happened at `event`.
@@ -46,8 +54,15 @@ impl RestartBackoff {
             Some(entry) if !has_expired(event, entry.last_update) => entry.tries.saturating_add(1),
             _ => 0,
         };
-        self.entries.retain(|_, entry| !has_expired(now, entry.last_update));
-        self.entries.insert(key.to_owned(), Entry { tries, last_update: now });
+        self.entries
+            .retain(|_, entry| !has_expired(now, entry.last_update));
+        self.entries.insert(
+            key.to_owned(),
+            Entry {
+                tries,
+                last_update: now,
+            },
+        );
     }
 
     /// Forgets a key.
@@ -84,7 +99,9 @@ mod tests {
         let mut delays = Vec::new();
         for _ in 0..7 {
             backoff.next("a", at(now), at(now));
-            let (left, _) = backoff.remaining("a", at(now), at(now)).expect("in back-off");
+            let (left, _) = backoff
+                .remaining("a", at(now), at(now))
+                .expect("in back-off");
             delays.push(left.as_secs());
             now += left.as_secs();
         }
@@ -98,6 +115,11 @@ mod tests {
         backoff.next("a", at(10), at(10));
         assert_eq!(backoff.remaining("a", at(700), at(700)), None);
         backoff.next("a", at(700), at(700));
-        assert_eq!(backoff.remaining("a", at(700), at(700)).map(|(left, _)| left.as_secs()), Some(10));
+        assert_eq!(
+            backoff
+                .remaining("a", at(700), at(700))
+                .map(|(left, _)| left.as_secs()),
+            Some(10)
+        );
     }
 }

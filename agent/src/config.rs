@@ -1,6 +1,8 @@
-//! What an agent is told: plain, validated values, parsed once by the program and passed down by part.
+//! What an agent is told: plain, validated values, parsed once by the program and passed down by
+//! part.
 //!
-//! Nothing here reads the environment or touches the disk; [`AgentConfig::validate`] only looks at the values.
+//! Nothing here reads the environment or touches the disk; [`AgentConfig::validate`] only looks at
+//! the values.
 
 use std::{
     collections::BTreeMap,
@@ -17,8 +19,8 @@ use crate::{admission::sysctl::AllowList, eviction::Thresholds, reserved::Reserv
 pub const DEFAULT_NODE_PORT: u16 = 10250;
 /// As many pods as upstream admits to a node by default.
 pub const DEFAULT_MAX_PODS: u32 = 110;
-/// A node's podCIDR is a /24: without its own, the bridge's and the broadcast address, and with some for pods that are
-/// just going.
+/// A node's podCIDR is a /24: without its own, the bridge's and the broadcast address, and with
+/// some for pods that are just going.
 pub const MOST_OWN_PODS: u32 = 250;
 /// The suffix of Service names.
 pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
@@ -26,7 +28,8 @@ pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
 /// How the agent reaches the API.
 #[derive(Clone)]
 pub enum ApiAccess {
-    /// Over HTTPS with certificates of its own, obtained with a bootstrap token if there are none yet.
+    /// Over HTTPS with certificates of its own, obtained with a bootstrap token if there are none
+    /// yet.
     Join {
         /// `https://host:port`.
         server: String,
@@ -44,8 +47,8 @@ pub struct AgentConfig {
     pub node_name: String,
     /// `InternalIP` of the Node.
     pub node_ip: IpAddr,
-    /// Nobody has chosen `node_ip`, it is what the machine has: when DHCP gives it another, the agent ends to be started
-    /// again with that.
+    /// Nobody has chosen `node_ip`, it is what the machine has: when DHCP gives it another, the
+    /// agent ends to be started again with that.
     pub node_ip_detected: bool,
     /// What survives a reboot, such as `/var/lib/coracle`. The agent's part is `agent/` below it.
     pub data_dir: PathBuf,
@@ -71,8 +74,8 @@ pub struct AgentConfig {
     pub service_cidr: Option<IpNet>,
     /// Name of the own network's bridge; nodes that share a network namespace need different ones.
     pub bridge: String,
-    /// CA of those who may use the agent's HTTPS API, PEM; only for [`ApiAccess::InProcess`], where it defaults to the
-    /// server's in the same data directory.
+    /// CA of those who may use the agent's HTTPS API, PEM; only for [`ApiAccess::InProcess`], where
+    /// it defaults to the server's in the same data directory.
     pub client_ca: Option<PathBuf>,
     /// Most pods on this node.
     pub max_pods: u32,
@@ -163,7 +166,13 @@ impl AgentConfig {
     /// # Errors
     /// The first one found.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let bad = |field, value: String, expected: String| Err(ConfigError { field, value, expected });
+        let bad = |field, value: String, expected: String| {
+            Err(ConfigError {
+                field,
+                value,
+                expected,
+            })
+        };
         if let Some(why) = coracle_api::name::dns_subdomain_error(&self.node_name) {
             return bad("--node-name", self.node_name.clone(), why);
         }
@@ -171,28 +180,51 @@ impl AgentConfig {
             || self.node_ip.is_multicast()
             || self.node_ip == IpAddr::V4(Ipv4Addr::BROADCAST)
         {
-            return bad("--node-ip", self.node_ip.to_string(), "must be an address of this node".to_owned());
+            return bad(
+                "--node-ip",
+                self.node_ip.to_string(),
+                "must be an address of this node".to_owned(),
+            );
         }
         for (field, path) in [("--data-dir", &self.data_dir), ("--run-dir", &self.run_dir)] {
             if !path.is_absolute() {
-                return bad(field, path.display().to_string(), "must be an absolute path".to_owned());
+                return bad(
+                    field,
+                    path.display().to_string(),
+                    "must be an absolute path".to_owned(),
+                );
             }
         }
-        if !self.cgroup_root.starts_with('/') || self.cgroup_root.split('/').any(|part| part == "..") {
-            return bad("--cgroup-root", self.cgroup_root.clone(), "must be an absolute path without `..`".to_owned());
+        if !self.cgroup_root.starts_with('/')
+            || self.cgroup_root.split('/').any(|part| part == "..")
+        {
+            return bad(
+                "--cgroup-root",
+                self.cgroup_root.clone(),
+                "must be an absolute path without `..`".to_owned(),
+            );
         }
         if let Some(why) = coracle_api::name::dns_subdomain_error(&self.cluster_domain) {
             return bad("--cluster-domain", self.cluster_domain.clone(), why);
         }
         if self.max_pods == 0 {
-            return bad("--max-pods", self.max_pods.to_string(), "must be 1 or more".to_owned());
+            return bad(
+                "--max-pods",
+                self.max_pods.to_string(),
+                "must be 1 or more".to_owned(),
+            );
         }
         if self.cni_conf_dir.is_none() && self.max_pods > MOST_OWN_PODS {
-            let expected = format!("must be {MOST_OWN_PODS} or less: a node has 256 addresses for pods");
+            let expected =
+                format!("must be {MOST_OWN_PODS} or less: a node has 256 addresses for pods");
             return bad("--max-pods", self.max_pods.to_string(), expected);
         }
         if self.pod_max_pids == Some(0) {
-            return bad("--pod-max-pids", "0".to_owned(), "must be 1 or more, or -1 for no limit".to_owned());
+            return bad(
+                "--pod-max-pids",
+                "0".to_owned(),
+                "must be 1 or more, or -1 for no limit".to_owned(),
+            );
         }
         if let Err(error) = AllowList::new(&self.allowed_unsafe_sysctls) {
             let expected = "must be a sysctl of a pod's own network or IPC namespace".to_owned();
@@ -221,13 +253,17 @@ mod tests {
         let cases: [(&str, Change); 9] = [
             ("--max-pods", |c| c.max_pods = 254),
             ("--node-name", |c| c.node_name = "N_1".to_owned()),
-            ("--node-ip", |c| c.node_ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            ("--node-ip", |c| {
+                c.node_ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+            }),
             ("--data-dir", |c| c.data_dir = PathBuf::from("data")),
             ("--run-dir", |c| c.run_dir = PathBuf::from("run")),
             ("--cgroup-root", |c| c.cgroup_root = "/a/../b".to_owned()),
             ("--max-pods", |c| c.max_pods = 0),
             ("--pod-max-pids", |c| c.pod_max_pids = Some(0)),
-            ("--allowed-unsafe-sysctls", |c| c.allowed_unsafe_sysctls = vec!["kernel.*".to_owned()]),
+            ("--allowed-unsafe-sysctls", |c| {
+                c.allowed_unsafe_sysctls = vec!["kernel.*".to_owned()]
+            }),
         ];
         for (field, spoil) in cases {
             let mut config = config();

@@ -1,7 +1,7 @@
 //! From a Pod to what the runtime is asked for: sandbox and container configurations.
 //!
-//! The parts are pure (`env`, `fields`, `expansion`, `sub_path`, `resources`, `security`); this file fetches what they
-//! refer to and writes the few files that every container gets.
+//! The parts are pure (`env`, `fields`, `expansion`, `sub_path`, `resources`, `security`); this
+//! file fetches what they refer to and writes the few files that every container gets.
 
 pub(crate) mod apparmor;
 pub(crate) mod env;
@@ -61,14 +61,22 @@ pub(crate) enum ContainerConfigError {
     #[error("unable to find target container \"{target}\"")]
     NoTarget { target: String },
     #[error("{operation} {path}")]
-    File { operation: &'static str, path: PathBuf, source: std::io::Error },
+    File {
+        operation: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 /// What the sandbox of a pod is to be.
 ///
 /// # Errors
 /// The pod wants what no sandbox can have, or its RuntimeClass cannot be read.
-pub(crate) async fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> Result<SandboxConfig, RuntimeError> {
+pub(crate) async fn sandbox(
+    ctx: &NodeContext,
+    pod: &Pod,
+    attempt: u32,
+) -> Result<SandboxConfig, RuntimeError> {
     let runtime_handler = runtime_class::handler(&ctx.objects, pod).await?;
     let spec = pod.spec_or_default();
     let security = spec.security_context.as_ref();
@@ -78,12 +86,19 @@ pub(crate) async fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> Resul
         .flatten()
         .map(|s| (s.name.clone(), s.value.clone()))
         .collect();
-    let nodename = pod_files::nodename(pod, &ctx.config.cluster_domain)
-        .map_err(|error| RuntimeError::InvalidConfig { message: error.to_string() })?;
+    let nodename = pod_files::nodename(pod, &ctx.config.cluster_domain).map_err(|error| {
+        RuntimeError::InvalidConfig {
+            message: error.to_string(),
+        }
+    })?;
     Ok(SandboxConfig {
         pod: pod.reference(),
         attempt,
-        hostname: if pod.host_network() { ctx.config.node_name.clone() } else { nodename },
+        hostname: if pod.host_network() {
+            ctx.config.node_name.clone()
+        } else {
+            nodename
+        },
         host_network: pod.host_network(),
         host_pid: spec.host_pid.unwrap_or(false),
         host_ipc: spec.host_ipc.unwrap_or(false),
@@ -93,7 +108,10 @@ pub(crate) async fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> Resul
         port_mappings: port_mappings(pod),
         cgroup_parent: resources::cgroup_parent(&ctx.config.cgroup_root, pod),
         // No field of a pod says how many processes it may have: that is the node's to limit.
-        resources: Resources { pids_limit: ctx.config.pod_max_pids.map(i64::from), ..resources::for_pod(pod) },
+        resources: Resources {
+            pids_limit: ctx.config.pod_max_pids.map(i64::from),
+            ..resources::for_pod(pod)
+        },
         sysctls,
         log_directory: ctx.log_dir(&pod.reference()),
         labels: pod.metadata.labels.clone().unwrap_or_default(),
@@ -105,11 +123,15 @@ fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
     if pod.host_network() {
         return Vec::new();
     }
-    let ports = pod.all_containers().flat_map(|container| container.ports.iter().flatten());
+    let ports = pod
+        .all_containers()
+        .flat_map(|container| container.ports.iter().flatten());
     ports
         .filter_map(|port| {
             Some(PortMapping {
-                host_port: u16::try_from(port.host_port?).ok().filter(|&port| port > 0)?,
+                host_port: u16::try_from(port.host_port?)
+                    .ok()
+                    .filter(|&port| port > 0)?,
                 container_port: u16::try_from(port.container_port).ok()?,
                 protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
                 host_ip: port.host_ip.clone().unwrap_or_default(),
@@ -135,24 +157,57 @@ pub(crate) async fn container(
 ) -> Result<ContainerConfig, ContainerConfigError> {
     let (pod, container) = (input.pod, input.container);
     let env = environment::fetch(ctx, input).await?;
-    let lookup: HashMap<&str, &str> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let lookup: HashMap<&str, &str> = env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     let expand = |texts: Option<&Vec<String>>| -> Vec<String> {
-        texts.into_iter().flatten().map(|text| expansion::expand(text, |name| lookup.get(name).copied())).collect()
+        texts
+            .into_iter()
+            .flatten()
+            .map(|text| expansion::expand(text, |name| lookup.get(name).copied()))
+            .collect()
     };
-    let (command, args) = (expand(container.command.as_ref()), expand(container.args.as_ref()));
+    let (command, args) = (
+        expand(container.command.as_ref()),
+        expand(container.args.as_ref()),
+    );
     let profiles = ctx.config.agent_dir().join("seccomp");
-    let mut security = security::merge(pod, container, input.image.config.user.as_deref(), &profiles)?;
+    let mut security = security::merge(
+        pod,
+        container,
+        input.image.config.user.as_deref(),
+        &profiles,
+    )?;
     let selinux = security::selinux_enabled();
     security::check_supported(pod, container, selinux)?;
     if security::drops_label(pod, container, selinux) {
-        let text = format!("SELinux: container {} is privileged, its seLinuxOptions have no effect", container.name);
-        ctx.events.pod(pod, Some(&container.name), EventType::Warning, "SELinux", text);
+        let text = format!(
+            "SELinux: container {} is privileged, its seLinuxOptions have no effect",
+            container.name
+        );
+        ctx.events.pod(
+            pod,
+            Some(&container.name),
+            EventType::Warning,
+            "SELinux",
+            text,
+        );
     }
     let apparmor = apparmor::resolve(pod, container, apparmor::kernel)?;
     // Not refused: it runs as it would on a node without AppArmor, but somebody should know.
     if apparmor.lacks_default {
-        let text = format!("AppArmor: no default profile is loaded, container {} starts without one", container.name);
-        ctx.events.pod(pod, Some(&container.name), EventType::Warning, "AppArmor", text);
+        let text = format!(
+            "AppArmor: no default profile is loaded, container {} starts without one",
+            container.name
+        );
+        ctx.events.pod(
+            pod,
+            Some(&container.name),
+            EventType::Warning,
+            "AppArmor",
+            text,
+        );
     }
     security.apparmor_profile = apparmor.profile;
     let mut mounts = volume_mounts(ctx, input, &lookup).await?;
@@ -174,21 +229,38 @@ pub(crate) async fn container(
         resources: resources::for_container(pod, container, ctx.machine.facts().memory_bytes),
         security,
         log_path: format!("{}/{}.log", container.name, input.attempt),
-        init: pod.init_containers().iter().any(|init| init.name == container.name),
-        stop_signal: container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.clone()),
+        init: pod
+            .init_containers()
+            .iter()
+            .any(|init| init.name == container.name),
+        stop_signal: container
+            .lifecycle
+            .as_ref()
+            .and_then(|lifecycle| lifecycle.stop_signal.clone()),
         spec_hash: spec_hash(container),
     })
 }
 
-/// What an image came as: its repository and the digest of its manifest there, the repository that the container names if
-/// there are several. An image from an archive came from none, and has its own ID only.
+/// What an image came as: its repository and the digest of its manifest there, the repository that
+/// the container names if there are several. An image from an archive came from none, and has its
+/// own ID only.
 ///
-/// Source: `toCRIContainerStatus` in containerd's `internal/cri/server/container_status.go` at v2.1.
+/// Source: `toCRIContainerStatus` in containerd's `internal/cri/server/container_status.go` at
+/// v2.1.
 pub(crate) fn image_ref(image: &Image, named_as: &str) -> String {
-    let own = reference::parse(named_as).map(|own| reference::digest_name(&own, "")).ok();
-    let named = |name: &&String| own.as_ref().is_some_and(|own| name.starts_with(own.as_str()));
+    let own = reference::parse(named_as)
+        .map(|own| reference::digest_name(&own, ""))
+        .ok();
+    let named = |name: &&String| {
+        own.as_ref()
+            .is_some_and(|own| name.starts_with(own.as_str()))
+    };
     let digests = || image.repo_digests.iter();
-    digests().find(named).or_else(|| digests().next()).unwrap_or(&image.id).clone()
+    digests()
+        .find(named)
+        .or_else(|| digests().next())
+        .unwrap_or(&image.id)
+        .clone()
 }
 
 async fn volume_mounts(
@@ -198,24 +270,32 @@ async fn volume_mounts(
 ) -> Result<Vec<Mount>, ContainerConfigError> {
     let mut mounts = Vec::new();
     for (index, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
-        let volume = input.volumes.get(&mount.name).ok_or_else(|| ContainerConfigError::NoVolume {
-            volume: mount.name.clone(),
-            container: input.container.name.clone(),
-        })?;
+        let volume =
+            input
+                .volumes
+                .get(&mount.name)
+                .ok_or_else(|| ContainerConfigError::NoVolume {
+                    volume: mount.name.clone(),
+                    container: input.container.name.clone(),
+                })?;
         let host_path = match sub_path::of(mount, env)? {
             None => volume.clone(),
             Some(path) => {
                 // By its number: one container may mount two paths of one volume.
                 let place = format!("{}/{}/{index}", mount.name, input.container.name);
-                ctx.volumes.sub_path(&input.pod.uid(), volume, &place, &path).await?
+                ctx.volumes
+                    .sub_path(&input.pod.uid(), volume, &place, &path)
+                    .await?
             }
         };
         mounts.push(Mount {
             container_path: absolute(&mount.mount_path),
             host_path,
             readonly: is_readonly(input.pod, mount),
-            recursive_readonly: matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"))
-                && mount.read_only == Some(true),
+            recursive_readonly: matches!(
+                mount.recursive_read_only.as_deref(),
+                Some("Enabled" | "IfPossible")
+            ) && mount.read_only == Some(true),
             propagation: match mount.mount_propagation.as_deref() {
                 Some("HostToContainer") => MountPropagation::HostToContainer,
                 Some("Bidirectional") => MountPropagation::Bidirectional,
@@ -226,10 +306,16 @@ async fn volume_mounts(
     Ok(mounts)
 }
 
-/// What a container may not write to: volumes whose content the node keeps current, and what says so.
+/// What a container may not write to: volumes whose content the node keeps current, and what says
+/// so.
 fn is_readonly(pod: &Pod, mount: &VolumeMount) -> bool {
-    let kept =
-        pod.spec_or_default().volumes.iter().flatten().find(|volume| volume.name == mount.name).is_some_and(|volume| {
+    let kept = pod
+        .spec_or_default()
+        .volumes
+        .iter()
+        .flatten()
+        .find(|volume| volume.name == mount.name)
+        .is_some_and(|volume| {
             volume.config_map.is_some()
                 || volume.secret.is_some()
                 || volume.projected.is_some()
@@ -239,7 +325,11 @@ fn is_readonly(pod: &Pod, mount: &VolumeMount) -> bool {
 }
 
 fn absolute(path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+    if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    }
 }
 
 /// Hosts, resolver, host name and the termination message file.
@@ -250,7 +340,10 @@ async fn own_mounts(
 ) -> Result<Vec<Mount>, ContainerConfigError> {
     let (pod, container) = (input.pod, input.container);
     let dir = ctx.volumes.pod_dir(&pod.uid());
-    let (domain, dns) = (ctx.config.cluster_domain.clone(), ctx.config.cluster_dns.clone());
+    let (domain, dns) = (
+        ctx.config.cluster_domain.clone(),
+        ctx.config.cluster_dns.clone(),
+    );
     let (pod, ips) = (pod.clone(), input.pod_ips.to_vec());
     let message_path = container
         .termination_message_path
@@ -258,9 +351,15 @@ async fn own_mounts(
         .filter(|path| !path.is_empty())
         .unwrap_or_else(|| "/dev/termination-log".to_owned());
     let message_file = message_file(&dir, &container.name, input.attempt);
-    let readonly = container.security_context.as_ref().and_then(|s| s.read_only_root_filesystem).unwrap_or(false);
+    let readonly = container
+        .security_context
+        .as_ref()
+        .and_then(|s| s.read_only_root_filesystem)
+        .unwrap_or(false);
     let hostname_file = dir.join("hostname");
-    let own_name = pod_files::nodename(&pod, &domain).ok().filter(|_| !pod.host_network());
+    let own_name = pod_files::nodename(&pod, &domain)
+        .ok()
+        .filter(|_| !pod.host_network());
     let hostname = own_name.unwrap_or_else(|| ctx.config.node_name.clone());
     let files = tokio::task::spawn_blocking(move || {
         let node_file = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -268,7 +367,11 @@ async fn own_mounts(
             &pod,
             &ips,
             &domain,
-            &if pod.host_network() { node_file("/etc/hosts") } else { String::new() },
+            &if pod.host_network() {
+                node_file("/etc/hosts")
+            } else {
+                String::new()
+            },
         );
         write_if_changed(&dir.join("etc-hosts"), &hosts, 0o644)?;
         let of_node = pod_files::node_resolv_conf(node_file);
@@ -279,7 +382,11 @@ async fn own_mounts(
         write_if_changed(&message_file, "", 0o666)?;
         let files = [
             ("/etc/hosts".to_owned(), dir.join("etc-hosts"), readonly),
-            ("/etc/resolv.conf".to_owned(), dir.join("resolv.conf"), readonly),
+            (
+                "/etc/resolv.conf".to_owned(),
+                dir.join("resolv.conf"),
+                readonly,
+            ),
             ("/etc/hostname".to_owned(), hostname_file, readonly),
             // ...and says why it ends even where its root is read-only.
             (message_path, message_file, false),
@@ -290,10 +397,18 @@ async fn own_mounts(
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
     let (files, cut) = files?;
     for message in cut {
-        ctx.events.pod(input.pod, None, EventType::Warning, "DNSConfigForming", message);
+        ctx.events.pod(
+            input.pod,
+            None,
+            EventType::Warning,
+            "DNSConfigForming",
+            message,
+        );
     }
     // A volume that is mounted in such a place wins, as upstream.
-    let wanted = files.into_iter().filter(|(path, _, _)| !taken.iter().any(|mount| mount.container_path == *path));
+    let wanted = files
+        .into_iter()
+        .filter(|(path, _, _)| !taken.iter().any(|mount| mount.container_path == *path));
     Ok(wanted
         .map(|(container_path, host_path, readonly)| Mount {
             container_path,
@@ -307,13 +422,20 @@ async fn own_mounts(
 
 /// Where an instance of a container leaves its last words, on the node.
 pub(crate) fn message_file(pod_dir: &Path, container: &str, attempt: u32) -> PathBuf {
-    pod_dir.join("containers").join(container).join(attempt.to_string())
+    pod_dir
+        .join("containers")
+        .join(container)
+        .join(attempt.to_string())
 }
 
 fn write_if_changed(path: &Path, text: &str, mode: u32) -> Result<(), ContainerConfigError> {
     let failed = |operation| {
         let path = path.to_owned();
-        move |source| ContainerConfigError::File { operation, path, source }
+        move |source| ContainerConfigError::File {
+            operation,
+            path,
+            source,
+        }
     };
     if fs::read_to_string(path).is_ok_and(|old| old == text) {
         return Ok(());
@@ -326,9 +448,12 @@ fn write_if_changed(path: &Path, text: &str, mode: u32) -> Result<(), ContainerC
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed("set the mode of"))
 }
 
-/// What a pod's `imagePullSecrets` hold, and the names of those that could not be read, or hold more than is taken: as
-/// upstream, the pull is tried without them.
-pub(crate) async fn pull_credentials(ctx: &NodeContext, pod: &Pod) -> (Vec<RegistryAuth>, Vec<String>) {
+/// What a pod's `imagePullSecrets` hold, and the names of those that could not be read, or hold
+/// more than is taken: as upstream, the pull is tried without them.
+pub(crate) async fn pull_credentials(
+    ctx: &NodeContext,
+    pod: &Pod,
+) -> (Vec<RegistryAuth>, Vec<String>) {
     let spec = pod.spec_or_default();
     let references = spec.image_pull_secrets.iter().flatten();
     let (names, beyond) = credentials::to_read(references.map(|reference| &*reference.name));
@@ -369,13 +494,19 @@ mod tests {
         let image = |repositories: &[&str]| Image {
             id: "sha256:config".to_owned(),
             repo_tags: Vec::new(),
-            repo_digests: repositories.iter().map(|repository| name(repository)).collect(),
+            repo_digests: repositories
+                .iter()
+                .map(|repository| name(repository))
+                .collect(),
             size_bytes: 0,
             config: crate::runtime::ImageConfig::default(),
         };
         let both = image(&["docker.io/library/nginx", "r.example/team/web"]);
         assert_eq!(image_ref(&both, "nginx:1"), name("docker.io/library/nginx"));
-        assert_eq!(image_ref(&both, "r.example/team/web"), name("r.example/team/web"));
+        assert_eq!(
+            image_ref(&both, "r.example/team/web"),
+            name("r.example/team/web")
+        );
         assert_eq!(image_ref(&both, "other:1"), name("docker.io/library/nginx"));
         assert_eq!(image_ref(&image(&[]), "nginx:1"), "sha256:config");
     }

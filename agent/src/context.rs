@@ -39,11 +39,17 @@ pub(crate) struct NodeContext {
 impl NodeContext {
     /// Whether nothing of the pod runs any more or ever will, as its worker has told last.
     pub(crate) fn has_finished(&self, pod: &Pod) -> bool {
-        self.status.get(&pod.uid()).is_some_and(|status| is_final(&status)) || pod.is_phase_final()
+        self.status
+            .get(&pod.uid())
+            .is_some_and(|status| is_final(&status))
+            || pod.is_phase_final()
     }
 
     /// Where the containers of a pod log to.
     pub(crate) fn log_dir(&self, pod: &PodRef) -> PathBuf {
-        self.config.agent_dir().join("logs").join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
+        self.config
+            .agent_dir()
+            .join("logs")
+            .join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
     }
 }

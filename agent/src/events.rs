@@ -1,6 +1,7 @@
 //! Events: what people see in `kubectl describe`.
 //!
-//! Here is only what they are about; [`coracle_client::event_recorder`] bounds, counts and writes them.
+//! Here is only what they are about; [`coracle_client::event_recorder`] bounds, counts and writes
+//! them.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -25,7 +26,13 @@ impl EventRecorder {
     /// A recorder and the writer that must be run for it; one a node.
     pub(crate) fn new(client: kube::Client, node_name: &str) -> (Self, EventWriter) {
         let (recorder, writer) = event_recorder::channel(client, Some(node_name.to_owned()), DELAY);
-        (Self { recorder, node_name: node_name.to_owned() }, writer)
+        (
+            Self {
+                recorder,
+                node_name: node_name.to_owned(),
+            },
+            writer,
+        )
     }
 
     /// About a pod, or one of its containers.
@@ -41,15 +48,24 @@ impl EventRecorder {
             let spec = pod.spec_or_default();
             let list = if pod.init_containers().iter().any(|one| one.name == name) {
                 "initContainers"
-            } else if spec.ephemeral_containers.iter().flatten().any(|one| one.name == name) {
+            } else if spec
+                .ephemeral_containers
+                .iter()
+                .flatten()
+                .any(|one| one.name == name)
+            {
                 "ephemeralContainers"
             } else {
                 "containers"
             };
             format!("spec.{list}{{{name}}}")
         });
-        let about = ObjectReference { field_path, ..reference_to(pod) };
-        self.recorder.record_about(COMPONENT, about, kind, reason, message.into());
+        let about = ObjectReference {
+            field_path,
+            ..reference_to(pod)
+        };
+        self.recorder
+            .record_about(COMPONENT, about, kind, reason, message.into());
     }
 
     /// About the node.
@@ -62,7 +78,8 @@ impl EventRecorder {
             uid: Some(self.node_name.clone()),
             ..ObjectReference::default()
         };
-        self.recorder.record_about(COMPONENT, about, kind, reason, message.into());
+        self.recorder
+            .record_about(COMPONENT, about, kind, reason, message.into());
     }
 
     /// About a Service.
@@ -83,6 +100,7 @@ impl EventRecorder {
             uid,
             ..ObjectReference::default()
         };
-        self.recorder.record_about(COMPONENT, about, kind, reason, message.into());
+        self.recorder
+            .record_about(COMPONENT, about, kind, reason, message.into());
     }
 }

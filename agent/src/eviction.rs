@@ -1,9 +1,12 @@
-//! Eviction: how little of the machine may be left before the node is under pressure, and who goes then.
+//! Eviction: how little of the machine may be left before the node is under pressure, and who goes
+//! then.
 //!
-//! Here are the thresholds (pure), named and written as upstream's: `memory.available<100Mi,nodefs.available<10%`. What is
-//! left is read in `signals`; what pressure means for the node is in `node::health`, and for its pods in `manager`.
+//! Here are the thresholds (pure), named and written as upstream's:
+//! `memory.available<100Mi,nodefs.available<10%`. What is left is read in `signals`; what pressure
+//! means for the node is in `node::health`, and for its pods in `manager`.
 //!
-//! Source: `pkg/kubelet/eviction/api/types.go`, `pkg/kubelet/apis/config/v1beta1/defaults_linux.go` at v1.37.
+//! Source: `pkg/kubelet/eviction/api/types.go`, `pkg/kubelet/apis/config/v1beta1/defaults_linux.go`
+//! at v1.37.
 
 pub(crate) mod local_storage;
 pub(crate) mod manager;
@@ -16,8 +19,7 @@ use std::{fmt, str::FromStr};
 use coracle_api::quantity::Quantity;
 
 /// What upstream's kubelet on Linux begins with.
-pub const DEFAULT_HARD: &str =
-    "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%";
+pub const DEFAULT_HARD: &str = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%";
 
 /// Something that can run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +60,10 @@ impl Signal {
 
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::ALL.iter().find(|(signal, _)| signal == self).map_or("", |(_, name)| name);
+        let name = Self::ALL
+            .iter()
+            .find(|(signal, _)| signal == self)
+            .map_or("", |(_, name)| name);
         f.write_str(name)
     }
 }
@@ -126,9 +131,16 @@ impl FromStr for Thresholds {
     type Err = ThresholdError;
 
     fn from_str(text: &str) -> Result<Self, ThresholdError> {
-        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let parts = text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty());
         parts
-            .map(|part| parse(part).ok_or_else(|| ThresholdError { part: part.to_owned() }))
+            .map(|part| {
+                parse(part).ok_or_else(|| ThresholdError {
+                    part: part.to_owned(),
+                })
+            })
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -136,10 +148,19 @@ impl FromStr for Thresholds {
 
 fn parse(part: &str) -> Option<Threshold> {
     let (name, limit) = part.split_once('<')?;
-    let (signal, _) = Signal::ALL.into_iter().find(|(_, known)| *known == name.trim())?;
+    let (signal, _) = Signal::ALL
+        .into_iter()
+        .find(|(_, known)| *known == name.trim())?;
     let limit = match limit.trim().strip_suffix('%') {
-        Some(percent) => Limit::Percent(percent.parse().ok().filter(|percent: &f64| (0.0..=100.0).contains(percent))?),
-        None => Limit::Absolute(u64::try_from(limit.trim().parse::<Quantity>().ok()?.value()).ok()?),
+        Some(percent) => Limit::Percent(
+            percent
+                .parse()
+                .ok()
+                .filter(|percent: &f64| (0.0..=100.0).contains(percent))?,
+        ),
+        None => {
+            Limit::Absolute(u64::try_from(limit.trim().parse::<Quantity>().ok()?.value()).ok()?)
+        }
     };
     Some(Threshold { signal, limit })
 }
@@ -164,15 +185,25 @@ impl Thresholds {
     /// How much of `capacity` is to stay free.
     pub(crate) fn kept_free(&self, signal: Signal, capacity: u64) -> u64 {
         let own = self.0.iter().filter(|threshold| threshold.signal == signal);
-        own.map(|threshold| threshold.limit.of(capacity)).max().unwrap_or(0)
+        own.map(|threshold| threshold.limit.of(capacity))
+            .max()
+            .unwrap_or(0)
     }
 
     /// Of which things too little is left. What could not be observed is no pressure.
     pub(crate) fn met(&self, observed: &[Supply]) -> Vec<Shortage> {
         let shortage = |supply: &Supply| {
-            let own = self.0.iter().filter(|threshold| threshold.signal == supply.signal);
-            let threshold = own.map(|threshold| threshold.limit.of(supply.capacity)).max()?;
-            (supply.capacity > 0 && supply.available < threshold).then_some(Shortage { supply: *supply, threshold })
+            let own = self
+                .0
+                .iter()
+                .filter(|threshold| threshold.signal == supply.signal);
+            let threshold = own
+                .map(|threshold| threshold.limit.of(supply.capacity))
+                .max()?;
+            (supply.capacity > 0 && supply.available < threshold).then_some(Shortage {
+                supply: *supply,
+                threshold,
+            })
         };
         observed.iter().filter_map(shortage).collect()
     }
@@ -183,7 +214,11 @@ mod tests {
     use super::*;
 
     fn supply(signal: Signal, available: u64, capacity: u64) -> Supply {
-        Supply { signal, available, capacity }
+        Supply {
+            signal,
+            available,
+            capacity,
+        }
     }
 
     #[test]
@@ -192,14 +227,29 @@ mod tests {
         assert_eq!(read("").unwrap(), Thresholds(Vec::new()));
         let one = |signal, limit| Thresholds(vec![Threshold { signal, limit }]);
         let cases = [
-            ("memory.available<100Mi", one(Signal::MemoryAvailable, Limit::Absolute(100 << 20))),
-            (" nodefs.available < 10% ", one(Signal::NodefsAvailable, Limit::Percent(10.0))),
-            ("pid.available<1k", one(Signal::PidAvailable, Limit::Absolute(1000))),
+            (
+                "memory.available<100Mi",
+                one(Signal::MemoryAvailable, Limit::Absolute(100 << 20)),
+            ),
+            (
+                " nodefs.available < 10% ",
+                one(Signal::NodefsAvailable, Limit::Percent(10.0)),
+            ),
+            (
+                "pid.available<1k",
+                one(Signal::PidAvailable, Limit::Absolute(1000)),
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(read(text).unwrap(), expected, "{text}");
         }
-        for text in ["memory.available", "memory.available>1Gi", "memory<1Gi", "nodefs.available<101%", "a.b<-1"] {
+        for text in [
+            "memory.available",
+            "memory.available>1Gi",
+            "memory<1Gi",
+            "nodefs.available<101%",
+            "a.b<-1",
+        ] {
             assert_eq!(read(text).unwrap_err().part, text);
         }
         assert_eq!(Thresholds::default().0.len(), 5);
@@ -215,8 +265,16 @@ mod tests {
             supply(Signal::PidAvailable, 0, 100),
         ];
         let met = Thresholds::default().met(&observed);
-        let expected =
-            [Shortage { supply: observed[0], threshold: 100 << 20 }, Shortage { supply: observed[2], threshold: 5 }];
+        let expected = [
+            Shortage {
+                supply: observed[0],
+                threshold: 100 << 20,
+            },
+            Shortage {
+                supply: observed[2],
+                threshold: 5,
+            },
+        ];
         assert_eq!(met, expected);
     }
 }

@@ -1,6 +1,7 @@
 //! Garbage collection: images by disk use, logs and directories of what is gone.
 //!
-//! Dead containers are kept one a name and removed by their pod's worker; here is what belongs to no worker.
+//! Dead containers are kept one a name and removed by their pod's worker; here is what belongs to
+//! no worker.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -43,8 +44,16 @@ pub(crate) struct Collector {
 
 impl Collector {
     /// For the disk that `dir` is on.
-    pub(crate) fn new(images: &Arc<dyn ImageService>, runtime: &Arc<dyn RuntimeService>, dir: PathBuf) -> Self {
-        Self { images: Arc::clone(images), runtime: Arc::clone(runtime), dir }
+    pub(crate) fn new(
+        images: &Arc<dyn ImageService>,
+        runtime: &Arc<dyn RuntimeService>,
+        dir: PathBuf,
+    ) -> Self {
+        Self {
+            images: Arc::clone(images),
+            runtime: Arc::clone(runtime),
+            dir,
+        }
     }
 }
 
@@ -80,13 +89,18 @@ async fn collect_images(
     let now = Instant::now();
     used.retain(|id, _| images.iter().any(|image| image.id == *id));
     for image in &images {
-        let entry = used.entry(image.id.clone()).or_insert(LastUse { first_seen: now, last_used: None });
+        let entry = used.entry(image.id.clone()).or_insert(LastUse {
+            first_seen: now,
+            last_used: None,
+        });
         if is_used(image, &containers) {
             entry.last_used = Some(now);
         }
     }
     let dir = node.dir.clone();
-    let Some((total, free)) = tokio::task::spawn_blocking(move || disk(&dir)).await? else { return Ok(()) };
+    let Some((total, free)) = tokio::task::spawn_blocking(move || disk(&dir)).await? else {
+        return Ok(());
+    };
     let goal = bytes_to_free(total, free);
     if goal == 0 {
         return Ok(());
@@ -96,32 +110,47 @@ async fn collect_images(
         .iter()
         .filter(|image| {
             !is_used(image, &containers)
-                && used.get(&image.id).is_some_and(|entry| entry.first_seen.elapsed() >= MIN_AGE)
+                && used
+                    .get(&image.id)
+                    .is_some_and(|entry| entry.first_seen.elapsed() >= MIN_AGE)
         })
         .collect();
     // As upstream: the least recently used first; of those that never were, the oldest.
-    candidates.sort_by_key(|image| used.get(&image.id).map(|entry| (entry.last_used, entry.first_seen)));
+    candidates.sort_by_key(|image| {
+        used.get(&image.id)
+            .map(|entry| (entry.last_used, entry.first_seen))
+    });
     let mut freed = 0;
     for image in candidates {
         if freed >= goal {
             break;
         }
-        tracing::info!(image = image.id, bytes = image.size_bytes, "remove an unused image: the disk is nearly full");
+        tracing::info!(
+            image = image.id,
+            bytes = image.size_bytes,
+            "remove an unused image: the disk is nearly full"
+        );
         node.images.remove_image(&image.id).await?;
         freed += image.size_bytes;
     }
     if freed < goal {
-        tracing::warn!(goal, freed, "the disk is nearly full, and too few images are unused");
+        tracing::warn!(
+            goal,
+            freed,
+            "the disk is nearly full, and too few images are unused"
+        );
     }
     Ok(())
 }
 
 fn is_used(image: &Image, containers: &[ContainerStatus]) -> bool {
-    containers.iter().any(|container| container.image_id == image.id)
+    containers
+        .iter()
+        .any(|container| container.image_id == image.id)
 }
 
-/// Frees what it can of the disk without touching a pod that runs: containers of `finished` pods, then all images that
-/// none of the `others` needs. Failures are logged: the next look tries again.
+/// Frees what it can of the disk without touching a pod that runs: containers of `finished` pods,
+/// then all images that none of the `others` needs. Failures are logged: the next look tries again.
 pub(crate) async fn reclaim(node: &Collector, finished: &[Arc<Pod>], others: &[Arc<Pod>]) {
     if let Err(error) = try_reclaim(node, finished, others).await {
         tracing::warn!(error = %ErrorChain(&*error), "free the disk of what is not needed");
@@ -135,7 +164,10 @@ async fn try_reclaim(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     for pod in finished {
         let (_, containers) = node.runtime.pod_state(&pod.uid()).await?;
-        for container in containers.iter().filter(|one| matches!(one.state, ContainerState::Exited { .. })) {
+        for container in containers
+            .iter()
+            .filter(|one| matches!(one.state, ContainerState::Exited { .. }))
+        {
             node.runtime.remove_container(&container.id).await?;
         }
     }
@@ -143,17 +175,25 @@ async fn try_reclaim(
     let awaited = awaited(node.images.as_ref(), others).await;
     let unused = |image: &&Image| !is_used(image, &containers) && !awaited.contains(&image.id);
     for image in node.images.list_images().await?.iter().filter(unused) {
-        tracing::info!(image = image.id, bytes = image.size_bytes, "remove an unused image: the node is short of disk");
+        tracing::info!(
+            image = image.id,
+            bytes = image.size_bytes,
+            "remove an unused image: the node is short of disk"
+        );
         node.images.remove_image(&image.id).await?;
     }
     Ok(())
 }
 
-/// IDs of the images that pods on this node name: their containers may be about to start, and would only pull them again.
+/// IDs of the images that pods on this node name: their containers may be about to start, and would
+/// only pull them again.
 async fn awaited(images: &dyn ImageService, pods: &[Arc<Pod>]) -> HashSet<String> {
     let mut found = HashSet::new();
     for pod in pods.iter().filter(|pod| !pod.is_deleting()) {
-        for reference in pod.all_containers().filter_map(|container| container.image.as_deref()) {
+        for reference in pod
+            .all_containers()
+            .filter_map(|container| container.image.as_deref())
+        {
             if let Ok(Some(image)) = images.image_status(reference).await {
                 found.insert(image.id);
             }
@@ -174,7 +214,10 @@ fn bytes_to_free(total: u64, free: u64) -> u64 {
 /// Size and free bytes of the disk.
 fn disk(dir: &Path) -> Option<(u64, u64)> {
     let stat = nix::sys::statvfs::statvfs(dir).ok()?;
-    Some((stat.blocks() * stat.fragment_size(), stat.blocks_available() * stat.fragment_size()))
+    Some((
+        stat.blocks() * stat.fragment_size(),
+        stat.blocks_available() * stat.fragment_size(),
+    ))
 }
 
 /// Removes directory trees; failures are logged, never fatal.
@@ -194,10 +237,21 @@ pub(crate) async fn remove_dirs<const N: usize>(dirs: [PathBuf; N]) {
 pub(crate) async fn remove_container_logs(log: &Path) {
     let log = log.to_owned();
     let work = move || {
-        let Some((dir, name)) = log.parent().zip(log.file_name().and_then(|name| name.to_str())) else { return };
-        let Ok(entries) = std::fs::read_dir(dir) else { return };
+        let Some((dir, name)) = log
+            .parent()
+            .zip(log.file_name().and_then(|name| name.to_str()))
+        else {
+            return;
+        };
+        let Ok(entries) = std::fs::read_dir(dir) else {
+            return;
+        };
         for entry in entries.flatten() {
-            if entry.file_name().to_str().is_some_and(|found| found == name || found.starts_with(&format!("{name}."))) {
+            if entry
+                .file_name()
+                .to_str()
+                .is_some_and(|found| found == name || found.starts_with(&format!("{name}.")))
+            {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -211,7 +265,13 @@ mod tests {
 
     #[test]
     fn collection_goes_from_the_high_to_the_low_mark() {
-        let cases = [((0, 0), 0), ((1000, 500), 0), ((1000, 151), 0), ((1000, 150), 50), ((1000, 0), 200)];
+        let cases = [
+            ((0, 0), 0),
+            ((1000, 500), 0),
+            ((1000, 151), 0),
+            ((1000, 150), 50),
+            ((1000, 0), 200),
+        ];
         for ((total, free), expected) in cases {
             assert_eq!(bytes_to_free(total, free), expected, "{total} {free}");
         }

@@ -1,8 +1,9 @@
 //! The node's images: pull, import, keep, remove.
 //!
-//! Layers are unpacked once each into directories that overlayfs stacks; nothing here mounts anything. The
-//! agent and `coracle image` share one store through file locks, so the agent rereads the index whenever the
-//! file has changed. Who may pull when (policies, back-off) is decided in the pod workers.
+//! Layers are unpacked once each into directories that overlayfs stacks; nothing here mounts
+//! anything. The agent and `coracle image` share one store through file locks, so the agent rereads
+//! the index whenever the file has changed. Who may pull when (policies, back-off) is decided in
+//! the pod workers.
 
 mod access;
 mod allowance;
@@ -56,7 +57,8 @@ pub struct ImageStore {
     layout: Layout,
     registries: Registries,
     cache: Mutex<Option<CachedIndex>>,
-    /// One slot a reference that is being or was pulled: makes concurrent pulls of one image one pull.
+    /// One slot a reference that is being or was pulled: makes concurrent pulls of one image one
+    /// pull.
     pulls: Mutex<HashMap<String, Arc<PullSlot>>>,
 }
 
@@ -83,7 +85,10 @@ impl ImageStore {
         layout.read()?;
         // Layers whose import was killed before the index named them.
         if let Err(error) = layout.prune_layers() {
-            tracing::warn!(error = &error as &dyn std::error::Error, "remove layers that no image names");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "remove layers that no image names"
+            );
         }
         Ok(Arc::new(Self {
             layout,
@@ -93,7 +98,8 @@ impl ImageStore {
         }))
     }
 
-    /// Imports an OCI or docker archive. Returns the images as they are now. Blocking work runs aside.
+    /// Imports an OCI or docker archive. Returns the images as they are now. Blocking work runs
+    /// aside.
     ///
     /// # Errors
     /// Says what is wrong with the archive; nothing of it is kept then.
@@ -102,11 +108,17 @@ impl ImageStore {
         let records = tokio::task::spawn_blocking(move || {
             let _held = layout.hold_layers()?;
             let records = archive::import(&layout, &file)?;
-            layout.update(|index| records.iter().for_each(|record| index.insert(record.clone())))?;
+            layout.update(|index| {
+                records
+                    .iter()
+                    .for_each(|record| index.insert(record.clone()))
+            })?;
             Ok::<_, ImportError>(records)
         })
         .await
-        .map_err(|error| ImportError::Malformed { why: format!("the import ended early: {error}") })??;
+        .map_err(|error| ImportError::Malformed {
+            why: format!("the import ended early: {error}"),
+        })??;
         Ok(records.iter().map(Record::to_image).collect())
     }
 
@@ -115,7 +127,10 @@ impl ImageStore {
         use std::os::unix::fs::MetadataExt;
         let path = self.layout.index_path();
         let stamp = match std::fs::metadata(&path) {
-            Ok(metadata) => (metadata.modified().map_err(store_error("stat", &path))?, metadata.ino()),
+            Ok(metadata) => (
+                metadata.modified().map_err(store_error("stat", &path))?,
+                metadata.ino(),
+            ),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Arc::default()),
             Err(error) => return Err(store_error("stat", &path)(error)),
         };
@@ -124,7 +139,10 @@ impl ImageStore {
             return Ok(cached.index.clone());
         }
         let index = Arc::new(self.layout.read()?);
-        *cache = Some(CachedIndex { stamp, index: index.clone() });
+        *cache = Some(CachedIndex {
+            stamp,
+            index: index.clone(),
+        });
         Ok(index)
     }
 
@@ -136,14 +154,21 @@ impl ImageStore {
         Ok(index.find(None, &names(reference)?).cloned())
     }
 
-    /// Notes `key`, which opened the image: the content of a rotated secret in the place of what it had, or another secret
-    /// with the same content. Without that note nothing is lost but a pull.
+    /// Notes `key`, which opened the image: the content of a rotated secret in the place of what it
+    /// had, or another secret with the same content. Without that note nothing is lost but a pull.
     async fn learn(&self, record: &Record, name: &str, key: &Key) {
         let opened = record.access.get(name);
-        if key.secret.is_none() || !opened.is_some_and(|opened| access::learn(&mut opened.clone(), key)) {
+        if key.secret.is_none()
+            || !opened.is_some_and(|opened| access::learn(&mut opened.clone(), key))
+        {
             return;
         }
-        let (layout, record, name, key) = (self.layout.clone(), record.clone(), name.to_owned(), key.clone());
+        let (layout, record, name, key) = (
+            self.layout.clone(),
+            record.clone(),
+            name.to_owned(),
+            key.clone(),
+        );
         let noted = blocking(move || {
             layout.update(|index| index.learn(&record.id, &name, &key))?;
             let note = |layer| layer::note(&layout, layer, None, std::slice::from_ref(&key));
@@ -169,13 +194,19 @@ impl ImageService for ImageStore {
         Ok(self.find(reference)?.as_ref().map(Record::to_image))
     }
 
-    async fn pull_image(&self, reference: &str, auth: &[RegistryAuth]) -> Result<Image, ImageError> {
+    async fn pull_image(
+        &self,
+        reference: &str,
+        auth: &[RegistryAuth],
+    ) -> Result<Image, ImageError> {
         let asked = Instant::now();
         let parsed = reference::parse(reference)?;
         let slot = self.pull_slot(&parsed.whole());
         let mut last = slot.lock().await;
-        let mut keys: Vec<String> =
-            auth.iter().map(|auth| format!("{} {}", auth.registry, fingerprint(auth))).collect();
+        let mut keys: Vec<String> = auth
+            .iter()
+            .map(|auth| format!("{} {}", auth.registry, fingerprint(auth)))
+            .collect();
         keys.sort();
         // Somebody pulled it while we waited, and had to prove as much as we do.
         if let Some((ended, theirs, image)) = last.as_ref()
@@ -192,7 +223,10 @@ impl ImageService for ImageStore {
         let _held = blocking(move || layout.hold_layers()).await?;
         let record = pull::pull(&self.layout, &self.registries, &parsed, auth)
             .await
-            .map_err(|message| ImageError::Pull { reference: reference.to_owned(), message })?;
+            .map_err(|message| ImageError::Pull {
+                reference: reference.to_owned(),
+                message,
+            })?;
         let image = record.to_image();
         let layout = self.layout.clone();
         blocking(move || layout.update(|index| index.insert(record))).await?;
@@ -225,7 +259,9 @@ impl ImageService for ImageStore {
     }
 
     async fn may_use(&self, reference: &str, auth: &[RegistryAuth]) -> Result<bool, ImageError> {
-        let Some(record) = self.find(reference)? else { return Ok(false) };
+        let Some(record) = self.find(reference)? else {
+            return Ok(false);
+        };
         let names = match reference::as_id(reference) {
             Some(_) => record.access.keys().cloned().collect(),
             None => names(reference)?,
@@ -271,5 +307,7 @@ fn names(reference: &str) -> Result<Vec<String>, ImageError> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

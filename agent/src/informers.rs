@@ -1,8 +1,8 @@
 //! What the node follows in the API: each kind once, for all who read it.
 //!
-//! What breaks off is tried again within seconds, and at once when the Lease tells ([`Pulse`]) that the API is back: after
-//! a partition the node knows what it has to run and whereto to send. Of what only the network reads, no more is kept than
-//! it reads ([`Part`]).
+//! What breaks off is tried again within seconds, and at once when the Lease tells ([`Pulse`]) that
+//! the API is back: after a partition the node knows what it has to run and whereto to send. Of
+//! what only the network reads, no more is kept than it reads ([`Part`]).
 
 mod parts;
 
@@ -23,7 +23,8 @@ use kube::{Api, Client};
 pub(crate) use self::parts::{NodeNetwork, NodePart, ServicePart, SliceEndpoint, SlicePart};
 
 /// Between attempts to watch.
-const RETRY: ExponentialBackoff = ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(5));
+const RETRY: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(5));
 
 pub(crate) type SeenService = Part<Service, ServicePart>;
 pub(crate) type SeenSlice = Part<EndpointSlice, SlicePart>;
@@ -38,7 +39,8 @@ pub enum Nodes {
     Own,
 }
 
-/// One informer a kind: who reads them has them fill a [`coracle_client::feed::Feed`] before they are spawned.
+/// One informer a kind: who reads them has them fill a [`coracle_client::feed::Feed`] before they
+/// are spawned.
 #[derive(Debug)]
 pub struct Informers {
     /// The pods bound to this node.
@@ -63,15 +65,20 @@ impl Informers {
             Selection::labels(parts::label_selector()),
             move |slice: &mut SeenSlice| slice.part.locate(&here),
         );
-        let nodes = Informer::new(Api::all(client.clone()), nodes, move |node: &mut SeenNode| {
-            if node.metadata.name.as_deref() != Some(own.as_str()) {
-                node.part.forget_rest();
-            }
-        });
+        let nodes = Informer::new(
+            Api::all(client.clone()),
+            nodes,
+            move |node: &mut SeenNode| {
+                if node.metadata.name.as_deref() != Some(own.as_str()) {
+                    node.part.forget_rest();
+                }
+            },
+        );
         Self {
             pods: Informer::new(Api::all(client.clone()), bound, |_| {}).woken_by(pulse, RETRY),
             // All, those without rules as well: containers' environments tell of them.
-            services: Informer::new(Api::all(client.clone()), Selection::all(), |_| {}).woken_by(pulse, RETRY),
+            services: Informer::new(Api::all(client.clone()), Selection::all(), |_| {})
+                .woken_by(pulse, RETRY),
             slices: slices.woken_by(pulse, RETRY),
             nodes: nodes.woken_by(pulse, RETRY),
         }

@@ -1,11 +1,12 @@
-//! How the agent gets its identity: a client certificate to talk to the API with, and a serving certificate.
+//! How the agent gets its identity: a client certificate to talk to the API with, and a serving
+//! certificate.
 //!
 //! ```text
 //! token K10<hash>::<id>.<secret> --TLS, CA pinned by hash--> CSR kube-apiserver-client-kubelet --> client.crt
 //! client.crt --TLS, CA known--> CSR kubelet-serving --> serving.crt
 //! ```
-//! Certificates and keys live in `<agent>/pki`, mode 0600, and are renewed before they expire. The token is used once
-//! and not kept; a node with a valid certificate needs none.
+//! Certificates and keys live in `<agent>/pki`, mode 0600, and are renewed before they expire. The
+//! token is used once and not kept; a node with a valid certificate needs none.
 
 mod client;
 mod credentials;
@@ -136,7 +137,9 @@ pub(crate) async fn join(
         .parse()
         .ok()
         .filter(|uri: &http::Uri| uri.scheme_str() == Some("https") && uri.host().is_some())
-        .ok_or_else(|| JoinError::Server { server: server.to_owned() })?;
+        .ok_or_else(|| JoinError::Server {
+            server: server.to_owned(),
+        })?;
     let pki = pki_dir(config);
     credentials::make_private_dir(&pki)?;
     let user = node_user(&config.node_name);
@@ -152,7 +155,11 @@ pub(crate) async fn join(
         if stored.is_valid() {
             let identity = Arc::new(Identity::new(stored));
             let client = connect(&uri, &ca, Some(Arc::clone(&identity)), None)?;
-            return Ok(Joined { client, identity, ca });
+            return Ok(Joined {
+                client,
+                identity,
+                ca,
+            });
         }
         tracing::warn!("the node's client certificate has expired");
     }
@@ -162,15 +169,29 @@ pub(crate) async fn join(
     let token = token::parse(token)?;
     let ca = reach(server, &uri, &token, shutdown).await?;
     let bootstrap = connect(&uri, &ca, None, Some(&token.bearer))?;
-    let pair = csr::obtain(&bootstrap, &csr::Wanted::client(&config.node_name)).await.map_err(|error| match error {
-        csr::CsrError::Refused => JoinError::Refused { server: server.to_owned() },
-        other => JoinError::Certificate { what: "the node's client identity", message: ErrorChain(&other).to_string() },
-    })?;
+    let pair = csr::obtain(&bootstrap, &csr::Wanted::client(&config.node_name))
+        .await
+        .map_err(|error| match error {
+            csr::CsrError::Refused => JoinError::Refused {
+                server: server.to_owned(),
+            },
+            other => JoinError::Certificate {
+                what: "the node's client identity",
+                message: ErrorChain(&other).to_string(),
+            },
+        })?;
     credentials::save(&pki, CLIENT, &pair)?;
-    credentials::write_private(&pki.join(CA_FILE), credentials::pem("CERTIFICATE", &ca).as_bytes())?;
+    credentials::write_private(
+        &pki.join(CA_FILE),
+        credentials::pem("CERTIFICATE", &ca).as_bytes(),
+    )?;
     let identity = Arc::new(Identity::new(credentials::Stored::from_pair(pair)?));
     let client = connect(&uri, &ca, Some(Arc::clone(&identity)), None)?;
-    Ok(Joined { client, identity, ca })
+    Ok(Joined {
+        client,
+        identity,
+        ca,
+    })
 }
 
 /// `<agent>/pki`.
@@ -195,11 +216,18 @@ async fn reach(
     loop {
         let message = match trust::fetch_ca(uri, &token.ca_hash).await {
             Ok(ca) => return Ok(ca),
-            Err(trust::TrustError::WrongCa) => return Err(JoinError::WrongCa { server: server.to_owned() }),
+            Err(trust::TrustError::WrongCa) => {
+                return Err(JoinError::WrongCa {
+                    server: server.to_owned(),
+                });
+            }
             Err(error) => ErrorChain(&error).to_string(),
         };
         if Instant::now() >= end || shutdown.is_cancelled() {
-            return Err(JoinError::Unreachable { server: server.to_owned(), message });
+            return Err(JoinError::Unreachable {
+                server: server.to_owned(),
+                message,
+            });
         }
         if !std::mem::replace(&mut told, true) {
             tracing::warn!(server, message, "wait for the server");
@@ -216,6 +244,10 @@ fn load_ca(pki: &Path) -> Result<Option<CertificateDer<'static>>, JoinError> {
     match std::fs::read(&path) {
         Ok(text) => Ok(credentials::first_certificate(&text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(JoinError::File { operation: "read", path, source }),
+        Err(source) => Err(JoinError::File {
+            operation: "read",
+            path,
+            source,
+        }),
     }
 }

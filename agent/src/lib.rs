@@ -142,9 +142,13 @@ pub enum AgentError {
 /// Runs a node until `shutdown` fires, then stops in order and leaves its pods running.
 ///
 /// # Errors
-/// What keeps a node from starting at all: its configuration, directories or credentials. What fails later is
-/// retried, logged and shown in the node's conditions.
-pub async fn run(config: AgentConfig, access: ApiAccess, shutdown: CancellationToken) -> Result<(), AgentError> {
+/// What keeps a node from starting at all: its configuration, directories or credentials. What
+/// fails later is retried, logged and shown in the node's conditions.
+pub async fn run(
+    config: AgentConfig,
+    access: ApiAccess,
+    shutdown: CancellationToken,
+) -> Result<(), AgentError> {
     // A token of our own: a part that ends early stops the agent, not its caller.
     run::run(config, access, shutdown.child_token()).await
 }

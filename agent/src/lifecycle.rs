@@ -29,7 +29,10 @@ pub(crate) async fn run(
                 "command '{}' exited with {}: {}",
                 command.join(" "),
                 result.exit_code,
-                String::from_utf8_lossy(&result.stderr).chars().take(1024).collect::<String>()
+                String::from_utf8_lossy(&result.stderr)
+                    .chars()
+                    .take(1024)
+                    .collect::<String>()
             )),
             Err(error) => Err(error.to_string()),
         };
@@ -46,7 +49,11 @@ pub(crate) async fn run(
     if let Some(action) = &handler.sleep {
         let wanted = Duration::from_secs(u64::try_from(action.seconds).unwrap_or(0));
         tokio::time::sleep(wanted.min(limit)).await;
-        return if wanted <= limit { Ok(()) } else { Err("the grace period ended before the sleep did".to_owned()) };
+        return if wanted <= limit {
+            Ok(())
+        } else {
+            Err("the grace period ended before the sleep did".to_owned())
+        };
     }
     if handler.tcp_socket.is_some() {
         return Err("tcpSocket is not a hook".to_owned());

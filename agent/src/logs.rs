@@ -17,17 +17,36 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 /// Of `<logs>/<pod>/<container>/<attempt>.log`, those that belong to the pod.
 const OWN_PARTS: usize = 3;
 
-/// Opens a container's log. What is not a regular file, or leads elsewhere by a link, is none: it would be told to whoever
-/// may read the pod's log.
+/// Opens a container's log. What is not a regular file, or leads elsewhere by a link, is none: it
+/// would be told to whoever may read the pod's log.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let base = path.ancestors().nth(OWN_PARTS).unwrap_or(Path::new("/"));
     let own = path.strip_prefix(base).map_err(io::Error::other)?;
     // A short relative path begins here.
-    let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
-    let base = rustix::fs::openat(CWD, base, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let base = if base.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        base
+    };
+    let base = rustix::fs::openat(
+        CWD,
+        base,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::openat2(base, own, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("the log is not a file")) }
+    let file = File::from(rustix::fs::openat2(
+        base,
+        own,
+        flags,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    )?);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("the log is not a file"))
+    }
 }
 
 /// The last lines of a log, bounded, as a termination message.
@@ -36,7 +55,8 @@ pub(crate) fn last_words(path: &Path, max_lines: usize, max_bytes: usize) -> Opt
     let window = u64::try_from(max_bytes * 4).ok()?;
     let mut file = open(path).ok()?;
     let len = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(window))).ok()?;
+    file.seek(SeekFrom::Start(len.saturating_sub(window)))
+        .ok()?;
     let mut bytes = Vec::new();
     file.take(window).read_to_end(&mut bytes).ok()?;
     let mut text = String::new();
@@ -64,11 +84,16 @@ mod tests {
     fn last_words_end_as_they_were_written() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("0.log");
-        for (log, expected) in
-            [("t stdout F one\nt stdout P DONE\n", "one\nDONE"), ("t stdout F one\nt stderr F DONE\n", "one\nDONE\n")]
-        {
+        for (log, expected) in [
+            ("t stdout F one\nt stdout P DONE\n", "one\nDONE"),
+            ("t stdout F one\nt stderr F DONE\n", "one\nDONE\n"),
+        ] {
             std::fs::write(&path, log).expect("write");
-            assert_eq!(last_words(&path, 80, 2048).as_deref(), Some(expected), "{log}");
+            assert_eq!(
+                last_words(&path, 80, 2048).as_deref(),
+                Some(expected),
+                "{log}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is mounted where, as this process sees it.
 //!
-//! The kernel tells mount points by their real paths, so whoever asks for those below a directory may name it by another:
-//! it is resolved first.
+//! The kernel tells mount points by their real paths, so whoever asks for those below a directory
+//! may name it by another: it is resolved first.
 
 use std::{
     ffi::OsString,
@@ -16,7 +16,11 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 pub(crate) fn is_point(path: &Path) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match rustix::fs::statx(CWD, path, flags, StatxFlags::empty()) {
-        Ok(found) if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
+        Ok(found)
+            if found
+                .stx_attributes_mask
+                .contains(StatxAttributes::MOUNT_ROOT) =>
+        {
             found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
         }
         // Before Linux 5.8 only the table knows.
@@ -34,8 +38,9 @@ pub(crate) fn is_point(path: &Path) -> bool {
 /// The table cannot be read.
 pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let dir = resolve(dir);
-    let mut points: Vec<PathBuf> =
-        parse(&fs::read("/proc/self/mountinfo")?).filter(|point| point.starts_with(&dir)).collect();
+    let mut points: Vec<PathBuf> = parse(&fs::read("/proc/self/mountinfo")?)
+        .filter(|point| point.starts_with(&dir))
+        .collect();
     points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
     Ok(points)
 }
@@ -43,12 +48,17 @@ pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
 /// The real path, as far as there is anything.
 fn resolve(path: &Path) -> PathBuf {
     let in_parent = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(in_parent).unwrap_or_else(|| path.to_owned())
+    path.canonicalize()
+        .ok()
+        .or_else(in_parent)
+        .unwrap_or_else(|| path.to_owned())
 }
 
 fn parse(table: &[u8]) -> impl Iterator<Item = PathBuf> {
     let lines = table.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(|field| PathBuf::from(unescape(field)))
+    lines
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+        .map(|field| PathBuf::from(unescape(field)))
 }
 
 /// The kernel writes blank, tab, newline and backslash as octal.
@@ -56,8 +66,13 @@ fn unescape(field: &[u8]) -> OsString {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, after)) = rest.split_first() {
-        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+        let digits = after
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits
+            .filter(|_| first == b'\\')
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
+        {
             Some(code) => {
                 out.push(code);
                 rest = &after[3..];
@@ -79,7 +94,13 @@ mod tests {
     fn paths_of_the_table_are_unescaped() {
         let table = b"22 1 0:20 / /a\\040b rw - tmpfs tmpfs rw\n23 1 0:21 / /c\\134d\xff rw - tmpfs tmpfs rw\n";
         let got: Vec<PathBuf> = parse(table).collect();
-        assert_eq!(got, [PathBuf::from("/a b"), PathBuf::from(OsString::from_vec(b"/c\\d\xff".to_vec()))]);
+        assert_eq!(
+            got,
+            [
+                PathBuf::from("/a b"),
+                PathBuf::from(OsString::from_vec(b"/c\\d\xff".to_vec()))
+            ]
+        );
     }
 
     #[test]
@@ -89,7 +110,15 @@ mod tests {
         std::os::unix::fs::symlink("/proc", &link).expect("link");
         assert!(is_point(Path::new("/proc")));
         assert!(!is_point(dir.path()));
-        assert!(below(&link).expect("table").contains(&PathBuf::from("/proc")));
-        assert!(below(&dir.path().join("link/..")).expect("table").contains(&PathBuf::from("/proc")));
+        assert!(
+            below(&link)
+                .expect("table")
+                .contains(&PathBuf::from("/proc"))
+        );
+        assert!(
+            below(&dir.path().join("link/.."))
+                .expect("table")
+                .contains(&PathBuf::from("/proc"))
+        );
     }
 }

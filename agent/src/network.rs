@@ -1,4 +1,5 @@
-//! Pod networking as the runtime sees it: attach a network namespace, get addresses; detach it again.
+//! Pod networking as the runtime sees it: attach a network namespace, get addresses; detach it
+//! again.
 
 pub mod cni;
 pub mod port_map;
@@ -10,7 +11,8 @@ use async_trait::async_trait;
 
 use crate::runtime::types::{PodRef, PortMapping, SandboxId};
 
-/// What the overlay takes of every packet: outer IPv4 (20) and UDP (8), VXLAN (8), inner Ethernet (14).
+/// What the overlay takes of every packet: outer IPv4 (20) and UDP (8), VXLAN (8), inner Ethernet
+/// (14).
 pub(crate) const OVERLAY_OVERHEAD: u32 = 50;
 
 /// What is to be attached.
@@ -64,7 +66,8 @@ pub enum NetworkError {
 /// Attaches pods to the node's network. Implemented by [`cni`].
 #[async_trait]
 pub trait PodNetwork: Send + Sync + 'static {
-    /// CNI ADD. Idempotent for the same sandbox; on failure everything it made is gone (DEL was called).
+    /// CNI ADD. Idempotent for the same sandbox; on failure everything it made is gone (DEL was
+    /// called).
     async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError>;
     /// CNI DEL. Succeeds when there is nothing left to do, also when the namespace is gone.
     async fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError>;

@@ -1,7 +1,8 @@
 //! This machine as a Node of the cluster: registers it, keeps its status and its Lease.
 //!
-//! One task watches the own Node object: it hands the podCIDR to the network, registers anew if the object vanishes, and
-//! writes the status when it changes or is due. The Lease, the heartbeat proper, is a task of its own ([`lease`]).
+//! One task watches the own Node object: it hands the podCIDR to the network, registers anew if the
+//! object vanishes, and writes the status when it changes or is due. The Lease, the heartbeat
+//! proper, is a task of its own ([`lease`]).
 
 pub(crate) mod address;
 pub(crate) mod clock;
@@ -68,7 +69,11 @@ impl OwnNode {
         feed.follow(&mut informers.nodes, move |change| {
             Some(Key::of(change.latest().as_ref())).filter(|changed| *changed == own)
         });
-        Self { feed, nodes: informers.nodes.cache(), key }
+        Self {
+            feed,
+            nodes: informers.nodes.cache(),
+            key,
+        }
     }
 
     /// What has become of it: `None` if it is gone. Cancel-safe.
@@ -152,12 +157,14 @@ impl NodeManager {
         }
     }
 
-    /// Whether the machine has got another address for good. Everything of the node is bound to the old one, so the agent
-    /// ends for the service manager to start it with the new one; pods do not notice. An address that was chosen by flag
-    /// is only reported: it may come back.
+    /// Whether the machine has got another address for good. Everything of the node is bound to the
+    /// old one, so the agent ends for the service manager to start it with the new one; pods do not
+    /// notice. An address that was chosen by flag is only reported: it may come back.
     async fn has_moved(&self, found: &Health) -> bool {
         let instead = found.address_loss.and_then(|loss| loss.instead);
-        let Some(instead) = instead.filter(|_| self.config.node_ip_detected) else { return false };
+        let Some(instead) = instead.filter(|_| self.config.node_ip_detected) else {
+            return false;
+        };
         tracing::error!(old = %self.config.node_ip, new = %instead, "this machine's address has changed: start again with the new one");
         tokio::time::sleep(LAST_WORDS).await;
         true
@@ -182,7 +189,11 @@ impl NodeManager {
                 name: Some(self.config.node_name.clone()),
                 labels: Some(status::labels(&self.config)),
                 annotations: Some(
-                    [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())].into(),
+                    [(
+                        "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
+                        "true".to_owned(),
+                    )]
+                    .into(),
                 ),
                 ..ObjectMeta::default()
             },
@@ -192,15 +203,24 @@ impl NodeManager {
         match self.api().create(&PostParams::default(), &node).await {
             Ok(created) => {
                 tracing::info!(node = self.config.node_name, "registered the node");
-                self.events.node(EventType::Normal, "Starting", "Starting kubelet.");
+                self.events
+                    .node(EventType::Normal, "Starting", "Starting kubelet.");
                 *self.view.lock() = Some(Arc::new(created));
                 Ok(())
             }
             Err(kube::Error::Api(why)) if why.code == 409 => {
-                // It was here before. Taints, annotations and other labels may be somebody else's by now.
-                let labels = serde_json::json!({"metadata": {"labels": status::labels(&self.config)}});
-                let known =
-                    self.api().patch(&self.config.node_name, &PatchParams::default(), &Patch::Merge(&labels)).await?;
+                // It was here before. Taints, annotations and other labels may be somebody else's
+                // by now.
+                let labels =
+                    serde_json::json!({"metadata": {"labels": status::labels(&self.config)}});
+                let known = self
+                    .api()
+                    .patch(
+                        &self.config.node_name,
+                        &PatchParams::default(),
+                        &Patch::Merge(&labels),
+                    )
+                    .await?;
                 *self.view.lock() = Some(Arc::new(known));
                 Ok(())
             }
@@ -216,15 +236,23 @@ impl NodeManager {
     }
 
     async fn node_seen(&self, node: Arc<Node>, cidr: &mut Option<IpNet>) {
-        let assigned = node.spec.as_ref().and_then(|spec| spec.pod_cidr.as_deref()).and_then(|text| text.parse().ok());
+        let assigned = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.pod_cidr.as_deref())
+            .and_then(|text| text.parse().ok());
         *self.view.lock() = Some(node);
-        let (Some(assigned), Some(cni)) = (assigned, &self.cni) else { return };
+        let (Some(assigned), Some(cni)) = (assigned, &self.cni) else {
+            return;
+        };
         if *cidr == Some(assigned) {
             return;
         }
         match cni.set_pod_cidr(assigned).await {
             Ok(()) => *cidr = Some(assigned),
-            Err(error) => tracing::warn!(error = %ErrorChain(&error), cidr = %assigned, "set up the pod network"),
+            Err(error) => {
+                tracing::warn!(error = %ErrorChain(&error), cidr = %assigned, "set up the pod network")
+            }
         }
     }
 
@@ -235,7 +263,8 @@ impl NodeManager {
     /// What has been plugged in or taken away since.
     async fn refresh_machine(&self) {
         let machine = Arc::clone(&self.machine);
-        // A disk that hangs must not keep the node from telling that it lives: the last facts are told again.
+        // A disk that hangs must not keep the node from telling that it lives: the last facts are
+        // told again.
         let read = tokio::task::spawn_blocking(move || machine.refresh());
         if tokio::time::timeout(READ_LIMIT, read).await.is_err() {
             tracing::warn!("read what the machine has: its disk does not answer");
@@ -262,9 +291,15 @@ impl NodeManager {
             health,
             Some(&before),
         );
-        let due = written.at.is_none_or(|at| at.elapsed() >= self.config.status_interval);
-        let changed = written.status.as_ref().is_none_or(|last| status::differs(last, &wanted));
-        // The control plane says Unknown of nodes it has not heard of: that must be corrected at once.
+        let due = written
+            .at
+            .is_none_or(|at| at.elapsed() >= self.config.status_interval);
+        let changed = written
+            .status
+            .as_ref()
+            .is_none_or(|last| status::differs(last, &wanted));
+        // The control plane says Unknown of nodes it has not heard of: that must be corrected at
+        // once.
         if !due && !changed && !status::conditions_differ(&before, &wanted) {
             written.ready = ready.is_ok();
             return;
@@ -276,16 +311,26 @@ impl NodeManager {
         match tokio::time::timeout(REQUEST_LIMIT, request).await {
             Ok(Ok(node)) => {
                 if ready.is_ok() && !written.ready {
-                    let message = format!("Node {} status is now: NodeReady", self.config.node_name);
+                    let message =
+                        format!("Node {} status is now: NodeReady", self.config.node_name);
                     self.events.node(EventType::Normal, "NodeReady", message);
                 }
-                // What said so when it happened may have been lost with the old address's connections.
-                let (old, new) = (status::internal_ip(&before), self.config.node_ip.to_string());
+                // What said so when it happened may have been lost with the old address's
+                // connections.
+                let (old, new) = (
+                    status::internal_ip(&before),
+                    self.config.node_ip.to_string(),
+                );
                 if let Some(old) = old.filter(|old| *old != new) {
                     let message = format!("the node's address was {old} and is {new} now");
-                    self.events.node(EventType::Warning, "NodeAddressChanged", message);
+                    self.events
+                        .node(EventType::Warning, "NodeAddressChanged", message);
                 }
-                *written = Written { at: Some(Instant::now()), ready: ready.is_ok(), status: Some(wanted) };
+                *written = Written {
+                    at: Some(Instant::now()),
+                    ready: ready.is_ok(),
+                    status: Some(wanted),
+                };
                 *self.view.lock() = Some(Arc::new(node));
             }
             // It went before it was listed first.

@@ -1,6 +1,7 @@
 //! One agent a run directory: two of them would end each other's pods.
 //!
-//! The lock is the kernel's and ends with the process, however that ends; the file's text is only for people.
+//! The lock is the kernel's and ends with the process, however that ends; the file's text is only
+//! for people.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -44,13 +45,16 @@ pub enum LockError {
 }
 
 impl NodeLock {
-    /// As [`NodeLock::acquire`], but waits a moment for a holder that is about to end: one that was killed keeps the lock
-    /// until the kernel has taken it down, and so does a child that it was just starting.
+    /// As [`NodeLock::acquire`], but waits a moment for a holder that is about to end: one that was
+    /// killed keeps the lock until the kernel has taken it down, and so does a child that it was
+    /// just starting.
     pub(crate) async fn acquire_soon(dir: &Path) -> Result<Self, LockError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match Self::acquire(dir) {
-                Err(LockError::Held { .. }) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+                Err(LockError::Held { .. }) if Instant::now() < deadline => {
+                    tokio::time::sleep(PAUSE).await
+                }
                 outcome => return outcome,
             }
         }
@@ -59,19 +63,36 @@ impl NodeLock {
     /// Takes the lock, or says who has it. `dir` exists.
     pub(crate) fn acquire(dir: &Path) -> Result<Self, LockError> {
         let path = dir.join("agent.lock");
-        let failed = |source| LockError::Io { dir: dir.to_owned(), source };
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        let failed = |source| LockError::Io {
+            dir: dir.to_owned(),
+            source,
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let text = fs::read_to_string(&path).unwrap_or_default();
-                let holder = if text.trim().is_empty() { "unknown".to_owned() } else { text.trim().to_owned() };
-                return Err(LockError::Held { dir: dir.to_owned(), holder });
+                let holder = if text.trim().is_empty() {
+                    "unknown".to_owned()
+                } else {
+                    text.trim().to_owned()
+                };
+                return Err(LockError::Held {
+                    dir: dir.to_owned(),
+                    holder,
+                });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+        file.set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(failed)?;
         Ok(Self { _file: file })
     }
 }
@@ -85,7 +106,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let first = NodeLock::acquire(dir.path()).expect("free");
         let refused = NodeLock::acquire(dir.path()).expect_err("held").to_string();
-        assert!(refused.contains(&format!("PID {}", std::process::id())), "{refused}");
+        assert!(
+            refused.contains(&format!("PID {}", std::process::id())),
+            "{refused}"
+        );
         drop(first);
         NodeLock::acquire(dir.path()).expect("free again");
     }
@@ -98,7 +122,9 @@ mod tests {
         NodeLock::acquire_soon(dir.path()).await.expect_err("held");
         assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
         let path = dir.path().to_owned();
-        let second = coracle_telemetry::spawn("task of a test", async move { NodeLock::acquire_soon(&path).await });
+        let second = coracle_telemetry::spawn("task of a test", async move {
+            NodeLock::acquire_soon(&path).await
+        });
         tokio::time::sleep(PATIENCE / 2).await;
         drop(first);
         second.await.expect("no panic").expect("free by then");

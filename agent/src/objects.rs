@@ -1,7 +1,8 @@
 //! ConfigMaps and Secrets that pods on this node use, fetched when needed and kept for a while.
 //!
-//! Concurrent requests for one object are one request. An answer of `None` (the object does not exist) is kept no
-//! longer than any other. Whoever starts a pod asks for a fresh copy; who refreshes volumes is content with an old one.
+//! Concurrent requests for one object are one request. An answer of `None` (the object does not
+//! exist) is kept no longer than any other. Whoever starts a pod asks for a fresh copy; who
+//! refreshes volumes is content with an old one.
 
 use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
@@ -24,9 +25,18 @@ const KEEP: Duration = Duration::from_secs(3600);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("failed to get {kind} {namespace}/{name}")]
-    Request { kind: &'static str, namespace: String, name: String, source: Box<kube::Error> },
+    Request {
+        kind: &'static str,
+        namespace: String,
+        name: String,
+        source: Box<kube::Error>,
+    },
     #[error("failed to get {kind} {namespace}/{name}: timed out waiting for the API server")]
-    Timeout { kind: &'static str, namespace: String, name: String },
+    Timeout {
+        kind: &'static str,
+        namespace: String,
+        name: String,
+    },
 }
 
 struct Slot<T> {
@@ -44,7 +54,11 @@ pub(crate) struct Objects {
 
 impl Objects {
     pub(crate) fn new(client: kube::Client) -> Self {
-        Self { client, config_maps: Mutex::default(), secrets: Mutex::default() }
+        Self {
+            client,
+            config_maps: Mutex::default(),
+            secrets: Mutex::default(),
+        }
     }
 
     /// For what is not kept.
@@ -59,7 +73,8 @@ impl Objects {
         name: &str,
         max_age: Duration,
     ) -> Result<Option<Arc<ConfigMap>>, FetchError> {
-        self.get(&self.config_maps, "configmap", namespace, name, max_age).await
+        self.get(&self.config_maps, "configmap", namespace, name, max_age)
+            .await
     }
 
     /// A Secret no older than `max_age`; `None` if there is none.
@@ -69,7 +84,8 @@ impl Objects {
         name: &str,
         max_age: Duration,
     ) -> Result<Option<Arc<Secret>>, FetchError> {
-        self.get(&self.secrets, "secret", namespace, name, max_age).await
+        self.get(&self.secrets, "secret", namespace, name, max_age)
+            .await
     }
 
     async fn get<T>(
@@ -81,19 +97,34 @@ impl Objects {
         max_age: Duration,
     ) -> Result<Option<Arc<T>>, FetchError>
     where
-        T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+        T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
     {
         let key = (namespace.to_owned(), name.to_owned());
         let slot = {
             let mut slots = slots.lock();
             // Who holds a slot is fetching it; all others that nobody asked for in a while may go.
             slots.retain(|_, slot| {
-                slot.try_lock().map_or(true, |slot| slot.fetched.as_ref().is_none_or(|(at, _)| at.elapsed() < KEEP))
+                slot.try_lock().map_or(true, |slot| {
+                    slot.fetched
+                        .as_ref()
+                        .is_none_or(|(at, _)| at.elapsed() < KEEP)
+                })
             });
-            Arc::clone(slots.entry(key).or_insert_with(|| Arc::new(tokio::sync::Mutex::new(Slot { fetched: None }))))
+            Arc::clone(
+                slots
+                    .entry(key)
+                    .or_insert_with(|| Arc::new(tokio::sync::Mutex::new(Slot { fetched: None }))),
+            )
         };
         let mut slot = slot.lock().await;
-        if let Some((_, object)) = slot.fetched.as_ref().filter(|(at, _)| at.elapsed() <= max_age) {
+        if let Some((_, object)) = slot
+            .fetched
+            .as_ref()
+            .filter(|(at, _)| at.elapsed() <= max_age)
+        {
             return Ok(object.clone());
         }
         let api: Api<T> = Api::namespaced(self.client.clone(), namespace);
@@ -101,7 +132,9 @@ impl Objects {
         let object = match tokio::time::timeout(FETCH_LIMIT, api.get_opt(name)).await {
             Ok(Ok(object)) => object.map(Arc::new),
             // Without the control plane an old copy is better than none; a refusal is an answer.
-            Ok(Err(kube::Error::Service(_) | kube::Error::HyperError(_))) | Err(_) if slot.fetched.is_some() => {
+            Ok(Err(kube::Error::Service(_) | kube::Error::HyperError(_))) | Err(_)
+                if slot.fetched.is_some() =>
+            {
                 return Ok(slot.fetched.as_ref().and_then(|(_, object)| object.clone()));
             }
             Ok(Err(source)) => {
@@ -112,7 +145,13 @@ impl Objects {
                     source: Box::new(source),
                 });
             }
-            Err(_) => return Err(FetchError::Timeout { kind, namespace: namespace.to_owned(), name: name.to_owned() }),
+            Err(_) => {
+                return Err(FetchError::Timeout {
+                    kind,
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                });
+            }
         };
         slot.fetched = Some((asked, object.clone()));
         Ok(object)

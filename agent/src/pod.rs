@@ -1,6 +1,7 @@
 //! Small questions about a Pod object, answered without I/O.
 //!
-//! The agent works on `k8s_openapi`'s Pod; this module hides where its many optional fields default to what.
+//! The agent works on `k8s_openapi`'s Pod; this module hides where its many optional fields default
+//! to what.
 
 use std::{
     sync::LazyLock,
@@ -110,7 +111,11 @@ impl PodExt for Pod {
     }
 
     fn reference(&self) -> PodRef {
-        PodRef { namespace: self.namespace().to_owned(), name: self.name().to_owned(), uid: self.uid() }
+        PodRef {
+            namespace: self.namespace().to_owned(),
+            name: self.name().to_owned(),
+            uid: self.uid(),
+        }
     }
 
     fn spec_or_default(&self) -> &PodSpec {
@@ -126,22 +131,37 @@ impl PodExt for Pod {
     }
 
     fn grace_period_secs(&self) -> i64 {
-        let asked = self.metadata.deletion_grace_period_seconds.filter(|_| self.is_deleting());
+        let asked = self
+            .metadata
+            .deletion_grace_period_seconds
+            .filter(|_| self.is_deleting());
         let own = self.spec_or_default().termination_grace_period_seconds;
         asked.or(own).unwrap_or(DEFAULT_GRACE_SECS).max(0)
     }
 
     fn restart_policy(&self) -> RestartPolicy {
-        RestartPolicy::named(self.spec_or_default().restart_policy.as_deref().unwrap_or_default())
+        RestartPolicy::named(
+            self.spec_or_default()
+                .restart_policy
+                .as_deref()
+                .unwrap_or_default(),
+        )
     }
 
     fn qos_class(&self) -> QosClass {
-        let told = self.status_or_default().qos_class.as_deref().and_then(QosClass::from_name);
+        let told = self
+            .status_or_default()
+            .qos_class
+            .as_deref()
+            .and_then(QosClass::from_name);
         told.unwrap_or_else(|| qos::class_of(self.spec_or_default()))
     }
 
     fn init_containers(&self) -> &[Container] {
-        self.spec_or_default().init_containers.as_deref().unwrap_or_default()
+        self.spec_or_default()
+            .init_containers
+            .as_deref()
+            .unwrap_or_default()
     }
 
     fn containers(&self) -> &[Container] {
@@ -158,7 +178,8 @@ impl PodExt for Pod {
     }
 
     fn container(&self, name: &str) -> Option<&Container> {
-        self.all_containers().find(|container| container.name == name)
+        self.all_containers()
+            .find(|container| container.name == name)
     }
 
     fn host_network(&self) -> bool {
@@ -170,7 +191,12 @@ impl PodExt for Pod {
     }
 
     fn display(&self) -> String {
-        format!("{}_{}({})", self.name(), self.namespace(), self.metadata.uid.as_deref().unwrap_or_default())
+        format!(
+            "{}_{}({})",
+            self.name(),
+            self.namespace(),
+            self.metadata.uid.as_deref().unwrap_or_default()
+        )
     }
 }
 
@@ -181,23 +207,32 @@ pub(crate) fn is_final(status: &PodStatus) -> bool {
 
 /// The policy of a container: its own, else the pod's.
 pub(crate) fn restart_policy(pod: &Pod, container: &Container) -> RestartPolicy {
-    container.restart_policy.as_deref().map_or_else(|| pod.restart_policy(), RestartPolicy::named)
+    container
+        .restart_policy
+        .as_deref()
+        .map_or_else(|| pod.restart_policy(), RestartPolicy::named)
 }
 
-/// Whether a container that ended so is started again: if one of its rules says so, else by the policy.
+/// Whether a container that ended so is started again: if one of its rules says so, else by the
+/// policy.
 ///
 /// Source: `ShouldContainerBeRestarted` in `pkg/kubelet/container/helpers.go` at v1.37.
 pub(crate) fn restarts_after(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     let fits = |rule: &ContainerRestartRule| {
         let on = rule.exit_codes.as_ref();
-        let listed = on.is_some_and(|on| on.values.iter().flatten().any(|value| *value == exit_code));
+        let listed =
+            on.is_some_and(|on| on.values.iter().flatten().any(|value| *value == exit_code));
         match on.map(|on| on.operator.as_str()) {
             Some("In") => listed,
             Some("NotIn") => !listed,
             _ => false,
         }
     };
-    let rule = container.restart_policy_rules.iter().flatten().find(|rule| fits(rule));
+    let rule = container
+        .restart_policy_rules
+        .iter()
+        .flatten()
+        .find(|rule| fits(rule));
     rule.is_some_and(|rule| rule.action == "Restart")
         || match restart_policy(pod, container) {
             RestartPolicy::Always => true,
@@ -219,9 +254,14 @@ pub(crate) fn spec_hash(container: &Container) -> String {
 
 /// A point in time as the API writes it.
 pub(crate) fn api_time(time: SystemTime) -> Time {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     // The API has whole seconds; cutting here keeps a status equal to its own echo.
-    Time(Timestamp::from_second(i64::try_from(since.as_secs()).unwrap_or(i64::MAX)).unwrap_or(Timestamp::UNIX_EPOCH))
+    Time(
+        Timestamp::from_second(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+            .unwrap_or(Timestamp::UNIX_EPOCH),
+    )
 }
 
 /// The other way round.
@@ -257,22 +297,47 @@ mod tests {
             (serde_json::json!({"restartPolicy": "OnFailure"}), 1, true),
             (serde_json::json!({"restartPolicy": "OnFailure"}), 0, false),
             (serde_json::json!({"restartPolicy": "Always"}), 0, true),
-            (serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("In")}), 42, true),
-            (serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("In")}), 1, false),
-            (serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn")}), 1, true),
-            (serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn")}), 43, false),
-            (serde_json::json!({"restartPolicy": "OnFailure", "restartPolicyRules": rules("In")}), 1, true),
+            (
+                serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("In")}),
+                42,
+                true,
+            ),
+            (
+                serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("In")}),
+                1,
+                false,
+            ),
+            (
+                serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn")}),
+                1,
+                true,
+            ),
+            (
+                serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn")}),
+                43,
+                false,
+            ),
+            (
+                serde_json::json!({"restartPolicy": "OnFailure", "restartPolicyRules": rules("In")}),
+                1,
+                true,
+            ),
         ];
         for (mut container, code, expected) in cases {
             container["name"] = "a".into();
             let pod = pod(serde_json::json!({"restartPolicy": "Never", "containers": [container]}));
-            assert_eq!(restarts_after(&pod, &pod.containers()[0], code), expected, "{container} {code}");
+            assert_eq!(
+                restarts_after(&pod, &pod.containers()[0], code),
+                expected,
+                "{container} {code}"
+            );
         }
     }
 
     #[test]
     fn hash_changes_with_the_image_only() {
-        let one: Container = serde_json::from_value(serde_json::json!({"name": "a", "image": "x"})).expect("container");
+        let one: Container = serde_json::from_value(serde_json::json!({"name": "a", "image": "x"}))
+            .expect("container");
         let mut other = one.clone();
         other.args = Some(vec!["-v".to_owned()]);
         assert_eq!(spec_hash(&one), spec_hash(&other));

@@ -1,7 +1,8 @@
 //! What to do about a pod: compares its spec with what runs (pure).
 //!
-//! The rules are kubelet's `computePodActions` (`pkg/kubelet/kuberuntime/kuberuntime_manager.go` at v1.37). No clock and
-//! no I/O: back-off is applied by the caller when it starts what [`plan`] names, probe verdicts come in as data.
+//! The rules are kubelet's `computePodActions` (`pkg/kubelet/kuberuntime/kuberuntime_manager.go` at
+//! v1.37). No clock and no I/O: back-off is applied by the caller when it starts what [`plan`]
+//! names, probe verdicts come in as data.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use crate::{
     container_config::resources::{self, Difference},
     pod::{PodExt, RestartPolicy, restart_policy, restarts_after, spec_hash},
-    runtime::types::{ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus},
+    runtime::types::{
+        ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus,
+    },
 };
 
 /// What the probes of a running container say.
@@ -35,7 +38,10 @@ pub(crate) struct Observed<'a> {
 impl<'a> Observed<'a> {
     /// The newest instance of a container.
     pub(crate) fn latest(&self, name: &str) -> Option<&'a ContainerStatus> {
-        self.containers.iter().filter(|c| c.name == name).max_by_key(|c| (c.attempt, c.created_at))
+        self.containers
+            .iter()
+            .filter(|c| c.name == name)
+            .max_by_key(|c| (c.attempt, c.created_at))
     }
 
     /// The newest instance within one sandbox.
@@ -48,7 +54,9 @@ impl<'a> Observed<'a> {
 
     /// The newest sandbox.
     pub(crate) fn sandbox(&self) -> Option<&'a SandboxStatus> {
-        self.sandboxes.iter().max_by_key(|s| (s.attempt, s.created_at))
+        self.sandboxes
+            .iter()
+            .max_by_key(|s| (s.attempt, s.created_at))
     }
 
     fn verdict(&self, id: &ContainerId) -> Verdict {
@@ -116,7 +124,8 @@ impl PodActions {
     }
 }
 
-/// Compares and decides. Calling it again after its actions were carried out gives no actions, or the next step.
+/// Compares and decides. Calling it again after its actions were carried out gives no actions, or
+/// the next step.
 pub(crate) fn plan(pod: &Pod, observed: &Observed<'_>) -> PodActions {
     let mut actions = PodActions::default();
     let sandbox = match usable_sandbox(pod, observed) {
@@ -132,7 +141,8 @@ pub(crate) fn plan(pod: &Pod, observed: &Observed<'_>) -> PodActions {
     }
     // They may come before the pod is initialized: to see why it is not.
     if !actions.kill_pod && !pod.is_deleting() {
-        actions.resize_pod = Difference::between(&resources::for_pod(pod), &sandbox.resources).any();
+        actions.resize_pod =
+            Difference::between(&resources::for_pod(pod), &sandbox.resources).any();
         let containers = pod.spec_or_default().ephemeral_containers.iter().flatten();
         let new = containers.filter(|container| observed.latest(&container.name).is_none());
         actions.ephemeral_to_start = new.map(|container| container.name.clone()).collect();
@@ -142,10 +152,20 @@ pub(crate) fn plan(pod: &Pod, observed: &Observed<'_>) -> PodActions {
 
 /// The sandbox to use, or the attempt number of the one to make.
 fn usable_sandbox<'a>(pod: &Pod, observed: &Observed<'a>) -> Result<&'a SandboxStatus, u32> {
-    let Some(newest) = observed.sandbox() else { return Err(0) };
-    let ready = observed.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).count();
+    let Some(newest) = observed.sandbox() else {
+        return Err(0);
+    };
+    let ready = observed
+        .sandboxes
+        .iter()
+        .filter(|s| s.state == SandboxState::Ready)
+        .count();
     let has_address = newest.host_network || !newest.ips.is_empty();
-    if ready > 1 || newest.state != SandboxState::Ready || newest.host_network != pod.host_network() || !has_address {
+    if ready > 1
+        || newest.state != SandboxState::Ready
+        || newest.host_network != pod.host_network()
+        || !has_address
+    {
         return Err(newest.attempt + 1);
     }
     Ok(newest)
@@ -154,12 +174,16 @@ fn usable_sandbox<'a>(pod: &Pod, observed: &Observed<'a>) -> Result<&'a SandboxS
 fn plan_new_sandbox(pod: &Pod, observed: &Observed<'_>, attempt: u32, actions: &mut PodActions) {
     actions.kill_pod = attempt > 0 || observed.containers.iter().any(is_alive);
     let never = |container: &Container| {
-        restart_policy(pod, container) == RestartPolicy::Never && container.restart_policy_rules.is_none()
+        restart_policy(pod, container) == RestartPolicy::Never
+            && container.restart_policy_rules.is_none()
     };
     if pod.containers().iter().all(never) && !observed.containers.is_empty() {
         // A pod that must not restart ends with its sandbox, though no record of that may be left.
         actions.kill_pod = observed.containers.iter().any(is_alive)
-            || observed.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+            || observed
+                .sandboxes
+                .iter()
+                .any(|s| s.state == SandboxState::Ready);
         return;
     }
     let to_start: Vec<String> = pod
@@ -169,7 +193,10 @@ fn plan_new_sandbox(pod: &Pod, observed: &Observed<'_>, attempt: u32, actions: &
         .map(|c| c.name.clone())
         .collect();
     if to_start.is_empty() && !observed.containers.is_empty() {
-        actions.kill_pod = observed.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+        actions.kill_pod = observed
+            .sandboxes
+            .iter()
+            .any(|s| s.state == SandboxState::Ready);
         return;
     }
     actions.create_sandbox = Some(attempt);
@@ -180,13 +207,24 @@ fn plan_new_sandbox(pod: &Pod, observed: &Observed<'_>, attempt: u32, actions: &
 }
 
 /// Whether the pod is initialized; if not, names the next step.
-fn plan_init_containers(pod: &Pod, observed: &Observed<'_>, sandbox: &SandboxStatus, actions: &mut PodActions) -> bool {
+fn plan_init_containers(
+    pod: &Pod,
+    observed: &Observed<'_>,
+    sandbox: &SandboxStatus,
+    actions: &mut PodActions,
+) -> bool {
     let init = pod.init_containers();
     if init.is_empty() {
         return true;
     }
-    let latest: Vec<Option<&ContainerStatus>> = init.iter().map(|c| observed.latest_in(&sandbox.id, &c.name)).collect();
-    let initialized = pod.containers().iter().any(|c| observed.latest_in(&sandbox.id, &c.name).is_some());
+    let latest: Vec<Option<&ContainerStatus>> = init
+        .iter()
+        .map(|c| observed.latest_in(&sandbox.id, &c.name))
+        .collect();
+    let initialized = pod
+        .containers()
+        .iter()
+        .any(|c| observed.latest_in(&sandbox.id, &c.name).is_some());
     // Records of init containers may be collected: one that ran means that all before it are done.
     let furthest = latest.iter().rposition(Option::is_some);
     for (index, container) in init.iter().enumerate() {
@@ -208,7 +246,10 @@ fn plan_init_containers(pod: &Pod, observed: &Observed<'_>, sandbox: &SandboxSta
                     if restarts_after(pod, container, *exit_code) {
                         actions.init_to_start.push(container.name.clone());
                     } else {
-                        *actions = PodActions { kill_pod: true, ..PodActions::default() };
+                        *actions = PodActions {
+                            kill_pod: true,
+                            ..PodActions::default()
+                        };
                     }
                     false
                 }
@@ -234,17 +275,23 @@ fn plan_sidecar(
         return false;
     };
     match &status.state {
-        ContainerState::Running { .. } => match reason_to_kill(pod, container, status, observed.verdict(&status.id)) {
-            Some((reason, message)) => {
-                actions.to_kill.push(kill(status, reason, format!("Init container {message}, will be restarted")));
-                actions.init_to_start.push(container.name.clone());
-                false
+        ContainerState::Running { .. } => {
+            match reason_to_kill(pod, container, status, observed.verdict(&status.id)) {
+                Some((reason, message)) => {
+                    actions.to_kill.push(kill(
+                        status,
+                        reason,
+                        format!("Init container {message}, will be restarted"),
+                    ));
+                    actions.init_to_start.push(container.name.clone());
+                    false
+                }
+                None => {
+                    plan_resize(pod, container, status, actions);
+                    observed.verdict(&status.id).started || container.startup_probe.is_none()
+                }
             }
-            None => {
-                plan_resize(pod, container, status, actions);
-                observed.verdict(&status.id).started || container.startup_probe.is_none()
-            }
-        },
+        }
         ContainerState::Created | ContainerState::Exited { .. } => {
             actions.init_to_start.push(container.name.clone());
             false
@@ -256,21 +303,28 @@ fn plan_containers(pod: &Pod, observed: &Observed<'_>, actions: &mut PodActions)
     let mut kept = 0_usize;
     for container in pod.containers() {
         let status = observed.latest(&container.name);
-        let Some(running) = status.filter(|s| matches!(s.state, ContainerState::Running { .. })) else {
+        let Some(running) = status.filter(|s| matches!(s.state, ContainerState::Running { .. }))
+        else {
             if should_start(pod, container, status) {
                 actions.to_start.push(container.name.clone());
             }
             continue;
         };
-        let Some((reason, message)) = reason_to_kill(pod, container, running, observed.verdict(&running.id)) else {
+        let Some((reason, message)) =
+            reason_to_kill(pod, container, running, observed.verdict(&running.id))
+        else {
             plan_resize(pod, container, running, actions);
             kept += 1;
             continue;
         };
         let restarts_on_failure = restart_policy(pod, container) != RestartPolicy::Never;
-        let restart = restarts_on_failure || matches!(reason, KillReason::SpecChanged | KillReason::Resized);
-        let message =
-            if restart { format!("Container {message}, will be restarted") } else { format!("Container {message}") };
+        let restart =
+            restarts_on_failure || matches!(reason, KillReason::SpecChanged | KillReason::Resized);
+        let message = if restart {
+            format!("Container {message}, will be restarted")
+        } else {
+            format!("Container {message}")
+        };
         actions.to_kill.push(kill(running, reason, message));
         if restart {
             actions.to_start.push(container.name.clone());
@@ -278,7 +332,10 @@ fn plan_containers(pod: &Pod, observed: &Observed<'_>, actions: &mut PodActions)
     }
     if kept == 0 && actions.to_start.is_empty() {
         // All is done: sidecars stop, the sandbox lets go of its address.
-        *actions = PodActions { kill_pod: true, ..PodActions::default() };
+        *actions = PodActions {
+            kill_pod: true,
+            ..PodActions::default()
+        };
     }
 }
 
@@ -290,13 +347,25 @@ fn reason_to_kill(
 ) -> Option<(KillReason, String)> {
     let name = &container.name;
     if !status.spec_hash.is_empty() && status.spec_hash != spec_hash(container) {
-        Some((KillReason::SpecChanged, format!("{name} definition changed")))
+        Some((
+            KillReason::SpecChanged,
+            format!("{name} definition changed"),
+        ))
     } else if must_restart(pod, container, status) {
-        Some((KillReason::Resized, format!("{name} resize requires restart")))
+        Some((
+            KillReason::Resized,
+            format!("{name} resize requires restart"),
+        ))
     } else if verdict.liveness_failed {
-        Some((KillReason::LivenessProbe, format!("{name} failed liveness probe")))
+        Some((
+            KillReason::LivenessProbe,
+            format!("{name} failed liveness probe"),
+        ))
     } else if verdict.startup_failed {
-        Some((KillReason::StartupProbe, format!("{name} failed startup probe")))
+        Some((
+            KillReason::StartupProbe,
+            format!("{name} failed startup probe"),
+        ))
     } else {
         None
     }
@@ -315,25 +384,44 @@ fn must_restart(pod: &Pod, container: &Container, status: &ContainerStatus) -> b
     })
 }
 
-fn plan_resize(pod: &Pod, container: &Container, status: &ContainerStatus, actions: &mut PodActions) {
+fn plan_resize(
+    pod: &Pod,
+    container: &Container,
+    status: &ContainerStatus,
+    actions: &mut PodActions,
+) {
     if Difference::between(&resources::limits_of(pod, container), &status.resources).any() {
-        actions.to_resize.push(ContainerToResize { id: status.id.clone(), name: status.name.clone() });
+        actions.to_resize.push(ContainerToResize {
+            id: status.id.clone(),
+            name: status.name.clone(),
+        });
     }
 }
 
 fn kill(status: &ContainerStatus, reason: KillReason, message: String) -> ContainerToKill {
-    ContainerToKill { id: status.id.clone(), name: status.name.clone(), reason, message }
+    ContainerToKill {
+        id: status.id.clone(),
+        name: status.name.clone(),
+        reason,
+        message,
+    }
 }
 
 /// Whether a container that does not run should.
-pub(crate) fn should_start(pod: &Pod, container: &Container, latest: Option<&ContainerStatus>) -> bool {
+pub(crate) fn should_start(
+    pod: &Pod,
+    container: &Container,
+    latest: Option<&ContainerStatus>,
+) -> bool {
     if pod.is_deleting() {
         return false;
     }
     match latest.map(|s| &s.state) {
         None | Some(ContainerState::Created) => true,
         Some(ContainerState::Running { .. }) => false,
-        Some(ContainerState::Exited { exit_code, .. }) => restarts_after(pod, container, *exit_code),
+        Some(ContainerState::Exited { exit_code, .. }) => {
+            restarts_after(pod, container, *exit_code)
+        }
     }
 }
 

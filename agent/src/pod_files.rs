@@ -1,4 +1,5 @@
-//! The text of the files that every container gets: hosts, resolv.conf (pure), and the pod's host name.
+//! The text of the files that every container gets: hosts, resolv.conf (pure), and the pod's host
+//! name.
 
 use std::net::IpAddr;
 
@@ -28,21 +29,36 @@ pub(crate) fn nodename(pod: &Pod, cluster_domain: &str) -> Result<String, FqdnTo
     match hostname(pod, cluster_domain) {
         (own, Some(domain)) if pod.spec_or_default().set_hostname_as_fqdn == Some(true) => {
             let fqdn = format!("{own}.{domain}");
-            if fqdn.len() > MAX_NODENAME { Err(FqdnTooLong { fqdn }) } else { Ok(fqdn) }
+            if fqdn.len() > MAX_NODENAME {
+                Err(FqdnTooLong { fqdn })
+            } else {
+                Ok(fqdn)
+            }
         }
         (own, _) => Ok(own),
     }
 }
 
-/// The pod's short name, and the domain below which other pods find it. A name that overrides all stands alone.
+/// The pod's short name, and the domain below which other pods find it. A name that overrides all
+/// stands alone.
 fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
     let spec = pod.spec_or_default();
     if let Some(name) = &spec.hostname_override {
-        let name = name.get(..MAX_NODENAME).unwrap_or(name).trim_end_matches(['-', '.']);
+        let name = name
+            .get(..MAX_NODENAME)
+            .unwrap_or(name)
+            .trim_end_matches(['-', '.']);
         return (name.to_owned(), None);
     }
-    let own = spec.hostname.as_deref().filter(|name| !name.is_empty()).unwrap_or_else(|| pod.name());
-    let own = own.get(..MAX_HOSTNAME).unwrap_or(own).trim_end_matches(['-', '.']);
+    let own = spec
+        .hostname
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| pod.name());
+    let own = own
+        .get(..MAX_HOSTNAME)
+        .unwrap_or(own)
+        .trim_end_matches(['-', '.']);
     let domain = spec
         .subdomain
         .as_deref()
@@ -69,14 +85,24 @@ pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], cluster_domain: &str, of_node: &s
         }
         text
     };
-    let aliases = pod.spec_or_default().host_aliases.as_deref().unwrap_or_default();
+    let aliases = pod
+        .spec_or_default()
+        .host_aliases
+        .as_deref()
+        .unwrap_or_default();
     if !aliases.is_empty() {
         text.push_str("\n# Entries added by HostAliases.\n");
         for alias in aliases {
             text.push_str(&format!(
                 "{}\t{}\n",
                 alias.ip,
-                alias.hostnames.iter().flatten().cloned().collect::<Vec<_>>().join("\t")
+                alias
+                    .hostnames
+                    .iter()
+                    .flatten()
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join("\t")
             ));
         }
     }
@@ -119,7 +145,12 @@ impl Resolver {
             chars += search.len() + usize::from(chars > 0);
             chars <= MAX_SEARCH_CHARS
         };
-        let count = self.searches.iter().take(MAX_SEARCHES).take_while(fits).count();
+        let count = self
+            .searches
+            .iter()
+            .take(MAX_SEARCHES)
+            .take_while(fits)
+            .count();
         &self.searches[..count]
     }
 
@@ -139,15 +170,26 @@ impl Resolver {
 }
 
 /// The content of `/etc/resolv.conf`.
-pub(crate) fn resolv_conf(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, of_node: &str) -> String {
+pub(crate) fn resolv_conf(
+    pod: &Pod,
+    cluster_dns: &[IpAddr],
+    cluster_domain: &str,
+    of_node: &str,
+) -> String {
     resolver(pod, cluster_dns, cluster_domain, of_node).to_text()
 }
 
-/// What is left out of `/etc/resolv.conf` because resolvers take no more, in upstream's words; the event is
-/// `DNSConfigForming`.
+/// What is left out of `/etc/resolv.conf` because resolvers take no more, in upstream's words; the
+/// event is `DNSConfigForming`.
 ///
-/// Source: `formDNSSearchFitsLimits` and `formDNSNameserversFitsLimits` in `pkg/kubelet/network/dns/dns.go` at v1.37.
-pub(crate) fn dns_limits(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, of_node: &str) -> Vec<String> {
+/// Source: `formDNSSearchFitsLimits` and `formDNSNameserversFitsLimits` in
+/// `pkg/kubelet/network/dns/dns.go` at v1.37.
+pub(crate) fn dns_limits(
+    pod: &Pod,
+    cluster_dns: &[IpAddr],
+    cluster_domain: &str,
+    of_node: &str,
+) -> Vec<String> {
     let resolver = resolver(pod, cluster_dns, cluster_domain, of_node);
     let (servers, searches) = (resolver.fitting_nameservers(), resolver.fitting_searches());
     let mut messages = Vec::new();
@@ -185,7 +227,9 @@ fn resolver(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, of_node: &s
                 Some(value) => format!("{name}:{value}"),
                 None => name.to_owned(),
             };
-            resolver.options.retain(|have| have.split(':').next() != Some(name));
+            resolver
+                .options
+                .retain(|have| have.split(':').next() != Some(name));
             resolver.options.push(text);
         }
     }
@@ -196,7 +240,11 @@ fn cluster_first(pod: &Pod, cluster_dns: &[IpAddr], domain: &str, node: Resolver
     if cluster_dns.is_empty() {
         return node;
     }
-    let mut searches = vec![format!("{}.svc.{domain}", pod.namespace()), format!("svc.{domain}"), domain.to_owned()];
+    let mut searches = vec![
+        format!("{}.svc.{domain}", pod.namespace()),
+        format!("svc.{domain}"),
+        domain.to_owned(),
+    ];
     append_new(&mut searches, node.searches.iter());
     Resolver {
         nameservers: cluster_dns.iter().map(ToString::to_string).collect(),
@@ -213,21 +261,35 @@ fn append_new<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>
     }
 }
 
-/// The node's own resolver configuration, as pods can use it: a stub that listens on the node's loopback (systemd-resolved)
-/// is nobody's in a pod's network, and what it forwards to is written down elsewhere.
+/// The node's own resolver configuration, as pods can use it: a stub that listens on the node's
+/// loopback (systemd-resolved) is nobody's in a pod's network, and what it forwards to is written
+/// down elsewhere.
 pub(crate) fn node_resolv_conf(read: impl Fn(&str) -> String) -> String {
     let main = read("/etc/resolv.conf");
     let servers = |text: &str| -> Vec<String> {
-        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-        lines.map(|rest| rest.trim().to_owned()).filter(|server| !server.is_empty()).collect()
+        let lines = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("nameserver"));
+        lines
+            .map(|rest| rest.trim().to_owned())
+            .filter(|server| !server.is_empty())
+            .collect()
     };
-    let local = |server: &String| server.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let local = |server: &String| {
+        server
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+    };
     let own = servers(&main);
     if own.is_empty() || !own.iter().all(local) {
         return main;
     }
     let behind = read("/run/systemd/resolve/resolv.conf");
-    if servers(&behind).iter().any(|server| !local(server)) { behind } else { main }
+    if servers(&behind).iter().any(|server| !local(server)) {
+        behind
+    } else {
+        main
+    }
 }
 
 #[cfg(test)]
@@ -235,8 +297,10 @@ mod tests {
     use super::*;
 
     fn pod(spec: serde_json::Value) -> Pod {
-        serde_json::from_value(serde_json::json!({"metadata": {"name": "web-0", "namespace": "ns"}, "spec": spec}))
-            .expect("pod")
+        serde_json::from_value(
+            serde_json::json!({"metadata": {"name": "web-0", "namespace": "ns"}, "spec": spec}),
+        )
+        .expect("pod")
     }
 
     #[test]
@@ -244,20 +308,32 @@ mod tests {
         let long = "a".repeat(70);
         let cases = [
             (serde_json::json!({"containers": []}), ("web-0", None)),
-            (serde_json::json!({"containers": [], "hostname": "h"}), ("h", None)),
-            (serde_json::json!({"containers": [], "subdomain": "s"}), ("web-0", Some("s.ns.svc.cluster.local"))),
+            (
+                serde_json::json!({"containers": [], "hostname": "h"}),
+                ("h", None),
+            ),
+            (
+                serde_json::json!({"containers": [], "subdomain": "s"}),
+                ("web-0", Some("s.ns.svc.cluster.local")),
+            ),
             (
                 serde_json::json!({"containers": [], "subdomain": "s", "setHostnameAsFQDN": true}),
                 ("web-0", Some("s.ns.svc.cluster.local")),
             ),
-            (serde_json::json!({"containers": [], "hostname": long}), (&long[..63], None)),
+            (
+                serde_json::json!({"containers": [], "hostname": long}),
+                (&long[..63], None),
+            ),
             (
                 serde_json::json!({"containers": [], "hostnameOverride": "db.example.com", "hostname": "h", "subdomain": "s"}),
                 ("db.example.com", None),
             ),
         ];
         for (spec, (name, domain)) in cases {
-            assert_eq!(hostname(&pod(spec), "cluster.local"), (name.to_owned(), domain.map(str::to_owned)));
+            assert_eq!(
+                hostname(&pod(spec), "cluster.local"),
+                (name.to_owned(), domain.map(str::to_owned))
+            );
         }
     }
 
@@ -272,7 +348,10 @@ mod tests {
             )
         };
         assert_eq!(named("web-0", false).as_deref(), Ok("web-0"));
-        assert_eq!(named("web-0", true).as_deref(), Ok("web-0.s.ns.svc.cluster.local"));
+        assert_eq!(
+            named("web-0", true).as_deref(),
+            Ok("web-0.s.ns.svc.cluster.local")
+        );
         let long = "a".repeat(60);
         let error = named(&long, true).expect_err("too long").to_string();
         assert_eq!(
@@ -286,9 +365,18 @@ mod tests {
 
     #[test]
     fn hosts_name_the_pod_once_also_by_its_full_name() {
-        let pod = pod(serde_json::json!({"containers": [], "subdomain": "s", "setHostnameAsFQDN": true}));
-        let text = hosts(&pod, &["10.0.0.2".parse().expect("address")], "cluster.local", "");
-        assert!(text.contains("\n10.0.0.2\tweb-0.s.ns.svc.cluster.local\tweb-0\n"), "{text}");
+        let pod =
+            pod(serde_json::json!({"containers": [], "subdomain": "s", "setHostnameAsFQDN": true}));
+        let text = hosts(
+            &pod,
+            &["10.0.0.2".parse().expect("address")],
+            "cluster.local",
+            "",
+        );
+        assert!(
+            text.contains("\n10.0.0.2\tweb-0.s.ns.svc.cluster.local\tweb-0\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -296,7 +384,12 @@ mod tests {
         let pod = pod(
             serde_json::json!({"containers": [], "subdomain": "s", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["x", "y"]}]}),
         );
-        let text = hosts(&pod, &["10.0.0.2".parse().expect("address")], "cluster.local", "");
+        let text = hosts(
+            &pod,
+            &["10.0.0.2".parse().expect("address")],
+            "cluster.local",
+            "",
+        );
         assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
         assert!(text.contains("10.0.0.2\tweb-0.s.ns.svc.cluster.local\tweb-0\n"));
         assert!(text.ends_with("\n# Entries added by HostAliases.\n192.0.2.7\tx\ty\n"));
@@ -308,12 +401,18 @@ mod tests {
         let cluster = "nameserver 10.96.0.10\nsearch ns.svc.cluster.local svc.cluster.local cluster.local example.com\noptions ndots:5\n";
         let cases = [
             (serde_json::json!({"containers": []}), cluster),
-            (serde_json::json!({"containers": [], "dnsPolicy": "ClusterFirst", "hostNetwork": true}), node),
+            (
+                serde_json::json!({"containers": [], "dnsPolicy": "ClusterFirst", "hostNetwork": true}),
+                node,
+            ),
             (
                 serde_json::json!({"containers": [], "dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}),
                 cluster,
             ),
-            (serde_json::json!({"containers": [], "dnsPolicy": "Default"}), node),
+            (
+                serde_json::json!({"containers": [], "dnsPolicy": "Default"}),
+                node,
+            ),
             (
                 serde_json::json!({"containers": [], "dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"], "searches": ["a"], "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}}),
                 "nameserver 1.1.1.1\nsearch a\noptions ndots:2 edns0\n",
@@ -321,7 +420,11 @@ mod tests {
         ];
         let dns = ["10.96.0.10".parse().expect("address")];
         for (spec, expected) in cases {
-            assert_eq!(resolv_conf(&pod(spec.clone()), &dns, "cluster.local", node), expected, "{spec}");
+            assert_eq!(
+                resolv_conf(&pod(spec.clone()), &dns, "cluster.local", node),
+                expected,
+                "{spec}"
+            );
         }
     }
 
@@ -330,17 +433,24 @@ mod tests {
         let servers: Vec<String> = (1..=4).map(|n| format!("192.0.2.{n}")).collect();
         let searches: Vec<String> = (1..=33).map(|n| format!("s{n}")).collect();
         let config = serde_json::json!({"nameservers": servers, "searches": searches});
-        let pod = pod(serde_json::json!({"containers": [], "dnsPolicy": "None", "dnsConfig": config}));
+        let pod =
+            pod(serde_json::json!({"containers": [], "dnsPolicy": "None", "dnsConfig": config}));
         let messages = dns_limits(&pod, &[], "cluster.local", "");
         assert_eq!(
             messages[0],
             "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: \
              192.0.2.1 192.0.2.2 192.0.2.3"
         );
-        assert!(messages[1].starts_with("Search Line limits were exceeded"), "{messages:?}");
+        assert!(
+            messages[1].starts_with("Search Line limits were exceeded"),
+            "{messages:?}"
+        );
         assert!(messages[1].ends_with(" s32"), "{messages:?}");
         let text = resolv_conf(&pod, &[], "cluster.local", "");
-        assert!(text.ends_with(" s32\n") && !text.contains("192.0.2.4"), "{text}");
+        assert!(
+            text.ends_with(" s32\n") && !text.contains("192.0.2.4"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -350,11 +460,22 @@ mod tests {
         for (main, behind, expected) in [
             (stub, real, real),
             ("nameserver 192.0.2.9\n", real, "nameserver 192.0.2.9\n"),
-            ("nameserver 127.0.0.1\nnameserver 192.0.2.9\n", real, "nameserver 127.0.0.1\nnameserver 192.0.2.9\n"),
+            (
+                "nameserver 127.0.0.1\nnameserver 192.0.2.9\n",
+                real,
+                "nameserver 127.0.0.1\nnameserver 192.0.2.9\n",
+            ),
             (stub, "", stub),
             ("", real, ""),
         ] {
-            let read = |path: &str| if path.starts_with("/run") { behind } else { main }.to_owned();
+            let read = |path: &str| {
+                if path.starts_with("/run") {
+                    behind
+                } else {
+                    main
+                }
+                .to_owned()
+            };
             assert_eq!(node_resolv_conf(read), expected);
         }
     }

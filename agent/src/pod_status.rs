@@ -1,7 +1,8 @@
 //! A pod's status, computed from what runs (pure).
 //!
-//! The rules are kubelet's `generateAPIPodStatus`, `getPhase` and the condition generators of `pkg/kubelet/status` at
-//! v1.37. Nothing here talks to anybody; [`crate::status_manager`] writes what [`generate`] returns.
+//! The rules are kubelet's `generateAPIPodStatus`, `getPhase` and the condition generators of
+//! `pkg/kubelet/status` at v1.37. Nothing here talks to anybody; [`crate::status_manager`] writes
+//! what [`generate`] returns.
 
 mod conditions;
 mod containers;
@@ -53,7 +54,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) terminating: bool,
     /// Nothing of it runs any more and nothing will.
     pub(crate) terminated: bool,
-    /// A verdict on the whole pod (`DeadlineExceeded`...), with reason and message: the phase is Failed.
+    /// A verdict on the whole pod (`DeadlineExceeded`...), with reason and message: the phase is
+    /// Failed.
     pub(crate) failed: Option<&'a StatusReason>,
     /// Running containers whose postStart hook is not done.
     pub(crate) hooked: &'a HashSet<ContainerId>,
@@ -74,29 +76,53 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
     let mut ephemeral_container_statuses = containers::ephemeral_statuses(input);
     let phase = match input.failed {
         Some(_) => Phase::Failed,
-        None => phase::compute(pod, &init_container_statuses, &container_statuses, input.terminated, input.previous),
+        None => phase::compute(
+            pod,
+            &init_container_statuses,
+            &container_statuses,
+            input.terminated,
+            input.previous,
+        ),
     };
     // Only now: the phase comes of what the containers did, not of what they count as from here on.
     if input.terminated {
         containers::close(pod, &mut init_container_statuses, &mut container_statuses);
         containers::close_all(&mut ephemeral_container_statuses);
     }
-    let conditions = conditions::generate(input, phase, &init_container_statuses, &container_statuses);
+    let conditions =
+        conditions::generate(input, phase, &init_container_statuses, &container_statuses);
     let ips = pod_ips(input);
     let previous = input.previous;
     PodStatus {
         phase: Some(phase.as_str().to_owned()),
         conditions: Some(conditions),
-        reason: input.failed.map(|why| why.reason.clone()).or_else(|| previous.reason.clone()),
-        message: input.failed.map(|why| why.message.clone()).or_else(|| previous.message.clone()),
+        reason: input
+            .failed
+            .map(|why| why.reason.clone())
+            .or_else(|| previous.reason.clone()),
+        message: input
+            .failed
+            .map(|why| why.message.clone())
+            .or_else(|| previous.message.clone()),
         host_ip: Some(input.node_ip.to_string()),
-        host_ips: Some(vec![HostIP { ip: input.node_ip.to_string() }]),
+        host_ips: Some(vec![HostIP {
+            ip: input.node_ip.to_string(),
+        }]),
         pod_ip: ips.first().cloned(),
         pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect()),
-        start_time: previous.start_time.clone().or_else(|| Some(api_time(input.now))),
-        qos_class: Some(previous.qos_class.clone().unwrap_or_else(|| pod.qos_class().as_str().to_owned())),
+        start_time: previous
+            .start_time
+            .clone()
+            .or_else(|| Some(api_time(input.now))),
+        qos_class: Some(
+            previous
+                .qos_class
+                .clone()
+                .unwrap_or_else(|| pod.qos_class().as_str().to_owned()),
+        ),
         observed_generation: pod.metadata.generation,
-        init_container_statuses: (!init_container_statuses.is_empty()).then_some(init_container_statuses),
+        init_container_statuses: (!init_container_statuses.is_empty())
+            .then_some(init_container_statuses),
         container_statuses: Some(container_statuses),
         ephemeral_container_statuses: (!ephemeral_container_statuses.is_empty())
             .then_some(ephemeral_container_statuses),
@@ -106,15 +132,22 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
     }
 }
 
-/// Of a pod that the node does not take, or did not when it was asked: nothing of it was ever made. Conditions of others
-/// stay. Source: `rejectPod` in `pkg/kubelet/kubelet.go` at v1.37.
+/// Of a pod that the node does not take, or did not when it was asked: nothing of it was ever made.
+/// Conditions of others stay. Source: `rejectPod` in `pkg/kubelet/kubelet.go` at v1.37.
 fn rejected(input: &StatusInput<'_>) -> Option<PodStatus> {
     let previous = input.previous;
-    let told = input.failed.map(|why| (Some(why.reason.clone()), Some(why.message.clone())));
-    let earlier =
-        || (previous.phase.as_deref() == Some("Failed")).then(|| (previous.reason.clone(), previous.message.clone()));
+    let told = input
+        .failed
+        .map(|why| (Some(why.reason.clone()), Some(why.message.clone())));
+    let earlier = || {
+        (previous.phase.as_deref() == Some("Failed"))
+            .then(|| (previous.reason.clone(), previous.message.clone()))
+    };
     let (reason, message) = told.or_else(earlier)?;
-    if !message.as_deref().is_some_and(|message| message.starts_with(REJECTED)) {
+    if !message
+        .as_deref()
+        .is_some_and(|message| message.starts_with(REJECTED))
+    {
         return None;
     }
     Some(PodStatus {
@@ -122,19 +155,36 @@ fn rejected(input: &StatusInput<'_>) -> Option<PodStatus> {
         reason,
         message,
         conditions: previous.conditions.clone(),
-        start_time: previous.start_time.clone().or_else(|| Some(api_time(input.now))),
-        qos_class: Some(previous.qos_class.clone().unwrap_or_else(|| input.pod.qos_class().as_str().to_owned())),
+        start_time: previous
+            .start_time
+            .clone()
+            .or_else(|| Some(api_time(input.now))),
+        qos_class: Some(
+            previous
+                .qos_class
+                .clone()
+                .unwrap_or_else(|| input.pod.qos_class().as_str().to_owned()),
+        ),
         observed_generation: input.pod.metadata.generation,
         ..PodStatus::default()
     })
 }
 
-/// Addresses of the pod: the node's with host network; the last known ones when the sandbox has gone.
+/// Addresses of the pod: the node's with host network; the last known ones when the sandbox has
+/// gone.
 fn pod_ips(input: &StatusInput<'_>) -> Vec<String> {
     match input.observed.sandbox() {
         Some(sandbox) if sandbox.host_network => vec![input.node_ip.to_string()],
-        Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.iter().map(ToString::to_string).collect(),
-        _ => input.previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect(),
+        Some(sandbox) if !sandbox.ips.is_empty() => {
+            sandbox.ips.iter().map(ToString::to_string).collect()
+        }
+        _ => input
+            .previous
+            .pod_ips
+            .iter()
+            .flatten()
+            .map(|ip| ip.ip.clone())
+            .collect(),
     }
 }
 
@@ -145,7 +195,11 @@ pub(crate) fn is_ready(status: &PodStatus) -> bool {
 
 /// Whether the condition is True.
 pub(crate) fn condition_is_true(status: &PodStatus, kind: &str) -> bool {
-    status.conditions.iter().flatten().any(|condition| condition.type_ == kind && condition.status == "True")
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == kind && condition.status == "True")
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 //! ```text
 //! Syncing --deleted, finished or failed--> Terminating --nothing runs--> Terminated --gone from the API--> (ends)
 //! ```
-//! The sync loop hands each worker the newest object through a `watch` channel and wakes it when the runtime reports a
-//! change; the worker reads the state of its pod and decides anew each time (level-triggered). Only the worker starts
-//! and stops the containers of its pod.
+//! The sync loop hands each worker the newest object through a `watch` channel and wakes it when
+//! the runtime reports a change; the worker reads the state of its pod and decides anew each time
+//! (level-triggered). Only the worker starts and stops the containers of its pod.
 
 mod actions;
 mod hooks;
@@ -58,7 +58,8 @@ pub(crate) struct Desired {
     pub(crate) pod: Arc<Pod>,
     /// It no longer exists in the API: stop it and forget it.
     pub(crate) gone: bool,
-    /// The API server itself has told this agent of it. A copy on disk may be older than what the API has.
+    /// The API server itself has told this agent of it. A copy on disk may be older than what the
+    /// API has.
     pub(crate) told: bool,
     /// It has to go for want of something: it fails with this.
     evicted: Option<StatusReason>,
@@ -68,14 +69,26 @@ pub(crate) struct Desired {
 
 impl Desired {
     pub(crate) fn new(pod: Arc<Pod>, gone: bool, told: bool) -> Self {
-        Self { pod, gone, told, evicted: None, rejected: None }
+        Self {
+            pod,
+            gone,
+            told,
+            evicted: None,
+            rejected: None,
+        }
     }
 
     /// A pod that the node does not take.
     pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: StatusReason) -> Self {
         let message = format!("{}{}", pod_status::REJECTED, why.message);
         let why = StatusReason::new(why.reason, message);
-        Self { pod, gone: false, told, evicted: None, rejected: Some(why) }
+        Self {
+            pod,
+            gone: false,
+            told,
+            evicted: None,
+            rejected: Some(why),
+        }
     }
 
     fn must_stop(&self) -> bool {
@@ -99,8 +112,18 @@ pub(crate) struct PodWorkers {
 
 impl PodWorkers {
     /// `done` gets the UID of every pod that has ended for good.
-    pub(crate) fn new(ctx: Arc<NodeContext>, shutdown: CancellationToken, done: mpsc::Sender<PodUid>) -> Self {
-        Self { ctx, workers: HashMap::new(), tasks: TaskTracker::new(), shutdown, done }
+    pub(crate) fn new(
+        ctx: Arc<NodeContext>,
+        shutdown: CancellationToken,
+        done: mpsc::Sender<PodUid>,
+    ) -> Self {
+        Self {
+            ctx,
+            workers: HashMap::new(),
+            tasks: TaskTracker::new(),
+            shutdown,
+            done,
+        }
     }
 
     /// Hands over a new or changed pod.
@@ -109,16 +132,31 @@ impl PodWorkers {
         if let Some(handle) = self.workers.get(&uid) {
             handle.desired.send_modify(|now| {
                 let (evicted, rejected) = (now.evicted.take(), now.rejected.take());
-                *now = Desired { evicted, rejected, ..desired };
+                *now = Desired {
+                    evicted,
+                    rejected,
+                    ..desired
+                };
             });
             return;
         }
         let wake = Arc::new(Notify::new());
         let (sender, receiver) = watch::channel(desired);
-        let worker =
-            PodWorker::new(Arc::clone(&self.ctx), uid.clone(), receiver, Arc::clone(&wake), self.shutdown.clone());
+        let worker = PodWorker::new(
+            Arc::clone(&self.ctx),
+            uid.clone(),
+            receiver,
+            Arc::clone(&wake),
+            self.shutdown.clone(),
+        );
         let done = self.done.clone();
-        self.workers.insert(uid.clone(), Handle { desired: sender, wake });
+        self.workers.insert(
+            uid.clone(),
+            Handle {
+                desired: sender,
+                wake,
+            },
+        );
         self.tasks.spawn(async move {
             if worker.run().await {
                 // The loop that receives this outlives its workers except at shutdown.
@@ -130,7 +168,9 @@ impl PodWorkers {
     /// The pod has to go, though the API wants it to run.
     pub(crate) fn evict(&self, eviction: Eviction) {
         if let Some(handle) = self.workers.get(&eviction.uid) {
-            handle.desired.send_modify(|now| now.evicted = Some(eviction.why));
+            handle
+                .desired
+                .send_modify(|now| now.evicted = Some(eviction.why));
         }
     }
 
@@ -213,7 +253,11 @@ impl PodWorker {
     ) -> Self {
         let first = desired.borrow_and_update().clone();
         let (runtime, events) = (Arc::clone(&ctx.runtime), ctx.events.clone());
-        let probing = ProbingNode { runtime, events, address: ctx.config.node_ip };
+        let probing = ProbingNode {
+            runtime,
+            events,
+            address: ctx.config.node_ip,
+        };
         Self {
             ctx,
             uid,
@@ -254,7 +298,11 @@ impl PodWorker {
     async fn run_syncing(&mut self) -> bool {
         loop {
             self.take_desired();
-            if self.gone || self.failed.is_some() || self.pod.is_deleting() || self.pod.is_phase_final() {
+            if self.gone
+                || self.failed.is_some()
+                || self.pod.is_deleting()
+                || self.pod.is_phase_final()
+            {
                 return true;
             }
             self.allocate();
@@ -264,8 +312,13 @@ impl PodWorker {
                 Progress::Finished => return true,
                 Progress::Settled(pause) => {
                     self.retry.reset();
-                    let deferred = self.resize_pending.as_ref().is_some_and(|why| why.reason == allocation::DEFERRED);
-                    pause.unwrap_or(resync).min(if deferred { resize::ROOM_PAUSE } else { resync })
+                    let deferred = self
+                        .resize_pending
+                        .as_ref()
+                        .is_some_and(|why| why.reason == allocation::DEFERRED);
+                    pause
+                        .unwrap_or(resync)
+                        .min(if deferred { resize::ROOM_PAUSE } else { resync })
                 }
                 Progress::Failed => self.retry.pause(),
             };
@@ -305,8 +358,15 @@ impl PodWorker {
         }
         self.sync_probes(&state);
         if self.deadline().is_some_and(|left| left.is_zero()) {
-            let message = "Pod was active on the node longer than the specified deadline".to_owned();
-            self.ctx.events.pod(&self.pod, None, crate::events::EventType::Normal, "DeadlineExceeded", message.clone());
+            let message =
+                "Pod was active on the node longer than the specified deadline".to_owned();
+            self.ctx.events.pod(
+                &self.pod,
+                None,
+                crate::events::EventType::Normal,
+                "DeadlineExceeded",
+                message.clone(),
+            );
             self.failed = Some(StatusReason::new("DeadlineExceeded", message));
             return Progress::Finished;
         }
@@ -320,17 +380,24 @@ impl PodWorker {
             return Progress::Finished;
         }
         match (progress, self.deadline()) {
-            (Progress::Settled(pause), Some(left)) => Progress::Settled(Some(pause.unwrap_or(left).min(left))),
+            (Progress::Settled(pause), Some(left)) => {
+                Progress::Settled(Some(pause.unwrap_or(left).min(left)))
+            }
             (progress, _) => progress,
         }
     }
 
-    /// Acts until the plan stays the same or is empty, so that one step follows the other without an event in between.
+    /// Acts until the plan stays the same or is empty, so that one step follows the other without
+    /// an event in between.
     async fn converge(&mut self, mut state: RuntimeState) -> Option<(Progress, RuntimeState)> {
         let mut last = PodActions::default();
         loop {
             let verdicts = self.probes.verdicts();
-            let observed = Observed { sandboxes: &state.sandboxes, containers: &state.containers, verdicts: &verdicts };
+            let observed = Observed {
+                sandboxes: &state.sandboxes,
+                containers: &state.containers,
+                verdicts: &verdicts,
+            };
             let actions = pod_actions::plan(&self.pod, &observed);
             if !actions.resizes() {
                 self.resize_error = None;
@@ -339,15 +406,18 @@ impl PodWorker {
                 self.refresh_volumes().await;
                 return Some((Progress::Settled(None), state));
             }
-            // Held back by the status manager unless it is news: a pod that starts fast is reported once.
+            // Held back by the status manager unless it is news: a pod that starts fast is reported
+            // once.
             self.publish(&state, false, false).await;
             let progress = self.act(&actions, &state).await;
             state = self.observe().await?;
             self.sync_probes(&state);
-            let stuck =
-                actions == last || !matches!(progress, Progress::Settled(None)) || self.desired.borrow().must_stop();
+            let stuck = actions == last
+                || !matches!(progress, Progress::Settled(None))
+                || self.desired.borrow().must_stop();
             if stuck {
-                // Who waits out a crash must not keep the other containers from what has changed in their volumes.
+                // Who waits out a crash must not keep the other containers from what has changed in
+                // their volumes.
                 if self.volumes_checked.is_some() && !self.desired.borrow().must_stop() {
                     self.refresh_volumes().await;
                 }

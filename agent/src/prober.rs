@@ -1,9 +1,10 @@
 //! Liveness, readiness and startup probes.
 //!
-//! Each pod worker owns a [`PodProbes`]; each probe of each running container is a task of its own that writes its
-//! verdict into shared state and wakes the worker when the verdict changes. Readiness and startup probes that have not
-//! yet succeeded are tried early and often (5 ms, doubling up to the period): a server that listens after 20 ms is ready
-//! after 25 ms, not at the next period. Early tries never count as failures. Probes that run a command are not hastened:
+//! Each pod worker owns a [`PodProbes`]; each probe of each running container is a task of its own
+//! that writes its verdict into shared state and wakes the worker when the verdict changes.
+//! Readiness and startup probes that have not yet succeeded are tried early and often (5 ms,
+//! doubling up to the period): a server that listens after 20 ms is ready after 25 ms, not at the
+//! next period. Early tries never count as failures. Probes that run a command are not hastened:
 //! what a command does is its author's to space.
 
 mod exec;
@@ -85,7 +86,10 @@ pub(crate) struct PodProbes {
 impl PodProbes {
     /// Probes nothing yet.
     pub(crate) fn new(node: ProbingNode) -> Self {
-        Self { node, containers: HashMap::new() }
+        Self {
+            node,
+            containers: HashMap::new(),
+        }
     }
 
     /// Starts probes of new containers, ends those of containers that no longer run.
@@ -101,17 +105,25 @@ impl PodProbes {
     ) {
         self.keep_running(containers);
         for status in containers {
-            let ContainerState::Running { started_at, .. } = status.state else { continue };
+            let ContainerState::Running { started_at, .. } = status.state else {
+                continue;
+            };
             if self.containers.contains_key(&status.id) {
                 continue;
             }
-            let Some(container) = pod.container(&status.name) else { continue };
+            let Some(container) = pod.container(&status.name) else {
+                continue;
+            };
             let kept = match seed(status) {
                 Seed::Fresh => None,
                 Seed::Kept(state) => Some(state),
                 Seed::Unsaid => continue,
             };
-            let host = if pod.host_network() { Some(self.node.address) } else { ips.first().copied() };
+            let host = if pod.host_network() {
+                Some(self.node.address)
+            } else {
+                ips.first().copied()
+            };
             let target = Target {
                 node: self.node.clone(),
                 pod: Arc::clone(pod),
@@ -121,14 +133,17 @@ impl PodProbes {
                 started_at,
                 wake: Arc::clone(wake),
             };
-            self.containers.insert(status.id.clone(), worker::spawn(&target, kept));
+            self.containers
+                .insert(status.id.clone(), worker::spawn(&target, kept));
         }
     }
 
     /// Ends those of containers that no longer run, and starts none.
     pub(crate) fn keep_running(&mut self, containers: &[ContainerStatus]) {
         self.containers.retain(|id, _| {
-            containers.iter().any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. }))
+            containers
+                .iter()
+                .any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. }))
         });
     }
 
@@ -139,12 +154,18 @@ impl PodProbes {
 
     /// What the probes say, for the plan.
     pub(crate) fn verdicts(&self) -> HashMap<ContainerId, Verdict> {
-        self.containers.iter().map(|(id, probed)| (id.clone(), probed.verdict())).collect()
+        self.containers
+            .iter()
+            .map(|(id, probed)| (id.clone(), probed.verdict()))
+            .collect()
     }
 
     /// What the probes say, for the status.
     pub(crate) fn states(&self) -> HashMap<ContainerId, ProbeState> {
-        self.containers.iter().map(|(id, probed)| (id.clone(), probed.state())).collect()
+        self.containers
+            .iter()
+            .map(|(id, probed)| (id.clone(), probed.state()))
+            .collect()
     }
 
     /// Ends liveness and startup probes; readiness is still asked for while a pod winds down.
@@ -161,7 +182,14 @@ pub(crate) fn port_number(port: &IntOrString, container: &Container) -> Option<u
         IntOrString::Int(number) => *number,
         IntOrString::String(name) => match name.parse() {
             Ok(number) => number,
-            Err(_) => container.ports.iter().flatten().find(|port| port.name.as_deref() == Some(name))?.container_port,
+            Err(_) => {
+                container
+                    .ports
+                    .iter()
+                    .flatten()
+                    .find(|port| port.name.as_deref() == Some(name))?
+                    .container_port
+            }
         },
     };
     u16::try_from(number).ok().filter(|&port| port > 0)

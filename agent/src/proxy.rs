@@ -1,11 +1,11 @@
 //! The Service proxy: what kube-proxy does.
 //!
-//! Looks at what of Services and EndpointSlices concerns packets ([`Sources`]) and has a [`ServiceEngine`] keep the kernel
-//! equal to it. Works in whatever network namespace the process is in. Rules stay when it
-//! ends: the next one takes them over without a gap.
+//! Looks at what of Services and EndpointSlices concerns packets ([`Sources`]) and has a
+//! [`ServiceEngine`] keep the kernel equal to it. Works in whatever network namespace the process
+//! is in. Rules stay when it ends: the next one takes them over without a gap.
 //!
-//! Rules that others remove come back within a second or so where the kernel counts changes (nft), else with the next
-//! regular comparison.
+//! Rules that others remove come back within a second or so where the kernel counts changes (nft),
+//! else with the next regular comparison.
 
 mod conntrack;
 pub(crate) mod health;
@@ -35,22 +35,25 @@ use self::{holdings::Holdings, service_route::ServiceRoute, turns::Turns};
 
 /// Changes are written at once as long as they come slower than this on average...
 const WRITE_INTERVAL: Duration = Duration::from_millis(25);
-/// ...or are not more than these: in a storm, transactions must not take a whole core from the pods that cause it.
+/// ...or are not more than these: in a storm, transactions must not take a whole core from the pods
+/// that cause it.
 const WRITE_CREDIT: u32 = 4;
 /// How often it is asked whether others changed rules; microseconds each time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A comparison may be followed by the next after so many times its own length: others may change rules all the time.
+/// A comparison may be followed by the next after so many times its own length: others may change
+/// rules all the time.
 const LOOK_PAUSE: u32 = 20;
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    /// Own InternalIP: source address of the node's own traffic to Services where there is no default route.
+    /// Own InternalIP: source address of the node's own traffic to Services where there is no
+    /// default route.
     pub node_ip: Option<IpAddr>,
     /// Addresses of all pods: traffic from elsewhere to a ClusterIP is masqueraded. Empty: none is.
     pub cluster_cidrs: Vec<IpNet>,
-    /// Addresses of Services: what has no rule there is rejected instead of leaving the node. Empty: only Services
-    /// without endpoints are rejected.
+    /// Addresses of Services: what has no rule there is rejected instead of leaving the node.
+    /// Empty: only Services without endpoints are rejected.
     pub service_cidrs: Vec<IpNet>,
     /// The link that packets of this node's pods come from; `None` with a foreign network.
     pub pod_interface: Option<String>,
@@ -96,7 +99,11 @@ pub enum ProxyError {
 ///
 /// # Errors
 /// Only what makes going on useless; a failed transaction is logged and tried again.
-pub async fn run(sources: Sources, config: ProxyConfig, shutdown: CancellationToken) -> Result<(), ProxyError> {
+pub async fn run(
+    sources: Sources,
+    config: ProxyConfig,
+    shutdown: CancellationToken,
+) -> Result<(), ProxyError> {
     let network = ServiceNetwork::new(&config.cluster_cidrs, &config.service_cidrs)
         .with_pod_interface(config.pod_interface)
         .with_node_ip(config.node_ip);
@@ -104,7 +111,9 @@ pub async fn run(sources: Sources, config: ProxyConfig, shutdown: CancellationTo
     let engine = coracle_netfilter::service_engine(network).inspect_err(|error| {
         if let Some(told) = &config.news {
             // Told again with the next start: what finds no room now is not lost.
-            let _ = told.try_send(News::Failing { why: error.to_string() });
+            let _ = told.try_send(News::Failing {
+                why: error.to_string(),
+            });
         }
     })?;
     let (targets, told) = latest::channel(Targets::default());
@@ -150,14 +159,19 @@ struct Proxy {
 
 impl Proxy {
     async fn run(mut self, shutdown: CancellationToken) {
-        if shutdown.run_until_cancelled(self.sources.listed()).await.is_none() {
+        if shutdown
+            .run_until_cancelled(self.sources.listed())
+            .await
+            .is_none()
+        {
             return;
         }
         self.sources.restart();
         let mut repair_at = Instant::now() + self.repair_interval;
         let (mut look_at, mut pause) = (Instant::now() + LOOK_INTERVAL, LOOK_INTERVAL);
         let mut repairs = Backoff::new(LOOK_INTERVAL * 4, self.repair_interval);
-        // When the next write would be due if they came evenly: at most `WRITE_CREDIT` intervals ahead of the clock.
+        // When the next write would be due if they came evenly: at most `WRITE_CREDIT` intervals
+        // ahead of the clock.
         let mut even = Instant::now();
         loop {
             let pending = self.has_work();
@@ -176,8 +190,9 @@ impl Proxy {
                 () = sleep_until(look_at) => {
                     let started = Instant::now();
                     if self.is_disturbed() {
-                        // Somebody who removes rules again and again, or an iptables that prints them otherwise than
-                        // they were written, gets no more than the regular comparison in the end.
+                        // Somebody who removes rules again and again, or an iptables that prints
+                        // them otherwise than they were written, gets no more than the regular
+                        // comparison in the end.
                         let repaired = self.repair().await;
                         if repaired {
                             pause = repairs.pause().max(LOOK_INTERVAL);
@@ -192,9 +207,13 @@ impl Proxy {
         }
     }
 
-    /// Whether a transaction is due. After a failure everything waits for the repair, which has the changes too.
+    /// Whether a transaction is due. After a failure everything waits for the repair, which has the
+    /// changes too.
     fn has_work(&self) -> bool {
-        let never_written = self.engine.as_ref().is_some_and(|engine| engine.is_suspect());
+        let never_written = self
+            .engine
+            .as_ref()
+            .is_some_and(|engine| engine.is_suspect());
         (self.has_changes() || never_written) && self.retry_delay.is_none()
     }
 
@@ -205,19 +224,35 @@ impl Proxy {
     /// Whether others changed rules. Not after a failure: then the repair has its own time.
     fn is_disturbed(&self) -> bool {
         self.retry_delay.is_none()
-            && self.engine.as_ref().is_some_and(|engine| !engine.is_suspect() && engine.is_disturbed())
+            && self
+                .engine
+                .as_ref()
+                .is_some_and(|engine| !engine.is_suspect() && engine.is_disturbed())
     }
 
     async fn write(&mut self) {
         let changed = self.sources.take_changes();
-        if changed.iter().any(|(_, view)| view.as_ref().is_some_and(turns::has_external)) {
+        if changed
+            .iter()
+            .any(|(_, view)| view.as_ref().is_some_and(turns::has_external))
+        {
             self.look_around().await;
         }
         self.turns.add(changed);
         // What a predecessor left stays until all is known that should be there.
-        let is_suspect = self.engine.as_ref().is_some_and(|engine| engine.is_suspect());
-        let changes = if is_suspect { self.turns.take_all() } else { self.turns.take() };
-        self.turns.take_news().into_iter().for_each(|news| self.tell(news));
+        let is_suspect = self
+            .engine
+            .as_ref()
+            .is_some_and(|engine| engine.is_suspect());
+        let changes = if is_suspect {
+            self.turns.take_all()
+        } else {
+            self.turns.take()
+        };
+        self.turns
+            .take_news()
+            .into_iter()
+            .for_each(|news| self.tell(news));
         let count = changes.len();
         let started = Instant::now();
         let udp_changed = self.on_engine(move |engine| engine.apply(changes)).await;
@@ -236,7 +271,12 @@ impl Proxy {
         // Only fails as the runtime shuts down.
         if let Ok(machine) = machine.await {
             let (nodes, api_servers) = (self.sources.nodes(), self.sources.api_servers());
-            self.turns.set_holdings(Holdings { nodes, api_servers, api_port: self.api_port, ..machine });
+            self.turns.set_holdings(Holdings {
+                nodes,
+                api_servers,
+                api_port: self.api_port,
+                ..machine
+            });
         }
     }
 
@@ -255,7 +295,8 @@ impl Proxy {
         repaired
     }
 
-    /// Works on the rules on a blocking thread. `None`: failed, and `retry_delay` says when to try again.
+    /// Works on the rules on a blocking thread. `None`: failed, and `retry_delay` says when to try
+    /// again.
     async fn on_engine(
         &mut self,
         work: impl FnOnce(&mut dyn ServiceEngine) -> Result<bool, EngineError> + Send + 'static,
@@ -279,7 +320,12 @@ impl Proxy {
                 Err(_) => return None,
             },
         };
-        for refusal in self.engine.as_mut().map(|engine| engine.take_refusals()).unwrap_or_default() {
+        for refusal in self
+            .engine
+            .as_mut()
+            .map(|engine| engine.take_refusals())
+            .unwrap_or_default()
+        {
             self.tell(News::Refused(refusal));
         }
         match result {
@@ -294,7 +340,9 @@ impl Proxy {
                 let delay = self.retry.pause();
                 self.retry_delay = Some(delay);
                 tracing::error!(error = %ErrorChain(&error), ?delay, "cannot write Service rules; trying again");
-                self.tell(News::Failing { why: error.to_string() });
+                self.tell(News::Failing {
+                    why: error.to_string(),
+                });
                 None
             }
         }

@@ -1,4 +1,5 @@
-//! Pressure stall information: which part of the time work stood still for want of CPU, memory or I/O.
+//! Pressure stall information: which part of the time work stood still for want of CPU, memory or
+//! I/O.
 //!
 //! Absent (`None`) on kernels without it, or where it is switched off at boot.
 //!
@@ -41,13 +42,23 @@ pub(crate) fn of_machine(resource: Resource) -> Option<Psi> {
 }
 
 fn parse(text: &str) -> Option<Psi> {
-    let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).and_then(stall);
+    let line = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .and_then(stall)
+    };
     // Kernels before 5.13 have no `full` for CPU.
-    Some(Psi { some: line("some ")?, full: line("full ").unwrap_or_default() })
+    Some(Psi {
+        some: line("some ")?,
+        full: line("full ").unwrap_or_default(),
+    })
 }
 
 fn stall(line: &str) -> Option<Stall> {
-    let word = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let word = |name: &str| {
+        line.split_whitespace()
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    };
     let share = |name| word(name)?.parse::<f64>().ok();
     Some(Stall {
         avg10: share("avg10")?,
@@ -66,7 +77,15 @@ mod tests {
         let some = "some avg10=93.44 avg60=78.31 avg300=43.87 total=6009141479\n";
         let full = "full avg10=0.50 avg60=0.25 avg300=0.10 total=7\n";
         let psi = parse(&format!("{some}{full}")).unwrap();
-        assert_eq!(psi.some, Stall { avg10: 93.44, avg60: 78.31, avg300: 43.87, total_micros: 6_009_141_479 });
+        assert_eq!(
+            psi.some,
+            Stall {
+                avg10: 93.44,
+                avg60: 78.31,
+                avg300: 43.87,
+                total_micros: 6_009_141_479
+            }
+        );
         assert_eq!((psi.full.avg10, psi.full.total_micros), (0.5, 7));
         assert_eq!(parse(some).unwrap().full, Stall::default());
         assert_eq!(parse("nonsense"), None);

@@ -1,9 +1,10 @@
-//! Keeps the cgroups of the QoS classes: how much of the processors a class gets while all want some, and how much of the
-//! memory all pods together may take.
+//! Keeps the cgroups of the QoS classes: how much of the processors a class gets while all want
+//! some, and how much of the memory all pods together may take.
 //!
-//! What each is to have is decided in `container_config::resources` (pure); here it is written, whenever the pods of this
-//! node change, when the machine does, and now and then in case somebody else wrote there. Pods do not wait for it: until
-//! the next write a new pod has the weight of its own cgroup within that of its class.
+//! What each is to have is decided in `container_config::resources` (pure); here it is written,
+//! whenever the pods of this node change, when the machine does, and now and then in case somebody
+//! else wrote there. Pods do not wait for it: until the next write a new pod has the weight of its
+//! own cgroup within that of its class.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -78,12 +79,19 @@ fn wanted(ctx: &NodeContext) -> [(String, Resources); 3] {
             allocation::held(&pod, known).map_or_else(|| Arc::clone(&pod), Arc::new)
         })
         .collect();
-    resources::of_classes(&ctx.config.cgroup_root, ctx.machine.pods_share(), held.iter().map(Arc::as_ref))
+    resources::of_classes(
+        &ctx.config.cgroup_root,
+        ctx.machine.pods_share(),
+        held.iter().map(Arc::as_ref),
+    )
 }
 
 async fn write(ctx: &NodeContext, path: &str, resources: &Resources) -> Result<(), RuntimeError> {
     match tokio::time::timeout(LIMIT, ctx.runtime.update_class_cgroup(path, resources)).await {
         Ok(result) => result,
-        Err(_) => Err(RuntimeError::Timeout { operation: format!("write the limits of cgroup {path}"), limit: LIMIT }),
+        Err(_) => Err(RuntimeError::Timeout {
+            operation: format!("write the limits of cgroup {path}"),
+            limit: LIMIT,
+        }),
     }
 }

@@ -1,12 +1,14 @@
 //! Removes directory trees, and never what is mounted in them.
 //!
-//! A pod's directory has other people's data mounted below it (a host path's sub-path, a volume). It is unmounted before
-//! the tree goes; but if that failed, or looked in the wrong place, the removal must stop at the mount and say so, and not
-//! walk into the data. Every step down is therefore one `openat2(RESOLVE_NO_XDEV)` from the directory above: the kernel
-//! refuses to cross a mount, bind mounts of the same file system included. Blocking.
+//! A pod's directory has other people's data mounted below it (a host path's sub-path, a volume).
+//! It is unmounted before the tree goes; but if that failed, or looked in the wrong place, the
+//! removal must stop at the mount and say so, and not walk into the data. Every step down is
+//! therefore one `openat2(RESOLVE_NO_XDEV)` from the directory above: the kernel refuses to cross a
+//! mount, bind mounts of the same file system included. Blocking.
 //!
-//! What containers left may be nested as deeply as they liked: no path is ever put together, and what is deeper than
-//! [`DEPTH_MAX`] is moved up to the top first, so neither the stack nor the number of open files grows with it.
+//! What containers left may be nested as deeply as they liked: no path is ever put together, and
+//! what is deeper than [`DEPTH_MAX`] is moved up to the top first, so neither the stack nor the
+//! number of open files grows with it.
 
 use std::{
     ffi::{CStr, CString},
@@ -22,24 +24,38 @@ use rustix::{
 
 /// As many directories are open at once, two descriptors each.
 const DEPTH_MAX: usize = 64;
-/// A listing that changes under our hands may skip entries: so often is it read again while it gets shorter.
+/// A listing that changes under our hands may skip entries: so often is it read again while it gets
+/// shorter.
 const PASSES_MAX: usize = 1000;
 
-/// Removes `path` with everything in it. Nothing there is no error; a symbolic link is removed and not followed.
+/// Removes `path` with everything in it. Nothing there is no error; a symbolic link is removed and
+/// not followed.
 ///
 /// # Errors
-/// The first thing that could not be removed, a mount point among them; all others are removed nevertheless.
+/// The first thing that could not be removed, a mount point among them; all others are removed
+/// nevertheless.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the root directory is not removed"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the root directory is not removed",
+        ));
     };
-    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
     let name = CString::new(name.as_encoded_bytes())?;
-    let parent =
-        match rustix::fs::openat(CWD, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(()),
-            other => other?,
-        };
+    let parent = match rustix::fs::openat(
+        CWD,
+        parent,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
     match rustix::fs::unlinkat(&parent, &name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR) => {}
@@ -47,7 +63,11 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let top = rustix::fs::openat(&parent, &name, flags, Mode::empty())?;
-    let mut removal = Removal { top: top.as_fd(), moved: 0, failure: None };
+    let mut removal = Removal {
+        top: top.as_fd(),
+        moved: 0,
+        failure: None,
+    };
     removal.clear(top.as_fd(), 0);
     if let Some(failure) = removal.failure {
         return Err(failure);
@@ -94,7 +114,13 @@ impl Removal<'_> {
         Ok(gone)
     }
 
-    fn remove(&mut self, dir: BorrowedFd<'_>, name: &CStr, kind: FileType, depth: usize) -> io::Result<()> {
+    fn remove(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        kind: FileType,
+        depth: usize,
+    ) -> io::Result<()> {
         if kind != FileType::Directory {
             match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -137,16 +163,18 @@ impl Removal<'_> {
 fn enter(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-    rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(|error| named(name, error))
+    rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
+        .map_err(|error| named(name, error))
 }
 
 fn named(name: &CStr, error: Errno) -> io::Error {
     let name = name.to_string_lossy();
     match error {
         // In a directory of ours nothing else keeps an entry busy.
-        Errno::XDEV | Errno::BUSY => {
-            io::Error::new(io::ErrorKind::ResourceBusy, format!("{name:?} is a mount point, which is left alone"))
-        }
+        Errno::XDEV | Errno::BUSY => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            format!("{name:?} is a mount point, which is left alone"),
+        ),
         error => {
             let error = io::Error::from(error);
             io::Error::new(error.kind(), format!("{name:?}: {error}"))
@@ -206,18 +234,31 @@ mod tests {
         let (to, from) = (tree.join("sub/point"), data.clone());
         let removed = in_own_mounts(move || {
             rustix::mount::mount_bind(&from, &to).expect("bind");
-            remove_tree(&tree).map_err(|error| error.to_string()).map(|()| tree.join("own").exists())
+            remove_tree(&tree)
+                .map_err(|error| error.to_string())
+                .map(|()| tree.join("own").exists())
         });
-        assert_eq!(removed.expect_err("refused"), "\"point\" is a mount point, which is left alone");
-        assert_eq!(fs::read_to_string(data.join("precious")).expect("kept"), "x");
-        assert!(!dir.path().join("tree/own").exists(), "what is not mounted goes");
+        assert_eq!(
+            removed.expect_err("refused"),
+            "\"point\" is a mount point, which is left alone"
+        );
+        assert_eq!(
+            fs::read_to_string(data.join("precious")).expect("kept"),
+            "x"
+        );
+        assert!(
+            !dir.path().join("tree/own").exists(),
+            "what is not mounted goes"
+        );
     }
 
     #[expect(clippy::disallowed_methods, reason = "the thread ends with the test")]
     fn in_own_mounts<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let in_thread = move || {
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).expect("a mount namespace (root)");
-            let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
+                .expect("a mount namespace (root)");
+            let private = rustix::mount::MountPropagationFlags::PRIVATE
+                | rustix::mount::MountPropagationFlags::REC;
             rustix::mount::mount_change("/", private).expect("private mounts");
             work()
         };

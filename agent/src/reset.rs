@@ -1,7 +1,8 @@
 //! Takes a stopped node apart: pods, mounts, cgroups, rules, routes, links, the run directory.
 //!
-//! For `coracle reset`; refused while an agent runs. Goes on when a step fails and reports every failure at the end. What is
-//! removed is found in the system, not remembered: a node that was killed at any moment leaves nothing either.
+//! For `coracle reset`; refused while an agent runs. Goes on when a step fails and reports every
+//! failure at the end. What is removed is found in the system, not remembered: a node that was
+//! killed at any moment leaves nothing either.
 
 use std::path::Path;
 
@@ -39,7 +40,11 @@ const OWN_CHAINS: &str = "CORACLE-";
 /// # Errors
 /// [`ResetError`] lists what is left; running it again is harmless.
 pub async fn reset(config: AgentConfig) -> Result<(), ResetError> {
-    let _lock = if config.run_dir.is_dir() { Some(NodeLock::acquire_soon(&config.run_dir).await?) } else { None };
+    let _lock = if config.run_dir.is_dir() {
+        Some(NodeLock::acquire_soon(&config.run_dir).await?)
+    } else {
+        None
+    };
     let mut failures = Vec::new();
     if let Err(error) = remove_pods(&config).await {
         failures.push(format!("pods: {}", ErrorChain(&*error)));
@@ -49,7 +54,11 @@ pub async fn reset(config: AgentConfig) -> Result<(), ResetError> {
         Ok(more) => failures.extend(more),
         Err(error) => failures.push(format!("the removal ended early: {error}")),
     }
-    if failures.is_empty() { Ok(()) } else { Err(ResetError::Left(failures)) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(ResetError::Left(failures))
+    }
 }
 
 /// Through the runtime, as if every pod had been deleted.
@@ -70,14 +79,23 @@ type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
 
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
     let steps: [Step<'_>; 6] = [
-        ("mounts", Box::new(|| unmount_below(&[&config.run_dir, &config.agent_dir().join("pods")]))),
-        ("rules", Box::new(|| remove_rules().map_err(|error| error.to_string()))),
+        (
+            "mounts",
+            Box::new(|| unmount_below(&[&config.run_dir, &config.agent_dir().join("pods")])),
+        ),
+        (
+            "rules",
+            Box::new(|| remove_rules().map_err(|error| error.to_string())),
+        ),
         ("routes", Box::new(remove_routes)),
         ("bridge", Box::new(|| remove_bridge(&config.bridge))),
         ("cgroups", Box::new(|| remove_cgroups(&config.cgroup_root))),
         ("run directory", Box::new(|| remove_dir(&config.run_dir))),
     ];
-    steps.into_iter().filter_map(|(what, step)| step().err().map(|why| format!("{what}: {why}"))).collect()
+    steps
+        .into_iter()
+        .filter_map(|(what, step)| step().err().map(|why| format!("{what}: {why}")))
+        .collect()
 }
 
 fn remove_rules() -> Result<(), IptablesError> {
@@ -93,7 +111,12 @@ fn remove_routes() -> Result<(), String> {
     let requests: Vec<Request> = routes
         .iter()
         .filter(|route| route.protocol == routes::PROTOCOL)
-        .map(|route| Request::change("remove a route", RouteNetlinkMessage::DelRoute(route.message())))
+        .map(|route| {
+            Request::change(
+                "remove a route",
+                RouteNetlinkMessage::DelRoute(route.message()),
+            )
+        })
         .collect();
     if requests.is_empty() {
         return Ok(());
@@ -111,7 +134,9 @@ fn remove_bridge(name: &str) -> Result<(), String> {
 fn unmount_below(dirs: &[&Path]) -> Result<(), String> {
     let mut points = Vec::new();
     for dir in dirs {
-        points.extend(mounts::below(dir).map_err(|error| format!("read the table of mounts: {error}"))?);
+        points.extend(
+            mounts::below(dir).map_err(|error| format!("read the table of mounts: {error}"))?,
+        );
     }
     let mut failures = Vec::new();
     for point in points {
@@ -119,7 +144,11 @@ fn unmount_below(dirs: &[&Path]) -> Result<(), String> {
             failures.push(format!("{}: {errno}", point.display()));
         }
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join(", ")) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join(", "))
+    }
 }
 
 /// The pods' cgroups, and what of the way there is empty without them.

@@ -1,7 +1,8 @@
 //! The container runtime behind CRI's verbs.
 //!
-//! [`RuntimeService`] and [`ImageService`] are what the agent's sync loop sees; fakes of both live beside the
-//! real ones behind `feature = "testing"`. The real runtime talks to one shim a pod and never links libcontainer.
+//! [`RuntimeService`] and [`ImageService`] are what the agent's sync loop sees; fakes of both live
+//! beside the real ones behind `feature = "testing"`. The real runtime talks to one shim a pod and
+//! never links libcontainer.
 
 mod attach;
 mod binaries;
@@ -55,7 +56,8 @@ pub struct RuntimeEvent {
     pub pod_uid: PodUid,
 }
 
-/// A running exec or attach. Dropping it hangs up; the process goes on if it was attached, and is killed if it was exec'ed.
+/// A running exec or attach. Dropping it hangs up; the process goes on if it was attached, and is
+/// killed if it was exec'ed.
 pub struct StreamSession {
     /// Write end of stdin, if asked for.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
@@ -170,21 +172,36 @@ pub trait RuntimeService: Send + Sync + 'static {
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError>;
     /// Removes a stopped container: mounts, cgroup, records. Its log stays.
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
-    /// Changes the limits of a running container's cgroup; what is absent becomes unlimited. One that has ended is left
-    /// alone.
+    /// Changes the limits of a running container's cgroup; what is absent becomes unlimited. One
+    /// that has ended is left alone.
     ///
     /// # Errors
     /// [`RuntimeError::InvalidConfig`] if it uses more memory than it would get.
-    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<(), RuntimeError>;
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError>;
     /// The same for the cgroup of the whole pod.
-    async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError>;
-    /// Makes a cgroup that holds those of many pods, and gives it these limits; it stays when the last of them goes.
-    /// Idempotent.
-    async fn update_class_cgroup(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError>;
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError>;
+    /// Makes a cgroup that holds those of many pods, and gives it these limits; it stays when the
+    /// last of them goes. Idempotent.
+    async fn update_class_cgroup(
+        &self,
+        path: &str,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError>;
     /// All of them, exited ones included, from memory, cheap.
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError>;
     /// The sandboxes and containers of one pod, exited ones included, from memory.
-    async fn pod_state(&self, uid: &PodUid) -> Result<(Vec<SandboxStatus>, Vec<ContainerStatus>), RuntimeError> {
+    async fn pod_state(
+        &self,
+        uid: &PodUid,
+    ) -> Result<(Vec<SandboxStatus>, Vec<ContainerStatus>), RuntimeError> {
         let mut sandboxes = self.list_pod_sandboxes().await?;
         sandboxes.retain(|sandbox| sandbox.pod.uid == *uid);
         let mut containers = self.list_containers().await?;
@@ -199,11 +216,23 @@ pub trait RuntimeService: Send + Sync + 'static {
         timeout: Duration,
     ) -> Result<ExecResult, RuntimeError>;
     /// Starts a command with streams.
-    async fn exec(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError>;
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<StreamSession, RuntimeError>;
     /// Connects to the container's own streams; the field `command` is ignored.
-    async fn attach(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError>;
+    async fn attach(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<StreamSession, RuntimeError>;
     /// Connects to a TCP port on the pod's loopback (from inside its network namespace).
-    async fn port_forward(&self, id: &SandboxId, port: u16) -> Result<tokio::net::TcpStream, RuntimeError>;
+    async fn port_forward(
+        &self,
+        id: &SandboxId,
+        port: u16,
+    ) -> Result<tokio::net::TcpStream, RuntimeError>;
     /// Makes the shim reopen the container's log file after rotation.
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError>;
     /// Usage now.
@@ -251,7 +280,8 @@ pub struct Image {
 /// One entry of a pull secret. What it does not have is empty.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RegistryAuth {
-    /// What it is for: a registry's host (with port), perhaps with wildcards, perhaps with a part of the repository's path.
+    /// What it is for: a registry's host (with port), perhaps with wildcards, perhaps with a part
+    /// of the repository's path.
     pub registry: String,
     /// User.
     pub username: String,
@@ -326,22 +356,28 @@ pub enum ImageError {
 /// Keeps images. Implemented by `crate::image`.
 #[async_trait]
 pub trait ImageService: Send + Sync + 'static {
-    /// The image under this reference (short names are normalized: `nginx` is `docker.io/library/nginx:latest`) or ID, if present.
+    /// The image under this reference (short names are normalized: `nginx` is
+    /// `docker.io/library/nginx:latest`) or ID, if present.
     async fn image_status(&self, reference: &str) -> Result<Option<Image>, ImageError>;
     /// Pulls (concurrent pulls of one image are one pull); returns it once unpacked.
-    async fn pull_image(&self, reference: &str, auth: &[RegistryAuth]) -> Result<Image, ImageError>;
+    async fn pull_image(&self, reference: &str, auth: &[RegistryAuth])
+    -> Result<Image, ImageError>;
     /// All of them.
     async fn list_images(&self) -> Result<Vec<Image>, ImageError>;
     /// Removes a tag, or by ID the image; layers nobody uses any more go with it.
     async fn remove_image(&self, reference: &str) -> Result<(), ImageError>;
-    /// Whether who has these credentials may run the image without asking its registry: it was imported, or pulled without
-    /// credentials, with the node's own or with one of these.
+    /// Whether who has these credentials may run the image without asking its registry: it was
+    /// imported, or pulled without credentials, with the node's own or with one of these.
     async fn may_use(&self, _reference: &str, _auth: &[RegistryAuth]) -> Result<bool, ImageError> {
         Ok(true)
     }
-    /// The unpacked layer directories of an image, lowest first: the runtime mounts them as an overlay. They stay as long
-    /// as the directory `holder` does, whatever becomes of the image.
-    async fn layers(&self, image_id: &str, holder: &std::path::Path) -> Result<Vec<std::path::PathBuf>, ImageError>;
+    /// The unpacked layer directories of an image, lowest first: the runtime mounts them as an
+    /// overlay. They stay as long as the directory `holder` does, whatever becomes of the image.
+    async fn layers(
+        &self,
+        image_id: &str,
+        holder: &std::path::Path,
+    ) -> Result<Vec<std::path::PathBuf>, ImageError>;
     /// Removes layers that neither an image nor a holder has.
     async fn prune(&self) -> Result<(), ImageError> {
         Ok(())

@@ -1,7 +1,7 @@
 //! The node's HTTPS API on port 10250: logs, exec, attach, port-forward, and what runs here.
 //!
-//! For the API server only: its client certificate is required on every route. Without one 401, with another identity
-//! 403, whatever the route.
+//! For the API server only: its client certificate is required on every route. Without one 401,
+//! with another identity 403, whatever the route.
 
 mod auth;
 mod connection;
@@ -76,7 +76,10 @@ async fn serve(server: ServerContext, shutdown: CancellationToken) {
     let acceptor = match Acceptor::new(Arc::clone(&identity), server.ca.clone()) {
         Ok(acceptor) => acceptor,
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "set up TLS of the node's API");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "set up TLS of the node's API"
+            );
             return std::future::pending().await;
         }
     };
@@ -84,23 +87,42 @@ async fn serve(server: ServerContext, shutdown: CancellationToken) {
     // The view is held for as long as it takes to copy.
     let announced_ca = move || {
         let node = ctx.node.lock().clone()?;
-        let pem = node.metadata.annotations.as_ref()?.get(kubelet_ca::ANNOTATION)?;
+        let pem = node
+            .metadata
+            .annotations
+            .as_ref()?
+            .get(kubelet_ca::ANNOTATION)?;
         join::first_certificate(pem.as_bytes())
     };
-    let renewal = Renewal { client: server.client.clone(), pki, purpose: purpose(), identity, announced_ca };
+    let renewal = Renewal {
+        client: server.client.clone(),
+        pki,
+        purpose: purpose(),
+        identity,
+        announced_ca,
+    };
     let connections = Arc::clone(&server.connections);
     let answer = move |request| {
         let server = server.clone();
         async move { route(&server, request).await }
     };
-    tokio::join!(keep_renewed(renewal, shutdown), connection::accept(listener, acceptor, connections, answer));
+    tokio::join!(
+        keep_renewed(renewal, shutdown),
+        connection::accept(listener, acceptor, connections, answer)
+    );
 }
 
-async fn obtain(server: &ServerContext, purpose: Purpose, pki: &std::path::Path) -> Arc<join::Identity> {
+async fn obtain(
+    server: &ServerContext,
+    purpose: Purpose,
+    pki: &std::path::Path,
+) -> Arc<join::Identity> {
     loop {
         match purpose.obtain(&server.client, pki).await {
             Ok(identity) => return identity,
-            Err(error) => tracing::warn!(error = %ErrorChain(&error), "obtain the serving certificate"),
+            Err(error) => {
+                tracing::warn!(error = %ErrorChain(&error), "obtain the serving certificate")
+            }
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -120,15 +142,24 @@ async fn listen(server: &ServerContext) -> TcpListener {
 
 /// `ok`, or what is unwell, as the API server says it.
 fn health(health: &Health) -> Response<Body> {
-    let lines = health.unwell().into_iter().map(|part| format!("[-]{part} failed: it has died and is started again\n"));
+    let lines = health
+        .unwell()
+        .into_iter()
+        .map(|part| format!("[-]{part} failed: it has died and is started again\n"));
     let wrong: String = lines.collect();
     if wrong.is_empty() {
         return text(StatusCode::OK, "ok");
     }
-    text(StatusCode::INTERNAL_SERVER_ERROR, wrong + "healthz check failed\n")
+    text(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        wrong + "healthz check failed\n",
+    )
 }
 
-async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Response<Body>, ReplyError> {
+async fn route(
+    server: &ServerContext,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, ReplyError> {
     let path = request.uri().path().trim_end_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let method = request.method().clone();
@@ -147,16 +178,28 @@ async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Res
             logs::serve(server, &request, namespace, pod, container).await
         }
         // As the kubelet, with the pod's UID between or without.
-        (Method::GET | Method::POST, ["exec", namespace, pod, container] | ["exec", namespace, pod, _, container]) => {
-            exec::serve(server, request, exec::Verb::Exec, namespace, pod, container).await
-        }
+        (
+            Method::GET | Method::POST,
+            ["exec", namespace, pod, container] | ["exec", namespace, pod, _, container],
+        ) => exec::serve(server, request, exec::Verb::Exec, namespace, pod, container).await,
         (
             Method::GET | Method::POST,
             ["attach", namespace, pod, container] | ["attach", namespace, pod, _, container],
-        ) => exec::serve(server, request, exec::Verb::Attach, namespace, pod, container).await,
-        (Method::GET | Method::POST, ["portForward", namespace, pod] | ["portForward", namespace, pod, _]) => {
-            port_forward::serve(server, request, namespace, pod).await
+        ) => {
+            exec::serve(
+                server,
+                request,
+                exec::Verb::Attach,
+                namespace,
+                pod,
+                container,
+            )
+            .await
         }
+        (
+            Method::GET | Method::POST,
+            ["portForward", namespace, pod] | ["portForward", namespace, pod, _],
+        ) => port_forward::serve(server, request, namespace, pod).await,
         _ => Err(ReplyError::new(StatusCode::NOT_FOUND, "404 page not found")),
     }
 }
@@ -171,17 +214,24 @@ fn pods(server: &ServerContext) -> Response<Body> {
             pod
         })
         .collect();
-    json(&serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+    json(
+        &serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}),
+    )
 }
 
 impl ServerContext {
     /// UID of a pod on this node.
     fn find_pod(&self, namespace: &str, name: &str) -> Result<PodUid, ReplyError> {
         let pods = self.ctx.pods.read();
-        let found = pods.iter().find(|pod| pod.namespace() == namespace && pod.name() == name);
-        found
-            .map(|pod| pod.uid())
-            .ok_or_else(|| ReplyError::new(StatusCode::NOT_FOUND, format!("pod \"{name}\" not found on this node")))
+        let found = pods
+            .iter()
+            .find(|pod| pod.namespace() == namespace && pod.name() == name);
+        found.map(|pod| pod.uid()).ok_or_else(|| {
+            ReplyError::new(
+                StatusCode::NOT_FOUND,
+                format!("pod \"{name}\" not found on this node"),
+            )
+        })
     }
 
     /// The instances of a container, newest first.
@@ -192,8 +242,12 @@ impl ServerContext {
         container: &str,
     ) -> Result<Vec<ContainerStatus>, ReplyError> {
         let uid = self.find_pod(namespace, pod)?;
-        let (_, mut containers) =
-            self.ctx.runtime.pod_state(&uid).await.map_err(|error| ReplyError::internal(&error))?;
+        let (_, mut containers) = self
+            .ctx
+            .runtime
+            .pod_state(&uid)
+            .await
+            .map_err(|error| ReplyError::internal(&error))?;
         containers.retain(|status| status.name == container);
         containers.sort_by_key(|status| std::cmp::Reverse((status.attempt, status.created_at)));
         Ok(containers)
@@ -204,9 +258,21 @@ impl ServerContext {
         self.ctx.status.get(&self.find_pod(namespace, pod).ok()?)
     }
 
-    async fn find_running(&self, namespace: &str, pod: &str, container: &str) -> Result<ContainerStatus, ReplyError> {
+    async fn find_running(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> Result<ContainerStatus, ReplyError> {
         let instances = self.find_container(namespace, pod, container).await?;
-        let running = instances.into_iter().find(|status| matches!(status.state, ContainerState::Running { .. }));
-        running.ok_or_else(|| ReplyError::new(StatusCode::NOT_FOUND, format!("container not found (\"{container}\")")))
+        let running = instances
+            .into_iter()
+            .find(|status| matches!(status.state, ContainerState::Running { .. }));
+        running.ok_or_else(|| {
+            ReplyError::new(
+                StatusCode::NOT_FOUND,
+                format!("container not found (\"{container}\")"),
+            )
+        })
     }
 }

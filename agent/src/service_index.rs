@@ -25,7 +25,10 @@ pub(crate) struct ServiceIndex {
 
 impl ServiceIndex {
     pub(crate) fn new(informers: &Informers) -> Self {
-        Self { services: informers.services.cache(), synced: informers.services.synced() }
+        Self {
+            services: informers.services.cache(),
+            synced: informers.services.synced(),
+        }
     }
 
     /// Waits, but not forever, until the Services have been listed once.
@@ -49,5 +52,10 @@ impl ServiceIndex {
 fn entry(service: &SeenService) -> Option<ServiceEntry> {
     let cluster_ip = service.part.cluster_ip?.to_string();
     let Key { namespace, name } = Key::of(service);
-    Some(ServiceEntry { namespace, name, cluster_ip, ports: service.part.ports.clone() })
+    Some(ServiceEntry {
+        namespace,
+        name,
+        cluster_ip,
+        ports: service.part.ports.clone(),
+    })
 }

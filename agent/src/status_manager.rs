@@ -1,10 +1,11 @@
 //! Writes pods' statuses to the API: the only writer of them on this node.
 //!
-//! Workers hand in the newest status of their pod ([`StatusManager::set`]); this task PATCHes what differs from what the
-//! API is known to have, one request a pod at a time, several pods at once. A change that somebody waits for (Ready, the
-//! phase, a failure) is written at once; anything else waits [`LAZY`] for more, so that a pod that starts fast costs one
-//! write. When a worker is done with a deleted pod ([`StatusManager::finish`]) the last status is written and the object
-//! removed with grace period 0 and its UID as precondition.
+//! Workers hand in the newest status of their pod ([`StatusManager::set`]); this task PATCHes what
+//! differs from what the API is known to have, one request a pod at a time, several pods at once. A
+//! change that somebody waits for (Ready, the phase, a failure) is written at once; anything else
+//! waits [`LAZY`] for more, so that a pod that starts fast costs one write. When a worker is done
+//! with a deleted pod ([`StatusManager::finish`]) the last status is written and the object removed
+//! with grace period 0 and its UID as precondition.
 //!
 //! ```text
 //! set/finish --mpsc--> pending[uid] --due--> PATCH in flight --ok--> written; --error--> due again after a back-off
@@ -47,8 +48,15 @@ const QUEUE: usize = 256;
 
 #[allow(clippy::large_enum_variant, reason = "nearly all are the large one")]
 enum Command {
-    Set { pod: PodRef, known: Arc<Pod>, status: PodStatus },
-    Finish { pod: PodRef, done: oneshot::Sender<()> },
+    Set {
+        pod: PodRef,
+        known: Arc<Pod>,
+        status: PodStatus,
+    },
+    Finish {
+        pod: PodRef,
+        done: oneshot::Sender<()>,
+    },
     Forget(PodUid),
 }
 
@@ -64,9 +72,19 @@ impl StatusManager {
     /// The handle and the task that must be run for it.
     pub(crate) fn new(client: kube::Client) -> (Self, StatusWriter) {
         let (commands, receiver) = mpsc::channel(QUEUE);
-        let writer =
-            StatusWriter { client, commands: receiver, pods: HashMap::new(), in_flight: FuturesUnordered::new() };
-        (Self { commands, cache: Arc::default() }, writer)
+        let writer = StatusWriter {
+            client,
+            commands: receiver,
+            pods: HashMap::new(),
+            in_flight: FuturesUnordered::new(),
+        };
+        (
+            Self {
+                commands,
+                cache: Arc::default(),
+            },
+            writer,
+        )
     }
 
     /// The status last handed in.
@@ -87,13 +105,28 @@ impl StatusManager {
             cache.insert(reference.uid.clone(), status.clone());
         }
         // The receiver only goes away when the agent stops.
-        let _ = self.commands.send(Command::Set { pod: reference, known: Arc::clone(pod), status }).await;
+        let _ = self
+            .commands
+            .send(Command::Set {
+                pod: reference,
+                known: Arc::clone(pod),
+                status,
+            })
+            .await;
     }
 
     /// Writes the last status and removes the object; returns once it is gone.
     pub(crate) async fn finish(&self, pod: &Pod) {
         let (done, finished) = oneshot::channel();
-        if self.commands.send(Command::Finish { pod: pod.reference(), done }).await.is_ok() {
+        if self
+            .commands
+            .send(Command::Finish {
+                pod: pod.reference(),
+                done,
+            })
+            .await
+            .is_ok()
+        {
             let _ = finished.await;
         }
     }
@@ -177,7 +210,11 @@ impl StatusWriter {
                     entry.written.clone_from(known.status_or_default());
                     entry.version = version(&known);
                 }
-                let delay = if patch::is_urgent(&entry.written, &status) { Duration::ZERO } else { LAZY };
+                let delay = if patch::is_urgent(&entry.written, &status) {
+                    Duration::ZERO
+                } else {
+                    LAZY
+                };
                 entry.wanted = status;
                 if patch::diff(&entry.pod, &entry.written, &entry.wanted).is_some() {
                     // One that can wait does not put off one that cannot.
@@ -211,7 +248,11 @@ impl StatusWriter {
         if self.in_flight.len() >= MAX_IN_FLIGHT {
             return None;
         }
-        self.pods.values().filter(|entry| !entry.in_flight).filter_map(|entry| entry.due).min()
+        self.pods
+            .values()
+            .filter(|entry| !entry.in_flight)
+            .filter_map(|entry| entry.due)
+            .min()
     }
 
     fn start_due(&mut self) {
@@ -225,7 +266,8 @@ impl StatusWriter {
             }
             entry.due = None;
             let body = patch::diff(&entry.pod, &entry.written, &entry.wanted);
-            // What was wanted may have been undone meanwhile, but a pod that has ended is still to be removed.
+            // What was wanted may have been undone meanwhile, but a pod that has ended is still to
+            // be removed.
             if body.is_none() && !entry.finishing {
                 continue;
             }
@@ -249,7 +291,9 @@ impl StatusWriter {
     }
 
     fn complete(&mut self, uid: &PodUid, outcome: Outcome) {
-        let Some(entry) = self.pods.get_mut(uid) else { return };
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
         entry.in_flight = false;
         match outcome {
             Outcome::Written(status, version) => {
@@ -293,7 +337,12 @@ impl Write {
         if let Some(body) = &self.body {
             let (parameters, body) = (PatchParams::default(), Patch::Strategic(body));
             let span = span!("PatchPodStatus", pod = %self.pod, uid = %self.pod.uid);
-            match self.api.patch_status(&self.pod.name, &parameters, &body).instrument(span).await {
+            match self
+                .api
+                .patch_status(&self.pod.name, &parameters, &body)
+                .instrument(span)
+                .await
+            {
                 Ok(pod) => written = version(&pod),
                 Err(error) => match self.judge(&error) {
                     Outcome::Failed if self.delete && is_invalid(&error) => {}
@@ -306,7 +355,10 @@ impl Write {
         }
         let params = DeleteParams {
             grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions { uid: Some(self.pod.uid.0.clone()), resource_version: None }),
+            preconditions: Some(Preconditions {
+                uid: Some(self.pod.uid.0.clone()),
+                resource_version: None,
+            }),
             ..DeleteParams::default()
         };
         match self.api.delete(&self.pod.name, &params).await {
@@ -333,7 +385,11 @@ impl Write {
 
 /// Versions of one server are numbers that grow; where they are not, the last write stands.
 fn version(pod: &Pod) -> u64 {
-    pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+    pod.metadata
+        .resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
 }
 
 fn is_invalid(error: &kube::Error) -> bool {

@@ -1,4 +1,5 @@
-//! Why something of a pod is not as it was asked for, in the two fields in which every status of the API says it.
+//! Why something of a pod is not as it was asked for, in the two fields in which every status of
+//! the API says it.
 
 /// `reason`, for machines, and `message`, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +10,9 @@ pub(crate) struct StatusReason {
 
 impl StatusReason {
     pub(crate) fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason: reason.into(), message: message.into() }
+        Self {
+            reason: reason.into(),
+            message: message.into(),
+        }
     }
 }

@@ -1,6 +1,8 @@
-//! Whether what volumes hold in memory may reach the disk: Secrets and tokens are there so that it does not.
+//! Whether what volumes hold in memory may reach the disk: Secrets and tokens are there so that it
+//! does not.
 //!
-//! Source: `pkg/kubelet/util/swap/swap_util.go`, `generateTmpfsMountOptions` in `pkg/volume/emptydir/empty_dir.go` at v1.37.
+//! Source: `pkg/kubelet/util/swap/swap_util.go`, `generateTmpfsMountOptions` in
+//! `pkg/volume/emptydir/empty_dir.go` at v1.37.
 
 use std::{fs, sync::OnceLock};
 
@@ -12,8 +14,8 @@ use rustix::{
 /// Keeps a tmpfs out of the swap (Linux 6.4, and older ones of distributions).
 pub(crate) const NOSWAP: &str = "noswap";
 
-/// Whether memory volumes of this machine may be swapped out: it has swap, and its kernel does not keep a tmpfs off it.
-/// `None` if it has swap and who asks may not know the rest.
+/// Whether memory volumes of this machine may be swapped out: it has swap, and its kernel does not
+/// keep a tmpfs off it. `None` if it has swap and who asks may not know the rest.
 #[must_use]
 pub fn reaches_memory_volumes() -> Option<bool> {
     if is_on(&fs::read_to_string("/proc/swaps").unwrap_or_default()) {

@@ -6,9 +6,9 @@
 //! workers --mpsc------> done ---------+
 //! eviction --mpsc-----> Eviction -----+
 //! ```
-//! Owns the desired pods and the workers. Waits for nothing but events (and, where a pod seems to belong elsewhere, two
-//! seconds for the newest Node). On start it runs the pods it has copies of; what the runtime has beyond the desired pods
-//! is removed once the API server has told them all.
+//! Owns the desired pods and the workers. Waits for nothing but events (and, where a pod seems to
+//! belong elsewhere, two seconds for the newest Node). On start it runs the pods it has copies of;
+//! what the runtime has beyond the desired pods is removed once the API server has told them all.
 
 mod admit;
 
@@ -80,7 +80,8 @@ pub(crate) struct SyncLoop {
     orphans_due: Option<Instant>,
     /// Admits pods.
     admission: admit::Admission,
-    /// Pods that have ended but whose deletion the watch has not told yet: what it still tells of them is old.
+    /// Pods that have ended but whose deletion the watch has not told yet: what it still tells of
+    /// them is old.
     finished: HashMap<PodUid, Key>,
 }
 
@@ -158,12 +159,18 @@ impl SyncLoop {
         }
     }
 
-    /// Takes in what the API server tells; a pod counts once however often it has changed meanwhile.
+    /// Takes in what the API server tells; a pod counts once however often it has changed
+    /// meanwhile.
     async fn told(&mut self) {
         let changed = self.feed.take();
-        let has = |bound: &Cache<Pod>, key: &Key, uid: &PodUid| bound.get(key).is_some_and(|pod| pod.uid() == *uid);
+        let has = |bound: &Cache<Pod>, key: &Key, uid: &PodUid| {
+            bound.get(key).is_some_and(|pod| pod.uid() == *uid)
+        };
         // A namesake is another pod.
-        let gone = self.manager.pods().filter(|pod| !has(&self.bound, &Key::of(pod.as_ref()), &pod.uid()));
+        let gone = self
+            .manager
+            .pods()
+            .filter(|pod| !has(&self.bound, &Key::of(pod.as_ref()), &pod.uid()));
         for uid in gone.map(|pod| pod.uid()).collect::<Vec<_>>() {
             self.admission.forget(&uid);
             if let Some(pod) = self.manager.remove(&uid) {
@@ -196,7 +203,13 @@ impl SyncLoop {
             Err(_) if !told => {}
             Err(why) => {
                 tracing::info!(pod = %pod.display(), reason = why.reason, message = why.message, "refuse a pod");
-                self.ctx.events.pod(&pod, None, EventType::Warning, why.reason.clone(), why.message.clone());
+                self.ctx.events.pod(
+                    &pod,
+                    None,
+                    EventType::Warning,
+                    why.reason.clone(),
+                    why.message.clone(),
+                );
                 self.admission.refused(pod.uid());
                 self.workers.update(Desired::rejected(pod, told, why));
             }
@@ -224,10 +237,18 @@ impl SyncLoop {
     async fn adopt_orphans(&mut self) {
         self.orphans_due = None;
         let mut orphans: Vec<Arc<Pod>> = Vec::new();
-        match tokio::join!(self.ctx.runtime.list_pod_sandboxes(), self.ctx.runtime.list_containers()) {
+        match tokio::join!(
+            self.ctx.runtime.list_pod_sandboxes(),
+            self.ctx.runtime.list_containers()
+        ) {
             (Ok(sandboxes), Ok(containers)) => {
-                let pods = sandboxes.into_iter().map(|s| s.pod).chain(containers.into_iter().map(|c| c.pod));
-                for pod in pods.filter(|pod| !self.manager.has(&pod.uid) && !self.workers.has(&pod.uid)) {
+                let pods = sandboxes
+                    .into_iter()
+                    .map(|s| s.pod)
+                    .chain(containers.into_iter().map(|c| c.pod));
+                for pod in
+                    pods.filter(|pod| !self.manager.has(&pod.uid) && !self.workers.has(&pod.uid))
+                {
                     if !orphans.iter().any(|known| known.uid() == pod.uid) {
                         orphans.push(Arc::new(bare_pod(pod.namespace, pod.name, pod.uid)));
                     }
@@ -238,16 +259,21 @@ impl SyncLoop {
                 self.orphans_due = Some(Instant::now() + ORPHANS_RETRY);
             }
         }
-        // An agent that was killed while it tidied up may have left files alone. Their names tell no more than the UID.
+        // An agent that was killed while it tidied up may have left files alone. Their names tell
+        // no more than the UID.
         for uid in checkpoint::directories(&self.pods_dir) {
-            let known = self.manager.has(&uid) || self.workers.has(&uid) || orphans.iter().any(|pod| pod.uid() == uid);
+            let known = self.manager.has(&uid)
+                || self.workers.has(&uid)
+                || orphans.iter().any(|pod| pod.uid() == uid);
             if !known {
                 orphans.push(Arc::new(bare_pod(String::new(), String::new(), uid)));
             }
         }
         let logs = self.ctx.config.agent_dir().join("logs");
         for (dir, uid) in checkpoint::log_directories(&logs) {
-            let known = self.manager.has(&uid) || self.workers.has(&uid) || orphans.iter().any(|pod| pod.uid() == uid);
+            let known = self.manager.has(&uid)
+                || self.workers.has(&uid)
+                || orphans.iter().any(|pod| pod.uid() == uid);
             if !known {
                 crate::gc::remove_dirs([dir]).await;
             }

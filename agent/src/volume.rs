@@ -1,8 +1,9 @@
 //! Volumes: makes what a pod's containers mount, keeps it current, takes it away.
 //!
-//! One directory a volume, `<pods>/<uid>/volumes/kubernetes.io~<plugin>/<name>`; host paths are used where they are. A
-//! kind of volume is a [`VolumePlugin`] in the list of [`VolumeManager::new`]. [`VolumeManager::ensure`] is idempotent and
-//! doubles as the refresh of ConfigMaps, Secrets and tokens: what has not changed is not touched. Attach/detach and claims
+//! One directory a volume, `<pods>/<uid>/volumes/kubernetes.io~<plugin>/<name>`; host paths are
+//! used where they are. A kind of volume is a [`VolumePlugin`] in the list of
+//! [`VolumeManager::new`]. [`VolumeManager::ensure`] is idempotent and doubles as the refresh of
+//! ConfigMaps, Secrets and tokens: what has not changed is not touched. Attach/detach and claims
 //! are not here yet: a volume of an unknown kind is an error that the pod waits with.
 
 mod atomic_writer;
@@ -76,9 +77,16 @@ impl VolumeManager {
         machine: &Arc<Machine>,
         node_ip: IpAddr,
     ) -> Self {
-        let config_maps = || ConfigMaps { objects: Arc::clone(objects) };
-        let secrets = || Secrets { objects: Arc::clone(objects) };
-        let downward_api = || DownwardApi { machine: Arc::clone(machine), node_ip };
+        let config_maps = || ConfigMaps {
+            objects: Arc::clone(objects),
+        };
+        let secrets = || Secrets {
+            objects: Arc::clone(objects),
+        };
+        let downward_api = || DownwardApi {
+            machine: Arc::clone(machine),
+            node_ip,
+        };
         let projected = Projected {
             config_maps: config_maps(),
             secrets: secrets(),
@@ -87,39 +95,70 @@ impl VolumeManager {
         };
         let plugins: [Box<dyn VolumePlugin>; 6] = [
             Box::new(HostPath),
-            Box::new(EmptyDir { mounter: Arc::clone(&mounter), machine: Arc::clone(machine) }),
+            Box::new(EmptyDir {
+                mounter: Arc::clone(&mounter),
+                machine: Arc::clone(machine),
+            }),
             Box::new(FileVolumes::new(config_maps(), &mounter)),
             Box::new(FileVolumes::new(secrets(), &mounter)),
             Box::new(FileVolumes::new(downward_api(), &mounter)),
             Box::new(FileVolumes::new(projected, &mounter)),
         ];
-        Self { pods_dir: pods_dir.to_owned(), mounter, plugins: plugins.into() }
+        Self {
+            pods_dir: pods_dir.to_owned(),
+            mounter,
+            plugins: plugins.into(),
+        }
     }
 
-    /// Makes all volumes of the pod, or brings them up to date with objects no older than `max_age`.
+    /// Makes all volumes of the pod, or brings them up to date with objects no older than
+    /// `max_age`.
     ///
     /// # Errors
     /// The first volume that failed; the others are made all the same.
-    pub(crate) async fn ensure(&self, pod: &Pod, max_age: Duration) -> Result<MountedVolumes, VolumeError> {
+    pub(crate) async fn ensure(
+        &self,
+        pod: &Pod,
+        max_age: Duration,
+    ) -> Result<MountedVolumes, VolumeError> {
         let volumes = pod.spec_or_default().volumes.as_deref().unwrap_or_default();
         let made = futures::future::join_all(volumes.iter().map(|volume| async move {
             match self.ensure_one(pod, volume, max_age).await {
                 Ok(path) => Ok((volume.name.clone(), path)),
-                Err(source) => Err(VolumeError::SetUp { volume: volume.name.clone(), source }),
+                Err(source) => Err(VolumeError::SetUp {
+                    volume: volume.name.clone(),
+                    source,
+                }),
             }
         }))
         .await;
         made.into_iter().collect()
     }
 
-    async fn ensure_one(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<PathBuf, VolumePluginError> {
-        let plugin =
-            self.plugins.iter().find(|plugin| plugin.supports(volume)).ok_or(VolumePluginError::Unsupported)?;
+    async fn ensure_one(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        max_age: Duration,
+    ) -> Result<PathBuf, VolumePluginError> {
+        let plugin = self
+            .plugins
+            .iter()
+            .find(|plugin| plugin.supports(volume))
+            .ok_or(VolumePluginError::Unsupported)?;
         let dir = self.dir(&pod.uid(), plugin.name(), &volume.name);
-        plugin.set_up(&SetUp { pod, volume, dir: &dir, max_age }).await
+        plugin
+            .set_up(&SetUp {
+                pod,
+                volume,
+                dir: &dir,
+                max_age,
+            })
+            .await
     }
 
-    /// A path below a volume, safe against symlinks that point out of it; bind-mounted so that it stays what it was.
+    /// A path below a volume, safe against symlinks that point out of it; bind-mounted so that it
+    /// stays what it was.
     pub(crate) async fn sub_path(
         &self,
         uid: &PodUid,
@@ -128,7 +167,11 @@ impl VolumeManager {
         path: &str,
     ) -> Result<PathBuf, SubPathError> {
         let target = self.pod_dir(uid).join(SUB_PATHS).join(place);
-        let (volume, path, mounter) = (volume.to_owned(), path.to_owned(), Arc::clone(&self.mounter));
+        let (volume, path, mounter) = (
+            volume.to_owned(),
+            path.to_owned(),
+            Arc::clone(&self.mounter),
+        );
         blocking(move || sub_path::prepare(&volume, &path, &target, mounter.as_ref())).await
     }
 
@@ -144,12 +187,20 @@ impl VolumeManager {
             let sub_paths = dir.join(SUB_PATHS);
             if sub_paths.exists() {
                 // They hold the volumes that they are paths of.
-                mounter.unmount_below(&sub_paths).map_err(VolumePluginError::io("unmount below", &sub_paths))?;
+                mounter
+                    .unmount_below(&sub_paths)
+                    .map_err(VolumePluginError::io("unmount below", &sub_paths))?;
             }
             let volumes = dir.join(VOLUMES);
-            plugins.iter().try_for_each(|plugin| tear_down(plugin.as_ref(), &volumes))?;
-            mounter.unmount_below(&dir).map_err(VolumePluginError::io("unmount below", &dir))?;
-            [sub_paths, volumes].iter().try_for_each(|part| remove_tree(part))
+            plugins
+                .iter()
+                .try_for_each(|plugin| tear_down(plugin.as_ref(), &volumes))?;
+            mounter
+                .unmount_below(&dir)
+                .map_err(VolumePluginError::io("unmount below", &dir))?;
+            [sub_paths, volumes]
+                .iter()
+                .try_for_each(|part| remove_tree(part))
         })
         .await
     }
@@ -165,11 +216,15 @@ impl VolumeManager {
     }
 
     fn dir(&self, uid: &PodUid, plugin: &str, name: &str) -> PathBuf {
-        self.pod_dir(uid).join(VOLUMES).join(format!("{PLUGIN_PREFIX}{plugin}")).join(name)
+        self.pod_dir(uid)
+            .join(VOLUMES)
+            .join(format!("{PLUGIN_PREFIX}{plugin}"))
+            .join(name)
     }
 }
 
-/// Has a plugin take away what of its volumes is not below `volumes`. An earlier agent may have made them.
+/// Has a plugin take away what of its volumes is not below `volumes`. An earlier agent may have
+/// made them.
 fn tear_down(plugin: &dyn VolumePlugin, volumes: &Path) -> Result<(), VolumePluginError> {
     let dir = volumes.join(format!("{PLUGIN_PREFIX}{}", plugin.name()));
     let entries = match std::fs::read_dir(&dir) {

@@ -1,9 +1,14 @@
-//! The runtime with real shims and real containers. Needs root; skips visibly without it, fails under `REQUIRE_ROOT=1`.
+//! The runtime with real shims and real containers. Needs root; skips visibly without it, fails
+//! under `REQUIRE_ROOT=1`.
 //!
-//! Every test makes its own cgroup (`/ct-<pid>-<n>`), run directory and sandbox network namespaces, none with an uplink, and
-//! checks at its end that nothing of it is left, also when it fails.
+//! Every test makes its own cgroup (`/ct-<pid>-<n>`), run directory and sandbox network namespaces,
+//! none with an uplink, and checks at its end that nothing of it is left, also when it fails.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails and talks this way")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails and talks this way"
+)]
 
 #[path = "runtime/harness.rs"]
 mod harness;

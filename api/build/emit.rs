@@ -1,4 +1,5 @@
-//! Writes the table as one compact file; `src/schema/blob.rs` reads it in place. All numbers are little-endian.
+//! Writes the table as one compact file; `src/schema/blob.rs` reads it in place. All numbers are
+//! little-endian.
 //!
 //! ```text
 //! type   24 bytes: name (4+2), description (4+2), group/version (4+2), first field (2), field count (2), atomic (1), kind (1)
@@ -42,7 +43,9 @@ struct Texts {
 
 impl Texts {
     fn add(&mut self, text: &str) -> [u8; 6] {
-        let len = u16::try_from(text.len()).expect("no text is longer than 65535 bytes").to_le_bytes();
+        let len = u16::try_from(text.len())
+            .expect("no text is longer than 65535 bytes")
+            .to_le_bytes();
         let next = u32::try_from(self.bytes.len()).expect("a small table");
         let at = *self.seen.entry(text.to_owned()).or_insert(next);
         if at == next {
@@ -55,7 +58,11 @@ impl Texts {
 
 /// Writes `schema.bin` and `schema_layout.rs`.
 pub(crate) fn write(types: &[Type], out: &Path) {
-    let index: BTreeMap<&str, u16> = types.iter().zip(0..).map(|(t, i)| (t.name.as_str(), i)).collect();
+    let index: BTreeMap<&str, u16> = types
+        .iter()
+        .zip(0..)
+        .map(|(t, i)| (t.name.as_str(), i))
+        .collect();
     let mut texts = Texts::default();
     // Short texts first, so that decoding touches few pages.
     for ty in types {
@@ -75,10 +82,14 @@ pub(crate) fn write(types: &[Type], out: &Path) {
         type_bytes.extend(count.to_le_bytes());
         type_bytes.extend([u8::from(ty.atomic), u8::from(ty.gvk.is_some())]);
         first += count;
-        ty.fields.iter().for_each(|field| write_field(field, &index, &mut texts, &mut field_bytes));
+        ty.fields
+            .iter()
+            .for_each(|field| write_field(field, &index, &mut texts, &mut field_bytes));
     }
-    let mut kinds: Vec<(&[String; 3], u16)> =
-        types.iter().filter_map(|t| Some((t.gvk.as_ref()?, index[t.name.as_str()]))).collect();
+    let mut kinds: Vec<(&[String; 3], u16)> = types
+        .iter()
+        .filter_map(|t| Some((t.gvk.as_ref()?, index[t.name.as_str()])))
+        .collect();
     kinds.sort();
     let mut kind_bytes = Vec::new();
     for ([group, version, kind], ty) in &kinds {
@@ -88,12 +99,19 @@ pub(crate) fn write(types: &[Type], out: &Path) {
     }
     let mut layout = String::new();
     let mut bytes = Vec::new();
-    for (name, section) in
-        [("TYPES", type_bytes), ("FIELDS", field_bytes), ("KINDS", kind_bytes), ("TEXTS", texts.bytes)]
-    {
+    for (name, section) in [
+        ("TYPES", type_bytes),
+        ("FIELDS", field_bytes),
+        ("KINDS", kind_bytes),
+        ("TEXTS", texts.bytes),
+    ] {
         let end = bytes.len() + section.len();
-        writeln!(layout, "pub(super) const {name}: std::ops::Range<usize> = {}..{end};", bytes.len())
-            .expect("a string");
+        writeln!(
+            layout,
+            "pub(super) const {name}: std::ops::Range<usize> = {}..{end};",
+            bytes.len()
+        )
+        .expect("a string");
         bytes.extend(section);
     }
     std::fs::write(out.join("schema.bin"), bytes).expect("OUT_DIR is writable");
@@ -104,12 +122,21 @@ fn write_field(field: &Field, index: &BTreeMap<&str, u16>, texts: &mut Texts, ou
     let (element, ty) = match &field.element {
         Element::Any => ("Any", 0),
         Element::Simple(name) => (*name, 0),
-        Element::Object(name) => {
-            ("Object", *index.get(name.as_str()).unwrap_or_else(|| panic!("no type {name} for {}", field.name)))
-        }
+        Element::Object(name) => (
+            "Object",
+            *index
+                .get(name.as_str())
+                .unwrap_or_else(|| panic!("no type {name} for {}", field.name)),
+        ),
     };
-    let element = ELEMENTS.iter().position(|e| *e == element).expect("a known element");
-    let (tag, via) = field.tags.split_last().map_or((0, &[][..]), |(tag, via)| (*tag, via));
+    let element = ELEMENTS
+        .iter()
+        .position(|e| *e == element)
+        .expect("a known element");
+    let (tag, via) = field
+        .tags
+        .split_last()
+        .map_or((0, &[][..]), |(tag, via)| (*tag, via));
     let list_type = match field.list_type.as_str() {
         "" => 0,
         "atomic" => 1,
@@ -136,9 +163,19 @@ fn write_field(field: &Field, index: &BTreeMap<&str, u16>, texts: &mut Texts, ou
         "granular" => 4,
         other => panic!("{}: map type {other}", field.name),
     };
-    out.push(u8::from(field.required) | map_type | u8::from(field.plain) << 3 | u8::from(field.pointer) << 4);
+    out.push(
+        u8::from(field.required)
+            | map_type
+            | u8::from(field.plain) << 3
+            | u8::from(field.pointer) << 4,
+    );
     out.push(list_type);
-    for text in [&field.list_keys, &field.patch_strategy, &field.merge_key, &field.default] {
+    for text in [
+        &field.list_keys,
+        &field.patch_strategy,
+        &field.merge_key,
+        &field.default,
+    ] {
         out.extend(texts.add(text));
     }
 }

@@ -23,7 +23,8 @@ pub(crate) struct Type {
 pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) description: String,
-    /// Field numbers: those of the embedded messages that JSON does not show, then its own. Empty: not in protobuf.
+    /// Field numbers: those of the embedded messages that JSON does not show, then its own. Empty:
+    /// not in protobuf.
     pub(crate) tags: Vec<u16>,
     pub(crate) shape: Shape,
     pub(crate) element: Element,
@@ -57,9 +58,20 @@ pub(crate) enum Element {
 }
 
 /// The types, ordered by name.
-pub(crate) fn join(definitions: &[Definition], messages: &BTreeMap<String, Message>, facts: &Facts) -> Vec<Type> {
-    let names: BTreeMap<&str, &str> = definitions.iter().map(|d| (d.path.as_str(), d.name.as_str())).collect();
-    let joiner = Joiner { names, messages, facts };
+pub(crate) fn join(
+    definitions: &[Definition],
+    messages: &BTreeMap<String, Message>,
+    facts: &Facts,
+) -> Vec<Type> {
+    let names: BTreeMap<&str, &str> = definitions
+        .iter()
+        .map(|d| (d.path.as_str(), d.name.as_str()))
+        .collect();
+    let joiner = Joiner {
+        names,
+        messages,
+        facts,
+    };
     let mut types: Vec<Type> = definitions.iter().map(|d| joiner.definition(d)).collect();
     types.extend(definitions.iter().filter_map(|d| joiner.list(d)));
     types.extend(facts.messages.iter().map(|m| joiner.new_message(m)));
@@ -84,13 +96,18 @@ impl Joiner<'_> {
         }
         if let Some(Schema::Array(required)) = definition.schema.get("required") {
             for field in &mut fields {
-                field.required = required.iter().any(|r| matches!(r, Schema::Text(t) if *t == field.name));
+                field.required = required
+                    .iter()
+                    .any(|r| matches!(r, Schema::Text(t) if *t == field.name));
             }
         }
         for field in &mut fields {
             // k8s-openapi makes the metadata of every kind required; upstream does not.
             field.required &= definition.gvk.is_none() || field.name != "metadata";
-            let fact = self.facts.fields.get(&(definition.name.clone(), field.name.clone()));
+            let fact = self
+                .facts
+                .fields
+                .get(&(definition.name.clone(), field.name.clone()));
             let says = |word: &str| fact.is_some_and(|f| f.markers.iter().any(|m| m == word));
             field.required = (field.required || says("+required")) && !says("+optional");
             field.plain = says("+plain");
@@ -105,25 +122,43 @@ impl Joiner<'_> {
         }
     }
 
-    /// The message of a Rust path. Where a version graduated after `k8s-pb` was published, the one of the version before
-    /// it: graduating keeps the numbers.
+    /// The message of a Rust path. Where a version graduated after `k8s-pb` was published, the one
+    /// of the version before it: graduating keeps the numbers.
     fn message(&self, path: &str) -> Option<&Message> {
         let key = protobuf::key(path);
         let same_version = self.messages.get(&key);
         let (module, name) = key.rsplit_once("::")?;
         let (group, _) = module.rsplit_once("::")?;
-        let others = ["v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"];
-        same_version.or_else(|| others.iter().find_map(|v| self.messages.get(&format!("{group}::{v}::{name}"))))
+        let others = [
+            "v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1",
+        ];
+        same_version.or_else(|| {
+            others
+                .iter()
+                .find_map(|v| self.messages.get(&format!("{group}::{v}::{name}")))
+        })
     }
 
-    fn field(&self, definition: &Definition, name: &str, schema: &Schema, message: Option<&Message>) -> Field {
+    fn field(
+        &self,
+        definition: &Definition,
+        name: &str,
+        schema: &Schema,
+        message: Option<&Message>,
+    ) -> Field {
         let (shape, element) = self.kind(schema, &definition.name, name);
         let description = match schema {
             Schema::Ref(_, description) => description.clone(),
             other => other.text("description").to_owned(),
         };
-        let (mut tags, mut docs) = message.and_then(|m| self.find(m, &normalize(name), 0)).unwrap_or_default();
-        if let Some(fact) = self.facts.fields.get(&(definition.name.clone(), name.to_owned())) {
+        let (mut tags, mut docs) = message
+            .and_then(|m| self.find(m, &normalize(name), 0))
+            .unwrap_or_default();
+        if let Some(fact) = self
+            .facts
+            .fields
+            .get(&(definition.name.clone(), name.to_owned()))
+        {
             if !fact.tags.is_empty() {
                 tags.clone_from(&fact.tags);
             }
@@ -140,18 +175,26 @@ impl Joiner<'_> {
             required: false,
             plain: false,
             pointer: false,
-            map_type: marker(&docs, "mapType").chain(marker(&docs, "structType")).last().unwrap_or_default().to_owned(),
+            map_type: marker(&docs, "mapType")
+                .chain(marker(&docs, "structType"))
+                .last()
+                .unwrap_or_default()
+                .to_owned(),
             list_type: last("listType"),
             list_keys: marker(&docs, "listMapKey").collect::<Vec<_>>().join(","),
             patch_strategy: last("patchStrategy"),
             merge_key: last("patchMergeKey"),
             // That is the name of a Go constant: its value is not in sight here.
-            default: if default.starts_with("ref(") { String::new() } else { default },
+            default: if default.starts_with("ref(") {
+                String::new()
+            } else {
+                default
+            },
         }
     }
 
-    /// Tags and docs of a field by its normalized name: in the message itself, else in a message that it embeds without
-    /// a name of its own in JSON (a volume's source, a probe's handler).
+    /// Tags and docs of a field by its normalized name: in the message itself, else in a message
+    /// that it embeds without a name of its own in JSON (a volume's source, a probe's handler).
     fn find(&self, message: &Message, name: &str, depth: u8) -> Option<(Vec<u16>, Vec<String>)> {
         if let Some(field) = message.fields.get(name) {
             return Some((vec![field.tag], field.docs.clone()));
@@ -212,7 +255,10 @@ impl Joiner<'_> {
             "JSONSchemaPropsOrBool" => "SchemaOrBool",
             "JSONSchemaPropsOrStringArray" => "SchemaOrStringArray",
             _ => {
-                let name = self.names.get(path).unwrap_or_else(|| panic!("no definition at {path}"));
+                let name = self
+                    .names
+                    .get(path)
+                    .unwrap_or_else(|| panic!("no definition at {path}"));
                 return Element::Object((*name).to_owned());
             }
         })
@@ -224,8 +270,15 @@ impl Joiner<'_> {
         let [group, version, _] = definition.gvk.as_ref()?;
         let (package, single) = definition.name.rsplit_once('.')?;
         let (module, _) = definition.path.rsplit_once("::")?;
-        let message = self.messages.get(&protobuf::key(&format!("{module}::{kind}")));
-        let docs = |name: &str| message.and_then(|m| m.fields.get(name)).map(|f| prose(&f.docs)).unwrap_or_default();
+        let message = self
+            .messages
+            .get(&protobuf::key(&format!("{module}::{kind}")));
+        let docs = |name: &str| {
+            message
+                .and_then(|m| m.fields.get(name))
+                .map(|f| prose(&f.docs))
+                .unwrap_or_default()
+        };
         let text = |name: &str, description: &str| Field {
             name: name.to_owned(),
             description: description.to_owned(),
@@ -258,13 +311,16 @@ impl Joiner<'_> {
         })
     }
 
-    /// A type that only the supplement knows; its descriptions come from the message, if there is one.
+    /// A type that only the supplement knows; its descriptions come from the message, if there is
+    /// one.
     fn new_message(&self, (name, fields): &(String, Vec<crate::supplement::NewField>)) -> Type {
         let (package, kind) = name.rsplit_once('.').expect("a package");
         let module = package.trim_start_matches("io.k8s.").replace('.', "::");
         let message = self.message(&format!("{module}::{kind}"));
         let fields = fields.iter().map(|new| {
-            let docs = message.and_then(|m| m.fields.get(&normalize(&new.name))).map(|f| f.docs.clone());
+            let docs = message
+                .and_then(|m| m.fields.get(&normalize(&new.name)))
+                .map(|f| f.docs.clone());
             let docs = docs.unwrap_or_default();
             let (shape, kind) = match (new.kind.strip_prefix("[]"), new.kind.strip_prefix("{}")) {
                 (Some(kind), _) => (Shape::List, kind),
@@ -284,29 +340,46 @@ impl Joiner<'_> {
             Field {
                 name: new.name.clone(),
                 description: prose(&docs),
-                tags: if new.tag == 0 { Vec::new() } else { vec![new.tag] },
+                tags: if new.tag == 0 {
+                    Vec::new()
+                } else {
+                    vec![new.tag]
+                },
                 shape,
                 element,
                 required: new.required,
-                list_type: marker(&docs, "listType").last().unwrap_or_default().to_owned(),
+                list_type: marker(&docs, "listType")
+                    .last()
+                    .unwrap_or_default()
+                    .to_owned(),
                 ..Field::default()
             }
         });
         let mut fields: Vec<Field> = fields.collect();
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         let description = message.map(|m| prose(&m.docs)).unwrap_or_default();
-        // What an object is stands outside its message: a `kind` with a number is an ordinary field.
+        // What an object is stands outside its message: a `kind` with a number is an ordinary
+        // field.
         let is_kind = fields.iter().any(|f| f.name == "kind" && f.tags.is_empty());
         let gvk = is_kind.then(|| {
             let (group, version) = match package.strip_prefix("io.k8s.api.") {
                 Some(rest) => rest.rsplit_once('.').expect("a version"),
                 None => ("meta", "v1"),
             };
-            let group =
-                if group == "admission" || group == "meta" { format!("{group}.k8s.io") } else { group.to_owned() };
+            let group = if group == "admission" || group == "meta" {
+                format!("{group}.k8s.io")
+            } else {
+                group.to_owned()
+            };
             [group, version.to_owned(), kind.to_owned()]
         });
-        Type { name: name.clone(), description, atomic: false, gvk, fields }
+        Type {
+            name: name.clone(),
+            description,
+            atomic: false,
+            gvk,
+            fields,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Reads the `JsonSchema` implementations of `k8s-openapi`: each holds one definition of Kubernetes' OpenAPI document
-//! as a literal, with Rust paths in place of references.
+//! Reads the `JsonSchema` implementations of `k8s-openapi`: each holds one definition of
+//! Kubernetes' OpenAPI document as a literal, with Rust paths in place of references.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -49,17 +49,32 @@ impl Schema {
 pub(crate) fn read(dir: &Path) -> Vec<Definition> {
     let mut out = Vec::new();
     read_dir(dir, "", &mut out);
-    assert!(out.len() > 500, "k8s-openapi has another shape than expected: {} definitions", out.len());
+    assert!(
+        out.len() > 500,
+        "k8s-openapi has another shape than expected: {} definitions",
+        out.len()
+    );
     out
 }
 
 fn read_dir(dir: &Path, module: &str, out: &mut Vec<Definition>) {
-    let mut entries: Vec<_> = fs::read_dir(dir).expect("k8s-openapi's sources").flatten().map(|e| e.path()).collect();
+    let mut entries: Vec<_> = fs::read_dir(dir)
+        .expect("k8s-openapi's sources")
+        .flatten()
+        .map(|e| e.path())
+        .collect();
     entries.sort();
     for path in entries {
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or_default();
         if path.is_dir() {
-            let inner = if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") };
+            let inner = if module.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{module}::{name}")
+            };
             read_dir(&path, &inner, out);
         } else if path.extension().is_some_and(|e| e == "rs") {
             let text = fs::read_to_string(&path).expect("a source file");
@@ -76,12 +91,19 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
 fn read_file(text: &str, module: &str) -> Option<Definition> {
     let (code, implementation) = text.split_once("crate::schemars::JsonSchema for ")?;
     let rust_name = implementation.split([' ', '<']).next()?;
-    let name = between(implementation, "fn schema_name() -> std::borrow::Cow<'static, str> {", "}")?;
+    let name = between(
+        implementation,
+        "fn schema_name() -> std::borrow::Cow<'static, str> {",
+        "}",
+    )?;
     let name = between(name, "\"", "\"").filter(|n| n.starts_with("io.k8s."))?;
     let (_, literal) = implementation.split_once("json_schema!(")?;
     let gvk = code.contains("impl crate::Resource for ").then(|| {
-        ["GROUP", "VERSION", "KIND"]
-            .map(|key| between(code, &format!("const {key}: &'static str = \""), "\"").unwrap_or_default().to_owned())
+        ["GROUP", "VERSION", "KIND"].map(|key| {
+            between(code, &format!("const {key}: &'static str = \""), "\"")
+                .unwrap_or_default()
+                .to_owned()
+        })
     });
     Some(Definition {
         path: format!("{module}::{rust_name}"),
@@ -92,8 +114,8 @@ fn read_file(text: &str, module: &str) -> Option<Definition> {
     })
 }
 
-/// A parser of the literal. Panics on what it does not know: the crate's version is locked, so that is never a surprise
-/// at run time.
+/// A parser of the literal. Panics on what it does not know: the crate's version is locked, so that
+/// is never a surprise at run time.
 struct Parser<'a> {
     text: &'a str,
 }
@@ -115,7 +137,11 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, token: &str) {
-        assert!(self.eat(token), "expected {token} at: {}", &self.text.chars().take(80).collect::<String>());
+        assert!(
+            self.eat(token),
+            "expected {token} at: {}",
+            &self.text.chars().take(80).collect::<String>()
+        );
     }
 
     fn value(&mut self) -> Schema {
@@ -152,7 +178,10 @@ impl Parser<'_> {
         if self.text.starts_with('"') {
             return Schema::Text(self.string());
         }
-        let end = self.text.find([',', '}', ']', '\n']).expect("the end of a word");
+        let end = self
+            .text
+            .find([',', '}', ']', '\n'])
+            .expect("the end of a word");
         self.text = &self.text[end..];
         Schema::Word
     }
@@ -191,7 +220,12 @@ impl Parser<'_> {
                     't' => out.push('\t'),
                     'r' => out.push('\r'),
                     'u' => {
-                        let code: String = chars.by_ref().map(|(_, c)| c).skip(1).take_while(|c| *c != '}').collect();
+                        let code: String = chars
+                            .by_ref()
+                            .map(|(_, c)| c)
+                            .skip(1)
+                            .take_while(|c| *c != '}')
+                            .collect();
                         out.extend(u32::from_str_radix(&code, 16).ok().and_then(char::from_u32));
                     }
                     c => out.push(c),

@@ -24,7 +24,11 @@ pub(crate) struct MessageField {
 
 /// A name as both sources agree on it: lower case, letters and digits only.
 pub(crate) fn normalize(name: &str) -> String {
-    name.trim_start_matches("r#").chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    name.trim_start_matches("r#")
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 /// The key of a message: module path and normalized name.
@@ -35,12 +39,22 @@ pub(crate) fn key(path: &str) -> String {
 
 /// The values of a marker such as `+listMapKey=name` in a doc comment.
 pub(crate) fn marker<'a>(docs: &'a [String], name: &'a str) -> impl Iterator<Item = &'a str> {
-    docs.iter().filter_map(move |line| line.strip_prefix('+')?.strip_prefix(name)?.strip_prefix('=')).map(str::trim)
+    docs.iter()
+        .filter_map(move |line| {
+            line.strip_prefix('+')?
+                .strip_prefix(name)?
+                .strip_prefix('=')
+        })
+        .map(str::trim)
 }
 
 /// Text for people: the comment without markers.
 pub(crate) fn prose(docs: &[String]) -> String {
-    let lines: Vec<&str> = docs.iter().map(String::as_str).filter(|l| !l.starts_with('+') && !l.is_empty()).collect();
+    let lines: Vec<&str> = docs
+        .iter()
+        .map(String::as_str)
+        .filter(|l| !l.starts_with('+') && !l.is_empty())
+        .collect();
     lines.join(" ")
 }
 
@@ -48,7 +62,11 @@ pub(crate) fn prose(docs: &[String]) -> String {
 pub(crate) fn read(dir: &Path) -> BTreeMap<String, Message> {
     let mut out = BTreeMap::new();
     read_dir(dir, "", &mut out);
-    assert!(out.len() > 500, "k8s-pb has another shape than expected: {} messages", out.len());
+    assert!(
+        out.len() > 500,
+        "k8s-pb has another shape than expected: {} messages",
+        out.len()
+    );
     out
 }
 
@@ -57,10 +75,18 @@ fn read_dir(dir: &Path, module: &str, out: &mut BTreeMap<String, Message>) {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         if path.is_dir() {
-            let inner = if module.is_empty() { name } else { format!("{module}::{name}") };
+            let inner = if module.is_empty() {
+                name
+            } else {
+                format!("{module}::{name}")
+            };
             read_dir(&path, &inner, out);
         } else if name == "mod.rs" {
-            read_file(&fs::read_to_string(&path).expect("a source file"), module, out);
+            read_file(
+                &fs::read_to_string(&path).expect("a source file"),
+                module,
+                out,
+            );
         }
     }
 }
@@ -77,12 +103,17 @@ fn read_file(text: &str, module: &str, out: &mut BTreeMap<String, Message>) {
         } else if let Some(doc) = line.strip_prefix("///") {
             docs.push(doc.trim().to_owned());
             continue;
-        } else if line.starts_with("#[prost(") || (!attribute.is_empty() && !attribute.ends_with(")]")) {
+        } else if line.starts_with("#[prost(")
+            || (!attribute.is_empty() && !attribute.ends_with(")]"))
+        {
             attribute.push_str(line);
             continue;
         } else if let Some(rest) = line.strip_prefix("pub struct ") {
             let name = rest.trim_end_matches([' ', '{', '}']);
-            let message = Message { docs: std::mem::take(&mut docs), fields: BTreeMap::new() };
+            let message = Message {
+                docs: std::mem::take(&mut docs),
+                fields: BTreeMap::new(),
+            };
             if rest.ends_with("{}") {
                 out.insert(key(&format!("{module}::{name}")), message);
             } else {
@@ -103,9 +134,13 @@ fn read_file(text: &str, module: &str, out: &mut BTreeMap<String, Message>) {
             }
             continue;
         }
-        let done = field.as_ref().is_some_and(|d| d.ends_with(',') && d.matches('<').count() == d.matches('>').count());
+        let done = field
+            .as_ref()
+            .is_some_and(|d| d.ends_with(',') && d.matches('<').count() == d.matches('>').count());
         if let (true, Some(declaration), Some((_, message))) = (done, &field, &mut current) {
-            if let Some((name, parsed)) = read_field(declaration, &attribute, std::mem::take(&mut docs), module) {
+            if let Some((name, parsed)) =
+                read_field(declaration, &attribute, std::mem::take(&mut docs), module)
+            {
                 message.fields.insert(name, parsed);
             }
             attribute.clear();
@@ -114,14 +149,35 @@ fn read_file(text: &str, module: &str, out: &mut BTreeMap<String, Message>) {
     }
 }
 
-fn read_field(declaration: &str, attribute: &str, docs: Vec<String>, module: &str) -> Option<(String, MessageField)> {
-    let (name, kind) = declaration.strip_prefix("pub ")?.trim_end_matches(',').split_once(':')?;
-    let tag = attribute.split_once("tag = \"")?.1.split('"').next()?.parse().ok()?;
-    let single =
-        attribute.starts_with("#[prost(message, optional") || attribute.starts_with("#[prost(message,optional");
-    let inner = kind.split_once("Option<").map(|(_, after)| after.trim_end_matches('>').trim());
-    let inner = inner.map(|i| i.trim_start_matches("::prost::alloc::boxed::Box<").trim_end_matches('>'));
-    let message = inner.filter(|_| single).map(|path| key(&resolve(path, module)));
+fn read_field(
+    declaration: &str,
+    attribute: &str,
+    docs: Vec<String>,
+    module: &str,
+) -> Option<(String, MessageField)> {
+    let (name, kind) = declaration
+        .strip_prefix("pub ")?
+        .trim_end_matches(',')
+        .split_once(':')?;
+    let tag = attribute
+        .split_once("tag = \"")?
+        .1
+        .split('"')
+        .next()?
+        .parse()
+        .ok()?;
+    let single = attribute.starts_with("#[prost(message, optional")
+        || attribute.starts_with("#[prost(message,optional");
+    let inner = kind
+        .split_once("Option<")
+        .map(|(_, after)| after.trim_end_matches('>').trim());
+    let inner = inner.map(|i| {
+        i.trim_start_matches("::prost::alloc::boxed::Box<")
+            .trim_end_matches('>')
+    });
+    let message = inner
+        .filter(|_| single)
+        .map(|path| key(&resolve(path, module)));
     Some((normalize(name.trim()), MessageField { tag, docs, message }))
 }
 

@@ -1,10 +1,10 @@
 //! Finds the sources of a crate that this package depends on.
 //!
-//! First in the registry's source directory, by the version in `Cargo.lock`, which costs nothing; else (vendored
-//! sources, another registry layout) by asking `cargo metadata`.
+//! First in the registry's source directory, by the version in `Cargo.lock`, which costs nothing;
+//! else (vendored sources, another registry layout) by asking `cargo metadata`.
 //!
-//! `Cargo.lock` is not watched, as it changes often: another version of either crate is another dependency of this
-//! package, and cargo runs the build script again for that.
+//! `Cargo.lock` is not watched, as it changes often: another version of either crate is another
+//! dependency of this package, and cargo runs the build script again for that.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,12 +17,17 @@ pub(crate) fn crate_dir(name: &str) -> PathBuf {
     let folder = format!("{name}-{version}");
     in_registry(&folder)
         .or_else(|| by_metadata(name, &version))
-        .unwrap_or_else(|| panic!("the sources of {folder} are not on this machine; `cargo fetch` brings them"))
+        .unwrap_or_else(|| {
+            panic!("the sources of {folder} are not on this machine; `cargo fetch` brings them")
+        })
 }
 
 fn locked_version(name: &str) -> Option<String> {
     let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
-    let lock = here.ancestors().map(|dir| dir.join("Cargo.lock")).find(|file| file.is_file())?;
+    let lock = here
+        .ancestors()
+        .map(|dir| dir.join("Cargo.lock"))
+        .find(|file| file.is_file())?;
     let text = std::fs::read_to_string(lock).ok()?;
     let (_, after) = text.split_once(&format!("name = \"{name}\"\nversion = \""))?;
     Some(after.split('"').next()?.to_owned())
@@ -34,14 +39,24 @@ fn in_registry(folder: &str) -> Option<PathBuf> {
         None => PathBuf::from(std::env::var_os("HOME")?).join(".cargo"),
     };
     let registries = std::fs::read_dir(home.join("registry/src")).ok()?;
-    registries.flatten().map(|registry| registry.path().join(folder)).find(|dir| dir.join("src").is_dir())
+    registries
+        .flatten()
+        .map(|registry| registry.path().join(folder))
+        .find(|dir| dir.join("src").is_dir())
 }
 
 fn by_metadata(name: &str, version: &str) -> Option<PathBuf> {
     let cargo = std::env::var_os("CARGO")?;
     let target = std::env::var("TARGET").ok()?;
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", &target])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--offline",
+            "--filter-platform",
+            &target,
+        ])
         .current_dir(std::env::var_os("CARGO_MANIFEST_DIR")?)
         .output()
         .ok()?;

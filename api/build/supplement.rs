@@ -38,19 +38,31 @@ pub(crate) struct NewField {
 /// Reads the text.
 pub(crate) fn read(text: &str) -> Facts {
     let mut facts = Facts::default();
-    for line in text.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()) {
+    for line in text
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.trim().is_empty())
+    {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["field", owner, name, tags, markers @ ..] => {
                 let fact = FieldFact {
-                    tags: tags.split('.').filter(|t| *t != "-").map(|t| t.parse().expect("a tag")).collect(),
+                    tags: tags
+                        .split('.')
+                        .filter(|t| *t != "-")
+                        .map(|t| t.parse().expect("a tag"))
+                        .collect(),
                     markers: markers.iter().map(|m| format!("+{m}")).collect(),
                 };
-                facts.fields.insert(((*owner).to_owned(), (*name).to_owned()), fact);
+                facts
+                    .fields
+                    .insert(((*owner).to_owned(), (*name).to_owned()), fact);
             }
             ["message", name] => facts.messages.push(((*name).to_owned(), Vec::new())),
             [name, tag, kind, rest @ ..] if line.starts_with(' ') => {
-                let (_, fields) = facts.messages.last_mut().expect("a field stands under its message");
+                let (_, fields) = facts
+                    .messages
+                    .last_mut()
+                    .expect("a field stands under its message");
                 fields.push(NewField {
                     name: (*name).to_owned(),
                     tag: tag.parse().expect("a tag"),

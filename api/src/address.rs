@@ -1,14 +1,17 @@
-//! Which addresses the API server connects to for somebody else, and where a node may say that it is. Pure.
+//! Which addresses the API server connects to for somebody else, and where a node may say that it
+//! is. Pure.
 //!
-//! Whoever may name an address (in Endpoints, in a Node's status) must not reach by it what only this machine reaches:
-//! its loopback, and the metadata services that clouds have at link-local addresses.
+//! Whoever may name an address (in Endpoints, in a Node's status) must not reach by it what only
+//! this machine reaches: its loopback, and the metadata services that clouds have at link-local
+//! addresses.
 //!
-//! Source: `k8s.io/kubernetes/pkg/proxy/util/utils.go`, `isProxyableIP` (Go's `IsGlobalUnicast`), at v1.37.
+//! Source: `k8s.io/kubernetes/pkg/proxy/util/utils.go`, `isProxyableIP` (Go's `IsGlobalUnicast`),
+//! at v1.37.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Whether a connection to this address may be made for others. An IPv4 address that is written as one of IPv6 is what
-/// the kernel makes of it.
+/// Whether a connection to this address may be made for others. An IPv4 address that is written as
+/// one of IPv6 is what the kernel makes of it.
 #[must_use]
 pub fn may_be_dialled(address: IpAddr) -> bool {
     let address = address.to_canonical();
@@ -23,8 +26,8 @@ pub fn may_be_dialled(address: IpAddr) -> bool {
         || address == IpAddr::V4(Ipv4Addr::BROADCAST))
 }
 
-/// Whether a node may say that this is an address of its own. One on loopback only to a server at `advertise` that nobody
-/// but its own machine reaches.
+/// Whether a node may say that this is an address of its own. One on loopback only to a server at
+/// `advertise` that nobody but its own machine reaches.
 #[must_use]
 pub fn may_be_nodes(address: IpAddr, advertise: IpAddr) -> bool {
     let address = address.to_canonical();
@@ -57,7 +60,11 @@ mod tests {
             ("ff02::1", false),
             ("255.255.255.255", false),
         ] {
-            assert_eq!(may_be_dialled(address.parse().unwrap()), expect, "{address}");
+            assert_eq!(
+                may_be_dialled(address.parse().unwrap()),
+                expect,
+                "{address}"
+            );
         }
     }
 }

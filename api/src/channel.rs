@@ -59,13 +59,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Columns and rows of a message on [`RESIZE`]; `None` for what is none. As Go reads it: the case of names does not
-/// matter, and clients make use of that.
+/// Columns and rows of a message on [`RESIZE`]; `None` for what is none. As Go reads it: the case
+/// of names does not matter, and clients make use of that.
 #[must_use]
 pub fn terminal_size(json: &[u8]) -> Option<(u16, u16)> {
     let value: Value = serde_json::from_slice(json).ok()?;
     let side = |name: &str| {
-        let (_, side) = value.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+        let (_, side) = value
+            .as_object()?
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))?;
         u16::try_from(side.as_u64()?).ok()
     };
     Some((side("width")?, side("height")?))
@@ -92,10 +95,20 @@ mod tests {
 
     #[test]
     fn sizes_are_parsed() {
-        for good in [r#"{"Width":80,"Height":24}"#, r#"{"height":24,"width":80}"#, r#"{"WIDTH":80,"hEIGHT":24}"#] {
+        for good in [
+            r#"{"Width":80,"Height":24}"#,
+            r#"{"height":24,"width":80}"#,
+            r#"{"WIDTH":80,"hEIGHT":24}"#,
+        ] {
             assert_eq!(terminal_size(good.as_bytes()), Some((80, 24)), "{good}");
         }
-        for bad in ["{}", "", r#"{"Width":80}"#, r#"{"Width":70000,"Height":24}"#, r#"{"Width":-1,"Height":24}"#] {
+        for bad in [
+            "{}",
+            "",
+            r#"{"Width":80}"#,
+            r#"{"Width":70000,"Height":24}"#,
+            r#"{"Width":-1,"Height":24}"#,
+        ] {
             assert_eq!(terminal_size(bad.as_bytes()), None, "{bad}");
         }
     }

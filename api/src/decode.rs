@@ -1,14 +1,17 @@
 //! Request bodies to JSON objects, along the schema table.
 //!
-//! JSON and YAML stream through the same visitor, protobuf through a reader of its own; all three give the same object:
-//! fields that the type does not have are dropped, nulls too, quantities and times are in canonical form. What a client
-//! should know of dropped or repeated fields becomes a warning or, in strict mode, an error.
+//! JSON and YAML stream through the same visitor, protobuf through a reader of its own; all three
+//! give the same object: fields that the type does not have are dropped, nulls too, quantities and
+//! times are in canonical form. What a client should know of dropped or repeated fields becomes a
+//! warning or, in strict mode, an error.
 //!
-//! Objects of kinds that came at run time are read whole and pruned by their schema afterwards (`custom`).
+//! Objects of kinds that came at run time are read whole and pruned by their schema afterwards
+//! (`custom`).
 //!
 //! Not here: defaulting and validation of values (the registry's strategies).
 //!
-//! Source: `k8s.io/apimachinery/pkg/runtime/serializer`, `k8s.io/apiserver/pkg/endpoints/handlers/create.go`.
+//! Source: `k8s.io/apimachinery/pkg/runtime/serializer`,
+//! `k8s.io/apiserver/pkg/endpoints/handlers/create.go`.
 
 mod bounds;
 mod custom;
@@ -109,7 +112,8 @@ struct TypeMeta {
     kind: String,
 }
 
-/// Decodes a body that should hold an object of `expected`. A body without `apiVersion` and `kind` is taken to be one.
+/// Decodes a body that should hold an object of `expected`. A body without `apiVersion` and `kind`
+/// is taken to be one.
 ///
 /// # Errors
 /// 400 in upstream's words.
@@ -120,19 +124,24 @@ pub fn decode(
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
     let ty = known(expected)?;
-    let parsed =
-        parse(body, content, Some(ty), validation).map_err(|failure| refuse(failure, body, content, expected))?;
+    let parsed = parse(body, content, Some(ty), validation)
+        .map_err(|failure| refuse(failure, body, content, expected))?;
     if let Some(status) = mismatch(&parsed.api_version, &parsed.kind, expected) {
         return Err(status);
     }
     finish(parsed, expected, validation)
 }
 
-/// Decodes an options object such as `DeleteOptions`, which may name any group; an empty body gives `None`.
+/// Decodes an options object such as `DeleteOptions`, which may name any group; an empty body gives
+/// `None`.
 ///
 /// # Errors
 /// 400 in upstream's words.
-pub fn decode_options(body: &[u8], content: ContentType, kind: &str) -> Result<Option<Value>, Status> {
+pub fn decode_options(
+    body: &[u8],
+    content: ContentType,
+    kind: &str,
+) -> Result<Option<Value>, Status> {
     if body.is_empty() {
         return Ok(None);
     }
@@ -141,22 +150,36 @@ pub fn decode_options(body: &[u8], content: ContentType, kind: &str) -> Result<O
     let parsed = parse(body, content, Some(ty), FieldValidation::Ignore)
         .map_err(|failure| refuse(failure, body, content, &expected))?;
     if !parsed.kind.is_empty() && parsed.kind != kind {
-        return Err(mismatch("", &parsed.kind, &expected).unwrap_or_else(|| Status::bad_request("unknown options")));
+        return Err(mismatch("", &parsed.kind, &expected)
+            .unwrap_or_else(|| Status::bad_request("unknown options")));
     }
     Ok(Some(parsed.object))
 }
 
-/// Brings an object that was built or patched here into the form of a decoded one: pruned, canonical, of the right types.
+/// Brings an object that was built or patched here into the form of a decoded one: pruned,
+/// canonical, of the right types.
 ///
 /// # Errors
 /// The text of what does not fit, without the sentence around it, as callers wrap it differently.
-pub fn decode_value(object: &Value, ty: Type, validation: FieldValidation) -> Result<Decoded, String> {
+pub fn decode_value(
+    object: &Value,
+    ty: Type,
+    validation: FieldValidation,
+) -> Result<Decoded, String> {
     let mut context = Context::new(validation != FieldValidation::Ignore);
-    match (ObjectSeed { context: &mut context, ty: Some(ty) }).deserialize(object) {
-        Ok(_) if validation == FieldValidation::Strict && !context.strict.is_empty() => {
-            Err(format!("strict decoding error: {}", context.strict.join(", ")))
-        }
-        Ok(object) => Ok(Decoded { object, warnings: context.strict }),
+    match (ObjectSeed {
+        context: &mut context,
+        ty: Some(ty),
+    })
+    .deserialize(object)
+    {
+        Ok(_) if validation == FieldValidation::Strict && !context.strict.is_empty() => Err(
+            format!("strict decoding error: {}", context.strict.join(", ")),
+        ),
+        Ok(object) => Ok(Decoded {
+            object,
+            warnings: context.strict,
+        }),
         Err(error) => Err(context.mismatch.unwrap_or_else(|| error.to_string())),
     }
 }
@@ -170,23 +193,36 @@ pub fn check_json(body: &[u8]) -> Result<(), Status> {
 }
 
 fn known(gvk: &Gvk) -> Result<Type, Status> {
-    table().by_gvk(gvk).ok_or_else(|| Status::bad_request(not_registered(gvk)))
+    table()
+        .by_gvk(gvk)
+        .ok_or_else(|| Status::bad_request(not_registered(gvk)))
 }
 
 fn not_registered(gvk: &Gvk) -> String {
     let version = quote(&gvk.api_version());
     let kind = quote(&gvk.kind);
-    format!("no kind {kind} is registered for version {version} in scheme \"pkg/api/legacyscheme/scheme.go:30\"")
+    format!(
+        "no kind {kind} is registered for version {version} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+    )
 }
 
 /// An object of type `ty`; without a type all of it stays.
-fn parse(body: &[u8], content: ContentType, ty: Option<Type>, validation: FieldValidation) -> Result<Parsed, Failure> {
+fn parse(
+    body: &[u8],
+    content: ContentType,
+    ty: Option<Type>,
+    validation: FieldValidation,
+) -> Result<Parsed, Failure> {
     let mut context = Context::new(validation != FieldValidation::Ignore);
     let object = match content {
         ContentType::Json => {
             bounds::check_json(body).map_err(Failure::Raw)?;
             let mut deserializer = serde_json::Deserializer::from_slice(body);
-            let found = ObjectSeed { context: &mut context, ty }.deserialize(&mut deserializer);
+            let found = ObjectSeed {
+                context: &mut context,
+                ty,
+            }
+            .deserialize(&mut deserializer);
             let found = found.and_then(|object| deserializer.end().map(|()| object));
             found.map_err(|error| match go_json::syntax_error(body) {
                 Some(text) => Failure::Syntax(text),
@@ -200,7 +236,12 @@ fn parse(body: &[u8], content: ContentType, ty: Option<Type>, validation: FieldV
         },
     };
     let text = |key: &str| meta::get_str(&object, &[key]).to_owned();
-    Ok(Parsed { api_version: text("apiVersion"), kind: text("kind"), strict: context.strict, object })
+    Ok(Parsed {
+        api_version: text("apiVersion"),
+        kind: text("kind"),
+        strict: context.strict,
+        object,
+    })
 }
 
 /// The answer to a body that could not be decoded. Slow: it looks at the body again.
@@ -222,14 +263,17 @@ fn refuse(failure: Failure, body: &[u8], content: ContentType, expected: &Gvk) -
     }
     .unwrap_or_default();
     // The wrong kind is the better explanation for a field that does not fit.
-    mismatch(&api_version, &kind, expected).unwrap_or_else(|| cannot_be_handled(&api_version, &kind, expected, &why))
+    mismatch(&api_version, &kind, expected)
+        .unwrap_or_else(|| cannot_be_handled(&api_version, &kind, expected, &why))
 }
 
 fn unrecognized(why: &str, body: &[u8], content: ContentType, expected: &Gvk) -> Status {
     match content {
-        ContentType::Json => {
-            unrecognized_raw(&format!("couldn't get version/kind; json parse error: {why}"), body, expected)
-        }
+        ContentType::Json => unrecognized_raw(
+            &format!("couldn't get version/kind; json parse error: {why}"),
+            body,
+            expected,
+        ),
         _ => unrecognized_raw(why, body, expected),
     }
 }
@@ -241,7 +285,10 @@ fn unrecognized_raw(why: &str, body: &[u8], expected: &Gvk) -> Status {
     let summary = match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
-        Some(_) => format!("{}{more}", shown.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        Some(_) => format!(
+            "{}{more}",
+            shown.iter().map(|b| format!("{b:02x}")).collect::<String>()
+        ),
     };
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({summary})",
@@ -250,15 +297,34 @@ fn unrecognized_raw(why: &str, body: &[u8], expected: &Gvk) -> Status {
 }
 
 fn cannot_be_handled(api_version: &str, kind: &str, expected: &Gvk, why: &str) -> Status {
-    let kind = if kind.is_empty() { expected.kind.as_str() } else { kind };
+    let kind = if kind.is_empty() {
+        expected.kind.as_str()
+    } else {
+        kind
+    };
     let given = Gvk::from_api_version(api_version, kind);
-    let version = if given.version.is_empty() { expected.version.as_str() } else { given.version.as_str() };
-    Status::bad_request(format!("{kind} in version {} cannot be handled as a {}: {why}", quote(version), expected.kind))
+    let version = if given.version.is_empty() {
+        expected.version.as_str()
+    } else {
+        given.version.as_str()
+    };
+    Status::bad_request(format!(
+        "{kind} in version {} cannot be handled as a {}: {why}",
+        quote(version),
+        expected.kind
+    ))
 }
 
 /// The answer to a body of another kind than the endpoint's.
 fn mismatch(api_version: &str, kind: &str, expected: &Gvk) -> Option<Status> {
-    let mut given = Gvk::from_api_version(api_version, if kind.is_empty() { &expected.kind } else { kind });
+    let mut given = Gvk::from_api_version(
+        api_version,
+        if kind.is_empty() {
+            &expected.kind
+        } else {
+            kind
+        },
+    );
     if api_version.is_empty() {
         given.group.clone_from(&expected.group);
         given.version.clone_from(&expected.version);
@@ -267,10 +333,19 @@ fn mismatch(api_version: &str, kind: &str, expected: &Gvk) -> Option<Status> {
         return None;
     }
     if table().by_gvk(&given).is_none() {
-        return Some(cannot_be_handled(api_version, kind, expected, &not_registered(&given)));
+        return Some(cannot_be_handled(
+            api_version,
+            kind,
+            expected,
+            &not_registered(&given),
+        ));
     }
     if given.kind != expected.kind {
-        let package = if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or("") };
+        let package = if expected.group.is_empty() {
+            "core"
+        } else {
+            expected.group.split('.').next().unwrap_or("")
+        };
         let why = format!(
             "converting ({}.{}) to ({package}.{}): unknown conversion",
             given.version, given.kind, expected.kind
@@ -285,7 +360,12 @@ fn mismatch(api_version: &str, kind: &str, expected: &Gvk) -> Option<Status> {
 }
 
 fn finish(parsed: Parsed, expected: &Gvk, validation: FieldValidation) -> Result<Decoded, Status> {
-    let Parsed { mut object, api_version, kind, strict } = parsed;
+    let Parsed {
+        mut object,
+        api_version,
+        kind,
+        strict,
+    } = parsed;
     if validation == FieldValidation::Strict && !strict.is_empty() {
         let why = format!("strict decoding error: {}", strict.join(", "));
         return Err(cannot_be_handled(&api_version, &kind, expected, &why));
@@ -298,7 +378,10 @@ fn finish(parsed: Parsed, expected: &Gvk, validation: FieldValidation) -> Result
             map.insert("kind".to_owned(), expected.kind.as_str().into());
         }
     }
-    Ok(Decoded { object, warnings: strict })
+    Ok(Decoded {
+        object,
+        warnings: strict,
+    })
 }
 
 #[cfg(test)]

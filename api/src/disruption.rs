@@ -1,6 +1,7 @@
 //! The condition `DisruptionAllowed` of a PodDisruptionBudget. Pure.
 //!
-//! The disruption controller writes it with every count, the eviction of a pod with the last disruption that is taken.
+//! The disruption controller writes it with every count, the eviction of a pod with the last
+//! disruption that is taken.
 //!
 //! Source: `k8s.io/component-helpers/apps/poddisruptionbudget/helpers.go` at v1.37.
 
@@ -16,13 +17,24 @@ pub const SYNC_FAILED: &str = "SyncFailed";
 /// The condition, if the status has it.
 #[must_use]
 pub fn condition(status: &Value) -> Option<&Value> {
-    meta::get_array(status, &["conditions"]).iter().find(|condition| condition["type"] == DISRUPTION_ALLOWED)
+    meta::get_array(status, &["conditions"])
+        .iter()
+        .find(|condition| condition["type"] == DISRUPTION_ALLOWED)
 }
 
 /// Makes the condition say what `disruptionsAllowed` means.
 pub fn settle(status: &mut Value) {
     let is_allowed = status["disruptionsAllowed"].as_i64().unwrap_or(0) > 0;
-    set(status, is_allowed, if is_allowed { "SufficientPods" } else { "InsufficientPods" }, "");
+    set(
+        status,
+        is_allowed,
+        if is_allowed {
+            "SufficientPods"
+        } else {
+            "InsufficientPods"
+        },
+        "",
+    );
 }
 
 /// Makes the condition say that the disruptions cannot be counted, and allows none.
@@ -46,7 +58,9 @@ fn set(status: &mut Value, is_allowed: bool, reason: &str, message: &str) {
         "reason": reason,
         "message": message,
     });
-    let others = meta::get_array(status, &["conditions"]).iter().filter(|one| one["type"] != DISRUPTION_ALLOWED);
+    let others = meta::get_array(status, &["conditions"])
+        .iter()
+        .filter(|one| one["type"] != DISRUPTION_ALLOWED);
     status["conditions"] = others.cloned().chain([wanted]).collect();
 }
 
@@ -61,12 +75,18 @@ mod tests {
             {"type": "DisruptionAllowed", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]});
         settle(&mut status);
         let allowed = condition(&status).unwrap();
-        assert_eq!((&allowed["reason"], &allowed["observedGeneration"]), (&json!("SufficientPods"), &json!(3)));
+        assert_eq!(
+            (&allowed["reason"], &allowed["observedGeneration"]),
+            (&json!("SufficientPods"), &json!(3))
+        );
         assert_eq!(allowed["lastTransitionTime"], "2020-01-01T00:00:00Z");
         status["disruptionsAllowed"] = 0.into();
         settle(&mut status);
         let refused = condition(&status).unwrap();
-        assert_eq!((&refused["status"], &refused["reason"]), (&json!("False"), &json!("InsufficientPods")));
+        assert_eq!(
+            (&refused["status"], &refused["reason"]),
+            (&json!("False"), &json!("InsufficientPods"))
+        );
         assert_ne!(refused["lastTransitionTime"], "2020-01-01T00:00:00Z");
         assert_eq!(status["conditions"].as_array().map(Vec::len), Some(2));
     }
@@ -77,7 +97,10 @@ mod tests {
         fail(&mut status, "found no controllers for pod \"p\"");
         assert_eq!(status["disruptionsAllowed"], 0);
         let condition = condition(&status).unwrap();
-        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!(SYNC_FAILED)));
+        assert_eq!(
+            (&condition["status"], &condition["reason"]),
+            (&json!("False"), &json!(SYNC_FAILED))
+        );
         assert_eq!(condition["message"], "found no controllers for pod \"p\"");
     }
 }

@@ -1,8 +1,9 @@
-//! Objects as protobuf: JSON to Kubernetes' form, the prefix `k8s\0`, a `runtime.Unknown`, and in it the object's
-//! message. The reverse of [`crate::decode`].
+//! Objects as protobuf: JSON to Kubernetes' form, the prefix `k8s\0`, a `runtime.Unknown`, and in
+//! it the object's message. The reverse of [`crate::decode`].
 //!
-//! Fields are written in the order of their numbers, as Go does; what is absent in JSON is absent here, which every
-//! reader takes for zero. Lists are taken item by item: the text of a large one is never held as a tree.
+//! Fields are written in the order of their numbers, as Go does; what is absent in JSON is absent
+//! here, which every reader takes for zero. Lists are taken item by item: the text of a large one
+//! is never held as a tree.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -50,41 +51,73 @@ pub enum EncodeError {
 /// [`EncodeError`]: permanent for this object.
 pub fn protobuf(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let head: Head<'_> = serde_json::from_slice(json)?;
-    let (api_version, kind) = (head.api_version.unwrap_or_default(), head.kind.unwrap_or_default());
-    let unknown = || EncodeError::UnknownKind { api_version: api_version.clone(), kind: kind.clone() };
+    let (api_version, kind) = (
+        head.api_version.unwrap_or_default(),
+        head.kind.unwrap_or_default(),
+    );
+    let unknown = || EncodeError::UnknownKind {
+        api_version: api_version.clone(),
+        kind: kind.clone(),
+    };
     let mut raw = Vec::with_capacity(json.len());
     let is_partial = api_version.starts_with(META_GROUP);
     match (&head.items, is_partial, kind.as_str()) {
         (Some(items), true, "PartialObjectMetadataList") => {
             let meta = head.metadata.map_or("{}", RawValue::get);
-            put_message(&mut raw, 1, &message(by_name(LIST_META).ok_or_else(unknown)?, &serde_json::from_str(meta)?)?);
+            put_message(
+                &mut raw,
+                1,
+                &message(
+                    by_name(LIST_META).ok_or_else(unknown)?,
+                    &serde_json::from_str(meta)?,
+                )?,
+            );
             for item in items {
                 put_message(&mut raw, 2, &partial(item.get())?);
             }
         }
-        (None, true, "PartialObjectMetadata") => raw = partial(std::str::from_utf8(json).unwrap_or_default())?,
+        (None, true, "PartialObjectMetadata") => {
+            raw = partial(std::str::from_utf8(json).unwrap_or_default())?
+        }
         (_, true, _) => return Err(unknown()),
         (Some(items), false, kind) if kind.ends_with("List") => {
-            let ty = table().by_gvk(&Gvk::from_api_version(&api_version, kind)).ok_or_else(unknown)?;
-            let numbered = |name: &str| ty.field(name).filter(|field| field.tag != 0).ok_or_else(unknown);
+            let ty = table()
+                .by_gvk(&Gvk::from_api_version(&api_version, kind))
+                .ok_or_else(unknown)?;
+            let numbered = |name: &str| {
+                ty.field(name)
+                    .filter(|field| field.tag != 0)
+                    .ok_or_else(unknown)
+            };
             let (meta, list) = (numbered("metadata")?, numbered("items")?);
             let item_type = list.object_type().ok_or_else(unknown)?;
             if let (Some(metadata), Some(ty)) = (head.metadata, meta.object_type()) {
-                put_message(&mut raw, meta.tag, &message(ty, &serde_json::from_str(metadata.get())?)?);
+                put_message(
+                    &mut raw,
+                    meta.tag,
+                    &message(ty, &serde_json::from_str(metadata.get())?)?,
+                );
             }
             for item in items {
-                put_message(&mut raw, list.tag, &message(item_type, &serde_json::from_str(item.get())?)?);
+                put_message(
+                    &mut raw,
+                    list.tag,
+                    &message(item_type, &serde_json::from_str(item.get())?)?,
+                );
             }
         }
         (_, false, kind) => {
-            let ty = table().by_gvk(&Gvk::from_api_version(&api_version, kind)).ok_or_else(unknown)?;
+            let ty = table()
+                .by_gvk(&Gvk::from_api_version(&api_version, kind))
+                .ok_or_else(unknown)?;
             raw = message(ty, &serde_json::from_slice(json)?)?;
         }
     }
     Ok(envelope(&api_version, &kind, &raw))
 }
 
-/// A watch event, whose object is already in protobuf: a frame of a stream, four bytes of length before it.
+/// A watch event, whose object is already in protobuf: a frame of a stream, four bytes of length
+/// before it.
 #[must_use]
 pub fn watch_frame(kind: &str, object: &[u8]) -> Vec<u8> {
     let mut extension = Vec::with_capacity(object.len() + 8);
@@ -115,7 +148,9 @@ fn by_name(name: &str) -> Option<Type> {
 fn partial(json: &str) -> Result<Vec<u8>, EncodeError> {
     let object: Map<String, Value> = serde_json::from_str(json)?;
     let mut raw = Vec::new();
-    if let (Some(Value::Object(metadata)), Some(ty)) = (object.get("metadata"), by_name(OBJECT_META)) {
+    if let (Some(Value::Object(metadata)), Some(ty)) =
+        (object.get("metadata"), by_name(OBJECT_META))
+    {
         put_message(&mut raw, 1, &message(ty, metadata)?);
     }
     Ok(raw)
@@ -157,8 +192,11 @@ fn fields(known: &[(Field, &Value)], level: usize, depth: usize) -> Result<Vec<u
         }
     }
     for tag in embedded {
-        let inner: Vec<(Field, &Value)> =
-            known.iter().filter(|(field, _)| field.via[level] == tag).map(|(field, value)| (*field, *value)).collect();
+        let inner: Vec<(Field, &Value)> = known
+            .iter()
+            .filter(|(field, _)| field.via[level] == tag)
+            .map(|(field, value)| (*field, *value))
+            .collect();
         let mut part = Vec::new();
         put_message(&mut part, tag, &fields(&inner, level + 1, depth)?);
         parts.push((tag, part));
@@ -168,13 +206,17 @@ fn fields(known: &[(Field, &Value)], level: usize, depth: usize) -> Result<Vec<u
 }
 
 fn one_field(field: &Field, value: &Value, depth: usize) -> Result<Vec<u8>, EncodeError> {
-    let misfit = || EncodeError::Misfit { field: field.json_name.to_owned() };
+    let misfit = || EncodeError::Misfit {
+        field: field.json_name.to_owned(),
+    };
     if depth > MAX_DEPTH {
         return Err(misfit());
     }
     let mut out = Vec::new();
     match field.kind {
-        FieldKind::One(element) => put(&mut out, field.tag, element, value, depth).ok_or_else(misfit)??,
+        FieldKind::One(element) => {
+            put(&mut out, field.tag, element, value, depth).ok_or_else(misfit)??
+        }
         FieldKind::List(element) => {
             for item in value.as_array().ok_or_else(misfit)? {
                 put(&mut out, field.tag, element, item, depth).ok_or_else(misfit)??;
@@ -193,7 +235,13 @@ fn one_field(field: &Field, value: &Value, depth: usize) -> Result<Vec<u8>, Enco
 }
 
 /// Appends one value; `None` if it does not fit.
-fn put(out: &mut Vec<u8>, tag: u16, element: Element, value: &Value, depth: usize) -> Option<Result<(), EncodeError>> {
+fn put(
+    out: &mut Vec<u8>,
+    tag: u16,
+    element: Element,
+    value: &Value,
+    depth: usize,
+) -> Option<Result<(), EncodeError>> {
     let mut inner = Vec::new();
     match element {
         Element::Bool => put_varint(out, tag, u64::from(value.as_bool()?)),
@@ -205,9 +253,15 @@ fn put(out: &mut Vec<u8>, tag: u16, element: Element, value: &Value, depth: usiz
         Element::String => put_message(out, tag, value.as_str()?.as_bytes()),
         Element::Bytes => put_message(out, tag, &STANDARD.decode(value.as_str()?).ok()?),
         Element::Object(ty) => {
-            let known = value.as_object()?.iter().filter(|(_, value)| !value.is_null());
-            let known: Vec<(Field, &Value)> =
-                known.filter_map(|(key, value)| Some((ty.field(key).filter(|field| field.tag != 0)?, value))).collect();
+            let known = value
+                .as_object()?
+                .iter()
+                .filter(|(_, value)| !value.is_null());
+            let known: Vec<(Field, &Value)> = known
+                .filter_map(|(key, value)| {
+                    Some((ty.field(key).filter(|field| field.tag != 0)?, value))
+                })
+                .collect();
             match fields(&known, 0, depth + 1) {
                 Ok(inner) => put_message(out, tag, &inner),
                 Err(error) => return Some(Err(error)),
@@ -218,7 +272,11 @@ fn put(out: &mut Vec<u8>, tag: u16, element: Element, value: &Value, depth: usiz
             if !value.is_null() {
                 let at: Timestamp = value.as_str()?.parse().ok()?;
                 put_varint(&mut inner, 1, at.as_second().cast_unsigned());
-                put_varint(&mut inner, 2, i64::from(at.subsec_nanosecond()).cast_unsigned());
+                put_varint(
+                    &mut inner,
+                    2,
+                    i64::from(at.subsec_nanosecond()).cast_unsigned(),
+                );
             }
             put_message(out, tag, &inner);
         }
@@ -246,7 +304,10 @@ fn put(out: &mut Vec<u8>, tag: u16, element: Element, value: &Value, depth: usiz
             put_message(&mut inner, 1, value.to_string().as_bytes());
             put_message(out, tag, &inner);
         }
-        Element::Any | Element::SchemaOrArray | Element::SchemaOrBool | Element::SchemaOrStringArray => return None,
+        Element::Any
+        | Element::SchemaOrArray
+        | Element::SchemaOrBool
+        | Element::SchemaOrStringArray => return None,
     }
     Some(Ok(()))
 }

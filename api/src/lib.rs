@@ -1,4 +1,5 @@
-//! The shared vocabulary of Coracle: pure data types and pure functions, no I/O and no clock but [`meta::now`].
+//! The shared vocabulary of Coracle: pure data types and pure functions, no I/O and no clock but
+//! [`meta::now`].
 //!
 //! | module | what |
 //! |---|---|

@@ -1,6 +1,7 @@
 //! Accessors for the metadata of an object held as JSON, and the time formats of the API.
 //!
-//! Reading a member that is absent or of the wrong type gives the empty value, as Go's zero values do.
+//! Reading a member that is absent or of the wrong type gives the empty value, as Go's zero values
+//! do.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -13,7 +14,11 @@ pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 /// `metadata.<key>` as text, `""` when absent.
 #[must_use]
 pub fn text<'a>(object: &'a Value, key: &str) -> &'a str {
-    object.get("metadata").and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or("")
+    object
+        .get("metadata")
+        .and_then(|m| m.get(key))
+        .and_then(Value::as_str)
+        .unwrap_or("")
 }
 
 /// The value at a chain of member names, such as `get(pod, &["spec", "nodeName"])`.
@@ -37,7 +42,9 @@ pub fn get_i64(object: &Value, path: &[&str]) -> Option<i64> {
 /// The elements of the array at a chain of member names; empty when absent or no array.
 #[must_use]
 pub fn get_array<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    get(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    get(object, path)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 /// Sets the value at a chain of member names and makes the objects on the way.
@@ -154,7 +161,10 @@ pub fn is_terminating(object: &Value) -> bool {
 /// `metadata.finalizers`
 #[must_use]
 pub fn finalizers(object: &Value) -> Vec<&str> {
-    get_array(object, &["metadata", "finalizers"]).iter().filter_map(Value::as_str).collect()
+    get_array(object, &["metadata", "finalizers"])
+        .iter()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 /// `metadata.ownerReferences`
@@ -166,7 +176,9 @@ pub fn owner_references(object: &Value) -> &[Value] {
 /// The owner reference with `controller: true`.
 #[must_use]
 pub fn controller_of(object: &Value) -> Option<&Value> {
-    owner_references(object).iter().find(|r| r.get("controller").and_then(Value::as_bool) == Some(true))
+    owner_references(object)
+        .iter()
+        .find(|r| r.get("controller").and_then(Value::as_bool) == Some(true))
 }
 
 /// Sets `metadata.<key>`.
@@ -261,7 +273,10 @@ mod tests {
         let mut object = json!({});
         set_label(&mut object, "a", "b");
         assert_eq!(object, json!({"metadata": {"labels": {"a": "b"}}}));
-        assert_eq!(remove(&mut object, &["metadata", "labels", "a"]), Some(json!("b")));
+        assert_eq!(
+            remove(&mut object, &["metadata", "labels", "a"]),
+            Some(json!("b"))
+        );
         assert_eq!(remove(&mut object, &["metadata", "x", "a"]), None);
     }
 

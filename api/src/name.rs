@@ -1,9 +1,10 @@
 //! What a name, label or qualified name may be, in upstream's words, and generated names.
 //!
-//! Each rule comes in two forms: `*_errors` gives every text, as upstream's functions do (one field error each);
-//! `*_error` joins them with `; ` and gives `None` for a good value.
+//! Each rule comes in two forms: `*_errors` gives every text, as upstream's functions do (one field
+//! error each); `*_error` joins them with `; ` and gives `None` for a good value.
 //!
-//! Source: `k8s.io/apimachinery/pkg/util/validation/validation.go`, `k8s.io/apiserver/pkg/storage/names/generate.go`.
+//! Source: `k8s.io/apimachinery/pkg/util/validation/validation.go`,
+//! `k8s.io/apiserver/pkg/storage/names/generate.go`.
 
 use rand::RngExt;
 
@@ -14,14 +15,13 @@ const LABEL_MSG: &str = "a lowercase RFC 1123 label must consist of lower case a
 const SUBDOMAIN_MSG: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
 const SEARCH_DOMAIN_MSG: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character";
 const LABEL_1035_MSG: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
-const QUALIFIED_MSG: &str =
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+const QUALIFIED_MSG: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const LABEL_VALUE_MSG: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const WILDCARD_MSG: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
-const ENV_MSG: &str =
-    "a valid environment variable name must consist only of printable ASCII characters other than '='";
+const ENV_MSG: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
-/// The alphabet of generated names: no vowels and nothing that reads like one, so that no words come out.
+/// The alphabet of generated names: no vowels and nothing that reads like one, so that no words
+/// come out.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LEN: usize = 5;
 /// Longest generated name: a DNS label.
@@ -41,12 +41,24 @@ pub fn dns_subdomain_errors(value: &str) -> Vec<String> {
 /// A domain that a resolver looks in: a DNS subdomain whose labels may have underscores.
 #[must_use]
 pub fn search_domain_errors(value: &str) -> Vec<String> {
-    let is_label = |label: &str| is_label(label.strip_prefix('_').unwrap_or(label).replace('_', "-").as_str());
+    let is_label = |label: &str| {
+        is_label(
+            label
+                .strip_prefix('_')
+                .unwrap_or(label)
+                .replace('_', "-")
+                .as_str(),
+        )
+    };
     let mut errors = Vec::new();
     check_len(value, 253, &mut errors);
     if !value.split('.').all(is_label) {
         let label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
-        errors.push(regex_error(SEARCH_DOMAIN_MSG, &format!(r"{label}(\.{label})*"), &["example.com"]));
+        errors.push(regex_error(
+            SEARCH_DOMAIN_MSG,
+            &format!(r"{label}(\.{label})*"),
+            &["example.com"],
+        ));
     }
     errors
 }
@@ -72,7 +84,11 @@ pub fn dns_1035_label_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     check_len(value, 63, &mut errors);
     if !is_label(value) || !value.starts_with(|c: char| c.is_ascii_lowercase()) {
-        errors.push(regex_error(LABEL_1035_MSG, "[a-z]([-a-z0-9]*[a-z0-9])?", &["my-name", "abc-123"]));
+        errors.push(regex_error(
+            LABEL_1035_MSG,
+            "[a-z]([-a-z0-9]*[a-z0-9])?",
+            &["my-name", "abc-123"],
+        ));
     }
     errors
 }
@@ -83,12 +99,17 @@ pub fn wildcard_subdomain_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     check_len(value, 253, &mut errors);
     if !value.strip_prefix("*.").is_some_and(is_subdomain) {
-        errors.push(regex_error(WILDCARD_MSG, &format!(r"\*\.{SUBDOMAIN_FMT}"), &["*.example.com"]));
+        errors.push(regex_error(
+            WILDCARD_MSG,
+            &format!(r"\*\.{SUBDOMAIN_FMT}"),
+            &["*.example.com"],
+        ));
     }
     errors
 }
 
-/// A qualified name, `name` or `prefix.example.com/name`: keys of labels, annotations, taints, resources.
+/// A qualified name, `name` or `prefix.example.com/name`: keys of labels, annotations, taints,
+/// resources.
 #[must_use]
 pub fn qualified_name_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
@@ -99,13 +120,22 @@ pub fn qualified_name_errors(value: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                errors.extend(dns_subdomain_errors(prefix).into_iter().map(|e| format!("prefix part {e}")));
+                errors.extend(
+                    dns_subdomain_errors(prefix)
+                        .into_iter()
+                        .map(|e| format!("prefix part {e}")),
+                );
             }
             *name
         }
         _ => {
-            let text = regex_error(QUALIFIED_MSG, QUALIFIED_FMT, &["MyName", "my.name", "123-abc"]);
-            let optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+            let text = regex_error(
+                QUALIFIED_MSG,
+                QUALIFIED_FMT,
+                &["MyName", "my.name", "123-abc"],
+            );
+            let optional =
+                "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
             return vec![format!("a valid label key {text} {optional}")];
         }
     };
@@ -115,7 +145,11 @@ pub fn qualified_name_errors(value: &str) -> Vec<String> {
         errors.push("name part must be no more than 63 bytes".to_owned());
     }
     if !is_qualified(name) {
-        let text = regex_error(QUALIFIED_MSG, QUALIFIED_FMT, &["MyName", "my.name", "123-abc"]);
+        let text = regex_error(
+            QUALIFIED_MSG,
+            QUALIFIED_FMT,
+            &["MyName", "my.name", "123-abc"],
+        );
         errors.push(format!("name part {text}"));
     }
     errors
@@ -128,7 +162,11 @@ pub fn label_value_errors(value: &str) -> Vec<String> {
     check_len(value, 63, &mut errors);
     if !value.is_empty() && !is_qualified(value) {
         let fmt = format!("({QUALIFIED_FMT})?");
-        errors.push(regex_error(LABEL_VALUE_MSG, &fmt, &["MyValue", "my_value", "12345"]));
+        errors.push(regex_error(
+            LABEL_VALUE_MSG,
+            &fmt,
+            &["MyValue", "my_value", "12345"],
+        ));
     }
     errors
 }
@@ -138,8 +176,14 @@ pub fn label_value_errors(value: &str) -> Vec<String> {
 pub fn port_name_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     check_len(value, 15, &mut errors);
-    if value.is_empty() || !value.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
-        errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    if value.is_empty()
+        || !value
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    {
+        errors.push(
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned(),
+        );
     }
     if !value.bytes().any(|b| b.is_ascii_lowercase()) {
         errors.push("must contain at least one letter (a-z)".to_owned());
@@ -170,9 +214,17 @@ pub fn env_var_name_errors(value: &str) -> Vec<String> {
 pub fn config_map_key_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     check_len(value, 253, &mut errors);
-    if value.is_empty() || !value.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
+    if value.is_empty()
+        || !value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+    {
         let text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
-        errors.push(regex_error(text, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
+        errors.push(regex_error(
+            text,
+            "[-._a-zA-Z0-9]+",
+            &["key.name", "KEY_NAME", "key-name"],
+        ));
     }
     match value {
         "." => errors.push("must not be '.'".to_owned()),
@@ -186,7 +238,11 @@ pub fn config_map_key_errors(value: &str) -> Vec<String> {
 /// The name of an HTTP header.
 #[must_use]
 pub fn http_header_name_errors(value: &str) -> Vec<String> {
-    if !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+    if !value.is_empty()
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    {
         return Vec::new();
     }
     let text = "a valid HTTP header must consist of alphanumeric characters or '-'";
@@ -196,7 +252,9 @@ pub fn http_header_name_errors(value: &str) -> Vec<String> {
 /// A percentage such as `25%`.
 #[must_use]
 pub fn percent_errors(value: &str) -> Vec<String> {
-    let good = value.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let good = value
+        .strip_suffix('%')
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     if good {
         return Vec::new();
     }
@@ -211,7 +269,11 @@ pub fn path_segment_errors(value: &str) -> Vec<String> {
         "." | ".." => return vec![format!("may not be '{value}'")],
         _ => {}
     }
-    ["/", "%"].iter().filter(|c| value.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+    ["/", "%"]
+        .iter()
+        .filter(|c| value.contains(**c))
+        .map(|c| format!("may not contain '{c}'"))
+        .collect()
 }
 
 /// A port number.
@@ -284,7 +346,10 @@ fn check_len(value: &str, max: usize, errors: &mut Vec<String>) {
 
 fn regex_error(message: &str, regex: &str, examples: &[&str]) -> String {
     let quoted: Vec<String> = examples.iter().map(|e| format!("'{e}'")).collect();
-    format!("{message} (e.g. {}, regex used for validation is '{regex}')", quoted.join(",  or "))
+    format!(
+        "{message} (e.g. {}, regex used for validation is '{regex}')",
+        quoted.join(",  or ")
+    )
 }
 
 fn is_label(value: &str) -> bool {
@@ -301,7 +366,9 @@ fn is_subdomain(value: &str) -> bool {
 fn is_qualified(value: &str) -> bool {
     let bytes = value.as_bytes();
     matches!((bytes.first(), bytes.last()), (Some(a), Some(z)) if a.is_ascii_alphanumeric() && z.is_ascii_alphanumeric())
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }
 
 #[cfg(test)]
@@ -310,30 +377,75 @@ mod tests {
 
     #[test]
     fn good_names_pass() {
-        assert!(["a", "a.b-c.d", "0"].iter().all(|v| dns_subdomain_errors(v).is_empty()));
-        assert!(["a", "a-b", "0a"].iter().all(|v| dns_label_errors(v).is_empty()));
-        assert!(["a", "app.kubernetes.io/name", "A_b.c"].iter().all(|v| qualified_name_errors(v).is_empty()));
-        assert!(["", "A_b.c", "1"].iter().all(|v| label_value_errors(v).is_empty()));
-        assert!(["http", "a-1"].iter().all(|v| port_name_errors(v).is_empty()));
+        assert!(
+            ["a", "a.b-c.d", "0"]
+                .iter()
+                .all(|v| dns_subdomain_errors(v).is_empty())
+        );
+        assert!(
+            ["a", "a-b", "0a"]
+                .iter()
+                .all(|v| dns_label_errors(v).is_empty())
+        );
+        assert!(
+            ["a", "app.kubernetes.io/name", "A_b.c"]
+                .iter()
+                .all(|v| qualified_name_errors(v).is_empty())
+        );
+        assert!(
+            ["", "A_b.c", "1"]
+                .iter()
+                .all(|v| label_value_errors(v).is_empty())
+        );
+        assert!(
+            ["http", "a-1"]
+                .iter()
+                .all(|v| port_name_errors(v).is_empty())
+        );
     }
 
     #[test]
     fn bad_names_get_upstreams_words() {
         let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
         for bad in ["A", "", "-a", "a-", "a..b", "a_b", "ä"] {
-            assert_eq!(dns_subdomain_error(bad).as_deref(), Some(subdomain), "{bad}");
+            assert_eq!(
+                dns_subdomain_error(bad).as_deref(),
+                Some(subdomain),
+                "{bad}"
+            );
         }
-        assert_eq!(dns_label_error("a.b").as_deref(), Some("must not contain dots"));
-        assert!(dns_label_error(&"a".repeat(64)).is_some_and(|e| e == "must be no more than 63 bytes"));
-        assert!(dns_1035_label_error("1a").is_some_and(|e| e.contains("start with an alphabetic character")));
-        assert_eq!(qualified_name_error("/a").as_deref(), Some("prefix part must be non-empty"));
-        assert!(
-            qualified_name_error("a/").is_some_and(|e| e.starts_with("name part must be non-empty; name part must"))
+        assert_eq!(
+            dns_label_error("a.b").as_deref(),
+            Some("must not contain dots")
         );
-        assert!(qualified_name_error("a/b/c").is_some_and(|e| e.ends_with("(e.g. 'example.com/MyName')")));
-        assert!(label_value_error("a b").is_some_and(|e| e.contains("(e.g. 'MyValue',  or 'my_value',  or '12345'")));
+        assert!(
+            dns_label_error(&"a".repeat(64)).is_some_and(|e| e == "must be no more than 63 bytes")
+        );
+        assert!(
+            dns_1035_label_error("1a")
+                .is_some_and(|e| e.contains("start with an alphabetic character"))
+        );
+        assert_eq!(
+            qualified_name_error("/a").as_deref(),
+            Some("prefix part must be non-empty")
+        );
+        assert!(
+            qualified_name_error("a/")
+                .is_some_and(|e| e.starts_with("name part must be non-empty; name part must"))
+        );
+        assert!(
+            qualified_name_error("a/b/c")
+                .is_some_and(|e| e.ends_with("(e.g. 'example.com/MyName')"))
+        );
+        assert!(
+            label_value_error("a b")
+                .is_some_and(|e| e.contains("(e.g. 'MyValue',  or 'my_value',  or '12345'"))
+        );
         assert_eq!(config_map_key_errors("..a"), ["must not start with '..'"]);
-        assert_eq!(port_number_error(0).as_deref(), Some("must be between 1 and 65535, inclusive"));
+        assert_eq!(
+            port_number_error(0).as_deref(),
+            Some("must be between 1 and 65535, inclusive")
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The patch formats of the API: each a pure function from object and patch to object.
 //!
-//! A patched object is raw: it may hold nulls, unknown fields and wrong types. [`decode_patched`] brings it back into the
-//! form of a decoded one.
+//! A patched object is raw: it may hold nulls, unknown fields and wrong types. [`decode_patched`]
+//! brings it back into the form of a decoded one.
 
 pub mod apply;
 pub mod json;
@@ -21,7 +21,11 @@ use crate::{
 ///
 /// # Errors
 /// 422 as upstream: ` "" is invalid: patch: Invalid value: "{...}": json: cannot unmarshal ...`.
-pub fn decode_patched(object: &Value, ty: Type, validation: FieldValidation) -> Result<Decoded, Status> {
+pub fn decode_patched(
+    object: &Value,
+    ty: Type,
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
     decode_value(object, ty, validation).map_err(|why| {
         let mut errors = FieldErrors::new();
         errors.invalid("patch", &object.to_string().into(), why);
@@ -47,7 +51,9 @@ fn read_object(patch: &[u8]) -> Result<serde_json::Map<String, Value>, Status> {
                 Value::Bool(_) => "bool",
                 _ => return Ok(serde_json::Map::new()),
             };
-            let text = format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}");
+            let text = format!(
+                "json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+            );
             Err(Status::bad_request(format!("error decoding patch: {text}")))
         }
         Err(error) => {

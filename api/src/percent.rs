@@ -6,15 +6,23 @@ use std::borrow::Cow;
 
 /// Decodes percent escapes, and `+` as a space where `plus` says so.
 pub fn decode(text: &str, plus: bool) -> Cow<'_, str> {
-    if !text.bytes().any(|byte| byte == b'%' || (plus && byte == b'+')) {
+    if !text
+        .bytes()
+        .any(|byte| byte == b'%' || (plus && byte == b'+'))
+    {
         return Cow::Borrowed(text);
     }
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
-        let escape = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match (byte, escape.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
+        let escape = bytes
+            .get(at + 1..at + 3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        match (
+            byte,
+            escape.and_then(|digits| u8::from_str_radix(digits, 16).ok()),
+        ) {
             (b'%', Some(value)) => {
                 decoded.push(value);
                 at += 2;
@@ -24,7 +32,10 @@ pub fn decode(text: &str, plus: bool) -> Cow<'_, str> {
         }
         at += 1;
     }
-    Cow::Owned(String::from_utf8(decoded).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()))
+    Cow::Owned(
+        String::from_utf8(decoded)
+            .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()),
+    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How pods of different nodes reach each other: what the server tells every agent.
 //!
-//! Written on each Node as the annotation [`ANNOTATION`], together with its podCIDR, so that all nodes decide alike and
-//! an agent knows it from the first moment on.
+//! Written on each Node as the annotation [`ANNOTATION`], together with its podCIDR, so that all
+//! nodes decide alike and an agent knows it from the first moment on.
 
 use std::{fmt, str::FromStr};
 
@@ -21,7 +21,8 @@ pub enum Mode {
     Auto,
     /// Direct to nodes of the same subnet; the network itself knows the way to the others.
     Direct,
-    /// Through the overlay to every node: for networks that drop packets with pods' addresses, as most clouds do.
+    /// Through the overlay to every node: for networks that drop packets with pods' addresses, as
+    /// most clouds do.
     Overlay,
 }
 
@@ -48,7 +49,9 @@ impl FromStr for Mode {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::Auto, Self::Direct, Self::Overlay];
-        all.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| "expected direct, overlay or auto".to_owned())
+        all.into_iter()
+            .find(|mode| mode.as_str() == text)
+            .ok_or_else(|| "expected direct, overlay or auto".to_owned())
     }
 }
 
@@ -69,7 +72,11 @@ pub struct PodNetwork {
 
 impl Default for PodNetwork {
     fn default() -> Self {
-        Self { mode: Mode::default(), vxlan_port: DEFAULT_VXLAN_PORT, cluster_cidr: String::new() }
+        Self {
+            mode: Mode::default(),
+            vxlan_port: DEFAULT_VXLAN_PORT,
+            cluster_cidr: String::new(),
+        }
     }
 }
 
@@ -85,7 +92,8 @@ impl PodNetwork {
     /// # Errors
     /// Why it cannot be read.
     pub fn from_annotation(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|error| format!("annotation {ANNOTATION} {text:?}: {error}"))
+        serde_json::from_str(text)
+            .map_err(|error| format!("annotation {ANNOTATION} {text:?}: {error}"))
     }
 }
 
@@ -99,15 +107,26 @@ mod tests {
 
     #[test]
     fn an_annotation_is_read_back_and_says_no_more_than_it_must() {
-        let told = PodNetwork { mode: Mode::Overlay, vxlan_port: 8472, cluster_cidr: "10.244.0.0/16".into() };
-        assert_eq!(told.to_annotation(), r#"{"mode":"overlay","vxlanPort":8472,"clusterCIDR":"10.244.0.0/16"}"#);
+        let told = PodNetwork {
+            mode: Mode::Overlay,
+            vxlan_port: 8472,
+            cluster_cidr: "10.244.0.0/16".into(),
+        };
+        assert_eq!(
+            told.to_annotation(),
+            r#"{"mode":"overlay","vxlanPort":8472,"clusterCIDR":"10.244.0.0/16"}"#
+        );
         assert_eq!(PodNetwork::from_annotation(&told.to_annotation()), Ok(told));
         assert_eq!(PodNetwork::from_annotation("{}"), Ok(PodNetwork::default()));
     }
 
     #[test]
     fn unknown_modes_are_refused() {
-        assert!(PodNetwork::from_annotation(r#"{"mode":"tunnel"}"#).unwrap_err().contains("tunnel"));
+        assert!(
+            PodNetwork::from_annotation(r#"{"mode":"tunnel"}"#)
+                .unwrap_err()
+                .contains("tunnel")
+        );
         assert!("Overlay".parse::<Mode>().is_err());
         assert_eq!("overlay".parse(), Ok(Mode::Overlay));
     }

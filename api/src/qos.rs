@@ -1,5 +1,5 @@
-//! The quality-of-service class of a pod, from its requests and limits: one answer for the API server that tells it and
-//! for the node that acts on it.
+//! The quality-of-service class of a pod, from its requests and limits: one answer for the API
+//! server that tells it and for the node that acts on it.
 //!
 //! Source: `pkg/apis/core/helper/qos/qos.go` at v1.37.
 
@@ -41,7 +41,9 @@ impl QosClass {
     /// The class of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Guaranteed, Self::Burstable, Self::BestEffort].into_iter().find(|class| class.as_str() == name)
+        [Self::Guaranteed, Self::Burstable, Self::BestEffort]
+            .into_iter()
+            .find(|class| class.as_str() == name)
     }
 }
 
@@ -61,7 +63,9 @@ pub fn class_of_json(spec: &Value) -> QosClass {
     let whole = &spec["resources"];
     let is_whole = whole["requests"].is_object() || whole["limits"].is_object();
     let lists = ["initContainers", "containers"].into_iter();
-    let containers = lists.flat_map(|list| meta::get_array(spec, &[list])).map(|container| of(&container["resources"]));
+    let containers = lists
+        .flat_map(|list| meta::get_array(spec, &[list]))
+        .map(|container| of(&container["resources"]));
     class(is_whole.then(|| of(whole)), containers)
 }
 
@@ -69,14 +73,26 @@ pub fn class_of_json(spec: &Value) -> QosClass {
 #[must_use]
 pub fn class_of(spec: &PodSpec) -> QosClass {
     fn of(resources: Option<&ResourceRequirements>) -> Amounts {
-        let get = |map: Option<&BTreeMap<String, ApiQuantity>>, name: &str| Quantity::parse(&map?.get(name)?.0).ok();
+        let get = |map: Option<&BTreeMap<String, ApiQuantity>>, name: &str| {
+            Quantity::parse(&map?.get(name)?.0).ok()
+        };
         let requests = resources.and_then(|resources| resources.requests.as_ref());
         let limits = resources.and_then(|resources| resources.limits.as_ref());
         Amounts::of(|name| get(requests, name), |name| get(limits, name))
     }
-    let whole = spec.resources.as_ref().filter(|whole| whole.requests.is_some() || whole.limits.is_some());
-    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-    class(whole.map(|whole| of(Some(whole))), containers.map(|container| of(container.resources.as_ref())))
+    let whole = spec
+        .resources
+        .as_ref()
+        .filter(|whole| whole.requests.is_some() || whole.limits.is_some());
+    let containers = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers);
+    class(
+        whole.map(|whole| of(Some(whole))),
+        containers.map(|container| of(container.resources.as_ref())),
+    )
 }
 
 /// What one container, or the pod as a whole, says of each resource; nothing is as good as unsaid.
@@ -86,15 +102,24 @@ struct Amounts {
 }
 
 impl Amounts {
-    fn of(request: impl Fn(&str) -> Option<Quantity>, limit: impl Fn(&str) -> Option<Quantity>) -> Self {
+    fn of(
+        request: impl Fn(&str) -> Option<Quantity>,
+        limit: impl Fn(&str) -> Option<Quantity>,
+    ) -> Self {
         let said = |amount: Option<Quantity>| amount.filter(|amount| !amount.is_zero());
-        Self { requests: RESOURCES.map(|name| said(request(name))), limits: RESOURCES.map(|name| said(limit(name))) }
+        Self {
+            requests: RESOURCES.map(|name| said(request(name))),
+            limits: RESOURCES.map(|name| said(limit(name))),
+        }
     }
 }
 
 /// What is said for the whole pod stands for all its containers.
 fn class(whole: Option<Amounts>, containers: impl Iterator<Item = Amounts>) -> QosClass {
-    let mut total = Amounts { requests: [None; 2], limits: [None; 2] };
+    let mut total = Amounts {
+        requests: [None; 2],
+        limits: [None; 2],
+    };
     let mut all_limited = true;
     let mut add = |amounts: Amounts| {
         for (sum, amount) in total.requests.iter_mut().zip(amounts.requests) {
@@ -109,7 +134,12 @@ fn class(whole: Option<Amounts>, containers: impl Iterator<Item = Amounts>) -> Q
         Some(whole) => add(whole),
         None => containers.for_each(add),
     }
-    if total.requests.iter().chain(&total.limits).all(Option::is_none) {
+    if total
+        .requests
+        .iter()
+        .chain(&total.limits)
+        .all(Option::is_none)
+    {
         QosClass::BestEffort
     } else if all_limited && total.requests == total.limits {
         QosClass::Guaranteed
@@ -143,18 +173,39 @@ mod tests {
         for (resources, expected) in [
             (json!({}), "BestEffort"),
             (json!({"requests": {"cpu": "0"}}), "BestEffort"),
-            (json!({"requests": {"ephemeral-storage": "1Gi"}}), "BestEffort"),
+            (
+                json!({"requests": {"ephemeral-storage": "1Gi"}}),
+                "BestEffort",
+            ),
             (json!({"requests": {"cpu": "1"}}), "Burstable"),
             (json!({"limits": both, "requests": both}), "Guaranteed"),
-            (json!({"limits": both, "requests": {"cpu": "1000m", "memory": "1024Mi"}}), "Guaranteed"),
-            (json!({"limits": both, "requests": {"cpu": "500m", "memory": "1Gi"}}), "Burstable"),
-            (json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}), "Burstable"),
+            (
+                json!({"limits": both, "requests": {"cpu": "1000m", "memory": "1024Mi"}}),
+                "Guaranteed",
+            ),
+            (
+                json!({"limits": both, "requests": {"cpu": "500m", "memory": "1Gi"}}),
+                "Burstable",
+            ),
+            (
+                json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}),
+                "Burstable",
+            ),
         ] {
-            check(json!({"containers": [{"name": "a", "resources": resources}]}), expected);
+            check(
+                json!({"containers": [{"name": "a", "resources": resources}]}),
+                expected,
+            );
         }
         let full = json!({"name": "a", "resources": {"limits": both, "requests": both}});
-        check(json!({"containers": [full, {"name": "b", "resources": {}}]}), "Burstable");
-        check(json!({"containers": [full], "initContainers": [{"name": "i"}]}), "Burstable");
+        check(
+            json!({"containers": [full, {"name": "b", "resources": {}}]}),
+            "Burstable",
+        );
+        check(
+            json!({"containers": [full], "initContainers": [{"name": "i"}]}),
+            "Burstable",
+        );
     }
 
     #[test]
@@ -163,18 +214,31 @@ mod tests {
         for (whole, expected) in [
             (json!({"limits": both, "requests": both}), "Guaranteed"),
             (json!({"requests": both}), "Burstable"),
-            (json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}), "Burstable"),
+            (
+                json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}),
+                "Burstable",
+            ),
             (json!({}), "BestEffort"),
         ] {
-            check(json!({"resources": whole, "containers": [{"name": "a"}]}), expected);
+            check(
+                json!({"resources": whole, "containers": [{"name": "a"}]}),
+                expected,
+            );
         }
         let container = json!({"name": "a", "resources": {"limits": both, "requests": both}});
-        check(json!({"resources": {"requests": {"cpu": "2"}}, "containers": [container]}), "Burstable");
+        check(
+            json!({"resources": {"requests": {"cpu": "2"}}, "containers": [container]}),
+            "Burstable",
+        );
     }
 
     #[test]
     fn classes_have_upstreams_names() {
-        for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+        for class in [
+            QosClass::Guaranteed,
+            QosClass::Burstable,
+            QosClass::BestEffort,
+        ] {
             assert_eq!(QosClass::from_name(&class.to_string()), Some(class));
         }
         assert_eq!(QosClass::from_name(""), None);

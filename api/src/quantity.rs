@@ -1,7 +1,8 @@
 //! Fixed-point amounts in Kubernetes' notation: `100m`, `1.5`, `1Gi`, `2e3`.
 //!
-//! An amount is a whole number of nano-units in 128 bits, so that sums and comparisons are exact. What is finer than
-//! nano is rounded up and what is beyond 2^63-1 units is capped, as upstream does.
+//! An amount is a whole number of nano-units in 128 bits, so that sums and comparisons are exact.
+//! What is finer than nano is rounded up and what is beyond 2^63-1 units is capped, as upstream
+//! does.
 //!
 //! Source: `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
 
@@ -22,7 +23,9 @@ const MAX: i128 = i64::MAX as i128 * NANO;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ParseQuantityError {
     /// Not a number, or an empty text.
-    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    #[error(
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )]
     Format,
     /// A suffix that does not exist.
     #[error("unable to parse quantity's suffix")]
@@ -41,7 +44,8 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// An amount and the family of suffixes it is written with. Equality and order look at the amount alone.
+/// An amount and the family of suffixes it is written with. Equality and order look at the amount
+/// alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quantity {
     nanos: i128,
@@ -50,18 +54,27 @@ pub struct Quantity {
 
 impl Quantity {
     /// Nothing, in decimal notation.
-    pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
+    pub const ZERO: Self = Self {
+        nanos: 0,
+        format: Format::DecimalSi,
+    };
 
     /// A whole number of units.
     #[must_use]
     pub fn from_units(units: i64, format: Format) -> Self {
-        Self { nanos: i128::from(units) * NANO, format }
+        Self {
+            nanos: i128::from(units) * NANO,
+            format,
+        }
     }
 
     /// A number of thousandths, in decimal notation.
     #[must_use]
     pub fn from_milli(milli: i64) -> Self {
-        Self { nanos: i128::from(milli) * 1_000_000, format: Format::DecimalSi }
+        Self {
+            nanos: i128::from(milli) * 1_000_000,
+            format: Format::DecimalSi,
+        }
     }
 
     /// Parses a quantity.
@@ -74,7 +87,10 @@ impl Quantity {
             Some(b'+') => (false, &text[1..]),
             _ => (false, text),
         };
-        let number_len = rest.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+        let number_len = rest
+            .bytes()
+            .take_while(|b| b.is_ascii_digit() || *b == b'.')
+            .count();
         let (number, suffix) = rest.split_at(number_len);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
@@ -86,7 +102,11 @@ impl Quantity {
             nanos = -nanos;
         }
         // Small fractions of bytes make no sense in binary notation: they are written in decimal.
-        let format = if format == Format::BinarySi && nanos.abs() < 1024 * NANO { Format::DecimalSi } else { format };
+        let format = if format == Format::BinarySi && nanos.abs() < 1024 * NANO {
+            Format::DecimalSi
+        } else {
+            format
+        };
         Ok(Self { nanos, format })
     }
 
@@ -110,7 +130,10 @@ impl Quantity {
 
     /// The amount as a floating-point number.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "an approximation is what is asked for")]
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "an approximation is what is asked for"
+    )]
     pub fn as_f64(&self) -> f64 {
         self.nanos as f64 / NANO as f64
     }
@@ -158,9 +181,16 @@ fn suffix_of(suffix: &str) -> Result<(i128, i32, Format), ParseQuantityError> {
         _ => {
             let digits = suffix.strip_prefix(['e', 'E']);
             let Some(digits) = digits else {
-                // Upstream looks at the characters first, and tells a suffix that it does not know from what is none.
-                let known = suffix.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b));
-                return Err(if known { ParseQuantityError::Suffix } else { ParseQuantityError::Format });
+                // Upstream looks at the characters first, and tells a suffix that it does not know
+                // from what is none.
+                let known = suffix
+                    .bytes()
+                    .all(|b| b"eEinumkKMGTP+-0123456789".contains(&b));
+                return Err(if known {
+                    ParseQuantityError::Suffix
+                } else {
+                    ParseQuantityError::Format
+                });
             };
             let exponent: i32 = digits.parse().map_err(|_| ParseQuantityError::Suffix)?;
             Ok((10, exponent, Format::DecimalExponent))
@@ -170,7 +200,11 @@ fn suffix_of(suffix: &str) -> Result<(i128, i32, Format), ParseQuantityError> {
 
 /// `whole.fraction * base^exponent` in nano-units, rounded up, capped.
 fn scale(whole: &str, fraction: &str, base: i128, exponent: i32) -> i128 {
-    let digits = whole.bytes().chain(fraction.bytes()).map(|b| i128::from(b - b'0')).skip_while(|d| *d == 0);
+    let digits = whole
+        .bytes()
+        .chain(fraction.bytes())
+        .map(|b| i128::from(b - b'0'))
+        .skip_while(|d| *d == 0);
     // Powers of ten still to apply: nano-units, minus the digits after the point.
     let mut power = 9 - i64::try_from(fraction.len()).unwrap_or(i64::MAX - 9);
     let mut mantissa: i128 = 0;
@@ -222,7 +256,11 @@ fn scale(whole: &str, fraction: &str, base: i128, exponent: i32) -> i128 {
 /// Divides and rounds away from zero, as upstream does.
 fn div_up(value: i128, by: i128) -> i128 {
     let quotient = value / by;
-    if value % by == 0 { quotient } else { quotient + value.signum() }
+    if value % by == 0 {
+        quotient
+    } else {
+        quotient + value.signum()
+    }
 }
 
 fn clamp(value: i128) -> i64 {
@@ -235,14 +273,21 @@ impl fmt::Display for Quantity {
         if self.nanos == 0 {
             return f.write_str("0");
         }
-        if self.format == Format::BinarySi && self.nanos.abs() >= 1024 * NANO && self.nanos % NANO == 0 {
+        if self.format == Format::BinarySi
+            && self.nanos.abs() >= 1024 * NANO
+            && self.nanos % NANO == 0
+        {
             let mut units = self.nanos / NANO;
             let mut suffix = 0;
             while suffix < 6 && units % 1024 == 0 {
                 units /= 1024;
                 suffix += 1;
             }
-            return write!(f, "{units}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][suffix]);
+            return write!(
+                f,
+                "{units}{}",
+                ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][suffix]
+            );
         }
         let (mut amount, mut step) = (self.nanos, 0_usize);
         while step < 9 && amount % 1000 == 0 {
@@ -250,7 +295,9 @@ impl fmt::Display for Quantity {
             step += 1;
         }
         if self.format == Format::DecimalExponent {
-            let exponent = ["e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18"][step];
+            let exponent = [
+                "e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18",
+            ][step];
             return write!(f, "{amount}{exponent}");
         }
         let suffix = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][step];
@@ -291,8 +338,15 @@ impl Add for Quantity {
 
     /// The sum keeps the family of the left side, unless that is zero.
     fn add(self, other: Self) -> Self {
-        let format = if self.nanos == 0 { other.format } else { self.format };
-        Self { nanos: (self.nanos + other.nanos).clamp(-MAX, MAX), format }
+        let format = if self.nanos == 0 {
+            other.format
+        } else {
+            self.format
+        };
+        Self {
+            nanos: (self.nanos + other.nanos).clamp(-MAX, MAX),
+            format,
+        }
     }
 }
 
@@ -308,7 +362,10 @@ impl Neg for Quantity {
     type Output = Self;
 
     fn neg(self) -> Self {
-        Self { nanos: -self.nanos, format: self.format }
+        Self {
+            nanos: -self.nanos,
+            format: self.format,
+        }
     }
 }
 
@@ -365,24 +422,38 @@ mod tests {
             ("-1.5Gi", "-1536Mi"),
             ("+5", "5"),
             ("9999999999999999999999", "9223372036854775807"),
-            ("100000000000000000000000000000000000000000000000000000000", "9223372036854775807"),
+            (
+                "100000000000000000000000000000000000000000000000000000000",
+                "9223372036854775807",
+            ),
             ("1000Ei", "9223372036854775807"),
         ];
         for (text, expect) in table {
-            assert_eq!(Quantity::parse(text).map(|q| q.to_string()), Ok(expect.to_owned()), "{text}");
+            assert_eq!(
+                Quantity::parse(text).map(|q| q.to_string()),
+                Ok(expect.to_owned()),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_quantity_is_refused() {
-        for text in ["", ".", "-", "1.2.3", "abc", " 1", "1 ", "1x", "1ki", "1KiB", "--1", "1e", "1ee3", "1µ"] {
+        for text in [
+            "", ".", "-", "1.2.3", "abc", " 1", "1 ", "1x", "1ki", "1KiB", "--1", "1e", "1ee3",
+            "1µ",
+        ] {
             assert!(Quantity::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn values_round_up() {
-        let value = |text: &str| Quantity::parse(text).map(|q| (q.value(), q.milli_value())).expect("a quantity");
+        let value = |text: &str| {
+            Quantity::parse(text)
+                .map(|q| (q.value(), q.milli_value()))
+                .expect("a quantity")
+        };
         assert_eq!(value("100m"), (1, 100));
         assert_eq!(value("1u"), (1, 1));
         assert_eq!(value("1.5Gi"), (1_610_612_736, 1_610_612_736_000));

@@ -1,7 +1,8 @@
-//! What objects count against a ResourceQuota: pure, for admission (which charges) and the controller (which counts).
+//! What objects count against a ResourceQuota: pure, for admission (which charges) and the
+//! controller (which counts).
 //!
-//! Usage is a map from the names that a quota has for resources, such as `requests.cpu`, to amounts. Whether an amount is
-//! allowed is admission's to say.
+//! Usage is a map from the names that a quota has for resources, such as `requests.cpu`, to
+//! amounts. Whether an amount is allowed is admission's to say.
 //!
 //! Source: `k8s.io/apiserver/pkg/quota/v1` and `pkg/quota/v1/evaluator/core` at v1.37.
 
@@ -22,12 +23,21 @@ pub use pod::missing;
 const STORAGE_CLASS_SUFFIX: &str = ".storageclass.storage.k8s.io/";
 const STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 /// Kinds that a quota counts under their plain names too.
-const PLAIN_NAMES: [&str; 4] = ["configmaps", "secrets", "replicationcontrollers", "resourcequotas"];
+const PLAIN_NAMES: [&str; 4] = [
+    "configmaps",
+    "secrets",
+    "replicationcontrollers",
+    "resourcequotas",
+];
 
 /// How a quota counts the objects of a resource: `count/deployments.apps`, `count/pods`.
 #[must_use]
 pub fn count_name(group: &str, plural: &str) -> String {
-    if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") }
+    if group.is_empty() {
+        format!("count/{plural}")
+    } else {
+        format!("count/{plural}.{group}")
+    }
 }
 
 /// What an object uses.
@@ -38,7 +48,9 @@ pub fn usage(group: &str, plural: &str, object: &Value, now: Timestamp) -> Amoun
         ("", "pods") => pod::usage(&mut amounts, object, now),
         ("", "services") => service(&mut amounts, &object["spec"]),
         ("", "persistentvolumeclaims") => claim(&mut amounts, object),
-        ("", plural) if PLAIN_NAMES.contains(&plural) => drop(amounts.insert(plural.to_owned(), one())),
+        ("", plural) if PLAIN_NAMES.contains(&plural) => {
+            drop(amounts.insert(plural.to_owned(), one()))
+        }
         _ => {}
     }
     amounts
@@ -46,14 +58,22 @@ pub fn usage(group: &str, plural: &str, object: &Value, now: Timestamp) -> Amoun
 
 /// Those of a quota's names that objects of a resource can use.
 #[must_use]
-pub fn names_of<'a>(group: &str, plural: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn names_of<'a>(
+    group: &str,
+    plural: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Vec<&'a str> {
     let count = count_name(group, plural);
     let is_own = |name: &&str| match (group, plural) {
         _ if *name == count => true,
         ("", "pods") => pod::is_name(name),
-        ("", "services") => matches!(*name, "services" | "services.nodeports" | "services.loadbalancers"),
+        ("", "services") => matches!(
+            *name,
+            "services" | "services.nodeports" | "services.loadbalancers"
+        ),
         ("", "persistentvolumeclaims") => {
-            matches!(*name, "persistentvolumeclaims" | "requests.storage") || name.contains(STORAGE_CLASS_SUFFIX)
+            matches!(*name, "persistentvolumeclaims" | "requests.storage")
+                || name.contains(STORAGE_CLASS_SUFFIX)
         }
         ("", plural) => PLAIN_NAMES.contains(&plural) && *name == plural,
         _ => false,
@@ -61,7 +81,8 @@ pub fn names_of<'a>(group: &str, plural: &str, names: impl IntoIterator<Item = &
     names.into_iter().filter(is_own).collect()
 }
 
-/// Whether a change of an object may change what it uses. Everything else counts only when it is made.
+/// Whether a change of an object may change what it uses. Everything else counts only when it is
+/// made.
 #[must_use]
 pub fn changes_by_update(group: &str, plural: &str, subresource: &str) -> bool {
     match (group, plural) {
@@ -71,24 +92,32 @@ pub fn changes_by_update(group: &str, plural: &str, subresource: &str) -> bool {
     }
 }
 
-/// Whether a quota is about an object of a resource, by the scopes of its `spec`. Those with scopes are about pods.
+/// Whether a quota is about an object of a resource, by the scopes of its `spec`. Those with scopes
+/// are about pods.
 #[must_use]
 pub fn in_scope(spec: &Value, group: &str, plural: &str, object: &Value) -> bool {
     let is_pod = group.is_empty() && plural == "pods";
-    scope::requirements(spec).iter().all(|requirement| is_pod && scope::matches(requirement, object))
+    scope::requirements(spec)
+        .iter()
+        .all(|requirement| is_pod && scope::matches(requirement, object))
 }
 
 /// Amounts as they stand in an object.
 #[must_use]
 pub fn to_value(amounts: &Amounts) -> Value {
-    let one = |(name, amount): (&String, &Quantity)| (name.clone(), Value::from(amount.to_string()));
+    let one =
+        |(name, amount): (&String, &Quantity)| (name.clone(), Value::from(amount.to_string()));
     Value::Object(amounts.iter().map(one).collect())
 }
 
 /// `a=1,b=2`, as messages show amounts.
 #[must_use]
 pub fn print<'a>(amounts: impl IntoIterator<Item = (&'a String, &'a Quantity)>) -> String {
-    amounts.into_iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
+    amounts
+        .into_iter()
+        .map(|(name, amount)| format!("{name}={amount}"))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn one() -> Quantity {
@@ -101,7 +130,10 @@ fn units(count: usize) -> Quantity {
 
 fn service(amounts: &mut Amounts, spec: &Value) {
     let ports = meta::get_array(spec, &["ports"]);
-    let chosen = ports.iter().filter(|port| port["nodePort"].as_i64().is_some_and(|number| number != 0)).count();
+    let chosen = ports
+        .iter()
+        .filter(|port| port["nodePort"].as_i64().is_some_and(|number| number != 0))
+        .count();
     let (node_ports, balancers) = match spec["type"].as_str() {
         Some("NodePort") => (ports.len(), 0),
         Some("LoadBalancer") if spec["allocateLoadBalancerNodePorts"] == false => (chosen, 1),
@@ -116,16 +148,30 @@ fn service(amounts: &mut Amounts, spec: &Value) {
 fn claim(amounts: &mut Amounts, claim: &Value) {
     let class = meta::annotation(claim, STORAGE_CLASS_ANNOTATION)
         .unwrap_or_else(|| meta::get_str(claim, &["spec", "storageClassName"]));
-    let asked = Quantity::parse(meta::get_str(claim, &["spec", "resources", "requests", "storage"])).ok();
-    let given = Quantity::parse(meta::get_str(claim, &["status", "allocatedResources", "storage"])).ok();
+    let asked = Quantity::parse(meta::get_str(
+        claim,
+        &["spec", "resources", "requests", "storage"],
+    ))
+    .ok();
+    let given = Quantity::parse(meta::get_str(
+        claim,
+        &["status", "allocatedResources", "storage"],
+    ))
+    .ok();
     amounts.insert("persistentvolumeclaims".to_owned(), one());
     if !class.is_empty() {
-        amounts.insert(format!("{class}{STORAGE_CLASS_SUFFIX}persistentvolumeclaims"), one());
+        amounts.insert(
+            format!("{class}{STORAGE_CLASS_SUFFIX}persistentvolumeclaims"),
+            one(),
+        );
     }
     if let Some(storage) = asked.max(given) {
         amounts.insert("requests.storage".to_owned(), storage);
         if !class.is_empty() {
-            amounts.insert(format!("{class}{STORAGE_CLASS_SUFFIX}requests.storage"), storage);
+            amounts.insert(
+                format!("{class}{STORAGE_CLASS_SUFFIX}requests.storage"),
+                storage,
+            );
         }
     }
 }

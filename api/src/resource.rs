@@ -1,4 +1,5 @@
-//! Names of kinds and resources. Which of them are served is not known here: that is the registry's.
+//! Names of kinds and resources. Which of them are served is not known here: that is the
+//! registry's.
 
 use std::fmt;
 
@@ -16,8 +17,16 @@ pub struct Gvk {
 impl Gvk {
     /// A kind from its three parts.
     #[must_use]
-    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
-        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    pub fn new(
+        group: impl Into<String>,
+        version: impl Into<String>,
+        kind: impl Into<String>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+        }
     }
 
     /// A kind from an `apiVersion` (`v1`, `apps/v1`) and a kind.
@@ -30,13 +39,21 @@ impl Gvk {
     /// What stands in `apiVersion`: `v1`, `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// Kind and group as error messages name them: `Pod`, `Deployment.apps`.
     #[must_use]
     pub fn group_kind(&self) -> String {
-        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
+        if self.group.is_empty() {
+            self.kind.clone()
+        } else {
+            format!("{}.{}", self.kind, self.group)
+        }
     }
 }
 
@@ -60,13 +77,20 @@ impl GroupResource {
     /// A resource from its two parts.
     #[must_use]
     pub fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
-        Self { group: group.into(), resource: resource.into() }
+        Self {
+            group: group.into(),
+            resource: resource.into(),
+        }
     }
 }
 
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() { f.write_str(&self.resource) } else { write!(f, "{}.{}", self.resource, self.group) }
+        if self.group.is_empty() {
+            f.write_str(&self.resource)
+        } else {
+            write!(f, "{}.{}", self.resource, self.group)
+        }
     }
 }
 
@@ -77,8 +101,14 @@ mod tests {
     #[test]
     fn names_print_as_upstream_prints_them() {
         assert_eq!(GroupResource::new("", "pods").to_string(), "pods");
-        assert_eq!(GroupResource::new("apps", "deployments").to_string(), "deployments.apps");
-        assert_eq!(Gvk::from_api_version("apps/v1", "Deployment").group_kind(), "Deployment.apps");
+        assert_eq!(
+            GroupResource::new("apps", "deployments").to_string(),
+            "deployments.apps"
+        );
+        assert_eq!(
+            Gvk::from_api_version("apps/v1", "Deployment").group_kind(),
+            "Deployment.apps"
+        );
         assert_eq!(Gvk::from_api_version("v1", "Pod").api_version(), "v1");
         assert_eq!(Gvk::new("", "v1", "Pod").to_string(), "/v1, Kind=Pod");
     }

@@ -1,4 +1,5 @@
-//! Amounts by resource name, such as `requests` and `limits` of a container: upstream's `ResourceList`.
+//! Amounts by resource name, such as `requests` and `limits` of a container: upstream's
+//! `ResourceList`.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +11,27 @@ use crate::quantity::Quantity;
 /// Amounts by resource name, such as `cpu` or `example.com/gpu`.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// A list of the API as amounts; what cannot be read is left out, for the API server admits no such thing.
+/// A list of the API as amounts; what cannot be read is left out, for the API server admits no such
+/// thing.
 #[must_use]
 pub fn amounts(list: &BTreeMap<String, ApiQuantity>) -> Amounts {
-    let one = |(name, amount): (&String, &ApiQuantity)| Some((name.clone(), Quantity::parse(&amount.0).ok()?));
+    let one = |(name, amount): (&String, &ApiQuantity)| {
+        Some((name.clone(), Quantity::parse(&amount.0).ok()?))
+    };
     list.iter().filter_map(one).collect()
 }
 
 /// The same of a list that is held as JSON.
 #[must_use]
 pub fn amounts_of_json(list: &Value) -> Amounts {
-    let one = |(name, amount): (&String, &Value)| Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?));
-    list.as_object().into_iter().flatten().filter_map(one).collect()
+    let one = |(name, amount): (&String, &Value)| {
+        Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?))
+    };
+    list.as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(one)
+        .collect()
 }
 
 /// Adds `more` to `total`.

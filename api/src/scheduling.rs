@@ -1,5 +1,6 @@
-//! What decides whether a pod may be on a node, for the scheduler that places it, the node that takes it, the controllers
-//! that drive it away and the API server that counts it: one answer for all of them.
+//! What decides whether a pod may be on a node, for the scheduler that places it, the node that
+//! takes it, the controllers that drive it away and the API server that counts it: one answer for
+//! all of them.
 //!
 //! | module | what |
 //! |---|---|
@@ -22,12 +23,14 @@ use serde_json::Value;
 
 pub use host_port::{HostPort, host_ports};
 pub use node_affinity::{NodeView, can_be_met, field_holds, meets_term, required_affinity_matches};
-pub use requests::{peak, pod_limits_of_json, pod_requests, pod_requests_in_force, pod_requests_of_json};
+pub use requests::{
+    peak, pod_limits_of_json, pod_requests, pod_requests_in_force, pod_requests_of_json,
+};
 pub use resource_name::{is_extended, is_native};
 pub use taint::{tolerates, tolerates_any};
 
-/// Whether an init container is a sidecar: restarted always, started before what follows it, stopped last. Upstream calls
-/// it a restartable init container.
+/// Whether an init container is a sidecar: restarted always, started before what follows it,
+/// stopped last. Upstream calls it a restartable init container.
 #[must_use]
 pub fn is_sidecar(container: &Container) -> bool {
     is_sidecar_policy(container.restart_policy.as_deref())

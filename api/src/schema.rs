@@ -1,10 +1,13 @@
-//! The table of the built-in types: what every field is called, in JSON and in protobuf, what it holds, and how it
-//! merges. Decoding, pruning, patching and OpenAPI all read it; no type is written by hand.
+//! The table of the built-in types: what every field is called, in JSON and in protobuf, what it
+//! holds, and how it merges. Decoding, pruning, patching and OpenAPI all read it; no type is
+//! written by hand.
 //!
-//! The table is derived at build time (see `build.rs`), lives in the executable's read-only data and is read in place:
-//! nothing of it is on the heap. [`Type`] is a handle, [`Field`] a copy of a few words.
+//! The table is derived at build time (see `build.rs`), lives in the executable's read-only data
+//! and is read in place: nothing of it is on the heap. [`Type`] is a handle, [`Field`] a copy of a
+//! few words.
 //!
-//! Schemas that come at run time are [`structural`]'s. Not here: which types are served (the registry).
+//! Schemas that come at run time are [`structural`]'s. Not here: which types are served (the
+//! registry).
 
 mod blob;
 mod openapi;
@@ -38,7 +41,8 @@ pub struct Field {
     pub json_name: &'static str,
     /// Protobuf field number; 0 for what protobuf does not carry.
     pub tag: u16,
-    /// Field numbers of the embedded messages around it that JSON does not show, outermost first; 0 where there is none.
+    /// Field numbers of the embedded messages around it that JSON does not show, outermost first; 0
+    /// where there is none.
     pub via: [u16; 2],
     /// Shape and type.
     pub kind: FieldKind,
@@ -131,8 +135,8 @@ pub fn table() -> &'static Table {
 }
 
 impl Table {
-    /// The type that `gvk` names on the wire. The options of requests (`DeleteOptions`, ...), `Status` and the like
-    /// belong to every group and version.
+    /// The type that `gvk` names on the wire. The options of requests (`DeleteOptions`, ...),
+    /// `Status` and the like belong to every group and version.
     #[must_use]
     pub fn by_gvk(&self, gvk: &Gvk) -> Option<Type> {
         let api_version = (gvk.group.as_str(), gvk.version.as_str());
@@ -144,8 +148,13 @@ impl Table {
         if let Some(i) = found {
             return Some(Type(blob::record(blob::KINDS, blob::KIND_LEN, i).short(12)));
         }
-        let everywhere = gvk.kind.ends_with("Options") || matches!(gvk.kind.as_str(), "Status" | "WatchEvent");
-        if everywhere { self.by_name(&format!("{META}.{}", gvk.kind)) } else { None }
+        let everywhere =
+            gvk.kind.ends_with("Options") || matches!(gvk.kind.as_str(), "Status" | "WatchEvent");
+        if everywhere {
+            self.by_name(&format!("{META}.{}", gvk.kind))
+        } else {
+            None
+        }
     }
 
     /// The type of an OpenAPI name such as `io.k8s.api.core.v1.Pod`.
@@ -235,8 +244,10 @@ impl Type {
     pub fn field(self, json_name: &str) -> Option<Field> {
         let (first, count) = self.field_range();
         let at = |i: usize| first + u16::try_from(i).unwrap_or(u16::MAX);
-        search(usize::from(count), |i| Field::record(at(i)).bytes(0).cmp(json_name.as_bytes()))
-            .map(|i| Field::read(at(i)))
+        search(usize::from(count), |i| {
+            Field::record(at(i)).bytes(0).cmp(json_name.as_bytes())
+        })
+        .map(|i| Field::read(at(i)))
     }
 
     /// The field of a JSON name, and its place among the fields.
@@ -339,7 +350,8 @@ impl Field {
     /// Whether a strategic merge patch treats the field by `strategy`.
     #[must_use]
     pub fn has_patch_strategy(&self, strategy: &str) -> bool {
-        self.patch_strategy.is_some_and(|s| s.split(',').any(|s| s == strategy))
+        self.patch_strategy
+            .is_some_and(|s| s.split(',').any(|s| s == strategy))
     }
 
     /// `atomic` or `granular`, where upstream says so.

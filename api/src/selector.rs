@@ -21,7 +21,8 @@ use crate::{name, status::quote};
 #[error("{0}")]
 pub struct ParseSelectorError(pub(crate) String);
 
-/// The conjunction of requirements on labels, ordered by key. Without requirements it matches everything.
+/// The conjunction of requirements on labels, ordered by key. Without requirements it matches
+/// everything.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -66,7 +67,10 @@ impl LabelSelector {
     /// Matches no object.
     #[must_use]
     pub fn nothing() -> Self {
-        Self { requirements: Vec::new(), nothing: true }
+        Self {
+            requirements: Vec::new(),
+            nothing: true,
+        }
     }
 
     /// Parses the form of the `labelSelector` parameter: `a=b,c!=d,e in (f,g),!h`.
@@ -76,41 +80,74 @@ impl LabelSelector {
     pub fn parse(text: &str) -> Result<Self, ParseSelectorError> {
         let mut requirements = parse::parse(text)?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Self { requirements, nothing: false })
+        Ok(Self {
+            requirements,
+            nothing: false,
+        })
     }
 
-    /// Reads a `LabelSelector` object (`matchLabels`, `matchExpressions`). Absent (null) matches nothing, empty matches
-    /// everything, as upstream.
+    /// Reads a `LabelSelector` object (`matchLabels`, `matchExpressions`). Absent (null) matches
+    /// nothing, empty matches everything, as upstream.
     ///
     /// # Errors
     /// With upstream's text for unknown operators and values that do not fit the operator.
     pub fn from_object(object: &Value) -> Result<Self, ParseSelectorError> {
-        let Value::Object(object) = object else { return Ok(Self::nothing()) };
+        let Value::Object(object) = object else {
+            return Ok(Self::nothing());
+        };
         let mut requirements = Vec::new();
-        for (key, value) in object.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+        for (key, value) in object
+            .get("matchLabels")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
             let value = value.as_str().unwrap_or_default().to_owned();
             requirements.push(Requirement::checked(key, Operator::In, vec![value])?);
         }
-        for expression in object.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-            let text = |key| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+        for expression in object
+            .get("matchExpressions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let text = |key| {
+                expression
+                    .get(key)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+            };
             let operator = match text("operator") {
                 "In" => Operator::In,
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
                 other => {
-                    return Err(ParseSelectorError(format!("{} is not a valid label selector operator", quote(other))));
+                    return Err(ParseSelectorError(format!(
+                        "{} is not a valid label selector operator",
+                        quote(other)
+                    )));
                 }
             };
-            let values = expression.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            let values = values.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+            let values = expression
+                .get("values")
+                .and_then(Value::as_array)
+                .map_or(&[][..], Vec::as_slice);
+            let values = values
+                .iter()
+                .filter_map(|v| v.as_str().map(str::to_owned))
+                .collect();
             requirements.push(Requirement::checked(text("key"), operator, values)?);
         }
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Self { requirements, nothing: false })
+        Ok(Self {
+            requirements,
+            nothing: false,
+        })
     }
 
-    /// The selector of a plain map of labels, such as a Service's. It is not validated; an empty map matches everything.
+    /// The selector of a plain map of labels, such as a Service's. It is not validated; an empty
+    /// map matches everything.
     #[must_use]
     pub fn from_map(labels: &Value) -> Self {
         let labels = labels.as_object().into_iter().flatten();
@@ -121,7 +158,10 @@ impl LabelSelector {
                 values: vec![value.as_str().unwrap_or_default().to_owned()],
             })
             .collect();
-        Self { requirements, nothing: false }
+        Self {
+            requirements,
+            nothing: false,
+        }
     }
 
     /// Also asks for what `other` asks for; one that matches nothing asks for nothing.
@@ -165,7 +205,11 @@ impl Requirement {
     ///
     /// # Errors
     /// With upstream's text.
-    pub fn checked(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, ParseSelectorError> {
+    pub fn checked(
+        key: &str,
+        operator: Operator,
+        mut values: Vec<String>,
+    ) -> Result<Self, ParseSelectorError> {
         // A set: neither order nor repetition shows where it is printed.
         values.sort();
         values.dedup();
@@ -176,16 +220,32 @@ impl Requirement {
         let list = || Value::from(values.clone());
         match operator {
             Operator::In | Operator::NotIn if values.is_empty() => {
-                errors.invalid("values", &list(), "for 'in', 'notin' operators, values set can't be empty");
+                errors.invalid(
+                    "values",
+                    &list(),
+                    "for 'in', 'notin' operators, values set can't be empty",
+                );
             }
             Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
-                errors.invalid("values", &list(), "values set must be empty for exists and does not exist");
+                errors.invalid(
+                    "values",
+                    &list(),
+                    "values set must be empty for exists and does not exist",
+                );
             }
             Operator::GreaterThan | Operator::LessThan => {
                 if values.len() != 1 {
-                    errors.invalid("values", &list(), "for 'Gt', 'Lt' operators, exactly one value is required");
+                    errors.invalid(
+                        "values",
+                        &list(),
+                        "for 'Gt', 'Lt' operators, exactly one value is required",
+                    );
                 }
-                for (i, value) in values.iter().enumerate().filter(|(_, v)| v.parse::<i64>().is_err()) {
+                for (i, value) in values
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, v)| v.parse::<i64>().is_err())
+                {
                     let text = "for 'Gt', 'Lt' operators, the value must be an integer";
                     errors.invalid(format!("values[{i}]"), &value.as_str().into(), text);
                 }
@@ -198,7 +258,11 @@ impl Requirement {
             }
         }
         if errors.is_empty() {
-            Ok(Self { key: key.to_owned(), operator, values })
+            Ok(Self {
+                key: key.to_owned(),
+                operator,
+                values,
+            })
         } else {
             Err(ParseSelectorError(errors.to_string()))
         }
@@ -218,7 +282,9 @@ impl Requirement {
     }
 
     fn lists(&self, value: &str) -> bool {
-        self.values.binary_search_by(|listed| listed.as_str().cmp(value)).is_ok()
+        self.values
+            .binary_search_by(|listed| listed.as_str().cmp(value))
+            .is_ok()
     }
 
     fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {

@@ -1,7 +1,7 @@
 //! Error answers of the API: `metav1.Status` with upstream's reasons, codes and texts.
 //!
-//! Writing a status to the wire, with its headers, is the API server's; what is wrong with a field is collected by
-//! [`FieldErrors`].
+//! Writing a status to the wire, with its headers, is the API server's; what is wrong with a field
+//! is collected by [`FieldErrors`].
 //!
 //! Source: `k8s.io/apimachinery/pkg/api/errors/errors.go`.
 
@@ -64,7 +64,12 @@ impl Status {
     /// A status of any code.
     #[must_use]
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+        }
     }
 
     /// The same status with details.
@@ -84,22 +89,34 @@ impl Status {
     /// 404: no such object.
     #[must_use]
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::new(404, Reason::NotFound, format!("{resource} {} not found", quote(name)))
-            .with_details(Details::of(resource, name))
+        Self::new(
+            404,
+            Reason::NotFound,
+            format!("{resource} {} not found", quote(name)),
+        )
+        .with_details(Details::of(resource, name))
     }
 
     /// 404 for a path that no resource is served under.
     #[must_use]
     pub fn no_such_path() -> Self {
-        Self::new(404, Reason::NotFound, "the server could not find the requested resource")
-            .with_details(Details::default())
+        Self::new(
+            404,
+            Reason::NotFound,
+            "the server could not find the requested resource",
+        )
+        .with_details(Details::default())
     }
 
     /// 409: the name is taken.
     #[must_use]
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
-        Self::new(409, Reason::AlreadyExists, format!("{resource} {} already exists", quote(name)))
-            .with_details(Details::of(resource, name))
+        Self::new(
+            409,
+            Reason::AlreadyExists,
+            format!("{resource} {} already exists", quote(name)),
+        )
+        .with_details(Details::of(resource, name))
     }
 
     /// 409: every generated name was taken.
@@ -117,7 +134,10 @@ impl Status {
     /// 409: the object changed meanwhile, or a precondition does not hold.
     #[must_use]
     pub fn conflict(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
-        let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", quote(name));
+        let message = format!(
+            "Operation cannot be fulfilled on {resource} {}: {why}",
+            quote(name)
+        );
         Self::new(409, Reason::Conflict, message).with_details(Details::of(resource, name))
     }
 
@@ -131,7 +151,10 @@ impl Status {
     /// 409 of a server-side apply.
     #[must_use]
     pub fn apply_conflict(causes: Vec<Cause>, message: impl Into<String>) -> Self {
-        Self::new(409, Reason::Conflict, message).with_details(Details { causes, ..Details::default() })
+        Self::new(409, Reason::Conflict, message).with_details(Details {
+            causes,
+            ..Details::default()
+        })
     }
 
     /// 422: the object breaks rules.
@@ -157,10 +180,14 @@ impl Status {
         Self::new(400, Reason::BadRequest, message)
     }
 
-    /// 403: allowed to nobody like you. An empty resource or name leaves that part of the sentence out.
+    /// 403: allowed to nobody like you. An empty resource or name leaves that part of the sentence
+    /// out.
     #[must_use]
     pub fn forbidden(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
-        let message = match (resource.group.is_empty() && resource.resource.is_empty(), name.is_empty()) {
+        let message = match (
+            resource.group.is_empty() && resource.resource.is_empty(),
+            name.is_empty(),
+        ) {
             (true, _) => format!("forbidden: {why}"),
             (false, true) => format!("{resource} is forbidden: {why}"),
             (false, false) => format!("{resource} {} is forbidden: {why}", quote(name)),
@@ -177,14 +204,20 @@ impl Status {
     /// 405: the verb exists, but not on this resource.
     #[must_use]
     pub fn method_not_supported(resource: &GroupResource, action: &str) -> Self {
-        let message = format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()));
+        let message = format!(
+            "{action} is not supported on resources of kind {}",
+            quote(&resource.to_string())
+        );
         Self::new(405, Reason::MethodNotAllowed, message).with_details(Details::of(resource, ""))
     }
 
     /// 406: none of the accepted media types is spoken here.
     #[must_use]
     pub fn not_acceptable(types: &[&str]) -> Self {
-        let message = format!("only the following media types are accepted: {}", types.join(", "));
+        let message = format!(
+            "only the following media types are accepted: {}",
+            types.join(", ")
+        );
         Self::new(406, Reason::NotAcceptable, message)
     }
 
@@ -257,8 +290,18 @@ impl Status {
     #[must_use]
     pub fn internal(message: impl fmt::Display) -> Self {
         let message = message.to_string();
-        Self::new(500, Reason::InternalError, format!("Internal error occurred: {message}"))
-            .with_details(Details { causes: vec![Cause { message, ..Cause::default() }], ..Details::default() })
+        Self::new(
+            500,
+            Reason::InternalError,
+            format!("Internal error occurred: {message}"),
+        )
+        .with_details(Details {
+            causes: vec![Cause {
+                message,
+                ..Cause::default()
+            }],
+            ..Details::default()
+        })
     }
 
     /// 503.
@@ -294,10 +337,20 @@ impl Status {
             return None;
         }
         Some(Self {
-            code: u16::try_from(object.get("code").and_then(Value::as_u64).unwrap_or(500)).unwrap_or(500),
-            reason: object.get("reason").and_then(Value::as_str).map_or(Reason::Unknown, Reason::from_text),
-            message: object.get("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            details: object.get("details").map(|d| Box::new(Details::from_json(d))),
+            code: u16::try_from(object.get("code").and_then(Value::as_u64).unwrap_or(500))
+                .unwrap_or(500),
+            reason: object
+                .get("reason")
+                .and_then(Value::as_str)
+                .map_or(Reason::Unknown, Reason::from_text),
+            message: object
+                .get("message")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            details: object
+                .get("details")
+                .map(|d| Box::new(Details::from_json(d))),
         })
     }
 }
@@ -324,22 +377,36 @@ impl Details {
 
     fn to_json(&self) -> Value {
         let mut out = Map::new();
-        for (key, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+        for (key, text) in [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+            ("uid", &self.uid),
+        ] {
             if !text.is_empty() {
                 out.insert(key.to_owned(), text.as_str().into());
             }
         }
         if !self.causes.is_empty() {
-            out.insert("causes".to_owned(), self.causes.iter().map(Cause::to_json).collect());
+            out.insert(
+                "causes".to_owned(),
+                self.causes.iter().map(Cause::to_json).collect(),
+            );
         }
         if self.retry_after_seconds != 0 {
-            out.insert("retryAfterSeconds".to_owned(), self.retry_after_seconds.into());
+            out.insert(
+                "retryAfterSeconds".to_owned(),
+                self.retry_after_seconds.into(),
+            );
         }
         Value::Object(out)
     }
 
     fn from_json(value: &Value) -> Self {
-        let causes = value.get("causes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let causes = value
+            .get("causes")
+            .and_then(Value::as_array)
+            .map_or(&[][..], Vec::as_slice);
         Self {
             name: member(value, "name"),
             group: member(value, "group"),
@@ -347,7 +414,11 @@ impl Details {
             uid: member(value, "uid"),
             causes: causes
                 .iter()
-                .map(|c| Cause { kind: member(c, "reason"), message: member(c, "message"), field: member(c, "field") })
+                .map(|c| Cause {
+                    kind: member(c, "reason"),
+                    message: member(c, "message"),
+                    field: member(c, "field"),
+                })
                 .collect(),
             retry_after_seconds: value
                 .get("retryAfterSeconds")
@@ -361,7 +432,11 @@ impl Details {
 impl Cause {
     fn to_json(&self) -> Value {
         let mut out = Map::new();
-        for (key, text) in [("reason", &self.kind), ("message", &self.message), ("field", &self.field)] {
+        for (key, text) in [
+            ("reason", &self.kind),
+            ("message", &self.message),
+            ("field", &self.field),
+        ] {
             if !text.is_empty() {
                 out.insert(key.to_owned(), text.as_str().into());
             }
@@ -371,7 +446,11 @@ impl Cause {
 }
 
 fn member(value: &Value, key: &str) -> String {
-    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    value
+        .get(key)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]

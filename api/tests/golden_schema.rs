@@ -1,7 +1,7 @@
 //! The schema table against Kubernetes' own OpenAPI document and protobuf definitions.
 //!
-//! Both are reference data beside the project (`$CORACLE_GOLDEN`, else `../shared/golden`); without them the tests say so
-//! and pass.
+//! Both are reference data beside the project (`$CORACLE_GOLDEN`, else `../shared/golden`); without
+//! them the tests say so and pass.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
@@ -11,8 +11,10 @@ use coracle_api::schema::{Element, Field, FieldKind, ListType, Type, openapi_v3_
 use serde_json::Value;
 
 fn golden(file: &str) -> Option<Value> {
-    let dir = std::env::var_os("CORACLE_GOLDEN")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from);
+    let dir = std::env::var_os("CORACLE_GOLDEN").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"),
+        PathBuf::from,
+    );
     let path = dir.join(file);
     match std::fs::read(&path) {
         Ok(bytes) => Some(serde_json::from_slice(&bytes).unwrap()),
@@ -23,7 +25,8 @@ fn golden(file: &str) -> Option<Value> {
     }
 }
 
-/// Types whose required fields differ between v1.37, which the table follows, and the older reference.
+/// Types whose required fields differ between v1.37, which the table follows, and the older
+/// reference.
 const REQUIRED_CHANGED: [&str; 19] = [
     "apps.v1.ControllerRevision",
     "apps.v1.DaemonSet",
@@ -54,14 +57,23 @@ const REMOVED: [&str; 3] = [
 ];
 
 /// Fields of v1.37 whose numbers are in no source at hand: protobuf does not carry them.
-const UNNUMBERED: [&str; 5] =
-    ["runningInUserNamespace", "nodeAllocatableResources", "compatibilityGroups", "derivedAttributes", "attestations"];
+const UNNUMBERED: [&str; 5] = [
+    "runningInUserNamespace",
+    "nodeAllocatableResources",
+    "compatibilityGroups",
+    "derivedAttributes",
+    "attestations",
+];
 
 /// Packages of the versions that a server of v1.37 serves by default.
 fn is_served(name: &str) -> bool {
-    let Some((package, _)) = name.rsplit_once('.') else { return false };
+    let Some((package, _)) = name.rsplit_once('.') else {
+        return false;
+    };
     let version = package.rsplit_once('.').map_or("", |(_, v)| v);
-    matches!(version, "v1" | "v2") && !name.contains(".apiextensions") && !name.contains(".kube-aggregator.")
+    matches!(version, "v1" | "v2")
+        && !name.contains(".apiextensions")
+        && !name.contains(".kube-aggregator.")
 }
 
 /// What was compared, and what differs.
@@ -78,7 +90,11 @@ impl Comparison {
         let sorted = |v: &Value| {
             let mut items = v.as_array().cloned().unwrap_or_default();
             items.sort_by_key(Value::to_string);
-            if v.is_array() { Value::Array(items) } else { v.clone() }
+            if v.is_array() {
+                Value::Array(items)
+            } else {
+                v.clone()
+            }
         };
         self.facts += 1;
         if sorted(have) != sorted(expect) {
@@ -88,12 +104,18 @@ impl Comparison {
 
     fn ty(&mut self, ty: Type, definition: &Value) {
         let name = ty.name().strip_prefix("io.k8s.api.").unwrap_or(ty.name());
-        let Some(properties) = definition["properties"].as_object() else { return };
+        let Some(properties) = definition["properties"].as_object() else {
+            return;
+        };
         let schema = openapi_v3_schema(ty, "#/definitions/");
         let key = "x-kubernetes-map-type";
         self.fact(&format!("{name}: {key}"), &schema[key], &definition[key]);
         if !REQUIRED_CHANGED.contains(&name) {
-            self.fact(&format!("{name}: required"), &schema["required"], &definition["required"]);
+            self.fact(
+                &format!("{name}: required"),
+                &schema["required"],
+                &definition["required"],
+            );
         }
         for field in properties.keys().filter(|f| ty.field(f).is_none()) {
             let absent = format!("{name}.{field}");
@@ -109,11 +131,21 @@ impl Comparison {
             self.fields += 1;
             let have = &schema["properties"][field.json_name];
             let at = format!("{name}.{}", field.json_name);
-            self.fact(&format!("{at}: $ref"), &have["allOf"][0]["$ref"], &expect["$ref"]);
+            self.fact(
+                &format!("{at}: $ref"),
+                &have["allOf"][0]["$ref"],
+                &expect["$ref"],
+            );
             for key in ["type", "format", "items", "additionalProperties"] {
                 self.fact(&format!("{at}: {key}"), &have[key], &expect[key]);
             }
-            for key in ["list-type", "list-map-keys", "patch-strategy", "patch-merge-key", "map-type"] {
+            for key in [
+                "list-type",
+                "list-map-keys",
+                "patch-strategy",
+                "patch-merge-key",
+                "map-type",
+            ] {
                 let key = format!("x-kubernetes-{key}");
                 self.fact(&format!("{at}: {key}"), &have[&key], &expect[&key]);
             }
@@ -123,10 +155,16 @@ impl Comparison {
 
 #[test]
 fn table_agrees_with_the_openapi_document() {
-    let Some(document) = golden("openapi-structure.json") else { return };
+    let Some(document) = golden("openapi-structure.json") else {
+        return;
+    };
     let (mut served, mut others) = ((0, Comparison::default()), (0, Comparison::default()));
     for (name, definition) in document["definitions"].as_object().unwrap() {
-        let (count, comparison) = if is_served(name) { &mut served } else { &mut others };
+        let (count, comparison) = if is_served(name) {
+            &mut served
+        } else {
+            &mut others
+        };
         match table().by_name(name) {
             Some(ty) => {
                 *count += 1;
@@ -143,7 +181,12 @@ fn table_agrees_with_the_openapi_document() {
         );
     }
     let wrong = served.1.wrong;
-    assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differences:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 fn proto_name(ty: Type) -> String {
@@ -157,10 +200,16 @@ fn proto_name(ty: Type) -> String {
 fn proto_field<'a>(messages: &'a Value, message: &str, field: &Field) -> Option<&'a Value> {
     let mut at = message.to_owned();
     for via in field.via.iter().filter(|v| **v != 0) {
-        let (_, outer) = messages[&at].as_object()?.iter().find(|(_, f)| f[0] == *via)?;
+        let (_, outer) = messages[&at]
+            .as_object()?
+            .iter()
+            .find(|(_, f)| f[0] == *via)?;
         at = absolute(&at, outer[1].as_str()?);
     }
-    messages[&at].as_object()?.values().find(|f| f[0] == field.tag)
+    messages[&at]
+        .as_object()?
+        .values()
+        .find(|f| f[0] == field.tag)
 }
 
 fn absolute(from: &str, name: &str) -> String {
@@ -182,7 +231,10 @@ fn kind_fits(field: &Field, entry: &Value) -> bool {
         // `verbs` of APIResource and the like: a message that holds the list.
         return label == "one" && shape == "repeated";
     }
-    let ty = ty.strip_prefix("map<string, ").and_then(|t| t.strip_suffix('>')).unwrap_or(ty);
+    let ty = ty
+        .strip_prefix("map<string, ")
+        .and_then(|t| t.strip_suffix('>'))
+        .unwrap_or(ty);
     let last = ty.rsplit('.').next().unwrap();
     match field.kind.element() {
         Element::Bool => last == "bool",
@@ -205,19 +257,25 @@ fn kind_fits(field: &Field, entry: &Value) -> bool {
 
 #[test]
 fn table_agrees_with_the_protobuf_definitions() {
-    let Some(messages) = golden("protobuf-fields.json") else { return };
+    let Some(messages) = golden("protobuf-fields.json") else {
+        return;
+    };
     let (mut types, mut fields) = (0, 0);
     let mut wrong = Vec::new();
     for ty in table().types() {
         let name = proto_name(ty);
-        let Some(message) = messages[&name].as_object() else { continue };
+        let Some(message) = messages[&name].as_object() else {
+            continue;
+        };
         types += 1;
         for field in ty.fields() {
             if field.tag == 0 {
                 if UNNUMBERED.contains(&field.json_name) {
                     continue;
                 }
-                if !matches!(field.json_name, "apiVersion" | "kind") || message.contains_key(field.json_name) {
+                if !matches!(field.json_name, "apiVersion" | "kind")
+                    || message.contains_key(field.json_name)
+                {
                     wrong.push(format!(
                         "field {} {} : no tag, golden {:?}",
                         ty.name(),
@@ -232,24 +290,45 @@ fn table_agrees_with_the_protobuf_definitions() {
                 Some(entry) if kind_fits(&field, entry) => {}
                 // The reference has the names of maps cut to their last letter, and so loses some.
                 None if matches!(field.kind, FieldKind::Map(_)) => {}
-                other => wrong.push(format!("{} {} {:?}: {other:?}", ty.name(), field.json_name, field.kind)),
+                other => wrong.push(format!(
+                    "{} {} {:?}: {other:?}",
+                    ty.name(),
+                    field.json_name,
+                    field.kind
+                )),
             }
             let by_name = message.get(field.json_name);
             if by_name.is_some_and(|f| f[0] != field.tag) && field.via[0] == 0 {
-                wrong.push(format!("{} {}: tag {} not {}", ty.name(), field.json_name, field.tag, by_name.unwrap()[0]));
+                wrong.push(format!(
+                    "{} {}: tag {} not {}",
+                    ty.name(),
+                    field.json_name,
+                    field.tag,
+                    by_name.unwrap()[0]
+                ));
             }
         }
         for (field, entry) in message {
             let tag = u16::try_from(entry[0].as_u64().unwrap()).unwrap();
-            let known = ty.fields().any(|f| f.via[0] == tag || (f.via[0] == 0 && f.tag == tag));
+            let known = ty
+                .fields()
+                .any(|f| f.via[0] == tag || (f.via[0] == 0 && f.tag == tag));
             if !known && ty.fields().len() > 0 {
-                wrong.push(format!("{} {field}: golden {entry}, not in the table", ty.name()));
+                wrong.push(format!(
+                    "{} {field}: golden {entry}, not in the table",
+                    ty.name()
+                ));
             }
         }
     }
     wrong.retain(|w| !w.contains("alpha") && !w.contains("beta"));
     eprintln!("compared with protobuf: {types} types, {fields} fields");
-    assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differences:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -263,9 +342,16 @@ fn list_keys_are_fields_of_the_elements() {
                 ty.name(),
                 field.json_name
             );
-            let Some(element) = field.object_type() else { continue };
+            let Some(element) = field.object_type() else {
+                continue;
+            };
             for key in field.list_map_keys().chain(field.patch_merge_key) {
-                assert!(element.field(key).is_some(), "{} {}: {key}", ty.name(), field.json_name);
+                assert!(
+                    element.field(key).is_some(),
+                    "{} {}: {key}",
+                    ty.name(),
+                    field.json_name
+                );
             }
         }
     }

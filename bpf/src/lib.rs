@@ -1,9 +1,12 @@
 //! bpf(2): loads small programs that are written by hand, and attaches those that filter devices.
 //!
-//! No ELF, no maps, no relocations: a program is a list of [`Instruction`]s. The unsafe code of this crate is the system
-//! call, and nothing else.
+//! No ELF, no maps, no relocations: a program is a list of [`Instruction`]s. The unsafe code of
+//! this crate is the system call, and nothing else.
 
-#![allow(unsafe_code, reason = "bpf(2) has no safe wrapper among our dependencies")]
+#![allow(
+    unsafe_code,
+    reason = "bpf(2) has no safe wrapper among our dependencies"
+)]
 
 use std::{
     io,
@@ -33,7 +36,8 @@ pub enum ProgramType {
     CgroupDevice,
 }
 
-/// The part of `union bpf_attr` that BPF_PROG_LOAD has had since the beginning, and the program's name.
+/// The part of `union bpf_attr` that BPF_PROG_LOAD has had since the beginning, and the program's
+/// name.
 #[repr(C)]
 #[derive(Default)]
 struct ProgLoad {
@@ -68,7 +72,8 @@ const BPF_F_ALLOW_MULTI: u32 = 2;
 /// Has the kernel verify and load a program. Of `name` the first 15 bytes count.
 ///
 /// # Errors
-/// EPERM without CAP_BPF (and CAP_NET_ADMIN for a classifier); EINVAL or EACCES if the verifier refuses the program.
+/// EPERM without CAP_BPF (and CAP_NET_ADMIN for a classifier); EINVAL or EACCES if the verifier
+/// refuses the program.
 pub fn load(kind: ProgramType, name: &str, program: &[Instruction]) -> io::Result<OwnedFd> {
     let mut attributes = ProgLoad {
         prog_type: match kind {
@@ -83,10 +88,18 @@ pub fn load(kind: ProgramType, name: &str, program: &[Instruction]) -> io::Resul
     for (slot, byte) in attributes.prog_name[..15].iter_mut().zip(name.bytes()) {
         *slot = byte;
     }
-    // SAFETY: the kernel reads `size_of::<ProgLoad>()` bytes of a live repr(C) value without padding, and through it
-    // the instructions and a NUL-terminated string, all of which outlive the call; it writes nothing back.
-    // JUSTIFICATION: neither nix nor rustix wraps bpf(2), and the loaders that do are larger than what uses this.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of::<ProgLoad>()) };
+    // SAFETY: the kernel reads `size_of::<ProgLoad>()` bytes of a live repr(C) value without
+    // padding, and through it the instructions and a NUL-terminated string, all of which outlive
+    // the call; it writes nothing back. JUSTIFICATION: neither nix nor rustix wraps bpf(2), and the
+    // loaders that do are larger than what uses this.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_LOAD,
+            &raw const attributes,
+            size_of::<ProgLoad>(),
+        )
+    };
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -95,8 +108,8 @@ pub fn load(kind: ProgramType, name: &str, program: &[Instruction]) -> io::Resul
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches a device filter to the cgroup (v2) that `cgroup` is open on, beside any that are there: all must agree. It
-/// stays as long as the cgroup does.
+/// Attaches a device filter to the cgroup (v2) that `cgroup` is open on, beside any that are there:
+/// all must agree. It stays as long as the cgroup does.
 ///
 /// # Errors
 /// EPERM if the cgroup, or one above it, does not let programs be added.
@@ -107,8 +120,19 @@ pub fn attach_device_filter(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> 
         attach_type: BPF_CGROUP_DEVICE,
         attach_flags: BPF_F_ALLOW_MULTI,
     };
-    // SAFETY: the kernel reads `size_of::<ProgAttach>()` bytes of a live repr(C) value without padding, and writes nothing.
-    let outcome =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_ATTACH, &raw const attributes, size_of::<ProgAttach>()) };
-    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // SAFETY: the kernel reads `size_of::<ProgAttach>()` bytes of a live repr(C) value without
+    // padding, and writes nothing.
+    let outcome = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_ATTACH,
+            &raw const attributes,
+            size_of::<ProgAttach>(),
+        )
+    };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -1,10 +1,12 @@
 //! A pod cannot send under another's address: neither IPv4, nor ARP, nor MAC.
 //!
-//! A classifier of two dozen instructions at the node's end of the pod's link passes IPv4 from the pod's address and
-//! ARP that announces it (or nothing), from the pod's MAC, and drops everything else. IPv6 is dropped too: pods have
-//! none, and a router advertisement of a pod must not reach the node (CVE-2020-10749). So are frames with a VLAN or a
-//! priority tag: the bridge would carry them past every rule of the node, and the receiver takes the tag off. Made with rtnetlink and bpf(2)
-//! instead of a packet filter rule, because that would be an exec and a search through all rules a pod.
+//! A classifier of two dozen instructions at the node's end of the pod's link passes IPv4 from the
+//! pod's address and ARP that announces it (or nothing), from the pod's MAC, and drops everything
+//! else. IPv6 is dropped too: pods have none, and a router advertisement of a pod must not reach
+//! the node (CVE-2020-10749). So are frames with a VLAN or a priority tag: the bridge would carry
+//! them past every rule of the node, and the receiver takes the tag off. Made with rtnetlink and
+//! bpf(2) instead of a packet filter rule, because that would be an exec and a search through all
+//! rules a pod.
 
 use std::{
     io,
@@ -30,7 +32,8 @@ use crate::{
 const ETH_IPV4: i32 = 0x0800;
 const ETH_ARP: i32 = 0x0806;
 const ETH_ALL: u16 = 0x0003;
-/// Where `struct __sk_buff` has `vlan_present`: the kernel takes the tag off before the classifier sees the packet.
+/// Where `struct __sk_buff` has `vlan_present`: the kernel takes the tag off before the classifier
+/// sees the packet.
 const VLAN_PRESENT: i32 = 20;
 /// `TC_ACT_OK` and `TC_ACT_SHOT`.
 const PASS: i32 = 0;
@@ -45,14 +48,21 @@ const ACT_DIRECT: u32 = 1;
 /// Lets only `address` through the port with index `port`.
 ///
 /// # Errors
-/// EPERM where programs may not be loaded, ENOENT or EOPNOTSUPP where the kernel lacks the classifier.
+/// EPERM where programs may not be loaded, ENOENT or EOPNOTSUPP where the kernel lacks the
+/// classifier.
 pub fn guard(netlink: &mut Netlink, port: u32, address: Ipv4Addr) -> io::Result<()> {
     let program = coracle_bpf::load(ProgramType::Classifier, "coracle_port", &program(address))?;
     let index = i32::try_from(port).map_err(io::Error::other)?;
     Ok(netlink.batch(vec![
-        Request::create("add the port's ingress queue", RouteNetlinkMessage::NewQueueDiscipline(queue(index)))
-            .tolerate(&[Errno::EEXIST]),
-        Request::replace("add the port's filter", RouteNetlinkMessage::NewTrafficFilter(filter(index, &program))),
+        Request::create(
+            "add the port's ingress queue",
+            RouteNetlinkMessage::NewQueueDiscipline(queue(index)),
+        )
+        .tolerate(&[Errno::EEXIST]),
+        Request::replace(
+            "add the port's filter",
+            RouteNetlinkMessage::NewTrafficFilter(filter(index, &program)),
+        ),
     ])?)
 }
 
@@ -116,23 +126,51 @@ fn assemble(list: &[(Op, i32)]) -> Vec<Instruction> {
     let mut program: Vec<Instruction> = Vec::new();
     for (op, immediate) in list {
         // Jumps are relative to the next instruction.
-        let to = |at: usize, here: usize| i16::try_from(position(at) - here - 1).expect("two dozen instructions");
+        let to = |at: usize, here: usize| {
+            i16::try_from(position(at) - here - 1).expect("two dozen instructions")
+        };
         let here = program.len();
-        let plain = |code, registers| Instruction { code, registers, offset: 0, immediate: *immediate };
+        let plain = |code, registers| Instruction {
+            code,
+            registers,
+            offset: 0,
+            immediate: *immediate,
+        };
         match *op {
-            Op::Context => program.push(Instruction { code: 0xbf, registers: 0x16, offset: 0, immediate: 0 }),
+            Op::Context => program.push(Instruction {
+                code: 0xbf,
+                registers: 0x16,
+                offset: 0,
+                immediate: 0,
+            }),
             Op::Field => {
                 let offset = i16::try_from(*immediate).expect("a field of the packet");
-                program.push(Instruction { code: 0x61, registers: 0x60, offset, immediate: 0 });
+                program.push(Instruction {
+                    code: 0x61,
+                    registers: 0x60,
+                    offset,
+                    immediate: 0,
+                });
             }
             Op::Word => program.push(plain(0x20, 0)),
             Op::Half => program.push(plain(0x28, 0)),
             // 32-bit comparison: the 64-bit one extends the sign of the immediate.
-            Op::UnlessEqual(at) => program.push(Instruction { offset: to(at, here), ..plain(0x56, 0) }),
-            Op::Jump(at) => program.push(Instruction { offset: to(at, here), ..plain(0x05, 0) }),
+            Op::UnlessEqual(at) => program.push(Instruction {
+                offset: to(at, here),
+                ..plain(0x56, 0)
+            }),
+            Op::Jump(at) => program.push(Instruction {
+                offset: to(at, here),
+                ..plain(0x05, 0)
+            }),
             Op::ArpSender(at) => {
                 program.push(plain(0x20, 0));
-                program.push(Instruction { code: 0x16, registers: 0, offset: to(at, here + 1), immediate: 0 });
+                program.push(Instruction {
+                    code: 0x16,
+                    registers: 0,
+                    offset: to(at, here + 1),
+                    immediate: 0,
+                });
             }
             Op::Answer => program.push(plain(0xb7, 0)),
             Op::Exit => program.push(plain(0x95, 0)),
@@ -145,7 +183,10 @@ fn queue(index: i32) -> TcMessage {
     let mut message = TcMessage::default();
     message.header = TcHeader {
         index,
-        handle: TcHandle { major: 0xffff, minor: 0 },
+        handle: TcHandle {
+            major: 0xffff,
+            minor: 0,
+        },
         parent: TcHandle::INGRESS,
         ..TcHeader::default()
     };
@@ -158,7 +199,10 @@ fn filter(index: i32, program: &OwnedFd) -> TcMessage {
     message.header = TcHeader {
         index,
         handle: TcHandle { major: 0, minor: 1 },
-        parent: TcHandle { major: 0xffff, minor: 0 },
+        parent: TcHandle {
+            major: 0xffff,
+            minor: 0,
+        },
         // Priority 1, and the protocol in network order.
         info: (1 << 16) | u32::from(ETH_ALL.to_be()),
         ..TcHeader::default()
@@ -167,7 +211,9 @@ fn filter(index: i32, program: &OwnedFd) -> TcMessage {
     attribute(&mut options, TCA_BPF_FD, &program.as_raw_fd().to_ne_bytes());
     attribute(&mut options, TCA_BPF_NAME, b"coracle-anti-spoof\0");
     attribute(&mut options, TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes());
-    message.attributes =
-        vec![TcAttribute::Kind("bpf".into()), TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options))];
+    message.attributes = vec![
+        TcAttribute::Kind("bpf".into()),
+        TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options)),
+    ];
     message
 }

@@ -1,7 +1,8 @@
 //! The node's bridge: the pods' gateway.
 //!
-//! Made once, found ever after. Also sets the sysctls that forwarding needs. `route_localnet` is never touched: it
-//! stays 0, so that a neighbour cannot reach the node's loopback services (CVE-2020-8558).
+//! Made once, found ever after. Also sets the sysctls that forwarding needs. `route_localnet` is
+//! never touched: it stays 0, so that a neighbour cannot reach the node's loopback services
+//! (CVE-2020-8558).
 
 use std::{fs, io, net::Ipv4Addr, process::Command};
 
@@ -20,8 +21,8 @@ use crate::{
 
 const DEFAULT_MTU: u32 = 1500;
 
-/// The MAC address that goes with an IPv4 address: `0a:58:` and its octets. A reused address keeps its MAC, so no
-/// neighbour cache is ever wrong.
+/// The MAC address that goes with an IPv4 address: `0a:58:` and its octets. A reused address keeps
+/// its MAC, so no neighbour cache is ever wrong.
 #[must_use]
 pub fn mac(address: Ipv4Addr) -> [u8; 6] {
     let [a, b, c, d] = address.octets();
@@ -39,7 +40,9 @@ pub fn mtu(conf: &NetConf) -> u32 {
 /// # Errors
 /// [`CniError::Netlink`].
 pub fn find(netlink: &mut Netlink, conf: &NetConf) -> Result<Option<Link>, CniError> {
-    let Some(link) = netlink.link(&conf.bridge)? else { return Ok(None) };
+    let Some(link) = netlink.link(&conf.bridge)? else {
+        return Ok(None);
+    };
     let wanted = conf.ipam.gateway_net();
     let present = netlink.addresses()?.contains(&(link.index, wanted));
     Ok((present && link.up).then_some(link))
@@ -48,27 +51,39 @@ pub fn find(netlink: &mut Netlink, conf: &NetConf) -> Result<Option<Link>, CniEr
 /// Makes the bridge of `conf` with address and sysctls, as far as it is not there.
 ///
 /// # Errors
-/// [`CniError::BridgeAddress`] if it has an address of another subnet and pods on it. [`CniError::Netlink`].
+/// [`CniError::BridgeAddress`] if it has an address of another subnet and pods on it.
+/// [`CniError::Netlink`].
 pub fn ensure(netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
     let wanted = conf.ipam.gateway_net();
     let create = LinkBridge::new(&conf.bridge)
         .mtu(mtu(conf))
-        // A fixed address: otherwise it changes with the ports, and pods lose their gateway for a while.
+        // A fixed address: otherwise it changes with the ports, and pods lose their gateway for a
+        // while.
         .address(mac(wanted.addr()).to_vec())
         .up()
         .build();
     if netlink.link(&conf.bridge)?.is_none() {
         netlink.batch(vec![
-            Request::create("make the bridge", RouteNetlinkMessage::NewLink(create)).tolerate(&[Errno::EEXIST]),
+            Request::create("make the bridge", RouteNetlinkMessage::NewLink(create))
+                .tolerate(&[Errno::EEXIST]),
         ])?;
     }
-    let missing = || CniError::CheckFailed { what: format!("bridge {} does not exist", conf.bridge) };
+    let missing = || CniError::CheckFailed {
+        what: format!("bridge {} does not exist", conf.bridge),
+    };
     let link = netlink.link(&conf.bridge)?.ok_or_else(missing)?;
     let stale = stale_addresses(netlink, &link, wanted)?;
     if let Some(found) = stale.first()
-        && netlink.links()?.iter().any(|port| port.controller == Some(link.index))
+        && netlink
+            .links()?
+            .iter()
+            .any(|port| port.controller == Some(link.index))
     {
-        return Err(CniError::BridgeAddress { bridge: link.name, found: found.addr(), wanted: wanted.addr() });
+        return Err(CniError::BridgeAddress {
+            bridge: link.name,
+            found: found.addr(),
+            wanted: wanted.addr(),
+        });
     }
     let mut up = LinkUnspec::new_with_index(link.index).up();
     // What the uplink lets through may have changed since the bridge was made.
@@ -77,11 +92,17 @@ pub fn ensure(netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
     }
     let up = up.build();
     let mut requests = vec![
-        Request::create("give the bridge its address", address_message(link.index, wanted)).tolerate(&[Errno::EEXIST]),
+        Request::create(
+            "give the bridge its address",
+            address_message(link.index, wanted),
+        )
+        .tolerate(&[Errno::EEXIST]),
         Request::change("set the bridge up", RouteNetlinkMessage::SetLink(up)),
     ];
     for address in stale {
-        let RouteNetlinkMessage::NewAddress(message) = address_message(link.index, address) else { continue };
+        let RouteNetlinkMessage::NewAddress(message) = address_message(link.index, address) else {
+            continue;
+        };
         requests.push(delete_address(message));
     }
     netlink.batch(requests)?;
@@ -100,13 +121,24 @@ pub fn remove(netlink: &mut Netlink, name: &str) -> Result<(), CniError> {
 }
 
 fn delete_address(message: AddressMessage) -> Request {
-    Request::change("remove the bridge's old address", RouteNetlinkMessage::DelAddress(message))
-        .tolerate(&[Errno::EADDRNOTAVAIL])
+    Request::change(
+        "remove the bridge's old address",
+        RouteNetlinkMessage::DelAddress(message),
+    )
+    .tolerate(&[Errno::EADDRNOTAVAIL])
 }
 
-fn stale_addresses(netlink: &mut Netlink, link: &Link, wanted: Ipv4Net) -> Result<Vec<Ipv4Net>, CniError> {
+fn stale_addresses(
+    netlink: &mut Netlink,
+    link: &Link,
+    wanted: Ipv4Net,
+) -> Result<Vec<Ipv4Net>, CniError> {
     let all = netlink.addresses()?;
-    Ok(all.into_iter().filter(|(index, net)| *index == link.index && *net != wanted).map(|(_, net)| net).collect())
+    Ok(all
+        .into_iter()
+        .filter(|(index, net)| *index == link.index && *net != wanted)
+        .map(|(_, net)| net)
+        .collect())
 }
 
 fn set_sysctls() -> Result<(), CniError> {
@@ -114,8 +146,12 @@ fn set_sysctls() -> Result<(), CniError> {
     // Replies between two pods of one bridge must pass the node's address translation.
     const BRIDGE_NF: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
     if fs::metadata(BRIDGE_NF).is_err() {
-        // Built in or already loaded on most hosts; where it is neither and cannot be loaded, the write says so.
-        let _ = Command::new("modprobe").arg("br_netfilter").env("LC_ALL", "C").output();
+        // Built in or already loaded on most hosts; where it is neither and cannot be loaded, the
+        // write says so.
+        let _ = Command::new("modprobe")
+            .arg("br_netfilter")
+            .env("LC_ALL", "C")
+            .output();
     }
     match set_sysctl(BRIDGE_NF, "1") {
         Err(CniError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -127,7 +163,11 @@ fn set_sysctls() -> Result<(), CniError> {
 }
 
 fn set_sysctl(path: &str, value: &str) -> Result<(), CniError> {
-    let failed = |operation, source| CniError::Io { operation, path: path.into(), source };
+    let failed = |operation, source| CniError::Io {
+        operation,
+        path: path.into(),
+        source,
+    };
     // Reading first: a node may be set up right and its /proc/sys be read-only.
     if fs::read_to_string(path).is_ok_and(|present| present.trim() == value) {
         return Ok(());

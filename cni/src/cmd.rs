@@ -32,16 +32,23 @@ impl Attachment {
     /// As the reservations know it.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        Owner { container_id: self.container_id.clone(), ifname: self.ifname.clone() }
+        Owner {
+            container_id: self.container_id.clone(),
+            ifname: self.ifname.clone(),
+        }
     }
 
     fn open_netns(&self) -> Result<NetNs, CniError> {
-        let path = self
-            .netns
-            .as_deref()
-            .ok_or(CniError::InvalidEnvironment { name: "CNI_NETNS", why: "required variable missing".into() })?;
+        let path = self.netns.as_deref().ok_or(CniError::InvalidEnvironment {
+            name: "CNI_NETNS",
+            why: "required variable missing".into(),
+        })?;
         NetNs::open(path).map_err(|error: NetNsError| {
-            if error.is_gone() { CniError::UnknownNamespace(error) } else { CniError::Namespace(error) }
+            if error.is_gone() {
+                CniError::UnknownNamespace(error)
+            } else {
+                CniError::Namespace(error)
+            }
         })
     }
 }

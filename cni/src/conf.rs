@@ -1,4 +1,5 @@
-//! The network configuration: keys named as those of the `bridge` and `host-local` plugins where they mean the same.
+//! The network configuration: keys named as those of the `bridge` and `host-local` plugins where
+//! they mean the same.
 
 use std::{
     net::Ipv4Addr,
@@ -50,7 +51,11 @@ pub struct NetConf {
     /// Addresses.
     pub ipam: IpamConf,
     /// GC: attachments that are still in use (`cni.dev/valid-attachments`).
-    #[serde(rename = "cni.dev/valid-attachments", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "cni.dev/valid-attachments",
+        default,
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub valid_attachments: Vec<ValidAttachment>,
     /// CHECK and chained ADD: what the previous ADD said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,36 +112,63 @@ impl NetConf {
     /// [`CniError::IncompatibleVersion`], [`CniError::InvalidConfig`].
     pub fn validate(&self) -> Result<(), CniError> {
         if !VERSIONS.contains(&self.cni_version.as_str()) {
-            return Err(CniError::IncompatibleVersion { asked: self.cni_version.clone() });
+            return Err(CniError::IncompatibleVersion {
+                asked: self.cni_version.clone(),
+            });
         }
         let invalid = |why: String| Err(CniError::InvalidConfig { why });
-        let plain = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+        let plain = |s: &str| {
+            s.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+        };
         // It names the directory of its addresses, and must not lead out of where that lies.
         if self.name.is_empty() || !plain(&self.name) || self.name.starts_with('.') {
-            return invalid(format!("name {:?} must be letters, digits, '_', '.', '-'", self.name));
+            return invalid(format!(
+                "name {:?} must be letters, digits, '_', '.', '-'",
+                self.name
+            ));
         }
-        let is_link = (1..=MAX_LINK_NAME).contains(&self.bridge.len()) && !matches!(self.bridge.as_str(), "." | "..");
+        let is_link = (1..=MAX_LINK_NAME).contains(&self.bridge.len())
+            && !matches!(self.bridge.as_str(), "." | "..");
         if !is_link || !plain(&self.bridge) {
-            return invalid(format!("bridge {:?} must be a link name of 1 to {MAX_LINK_NAME} characters", self.bridge));
+            return invalid(format!(
+                "bridge {:?} must be a link name of 1 to {MAX_LINK_NAME} characters",
+                self.bridge
+            ));
         }
         if !matches!(self.ipam.kind.as_str(), "" | "coracle-cni") {
-            return invalid(format!("ipam.type {:?}: only the built-in one is supported", self.ipam.kind));
+            return invalid(format!(
+                "ipam.type {:?}: only the built-in one is supported",
+                self.ipam.kind
+            ));
         }
         if self.ipam.subnet.prefix_len() > 30 {
-            return invalid(format!("ipam.subnet {} has no room for a gateway and a pod", self.ipam.subnet));
+            return invalid(format!(
+                "ipam.subnet {} has no room for a gateway and a pod",
+                self.ipam.subnet
+            ));
         }
         if let Some(mtu) = self.mtu.filter(|mtu| !(576..=65535).contains(mtu)) {
             return invalid(format!("mtu {mtu} must be 576 to 65535"));
         }
-        for (key, address) in
-            [("rangeStart", self.ipam.range_start), ("rangeEnd", self.ipam.range_end), ("gateway", self.ipam.gateway)]
-        {
+        for (key, address) in [
+            ("rangeStart", self.ipam.range_start),
+            ("rangeEnd", self.ipam.range_end),
+            ("gateway", self.ipam.gateway),
+        ] {
             if let Some(address) = address.filter(|a| !self.ipam.subnet.contains(a)) {
-                return invalid(format!("ipam.{key} {address} is not in {}", self.ipam.subnet));
+                return invalid(format!(
+                    "ipam.{key} {address} is not in {}",
+                    self.ipam.subnet
+                ));
             }
         }
         if self.ipam.first() > self.ipam.last() {
-            return invalid(format!("ipam.rangeStart {} is after {}", self.ipam.first(), self.ipam.last()));
+            return invalid(format!(
+                "ipam.rangeStart {} is after {}",
+                self.ipam.first(),
+                self.ipam.last()
+            ));
         }
         Ok(())
     }
@@ -146,25 +178,29 @@ impl IpamConf {
     /// The bridge's address.
     #[must_use]
     pub fn gateway(&self) -> Ipv4Addr {
-        self.gateway.unwrap_or_else(|| offset(self.subnet.network(), 1))
+        self.gateway
+            .unwrap_or_else(|| offset(self.subnet.network(), 1))
     }
 
     /// The bridge's address with the subnet's prefix.
     #[must_use]
     pub fn gateway_net(&self) -> Ipv4Net {
-        Ipv4Net::new(self.gateway(), self.subnet.prefix_len()).expect("the prefix length is the subnet's own")
+        Ipv4Net::new(self.gateway(), self.subnet.prefix_len())
+            .expect("the prefix length is the subnet's own")
     }
 
     /// First address that may be given out.
     #[must_use]
     pub fn first(&self) -> Ipv4Addr {
-        self.range_start.unwrap_or_else(|| offset(self.subnet.network(), 1))
+        self.range_start
+            .unwrap_or_else(|| offset(self.subnet.network(), 1))
     }
 
     /// Last address that may be given out.
     #[must_use]
     pub fn last(&self) -> Ipv4Addr {
-        self.range_end.unwrap_or_else(|| Ipv4Addr::from(u32::from(self.subnet.broadcast()).saturating_sub(1)))
+        self.range_end
+            .unwrap_or_else(|| Ipv4Addr::from(u32::from(self.subnet.broadcast()).saturating_sub(1)))
     }
 
     /// Where the reservations of `network` are.
@@ -206,7 +242,10 @@ mod tests {
     fn defaults_are_the_first_address_and_the_rest() {
         let conf = conf(|_| {}).unwrap();
         assert_eq!(conf.ipam.gateway_net().to_string(), "10.1.2.1/24");
-        assert_eq!((conf.ipam.first(), conf.ipam.last()), ([10, 1, 2, 1].into(), [10, 1, 2, 254].into()));
+        assert_eq!(
+            (conf.ipam.first(), conf.ipam.last()),
+            ([10, 1, 2, 1].into(), [10, 1, 2, 254].into())
+        );
         assert!(conf.hairpin_mode && !conf.ip_masq);
     }
 

@@ -84,7 +84,8 @@ pub enum CniError {
 }
 
 impl CniError {
-    /// The error code of the specification, section 5 "Error": below 100 as there, from 100 our own.
+    /// The error code of the specification, section 5 "Error": below 100 as there, from 100 our
+    /// own.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
@@ -104,8 +105,16 @@ impl CniError {
     /// The JSON object that a plugin prints.
     #[must_use]
     pub fn to_wire(&self, cni_version: &str) -> WireError {
-        let details = self.source().map(|cause| ErrorChain(cause).to_string()).unwrap_or_default();
-        WireError { cni_version: cni_version.to_owned(), code: self.code(), msg: self.to_string(), details }
+        let details = self
+            .source()
+            .map(|cause| ErrorChain(cause).to_string())
+            .unwrap_or_default();
+        WireError {
+            cni_version: cni_version.to_owned(),
+            code: self.code(),
+            msg: self.to_string(),
+            details,
+        }
     }
 }
 

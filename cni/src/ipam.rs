@@ -1,7 +1,8 @@
 //! Addresses of one node's subnet.
 //!
-//! [`allocator`] decides (pure), [`store`] remembers. There is no daemon and no database: the truth is one file per
-//! reserved address. Two calls never get the same address, also when one of them is killed at any point.
+//! [`allocator`] decides (pure), [`store`] remembers. There is no daemon and no database: the truth
+//! is one file per reserved address. Two calls never get the same address, also when one of them is
+//! killed at any point.
 
 pub mod allocator;
 pub mod store;
@@ -24,13 +25,19 @@ pub fn reserve(conf: &NetConf, owner: &Owner) -> Result<Ipv4Addr, CniError> {
         // The node got another podCIDR since.
         store.release(owner)?;
     }
-    let range = allocator::Range { first: conf.ipam.first(), last: conf.ipam.last(), gateway: conf.ipam.gateway() };
+    let range = allocator::Range {
+        first: conf.ipam.first(),
+        last: conf.ipam.last(),
+        gateway: conf.ipam.gateway(),
+    };
     for candidate in range.candidates(store.last()?) {
         if !store.is_reserved(candidate) && store.try_reserve(candidate, owner)? {
             return Ok(candidate);
         }
     }
-    Err(CniError::Exhausted { range: format!("{} ({} to {})", conf.ipam.subnet, range.first, range.last) })
+    Err(CniError::Exhausted {
+        range: format!("{} ({} to {})", conf.ipam.subnet, range.first, range.last),
+    })
 }
 
 /// Gives back what `owner` has. Succeeds if it has nothing.

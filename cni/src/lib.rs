@@ -1,4 +1,5 @@
-//! Coracle's CNI plugin as a library: the agent calls it in-process, `main` wraps it as the binary `coracle-cni`.
+//! Coracle's CNI plugin as a library: the agent calls it in-process, `main` wraps it as the binary
+//! `coracle-cni`.
 //!
 //! | module | does |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | [`masquerade`] | source NAT for what leaves the cluster |
 //! | [`netlink`] | rtnetlink in batches on one socket |
 //!
-//! Everything here blocks. Namespaces are entered through `coracle-netns` only, rules are written by `coracle-netfilter`
-//! only. IPv4 only.
+//! Everything here blocks. Namespaces are entered through `coracle-netns` only, rules are written
+//! by `coracle-netfilter` only. IPv4 only.
 
 pub mod anti_spoof;
 pub mod bridge;

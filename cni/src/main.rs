@@ -15,7 +15,11 @@ fn main() -> ExitCode {
         .filter(|(name, _)| name.starts_with("CNI_"))
         .collect();
     let mut stdin = Vec::new();
-    if io::stdin().take(MAX_CONFIG_BYTES).read_to_end(&mut stdin).is_err() {
+    if io::stdin()
+        .take(MAX_CONFIG_BYTES)
+        .read_to_end(&mut stdin)
+        .is_err()
+    {
         // An empty configuration fails with the specified error object.
         stdin.clear();
     }

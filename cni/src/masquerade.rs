@@ -1,5 +1,5 @@
-//! Source NAT for pod traffic that leaves the cluster, and the permission to be forwarded: a network's configuration as a
-//! plan for `coracle-netfilter`.
+//! Source NAT for pod traffic that leaves the cluster, and the permission to be forwarded: a
+//! network's configuration as a plan for `coracle-netfilter`.
 
 use coracle_netfilter::{
     iptables::{self, Iptables, IptablesError},

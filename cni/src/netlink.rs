@@ -1,8 +1,9 @@
 //! rtnetlink on one blocking socket: many requests in one message to the kernel.
 //!
-//! The message types are those of the `rtnetlink` crate; its connection task is not used, because a pod's links,
-//! addresses and routes are known beforehand and go out as one batch. The socket belongs to the namespace that it
-//! was opened in, whichever thread uses it later. Builds no messages beyond those that this crate and the agent need.
+//! The message types are those of the `rtnetlink` crate; its connection task is not used, because a
+//! pod's links, addresses and routes are known beforehand and go out as one batch. The socket
+//! belongs to the namespace that it was opened in, whichever thread uses it later. Builds no
+//! messages beyond those that this crate and the agent need.
 
 mod attribute;
 mod types;
@@ -15,8 +16,8 @@ pub use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{
     LinkUnspec,
     packet_core::{
-        NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-        NetlinkPayload,
+        NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+        NetlinkHeader, NetlinkMessage, NetlinkPayload,
     },
     packet_route::{
         address::{AddressAttribute, AddressMessage},
@@ -34,8 +35,8 @@ use self::types::{parse_link, parse_neighbour};
 /// Room for one answer: the kernel never sends more than 32 KiB in one datagram of a dump.
 const RECEIVE_BYTES: usize = 32 * 1024;
 
-/// Requests in one message: their answers must fit into the socket's receive buffer (212,992 bytes where nobody changed
-/// it, 768 for each answer with its bookkeeping), or the kernel drops some.
+/// Requests in one message: their answers must fit into the socket's receive buffer (212,992 bytes
+/// where nobody changed it, 768 for each answer with its bookkeeping), or the kernel drops some.
 const MOST_AT_ONCE: usize = 100;
 
 /// One request of a batch.
@@ -51,19 +52,34 @@ impl Request {
     /// Makes something new.
     #[must_use]
     pub fn create(what: &'static str, message: RouteNetlinkMessage) -> Self {
-        Self { what, message, flags: NLM_F_CREATE | NLM_F_EXCL, tolerated: &[] }
+        Self {
+            what,
+            message,
+            flags: NLM_F_CREATE | NLM_F_EXCL,
+            tolerated: &[],
+        }
     }
 
     /// Makes something or replaces what is there (routes).
     #[must_use]
     pub fn replace(what: &'static str, message: RouteNetlinkMessage) -> Self {
-        Self { what, message, flags: NLM_F_CREATE | NLM_F_REPLACE, tolerated: &[] }
+        Self {
+            what,
+            message,
+            flags: NLM_F_CREATE | NLM_F_REPLACE,
+            tolerated: &[],
+        }
     }
 
     /// Changes or deletes what is there.
     #[must_use]
     pub fn change(what: &'static str, message: RouteNetlinkMessage) -> Self {
-        Self { what, message, flags: 0, tolerated: &[] }
+        Self {
+            what,
+            message,
+            flags: 0,
+            tolerated: &[],
+        }
     }
 
     /// These errors count as success.
@@ -131,12 +147,17 @@ impl Netlink {
     pub fn open() -> Result<Self, NetlinkError> {
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(NetlinkError::Socket)?;
         socket.bind_auto().map_err(NetlinkError::Socket)?;
-        socket.connect(&SocketAddr::new(0, 0)).map_err(NetlinkError::Socket)?;
-        Ok(Self { socket, sequence: 0 })
+        socket
+            .connect(&SocketAddr::new(0, 0))
+            .map_err(NetlinkError::Socket)?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
     }
 
-    /// Sends the requests, a hundred in one message, and waits for all answers. The kernel works through them in order
-    /// and does not stop at a failure.
+    /// Sends the requests, a hundred in one message, and waits for all answers. The kernel works
+    /// through them in order and does not stop at a failure.
     ///
     /// # Errors
     /// The first one that the kernel refused and that is not tolerated.
@@ -160,21 +181,37 @@ impl Netlink {
         let mut expected = Vec::with_capacity(count);
         for request in requests {
             expected.push((request.what, request.tolerated));
-            self.append(&mut bytes, request.message, request.flags | NLM_F_REQUEST | NLM_F_ACK);
+            self.append(
+                &mut bytes,
+                request.message,
+                request.flags | NLM_F_REQUEST | NLM_F_ACK,
+            );
         }
         self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
         let mut failure: Option<(usize, NetlinkError)> = None;
         let mut answered = 0;
         while answered < count {
             for message in self.receive()? {
-                let NetlinkPayload::Error(answer) = message.payload else { continue };
+                let NetlinkPayload::Error(answer) = message.payload else {
+                    continue;
+                };
                 let position = message.header.sequence_number.wrapping_sub(first) as usize;
-                let Some(&(what, tolerated)) = expected.get(position) else { continue };
+                let Some(&(what, tolerated)) = expected.get(position) else {
+                    continue;
+                };
                 answered += 1;
                 let Some(code) = answer.code else { continue };
                 let errno = Errno::from_raw(code.get().saturating_neg());
-                if !tolerated.contains(&errno) && failure.as_ref().is_none_or(|(at, _)| position < *at) {
-                    failure = Some((position, NetlinkError::Refused { what, source: errno.into() }));
+                if !tolerated.contains(&errno)
+                    && failure.as_ref().is_none_or(|(at, _)| position < *at)
+                {
+                    failure = Some((
+                        position,
+                        NetlinkError::Refused {
+                            what,
+                            source: errno.into(),
+                        },
+                    ));
                 }
             }
         }
@@ -188,19 +225,32 @@ impl Netlink {
     pub fn link(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
         let mut request = LinkUnspec::new_with_name(name).build();
         // Leaves out the statistics, which make up most of the answer.
-        request.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        request
+            .attributes
+            .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
         let mut bytes = Vec::new();
-        self.append(&mut bytes, RouteNetlinkMessage::GetLink(request), NLM_F_REQUEST);
+        self.append(
+            &mut bytes,
+            RouteNetlinkMessage::GetLink(request),
+            NLM_F_REQUEST,
+        );
         self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
         for message in self.receive()? {
             match message.payload {
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => return Ok(Some(parse_link(&link))),
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                    return Ok(Some(parse_link(&link)));
+                }
                 NetlinkPayload::Error(answer) => {
-                    let errno = answer.code.map_or(Errno::UnknownErrno, |c| Errno::from_raw(c.get().saturating_neg()));
+                    let errno = answer.code.map_or(Errno::UnknownErrno, |c| {
+                        Errno::from_raw(c.get().saturating_neg())
+                    });
                     if errno == Errno::ENODEV {
                         return Ok(None);
                     }
-                    return Err(NetlinkError::Refused { what: "look a link up", source: errno.into() });
+                    return Err(NetlinkError::Refused {
+                        what: "look a link up",
+                        source: errno.into(),
+                    });
                 }
                 _ => {}
             }
@@ -216,7 +266,13 @@ impl Netlink {
         let all = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
         Ok(all
             .iter()
-            .filter_map(|m| if let RouteNetlinkMessage::NewLink(link) = m { Some(parse_link(link)) } else { None })
+            .filter_map(|m| {
+                if let RouteNetlinkMessage::NewLink(link) = m {
+                    Some(parse_link(link))
+                } else {
+                    None
+                }
+            })
             .collect())
     }
 
@@ -231,12 +287,17 @@ impl Netlink {
         Ok(all
             .iter()
             .filter_map(|m| {
-                let RouteNetlinkMessage::NewAddress(address) = m else { return None };
+                let RouteNetlinkMessage::NewAddress(address) = m else {
+                    return None;
+                };
                 let local = address.attributes.iter().find_map(|a| match a {
                     AddressAttribute::Local(std::net::IpAddr::V4(ip)) => Some(*ip),
                     _ => None,
                 })?;
-                Some((address.header.index, Ipv4Net::new(local, address.header.prefix_len).ok()?))
+                Some((
+                    address.header.index,
+                    Ipv4Net::new(local, address.header.prefix_len).ok()?,
+                ))
             })
             .collect())
     }
@@ -251,27 +312,49 @@ impl Netlink {
         let all = self.dump(RouteNetlinkMessage::GetRoute(request))?;
         Ok(all
             .iter()
-            .filter_map(|m| if let RouteNetlinkMessage::NewRoute(route) = m { Route::parse(route) } else { None })
+            .filter_map(|m| {
+                if let RouteNetlinkMessage::NewRoute(route) = m {
+                    Route::parse(route)
+                } else {
+                    None
+                }
+            })
             .collect())
     }
 
-    /// The permanent neighbours (or, of the bridge family, forwarding entries) of the link `interface`.
+    /// The permanent neighbours (or, of the bridge family, forwarding entries) of the link
+    /// `interface`.
     ///
     /// # Errors
     /// [`NetlinkError`].
-    pub fn neighbours(&mut self, interface: u32, family: AddressFamily) -> Result<Vec<Neighbour>, NetlinkError> {
+    pub fn neighbours(
+        &mut self,
+        interface: u32,
+        family: AddressFamily,
+    ) -> Result<Vec<Neighbour>, NetlinkError> {
         let mut request = NeighbourMessage::default();
         request.header.family = family;
         let all = self.dump(RouteNetlinkMessage::GetNeighbour(request))?;
         Ok(all
             .iter()
-            .filter_map(|m| if let RouteNetlinkMessage::NewNeighbour(one) = m { Some(one) } else { None })
-            .filter(|one| one.header.ifindex == interface && one.header.state == NeighbourState::Permanent)
+            .filter_map(|m| {
+                if let RouteNetlinkMessage::NewNeighbour(one) = m {
+                    Some(one)
+                } else {
+                    None
+                }
+            })
+            .filter(|one| {
+                one.header.ifindex == interface && one.header.state == NeighbourState::Permanent
+            })
             .filter_map(parse_neighbour)
             .collect())
     }
 
-    fn dump(&mut self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+    fn dump(
+        &mut self,
+        message: RouteNetlinkMessage,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
         let mut bytes = Vec::new();
         self.append(&mut bytes, message, NLM_F_REQUEST | NLM_F_DUMP);
         self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
@@ -284,7 +367,10 @@ impl Netlink {
                     NetlinkPayload::Error(answer) => {
                         let errno = answer.code.map_or(0, |c| c.get().saturating_neg());
                         let source = io::Error::from_raw_os_error(errno);
-                        return Err(NetlinkError::Refused { what: "list", source });
+                        return Err(NetlinkError::Refused {
+                            what: "list",
+                            source,
+                        });
                     }
                     _ => {}
                 }
@@ -307,16 +393,20 @@ impl Netlink {
 
     fn receive(&mut self) -> Result<Vec<NetlinkMessage<RouteNetlinkMessage>>, NetlinkError> {
         let mut bytes = Vec::with_capacity(RECEIVE_BYTES);
-        let (read, _) = self.socket.recv_from(&mut bytes, 0).map_err(NetlinkError::Socket)?;
-        let invalid = |why: String| NetlinkError::Socket(io::Error::new(io::ErrorKind::InvalidData, why));
+        let (read, _) = self
+            .socket
+            .recv_from(&mut bytes, 0)
+            .map_err(NetlinkError::Socket)?;
+        let invalid =
+            |why: String| NetlinkError::Socket(io::Error::new(io::ErrorKind::InvalidData, why));
         if read > bytes.len() {
             return Err(invalid(format!("answer of {read} bytes was cut off")));
         }
         let mut rest = &bytes[..];
         let mut messages = Vec::new();
         while rest.len() >= 16 {
-            let message =
-                NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(|e| invalid(e.to_string()))?;
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                .map_err(|e| invalid(e.to_string()))?;
             let step = (message.header.length as usize).next_multiple_of(4);
             if step == 0 {
                 break;

@@ -71,7 +71,14 @@ impl CniResult {
         self.cni_version = cni_version.to_owned();
         let old = cni_version.starts_with("0.");
         for ip in &mut self.ips {
-            ip.version = old.then(|| if ip.address.addr().is_ipv4() { "4" } else { "6" }.to_owned());
+            ip.version = old.then(|| {
+                if ip.address.addr().is_ipv4() {
+                    "4"
+                } else {
+                    "6"
+                }
+                .to_owned()
+            });
         }
         self
     }
@@ -86,5 +93,9 @@ impl CniResult {
 /// `0a:58:...` as text.
 #[must_use]
 pub fn mac_text(address: &[u8]) -> String {
-    address.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")
+    address
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect::<Vec<_>>()
+        .join(":")
 }

@@ -1,7 +1,7 @@
 //! A pod's pair of links: one end on the bridge, the other in the pod's namespace.
 //!
-//! One message makes both ends where they belong, with names, addresses, MTU and bridge; a second sets the port's flags
-//! by name, so both go out together without waiting for an index.
+//! One message makes both ends where they belong, with names, addresses, MTU and bridge; a second
+//! sets the port's flags by name, so both go out together without waiting for an index.
 
 use std::{
     net::Ipv4Addr,
@@ -15,7 +15,9 @@ use rtnetlink::{
     LinkMessageBuilder, LinkUnspec, LinkVeth,
     packet_route::{
         RouteNetlinkMessage,
-        link::{InfoBridgePort, InfoData, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkInfo},
+        link::{
+            InfoBridgePort, InfoData, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkInfo,
+        },
     },
 };
 use sha2::{Digest as _, Sha256};
@@ -74,11 +76,16 @@ pub fn create(netlink: &mut Netlink, pair: &Pair<'_>, netns: &NetNs) -> Result<(
     let mut port = LinkUnspec::new_with_name(pair.host_name).build();
     port.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::PortKind(InfoPortKind::Bridge),
-        LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(pair.hairpin)])),
+        LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(
+            pair.hairpin,
+        )])),
     ]));
     netlink.batch(vec![
         Request::create("make the veth pair", RouteNetlinkMessage::NewLink(host)),
-        Request::change("set the bridge port's flags", RouteNetlinkMessage::NewLink(port)),
+        Request::change(
+            "set the bridge port's flags",
+            RouteNetlinkMessage::NewLink(port),
+        ),
     ])
 }
 
@@ -88,7 +95,10 @@ pub fn create(netlink: &mut Netlink, pair: &Pair<'_>, netns: &NetNs) -> Result<(
 /// [`NetlinkError`].
 pub fn delete(netlink: &mut Netlink, host_name: &str) -> Result<(), NetlinkError> {
     let message = LinkUnspec::new_with_name(host_name).build();
-    let request = Request::change("delete the veth pair", RouteNetlinkMessage::DelLink(message));
+    let request = Request::change(
+        "delete the veth pair",
+        RouteNetlinkMessage::DelLink(message),
+    );
     netlink.batch(vec![request.tolerate(&[Errno::ENODEV])])
 }
 
@@ -96,19 +106,34 @@ pub fn delete(netlink: &mut Netlink, host_name: &str) -> Result<(), NetlinkError
 ///
 /// # Errors
 /// [`NetlinkError`]; `ENODEV` if the link is not there.
-pub fn configure(pod_name: &str, address: Ipv4Net, gateway: Ipv4Addr) -> Result<Link, NetlinkError> {
+pub fn configure(
+    pod_name: &str,
+    address: Ipv4Net,
+    gateway: Ipv4Addr,
+) -> Result<Link, NetlinkError> {
     let mut netlink = Netlink::open()?;
-    let link = netlink
-        .link(pod_name)?
-        .ok_or(NetlinkError::Refused { what: "find the pod's link", source: Errno::ENODEV.into() })?;
+    let link = netlink.link(pod_name)?.ok_or(NetlinkError::Refused {
+        what: "find the pod's link",
+        source: Errno::ENODEV.into(),
+    })?;
     let loopback = LinkUnspec::new_with_index(LOOPBACK_INDEX).up().build();
     let up = LinkUnspec::new_with_index(link.index).up().build();
     let default = default_route(link.index, gateway);
     netlink.batch(vec![
-        Request::change("set the loopback link up", RouteNetlinkMessage::SetLink(loopback)),
+        Request::change(
+            "set the loopback link up",
+            RouteNetlinkMessage::SetLink(loopback),
+        ),
         Request::change("set the pod's link up", RouteNetlinkMessage::SetLink(up)),
-        Request::create("assign the pod's address", address_message(link.index, address)).tolerate(&[Errno::EEXIST]),
-        Request::replace("set the pod's default route", RouteNetlinkMessage::NewRoute(default.message())),
+        Request::create(
+            "assign the pod's address",
+            address_message(link.index, address),
+        )
+        .tolerate(&[Errno::EEXIST]),
+        Request::replace(
+            "set the pod's default route",
+            RouteNetlinkMessage::NewRoute(default.message()),
+        ),
     ])?;
     Ok(link)
 }
@@ -117,19 +142,26 @@ pub fn configure(pod_name: &str, address: Ipv4Net, gateway: Ipv4Addr) -> Result<
 ///
 /// # Errors
 /// [`NetlinkError`].
-pub fn missing(pod_name: &str, address: Ipv4Net, gateway: Ipv4Addr) -> Result<Option<String>, NetlinkError> {
+pub fn missing(
+    pod_name: &str,
+    address: Ipv4Net,
+    gateway: Ipv4Addr,
+) -> Result<Option<String>, NetlinkError> {
     let mut netlink = Netlink::open()?;
-    let Some(link) = netlink.link(pod_name)? else { return Ok(Some(format!("link {pod_name} does not exist"))) };
+    let Some(link) = netlink.link(pod_name)? else {
+        return Ok(Some(format!("link {pod_name} does not exist")));
+    };
     if !link.up {
         return Ok(Some(format!("link {pod_name} is down")));
     }
     if !netlink.addresses()?.contains(&(link.index, address)) {
         return Ok(Some(format!("link {pod_name} has no address {address}")));
     }
-    let routed = netlink
-        .routes()?
-        .iter()
-        .any(|r| r.destination.prefix_len() == 0 && r.gateway == Some(gateway) && r.interface == Some(link.index));
+    let routed = netlink.routes()?.iter().any(|r| {
+        r.destination.prefix_len() == 0
+            && r.gateway == Some(gateway)
+            && r.interface == Some(link.index)
+    });
     Ok((!routed).then(|| format!("no default route through {gateway}")))
 }
 

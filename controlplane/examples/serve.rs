@@ -10,7 +10,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: serve DATA_DIR ADDRESS".into());
     };
     let shutdown = CancellationToken::new();
-    let server = Server::start(ServerConfig::new(data_dir, address.parse()?), shutdown.clone()).await?;
+    let server = Server::start(
+        ServerConfig::new(data_dir, address.parse()?),
+        shutdown.clone(),
+    )
+    .await?;
     coracle_telemetry::spawn("serve", async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             shutdown.cancel();

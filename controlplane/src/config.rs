@@ -55,19 +55,25 @@ pub struct ServerConfig {
 #[non_exhaustive]
 pub enum ServerConfigError {
     /// The service range is too small or too large.
-    #[error("--service-cidr {cidr} cannot be used: expected an IPv4 range of /12 to /28, such as 10.96.0.0/16")]
+    #[error(
+        "--service-cidr {cidr} cannot be used: expected an IPv4 range of /12 to /28, such as 10.96.0.0/16"
+    )]
     ServiceCidr {
         /// What was given.
         cidr: IpNet,
     },
     /// The pod range is too small.
-    #[error("--cluster-cidr {cidr} cannot be used: expected an IPv4 range of /8 to /24, such as 10.244.0.0/16")]
+    #[error(
+        "--cluster-cidr {cidr} cannot be used: expected an IPv4 range of /8 to /24, such as 10.244.0.0/16"
+    )]
     ClusterCidr {
         /// What was given.
         cidr: IpNet,
     },
     /// The ranges share addresses.
-    #[error("--service-cidr {service} and --cluster-cidr {cluster} overlap: choose ranges that share no address")]
+    #[error(
+        "--service-cidr {service} and --cluster-cidr {cluster} overlap: choose ranges that share no address"
+    )]
     Overlap {
         /// The service range.
         service: IpNet,
@@ -75,7 +81,9 @@ pub enum ServerConfigError {
         cluster: IpNet,
     },
     /// No port for the overlay.
-    #[error("--vxlan-port 0 cannot be used: expected a UDP port that is free on every node, such as 4789")]
+    #[error(
+        "--vxlan-port 0 cannot be used: expected a UDP port that is free on every node, such as 4789"
+    )]
     VxlanPort,
     /// No definite address to advertise.
     #[error("--bind {bind} names no definite address: give one that nodes can reach")]
@@ -115,15 +123,22 @@ impl ServerConfig {
             cidr.addr().is_ipv4() && (shortest..=longest).contains(&cidr.prefix_len())
         };
         if !in_range(&self.service_cidr, 12, 28) {
-            return Err(ServerConfigError::ServiceCidr { cidr: self.service_cidr });
+            return Err(ServerConfigError::ServiceCidr {
+                cidr: self.service_cidr,
+            });
         }
         if !in_range(&self.cluster_cidr, 8, 24) {
-            return Err(ServerConfigError::ClusterCidr { cidr: self.cluster_cidr });
+            return Err(ServerConfigError::ClusterCidr {
+                cidr: self.cluster_cidr,
+            });
         }
         if self.service_cidr.contains(&self.cluster_cidr.trunc())
             || self.cluster_cidr.contains(&self.service_cidr.trunc())
         {
-            return Err(ServerConfigError::Overlap { service: self.service_cidr, cluster: self.cluster_cidr });
+            return Err(ServerConfigError::Overlap {
+                service: self.service_cidr,
+                cluster: self.cluster_cidr,
+            });
         }
         if self.vxlan_port == 0 {
             return Err(ServerConfigError::VxlanPort);
@@ -159,10 +174,22 @@ mod tests {
     fn bad_ranges_name_flag_value_and_expectation() {
         type Change = fn(&mut ServerConfig);
         let cases: [(Change, &str); 4] = [
-            (|c| c.service_cidr = "10.0.0.0/30".parse().unwrap(), "--service-cidr 10.0.0.0/30 cannot be used"),
-            (|c| c.cluster_cidr = "10.0.0.0/29".parse().unwrap(), "--cluster-cidr 10.0.0.0/29 cannot be used"),
-            (|c| c.cluster_cidr = "10.96.128.0/17".parse().unwrap(), "overlap"),
-            (|c| c.advertise = "0.0.0.0".parse().unwrap(), "no definite address"),
+            (
+                |c| c.service_cidr = "10.0.0.0/30".parse().unwrap(),
+                "--service-cidr 10.0.0.0/30 cannot be used",
+            ),
+            (
+                |c| c.cluster_cidr = "10.0.0.0/29".parse().unwrap(),
+                "--cluster-cidr 10.0.0.0/29 cannot be used",
+            ),
+            (
+                |c| c.cluster_cidr = "10.96.128.0/17".parse().unwrap(),
+                "overlap",
+            ),
+            (
+                |c| c.advertise = "0.0.0.0".parse().unwrap(),
+                "no definite address",
+            ),
         ];
         for (change, expected) in cases {
             let message = check(change).unwrap_or_default();

@@ -1,7 +1,9 @@
-//! The control plane as one value: store, API server, controllers and scheduler, started and stopped together.
+//! The control plane as one value: store, API server, controllers and scheduler, started and
+//! stopped together.
 //!
-//! Each part runs in a supervised task and speaks to the API server through its own in-process client;
-//! none knows of the others. What a flag means is decided in [`ServerConfig`], before anything starts.
+//! Each part runs in a supervised task and speaks to the API server through its own in-process
+//! client; none knows of the others. What a flag means is decided in [`ServerConfig`], before
+//! anything starts.
 //!
 //! | module | does |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! Starting and stopping the parts.
 //!
-//! Order of start: data directory (locked by the store), certificates, address, API server, then everything that
-//! speaks to it. Order of stop: the other way round, so that nobody loses the API server under its feet.
+//! Order of start: data directory (locked by the store), certificates, address, API server, then
+//! everything that speaks to it. Order of stop: the other way round, so that nobody loses the API
+//! server under its feet.
 
 use std::{
     collections::HashMap,
@@ -33,7 +34,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{ServerConfig, ServerConfigError, StoreEngine};
 
 /// Between the end of a part and its next start.
-const RESTART: ExponentialBackoff = ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(30));
+const RESTART: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// How long controllers and scheduler get to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long clients in this process get to let go of the store.
@@ -100,7 +102,9 @@ fn bind_hint(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => "the address is in use by another process".to_owned(),
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied (ports below 1024 need root)".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "permission denied (ports below 1024 need root)".to_owned()
+        }
         _ => error.to_string(),
     }
 }
@@ -123,7 +127,10 @@ impl Server {
     ///
     /// # Errors
     /// One sentence about what cannot be used: an address, a directory, a range.
-    pub async fn start(config: ServerConfig, shutdown: CancellationToken) -> Result<Self, ServerError> {
+    pub async fn start(
+        config: ServerConfig,
+        shutdown: CancellationToken,
+    ) -> Result<Self, ServerError> {
         config.validate()?;
         let server_dir = config.data_dir.join("server");
         let (backend, pki) = open(&config, server_dir.clone()).await?;
@@ -138,9 +145,16 @@ impl Server {
         store_dir: PathBuf,
         shutdown: CancellationToken,
     ) -> Result<Self, ServerError> {
-        let listener =
-            TcpListener::bind(config.bind).await.map_err(|error| ServerError::Bind { address: config.bind, error })?;
-        let address = listener.local_addr().map_err(|error| ServerError::Bind { address: config.bind, error })?;
+        let listener = TcpListener::bind(config.bind)
+            .await
+            .map_err(|error| ServerError::Bind {
+                address: config.bind,
+                error,
+            })?;
+        let address = listener.local_addr().map_err(|error| ServerError::Bind {
+            address: config.bind,
+            error,
+        })?;
         let advertise = SocketAddr::new(config.advertise, address.port());
         let pki = Arc::new(pki);
         let mut api_config = ApiServerConfig::new(Arc::clone(&pki), config.service_cidr, advertise);
@@ -151,13 +165,26 @@ impl Server {
         let kubeconfig = pki.admin_kubeconfig(&format!("https://{advertise}"));
         pki::keep_private(&config.kubeconfig_out, kubeconfig.as_bytes())?;
         let stop_serving = CancellationToken::new();
-        let serving = spawn("the API server", Arc::clone(&apiserver).serve(listener, stop_serving.clone()));
+        let serving = spawn(
+            "the API server",
+            Arc::clone(&apiserver).serve(listener, stop_serving.clone()),
+        );
         let mut parts = start_parts(&config, &apiserver, &pki, &shutdown);
         let compacted = Arc::clone(&backend);
         parts.keep("compaction", RESTART, apiserver.health(), move |stop| {
             compaction::run(Arc::clone(&compacted), CompactionPolicy::default(), stop)
         });
-        Ok(Self { apiserver, address, pki, backend, store_dir, serving, parts, shutdown, stop_serving })
+        Ok(Self {
+            apiserver,
+            address,
+            pki,
+            backend,
+            store_dir,
+            serving,
+            parts,
+            shutdown,
+            stop_serving,
+        })
     }
 
     /// An in-process client with identity `user`.
@@ -201,20 +228,36 @@ impl Server {
         self.stop_serving.cancel();
         let serving = match early {
             Some(ended) => {
-                ended.map_err(|_| ServerError::PartDied { part: "the API server" })??;
-                return Err(ServerError::PartDied { part: "the API server" });
+                ended.map_err(|_| ServerError::PartDied {
+                    part: "the API server",
+                })??;
+                return Err(ServerError::PartDied {
+                    part: "the API server",
+                });
             }
             None => (&mut self.serving).await,
         };
-        serving.map_err(|_| ServerError::PartDied { part: "the API server" })??;
-        let Self { apiserver, backend, store_dir, .. } = self;
+        serving.map_err(|_| ServerError::PartDied {
+            part: "the API server",
+        })??;
+        let Self {
+            apiserver,
+            backend,
+            store_dir,
+            ..
+        } = self;
         drop(apiserver);
         close(backend).await;
-        if is_store_closed { Err(ServerError::StoreClosed { path: store_dir }) } else { Ok(()) }
+        if is_store_closed {
+            Err(ServerError::StoreClosed { path: store_dir })
+        } else {
+            Ok(())
+        }
     }
 }
 
-/// Closes the store once nobody else holds it, so that the directory is free when the server says it has stopped.
+/// Closes the store once nobody else holds it, so that the directory is free when the server says
+/// it has stopped.
 async fn close(backend: Arc<dyn Backend>) {
     let deadline = tokio::time::Instant::now() + RELEASE_TIMEOUT;
     while Arc::strong_count(&backend) > 1 && tokio::time::Instant::now() < deadline {
@@ -225,16 +268,31 @@ async fn close(backend: Arc<dyn Backend>) {
 }
 
 fn read_tokens(path: &Path) -> Result<HashMap<String, UserInfo>, ServerError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| ServerError::ReadTokens { path: path.to_owned(), source })?;
-    token_file::parse(&text).map_err(|source| ServerError::ParseTokens { path: path.to_owned(), source })
+    let text = std::fs::read_to_string(path).map_err(|source| ServerError::ReadTokens {
+        path: path.to_owned(),
+        source,
+    })?;
+    token_file::parse(&text).map_err(|source| ServerError::ParseTokens {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Opens the store, which locks the directory, and then the certificates. Both block.
-pub(crate) async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(Arc<dyn Backend>, Pki), ServerError> {
-    let mut addresses: Vec<IpAddr> = vec![config.bind.ip(), config.advertise, config.kubernetes_service_ip()];
+pub(crate) async fn open(
+    config: &ServerConfig,
+    server_dir: PathBuf,
+) -> Result<(Arc<dyn Backend>, Pki), ServerError> {
+    let mut addresses: Vec<IpAddr> = vec![
+        config.bind.ip(),
+        config.advertise,
+        config.kubernetes_service_ip(),
+    ];
     addresses.retain(|address| !address.is_unspecified());
-    let names = ServerNames { dns: config.names.clone(), addresses };
+    let names = ServerNames {
+        dns: config.names.clone(),
+        addresses,
+    };
     let engine = config.store;
     let opened = tokio::task::spawn_blocking(move || {
         let backend: Arc<dyn Backend> = match engine {
@@ -244,11 +302,13 @@ pub(crate) async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(
         let pki = Pki::open(&server_dir.join("pki"), &names)?;
         Ok::<_, ServerError>((backend, pki))
     });
-    opened.await.map_err(|_| ServerError::PartDied { part: "the store" })?
+    opened
+        .await
+        .map_err(|_| ServerError::PartDied { part: "the store" })?
 }
 
-/// Each controller as its own service account, with what `system:controller:*` gives it; what they share as
-/// `system:kube-controller-manager`.
+/// Each controller as its own service account, with what `system:controller:*` gives it; what they
+/// share as `system:kube-controller-manager`.
 fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
     let shared = apiserver.client(UserInfo::new("system:kube-controller-manager", &[]));
     // Weak: what the controllers hold keeps no stopped server alive.
@@ -260,10 +320,18 @@ fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
     })
 }
 
-fn start_parts(config: &ServerConfig, apiserver: &Arc<ApiServer>, pki: &Pki, shutdown: &CancellationToken) -> Tasks {
+fn start_parts(
+    config: &ServerConfig,
+    apiserver: &Arc<ApiServer>,
+    pki: &Pki,
+    shutdown: &CancellationToken,
+) -> Tasks {
     let mut parts = Tasks::new(shutdown.clone());
     let client = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
-    let scheduling = SchedulerConfig { metrics: apiserver.metrics(), ..SchedulerConfig::default() };
+    let scheduling = SchedulerConfig {
+        metrics: apiserver.metrics(),
+        ..SchedulerConfig::default()
+    };
     parts.keep("scheduler", RESTART, apiserver.health(), move |stop| {
         coracle_scheduler::run(client.clone(), scheduling.clone(), stop)
     });
@@ -273,7 +341,8 @@ fn start_parts(config: &ServerConfig, apiserver: &Arc<ApiServer>, pki: &Pki, shu
             certificate_pem: pair.cert_pem.clone(),
             key_pem: pair.key_pem.clone(),
         };
-        let mut controllers = ControllersConfig::new(cluster_cidr, authority(&pki.ca), authority(&pki.kubelet_ca));
+        let mut controllers =
+            ControllersConfig::new(cluster_cidr, authority(&pki.ca), authority(&pki.kubelet_ca));
         controllers.service_cidr = Some(config.service_cidr);
         controllers.has_loopback_nodes = config.advertise.is_loopback();
         controllers.node_mask_bits = NODE_MASK_BITS.max(cluster_cidr.prefix_len());

@@ -1,7 +1,10 @@
-use std::{net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration,
+};
 
 use coracle_store::{
-    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome, WatchStream,
+    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome,
+    WatchStream,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -22,38 +25,71 @@ async fn refused(config: ServerConfig) -> String {
 async fn server_starts_and_stops_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let shutdown = CancellationToken::new();
-    let server = Server::start(config(dir.path()), shutdown.clone()).await.unwrap();
+    let server = Server::start(config(dir.path()), shutdown.clone())
+        .await
+        .unwrap();
     assert!(server.ready());
     let kubeconfig = dir.path().join("admin.kubeconfig");
-    assert_eq!(std::fs::metadata(&kubeconfig).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(&kubeconfig).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     let text = std::fs::read_to_string(kubeconfig).unwrap();
-    assert!(text.contains(&format!("server: https://{}", server.address())), "{text}");
-    let version = server.client(UserInfo::component("test")).apiserver_version().await.unwrap();
-    assert_eq!((version.major.as_str(), version.minor.as_str()), ("1", "37"));
+    assert!(
+        text.contains(&format!("server: https://{}", server.address())),
+        "{text}"
+    );
+    let version = server
+        .client(UserInfo::component("test"))
+        .apiserver_version()
+        .await
+        .unwrap();
+    assert_eq!(
+        (version.major.as_str(), version.minor.as_str()),
+        ("1", "37")
+    );
     shutdown.cancel();
-    tokio::time::timeout(Duration::from_secs(20), server.stopped()).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(20), server.stopped())
+        .await
+        .unwrap()
+        .unwrap();
     // Everything was let go: the same directory serves again.
     let shutdown = CancellationToken::new();
-    let again = Server::start(config(dir.path()), shutdown.clone()).await.unwrap();
+    let again = Server::start(config(dir.path()), shutdown.clone())
+        .await
+        .unwrap();
     shutdown.cancel();
-    tokio::time::timeout(Duration::from_secs(20), again.stopped()).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(20), again.stopped())
+        .await
+        .unwrap()
+        .unwrap();
 }
 
 /// What `/metrics` says.
 async fn metrics(server: &Server) -> String {
     let request = hyper::Request::get("/metrics").body(Vec::new()).unwrap();
-    server.client(UserInfo::component("test")).request_text(request).await.unwrap()
+    server
+        .client(UserInfo::component("test"))
+        .request_text(request)
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_tell_of_queues_and_scheduling() {
     let dir = tempfile::tempdir().unwrap();
     let shutdown = CancellationToken::new();
-    let server = Server::start(config(dir.path()), shutdown.clone()).await.unwrap();
+    let server = Server::start(config(dir.path()), shutdown.clone())
+        .await
+        .unwrap();
     // The four namespaces that every cluster has pass this queue.
     let passed = |text: &str| {
-        let line = text.lines().find(|line| line.starts_with("workqueue_adds_total{name=\"serviceaccount\"}"));
-        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0) >= 4.0
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("workqueue_adds_total{name=\"serviceaccount\"}"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .unwrap_or(0.0)
+            >= 4.0
     };
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     let mut text = metrics(&server).await;
@@ -79,18 +115,27 @@ async fn metrics_tell_of_queues_and_scheduling() {
 async fn what_cannot_be_used_is_said_in_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let shutdown = CancellationToken::new();
-    let server = Server::start(config(dir.path()), shutdown.clone()).await.unwrap();
+    let server = Server::start(config(dir.path()), shutdown.clone())
+        .await
+        .unwrap();
     let locked = refused(config(dir.path())).await;
     assert!(locked.contains("is in use by another server"), "{locked}");
     let other = tempfile::tempdir().unwrap();
     let mut taken = config(other.path());
     taken.bind = server.address();
     let message = refused(taken).await;
-    let expect = format!("cannot listen on {}: the address is in use by another process", server.address());
+    let expect = format!(
+        "cannot listen on {}: the address is in use by another process",
+        server.address()
+    );
     assert_eq!(message, expect);
     let mut elsewhere = config(other.path());
     elsewhere.bind = "192.0.2.1:6443".parse().unwrap();
-    assert!(refused(elsewhere).await.contains("this machine has no such address"));
+    assert!(
+        refused(elsewhere)
+            .await
+            .contains("this machine has no such address")
+    );
     let file = other.path().join("file");
     std::fs::write(&file, "").unwrap();
     let message = refused(config(&file.join("below"))).await;
@@ -108,7 +153,11 @@ struct Doubtful {
 #[async_trait::async_trait]
 impl Backend for Doubtful {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        if self.fail.is_cancelled() { Err(StoreError::Closed) } else { self.inner.txn(txn).await }
+        if self.fail.is_cancelled() {
+            Err(StoreError::Closed)
+        } else {
+            self.inner.txn(txn).await
+        }
     }
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         self.inner.get(key).await
@@ -126,7 +175,9 @@ impl Backend for Doubtful {
         self.inner.current_revision()
     }
     fn failure(&self) -> Option<String> {
-        self.fail.is_cancelled().then(|| "the disk is in doubt".to_owned())
+        self.fail
+            .is_cancelled()
+            .then(|| "the disk is in doubt".to_owned())
     }
     async fn closed(&self) {
         self.fail.cancelled().await;
@@ -137,20 +188,35 @@ impl Backend for Doubtful {
 async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path());
-    let (inner, pki) = server::open(&config, dir.path().join("server")).await.unwrap();
+    let (inner, pki) = server::open(&config, dir.path().join("server"))
+        .await
+        .unwrap();
     let fail = CancellationToken::new();
-    let backend = Arc::new(Doubtful { inner, fail: fail.clone() });
+    let backend = Arc::new(Doubtful {
+        inner,
+        fail: fail.clone(),
+    });
     let shutdown = CancellationToken::new();
-    let server = Server::start_on(config, backend, pki, dir.path().join("server"), shutdown).await.unwrap();
+    let server = Server::start_on(config, backend, pki, dir.path().join("server"), shutdown)
+        .await
+        .unwrap();
     let client = server.client(UserInfo::component("test"));
     let check = |path: &str| hyper::Request::get(path).body(Vec::new()).unwrap();
-    assert_eq!(client.request_text(check("/livez/store")).await.unwrap(), "ok");
+    assert_eq!(
+        client.request_text(check("/livez/store")).await.unwrap(),
+        "ok"
+    );
     fail.cancel();
     for path in ["/livez/store", "/readyz/store", "/livez", "/readyz"] {
         let why = format!("{:?}", client.request_text(check(path)).await.unwrap_err());
         assert!(why.contains("the disk is in doubt"), "{path}: {why}");
     }
     drop(client);
-    let ended = tokio::time::timeout(Duration::from_secs(30), server.stopped()).await.unwrap();
-    assert!(matches!(ended, Err(ServerError::StoreClosed { .. })), "{ended:?}");
+    let ended = tokio::time::timeout(Duration::from_secs(30), server.stopped())
+        .await
+        .unwrap();
+    assert!(
+        matches!(ended, Err(ServerError::StoreClosed { .. })),
+        "{ended:?}"
+    );
 }

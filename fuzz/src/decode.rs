@@ -31,22 +31,35 @@ pub(crate) fn protobuf(body: &[u8]) {
 
 /// A quantity is the same when its canonical text is read again.
 pub(crate) fn quantity(text: &str) {
-    let Ok(quantity) = text.parse::<Quantity>() else { return };
+    let Ok(quantity) = text.parse::<Quantity>() else {
+        return;
+    };
     let canonical = quantity.to_string();
     let again: Quantity = canonical.parse().expect("its own text");
     assert_eq!(again.to_string(), canonical, "{text}");
     assert!(again == quantity, "{text} is {canonical}");
 }
 
-/// What was decoded is the same when it is encoded and decoded again, and there is nothing to warn of then.
+/// What was decoded is the same when it is encoded and decoded again, and there is nothing to warn
+/// of then.
 fn check(body: &[u8], content: ContentType, gvk: &Gvk) {
     let ty = table().by_gvk(gvk).expect("it was looked up");
     for validation in [FieldValidation::Warn, FieldValidation::Strict] {
-        let Ok(Decoded { object, warnings }) = decode(body, content, gvk, validation) else { continue };
-        assert!(validation == FieldValidation::Warn || warnings.is_empty(), "{warnings:?}");
+        let Ok(Decoded { object, warnings }) = decode(body, content, gvk, validation) else {
+            continue;
+        };
+        assert!(
+            validation == FieldValidation::Warn || warnings.is_empty(),
+            "{warnings:?}"
+        );
         assert!(depth(&object) <= MAX_DEPTH, "{} levels", depth(&object));
         let written = object.to_string();
-        let again = decode(written.as_bytes(), ContentType::Json, gvk, FieldValidation::Strict);
+        let again = decode(
+            written.as_bytes(),
+            ContentType::Json,
+            gvk,
+            FieldValidation::Strict,
+        );
         let again = again.unwrap_or_else(|status| panic!("{status}: {written}"));
         assert_eq!(again.object, object, "decoded again");
         assert!(again.warnings.is_empty(), "{:?}", again.warnings);
@@ -55,7 +68,9 @@ fn check(body: &[u8], content: ContentType, gvk: &Gvk) {
 }
 
 fn canonical(object: &Value, ty: Type) -> Value {
-    decode_value(object, ty, FieldValidation::Strict).unwrap_or_else(|why| panic!("{why}: {object}")).object
+    decode_value(object, ty, FieldValidation::Strict)
+        .unwrap_or_else(|why| panic!("{why}: {object}"))
+        .object
 }
 
 /// Levels of lists and maps.
@@ -67,21 +82,31 @@ pub(crate) fn depth(value: &Value) -> usize {
     }
 }
 
-/// The kind that is named, if there is such a kind of objects. One without a version is no endpoint's: what a body leaves
-/// out is the endpoint's, so there is always one.
+/// The kind that is named, if there is such a kind of objects. One without a version is no
+/// endpoint's: what a body leaves out is the endpoint's, so there is always one.
 pub(crate) fn expected(api_version: &str, kind: &str) -> Gvk {
     let named = Gvk::from_api_version(api_version, kind);
-    let is_object =
-        !named.version.is_empty() && table().by_gvk(&named).is_some_and(|ty| ty.field("metadata").is_some());
-    if is_object { named } else { Gvk::new("", "v1", "Pod") }
+    let is_object = !named.version.is_empty()
+        && table()
+            .by_gvk(&named)
+            .is_some_and(|ty| ty.field("metadata").is_some());
+    if is_object {
+        named
+    } else {
+        Gvk::new("", "v1", "Pod")
+    }
 }
 
 /// What follows a key in JSON or YAML, wherever the key stands.
 pub(crate) fn member(body: &[u8], key: &str) -> String {
     let text = String::from_utf8_lossy(body);
-    let Some((_, rest)) = text.split_once(key) else { return String::new() };
+    let Some((_, rest)) = text.split_once(key) else {
+        return String::new();
+    };
     let rest = rest.trim_start_matches(['"', ':', ' ']);
-    let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "./-".contains(c))).unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| !(c.is_ascii_alphanumeric() || "./-".contains(c)))
+        .unwrap_or(rest.len());
     rest[..end].to_owned()
 }
 

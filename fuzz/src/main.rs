@@ -1,8 +1,9 @@
 //! Fuzz targets for everything that reads what strangers wrote.
 //!
-//! `fuzz/run.sh` builds it with coverage and runs every target; the target of a run is in `FUZZ_TARGET`. One binary for
-//! all, because linking takes longer than a target's whole run. A target panics where something does not hold that
-//! must hold for every input; time and memory are libFuzzer's to watch.
+//! `fuzz/run.sh` builds it with coverage and runs every target; the target of a run is in
+//! `FUZZ_TARGET`. One binary for all, because linking takes longer than a target's whole run. A
+//! target panics where something does not hold that must hold for every input; time and memory are
+//! libFuzzer's to watch.
 //!
 //! | module | targets |
 //! |---|---|
@@ -43,7 +44,9 @@ const TARGETS: [(&str, Target); 26] = [
     ("label-selector", |data| text(data, selector::label)),
     ("field-selector", |data| text(data, selector::field)),
     ("request", |data| text(data, apiserver::request)),
-    ("continue-token", |data| text(data, apiserver::continue_token)),
+    ("continue-token", |data| {
+        text(data, apiserver::continue_token)
+    }),
     ("token", |data| text(data, apiserver::token)),
     ("websocket", apiserver::websocket),
     ("spdy", apiserver::spdy),
@@ -52,7 +55,9 @@ const TARGETS: [(&str, Target); 26] = [
     ("image-layer", agent::image_layer),
     ("image-archive", agent::image_archive),
     ("image-user", |data| text(data, helper::image_user)),
-    ("registry-challenge", |data| text(data, agent::registry_challenge)),
+    ("registry-challenge", |data| {
+        text(data, agent::registry_challenge)
+    }),
     ("cni-configuration", agent::cni_configuration),
     ("cni-result", agent::cni_result),
     ("log", agent::log),
@@ -63,7 +68,9 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
     let found = TARGETS.iter().find(|(known, _)| *known == name);
     let known = TARGETS.map(|(name, _)| name).join(", ");
-    found.unwrap_or_else(|| panic!("FUZZ_TARGET={name:?}, but expected one of {known}")).1
+    found
+        .unwrap_or_else(|| panic!("FUZZ_TARGET={name:?}, but expected one of {known}"))
+        .1
 });
 
 fuzz_target!(|data: &[u8]| TARGET(data));

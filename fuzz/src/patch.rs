@@ -36,9 +36,20 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     bodies
         .iter()
         .map(|body| {
-            let gvk = expected(&member(body.as_bytes(), "apiVersion"), &member(body.as_bytes(), "kind"));
-            let decoded = decode(body.as_bytes(), ContentType::Json, &gvk, FieldValidation::Strict);
-            Base { object: decoded.expect("a base").object, ty: typed(&gvk) }
+            let gvk = expected(
+                &member(body.as_bytes(), "apiVersion"),
+                &member(body.as_bytes(), "kind"),
+            );
+            let decoded = decode(
+                body.as_bytes(),
+                ContentType::Json,
+                &gvk,
+                FieldValidation::Strict,
+            );
+            Base {
+                object: decoded.expect("a base").object,
+                ty: typed(&gvk),
+            }
         })
         .collect()
 });
@@ -48,11 +59,13 @@ pub(crate) fn pod() -> &'static Base {
     &BASES[0]
 }
 
-/// What every outcome must be: text that can be read back, and an object or a refusal once it is pruned.
+/// What every outcome must be: text that can be read back, and an object or a refusal once it is
+/// pruned.
 fn check(outcome: &Value, ty: Type) {
     assert!(depth(outcome) <= MAX_DEPTH, "{} levels", depth(outcome));
     let text = outcome.to_string();
-    let again: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let again: Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(again, *outcome);
     if let Ok(decoded) = patch::decode_patched(outcome, ty, FieldValidation::Ignore) {
         let again = patch::decode_patched(&decoded.object, ty, FieldValidation::Strict);
@@ -63,7 +76,9 @@ fn check(outcome: &Value, ty: Type) {
 /// The outcome is valid; patches that only test change nothing.
 pub(crate) fn json(body: &[u8]) {
     for base in &*BASES {
-        let Ok(outcome) = patch::json::apply(&base.object, body) else { continue };
+        let Ok(outcome) = patch::json::apply(&base.object, body) else {
+            continue;
+        };
         check(&outcome, base.ty);
     }
 }
@@ -71,56 +86,95 @@ pub(crate) fn json(body: &[u8]) {
 /// The outcome is valid, and the patch then changes nothing any more.
 pub(crate) fn merge(body: &[u8]) {
     for base in &*BASES {
-        let Ok(outcome) = patch::merge::apply(&base.object, body) else { return };
+        let Ok(outcome) = patch::merge::apply(&base.object, body) else {
+            return;
+        };
         check(&outcome, base.ty);
-        assert_eq!(patch::merge::apply(&outcome, body).expect("a patch"), outcome);
+        assert_eq!(
+            patch::merge::apply(&outcome, body).expect("a patch"),
+            outcome
+        );
     }
 }
 
-/// The outcome is valid, and holds no directive that the object had not; without directives, the patch then changes
-/// nothing any more.
+/// The outcome is valid, and holds no directive that the object had not; without directives, the
+/// patch then changes nothing any more.
 pub(crate) fn strategic(body: &[u8]) {
     let has_directives = body.contains(&b'$') || body.contains(&b'\\');
     for base in &*BASES {
-        let Ok(outcome) = patch::strategic::apply(base.ty, &base.object, body) else { continue };
+        let Ok(outcome) = patch::strategic::apply(base.ty, &base.object, body) else {
+            continue;
+        };
         check(&outcome, base.ty);
         if has_directives {
             let _ = patch::strategic::apply(base.ty, &outcome, body);
         } else if let Ok(again) = patch::strategic::apply(base.ty, &outcome, body) {
-            // A new list may have elements without a key; merging them is refused, as upstream does.
+            // A new list may have elements without a key; merging them is refused, as upstream
+            // does.
             assert_eq!(again, outcome);
         }
     }
 }
 
-/// A second apply changes nothing; a second manager's may be refused and may be forced; what is tracked is the object.
+/// A second apply changes nothing; a second manager's may be refused and may be forced; what is
+/// tracked is the object.
 pub(crate) fn apply(body: &[u8]) {
-    let at = body.windows(SEPARATOR.len()).position(|window| window == SEPARATOR);
-    let (config, live) = at.map_or((body, None), |at| (&body[..at], Some(&body[at + SEPARATOR.len()..])));
+    let at = body
+        .windows(SEPARATOR.len())
+        .position(|window| window == SEPARATOR);
+    let (config, live) = at.map_or((body, None), |at| {
+        (&body[..at], Some(&body[at + SEPARATOR.len()..]))
+    });
     let gvk = expected(&member(config, "apiVersion"), &member(config, "kind"));
-    let decode = |bytes| decode(bytes, ContentType::Yaml, &gvk, FieldValidation::Ignore).map(|decoded| decoded.object);
+    let decode = |bytes| {
+        decode(bytes, ContentType::Yaml, &gvk, FieldValidation::Ignore)
+            .map(|decoded| decoded.object)
+    };
     let Ok(config) = decode(config) else { return };
     let (ty, api_version) = (typed(&gvk), gvk.api_version());
-    let by = |manager| Writer { manager, api_version: &api_version, subresource: "", time: "2026-01-01T00:00:00Z" };
+    let by = |manager| Writer {
+        manager,
+        api_version: &api_version,
+        subresource: "",
+        time: "2026-01-01T00:00:00Z",
+    };
     let live = live.and_then(|live| decode(live).ok());
-    let Ok(once) = patch::apply::apply(ty, live.as_ref(), &config, by("one"), true) else { return };
+    let Ok(once) = patch::apply::apply(ty, live.as_ref(), &config, by("one"), true) else {
+        return;
+    };
     check(&once, ty);
-    let twice = patch::apply::apply(ty, Some(&once), &config, by("one"), false).expect("all is its own");
+    let twice =
+        patch::apply::apply(ty, Some(&once), &config, by("one"), false).expect("all is its own");
     assert_eq!(twice, once, "applied twice");
     // The same from somebody else is shared, not fought over; only what was its own before may go.
-    let shared = patch::apply::apply(ty, Some(&once), &config, by("two"), false).expect("nothing changes");
-    let mut managers = once["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let shared =
+        patch::apply::apply(ty, Some(&once), &config, by("two"), false).expect("nothing changes");
+    let mut managers = once["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten();
     if managers.all(|entry| entry["manager"] != "two") {
-        assert_eq!(without_managers(&shared), without_managers(&once), "applied by two");
+        assert_eq!(
+            without_managers(&shared),
+            without_managers(&once),
+            "applied by two"
+        );
     }
-    let base = BASES.iter().find(|base| base.ty == ty).map_or(&config, |base| &base.object);
+    let base = BASES
+        .iter()
+        .find(|base| base.ty == ty)
+        .map_or(&config, |base| &base.object);
     let mut base = without_managers(base);
     if patch::apply::apply(ty, Some(&shared), &base, by("three"), false).is_err() {
         patch::apply::apply(ty, Some(&shared), &base, by("three"), true).expect("forced");
     }
     let untracked = base.clone();
     patch::apply::track(ty, Some(&shared), &mut base, by("four"));
-    assert_eq!(without_managers(&base), untracked, "tracking changes no more than the managers");
+    assert_eq!(
+        without_managers(&base),
+        untracked,
+        "tracking changes no more than the managers"
+    );
 }
 
 /// Every object has metadata.

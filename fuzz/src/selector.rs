@@ -1,4 +1,5 @@
-//! Label and field selectors: what is parsed, printed and parsed again is the same and selects the same.
+//! Label and field selectors: what is parsed, printed and parsed again is the same and selects the
+//! same.
 
 use coracle_api::selector::{FieldSelector, LabelSelector};
 
@@ -6,7 +7,9 @@ const VALUES: [Option<&str>; 5] = [None, Some(""), Some("a"), Some("5"), Some("b
 
 /// `labelSelector`.
 pub(crate) fn label(text: &str) {
-    let Ok(selector) = LabelSelector::parse(text) else { return };
+    let Ok(selector) = LabelSelector::parse(text) else {
+        return;
+    };
     let again = LabelSelector::parse(&selector.to_string()).expect("its own text");
     assert_eq!(again, selector, "{selector}");
     for value in VALUES {
@@ -17,13 +20,19 @@ pub(crate) fn label(text: &str) {
 
 /// `fieldSelector`.
 pub(crate) fn field(text: &str) {
-    let Ok(selector) = FieldSelector::parse(text) else { return };
+    let Ok(selector) = FieldSelector::parse(text) else {
+        return;
+    };
     let again = FieldSelector::parse(&selector.to_string()).expect("its own text");
     assert_eq!(again, selector, "{selector}");
     for value in VALUES {
         assert_eq!(again.matches(|_| value), selector.matches(|_| value));
     }
-    for requirement in selector.requirements().iter().filter(|requirement| requirement.equals) {
+    for requirement in selector
+        .requirements()
+        .iter()
+        .filter(|requirement| requirement.equals)
+    {
         assert!(selector.exact(&requirement.field).is_some());
     }
 }

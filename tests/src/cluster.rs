@@ -53,10 +53,20 @@ impl Cluster {
     pub fn up(extra: &[&str]) -> Self {
         let mut site = Site::new();
         let address = site.add_host("n1", 1);
-        let mut args = vec!["up".to_owned(), "--bind".to_owned(), format!("{address}:6443")];
+        let mut args = vec![
+            "up".to_owned(),
+            "--bind".to_owned(),
+            format!("{address}:6443"),
+        ];
         args.extend(node_args(&site, "n1", &address));
         args.extend(extra.iter().map(|arg| (*arg).to_owned()));
-        let node = Node { name: "n1".to_owned(), address, last: 1, agent: None, args };
+        let node = Node {
+            name: "n1".to_owned(),
+            address,
+            last: 1,
+            agent: None,
+            args,
+        };
         let mut cluster = Self {
             nodes: vec![node],
             server: None,
@@ -71,15 +81,21 @@ impl Cluster {
         cluster
     }
 
-    /// A server and `count` nodes that join by token and pull through `registries`, all on hosts of their own.
+    /// A server and `count` nodes that join by token and pull through `registries`, all on hosts of
+    /// their own.
     pub fn server_and_nodes(count: u8, server_extra: &[&str]) -> Self {
         let mut site = Site::new();
         let address = site.add_host("server", 1);
         let data = site.subdir("server-data");
-        let mut server_args: Vec<String> =
-            ["server", "--bind", &format!("{address}:6443"), "--data-dir", &data.to_string_lossy()]
-                .map(str::to_owned)
-                .to_vec();
+        let mut server_args: Vec<String> = [
+            "server",
+            "--bind",
+            &format!("{address}:6443"),
+            "--data-dir",
+            &data.to_string_lossy(),
+        ]
+        .map(str::to_owned)
+        .to_vec();
         server_args.extend(server_extra.iter().map(|arg| (*arg).to_owned()));
         let mut cluster = Self {
             nodes: Vec::new(),
@@ -95,12 +111,28 @@ impl Cluster {
         for k in 1..=count {
             let name = format!("n{k}");
             let address = cluster.site.add_host(&name, k + 1);
-            let mut args =
-                ["agent", "--server", "https://198.18.0.1:6443", "--token", &token].map(str::to_owned).to_vec();
+            let mut args = [
+                "agent",
+                "--server",
+                "https://198.18.0.1:6443",
+                "--token",
+                &token,
+            ]
+            .map(str::to_owned)
+            .to_vec();
             args.extend(node_args(&cluster.site, &name, &address));
             let registries = crate::workspace().join("examples/registries.yaml");
-            args.extend(["--registries".to_owned(), registries.to_string_lossy().into_owned()]);
-            cluster.nodes.push(Node { name, address, last: k + 1, agent: None, args });
+            args.extend([
+                "--registries".to_owned(),
+                registries.to_string_lossy().into_owned(),
+            ]);
+            cluster.nodes.push(Node {
+                name,
+                address,
+                last: k + 1,
+                agent: None,
+                args,
+            });
             cluster.start_agent(cluster.nodes.len() - 1);
         }
         cluster.wait_ready(usize::from(count));
@@ -111,7 +143,9 @@ impl Cluster {
     pub fn token(&self) -> String {
         let data = self.site.subdir("server-data");
         let mut command = self.site.command(&self.server_host, binary("coracle"));
-        succeed(command.args(["token", "create", "--data-dir"]).arg(data)).trim().to_owned()
+        succeed(command.args(["token", "create", "--data-dir"]).arg(data))
+            .trim()
+            .to_owned()
     }
 
     /// Starts the server process (again).
@@ -135,7 +169,11 @@ impl Cluster {
         let kubectl = self.kubectl();
         wait::until("the API server is ready", START_DEADLINE, || {
             let outcome = kubectl.run("get --raw /readyz");
-            if outcome.stdout == "ok" { Ok(()) } else { Err(outcome) }
+            if outcome.stdout == "ok" {
+                Ok(())
+            } else {
+                Err(outcome)
+            }
         });
     }
 
@@ -145,45 +183,79 @@ impl Cluster {
         let kubectl = self.kubectl();
         wait::until("nodes are Ready", START_DEADLINE, || {
             let ready = self.ready_nodes(&kubectl);
-            if ready.len() == count { Ok(()) } else { Err(ready) }
+            if ready.len() == count {
+                Ok(())
+            } else {
+                Err(ready)
+            }
         });
     }
 
     /// Names of the nodes that are Ready.
     pub fn ready_nodes(&self, kubectl: &Kubectl) -> Vec<String> {
         let outcome = kubectl.run("get nodes --no-headers");
-        let rows = outcome.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        rows.filter(|row| row.get(1) == Some(&"Ready")).map(|row| row[0].to_owned()).collect()
+        let rows = outcome
+            .stdout
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.filter(|row| row.get(1) == Some(&"Ready"))
+            .map(|row| row[0].to_owned())
+            .collect()
     }
 
     /// kubectl on the server's host.
     pub fn kubectl(&self) -> Kubectl {
-        let dir = if self.server_args.is_empty() { "n1-data" } else { "server-data" };
-        Kubectl::new(&self.site, &self.server_host, self.site.dir().join(dir).join("admin.kubeconfig"))
+        let dir = if self.server_args.is_empty() {
+            "n1-data"
+        } else {
+            "server-data"
+        };
+        Kubectl::new(
+            &self.site,
+            &self.server_host,
+            self.site.dir().join(dir).join("admin.kubeconfig"),
+        )
     }
 
-    /// A place for a session: a directory, a namespace `name`, a kubeconfig that says so, and the clients in `PATH`,
-    /// each under the name it is called by.
-    pub fn stage(&self, name: &str, client: &str, version: &str, clients: &[(&str, &str)]) -> Stage {
+    /// A place for a session: a directory, a namespace `name`, a kubeconfig that says so, and the
+    /// clients in `PATH`, each under the name it is called by.
+    pub fn stage(
+        &self,
+        name: &str,
+        client: &str,
+        version: &str,
+        clients: &[(&str, &str)],
+    ) -> Stage {
         let dir = self.site.subdir(&format!("stage-{name}"));
         let bin = self.site.subdir(&format!("stage-{name}/bin"));
         for (called, tool) in clients {
-            std::os::unix::fs::symlink(crate::tool(tool), bin.join(called)).expect("link the client");
+            std::os::unix::fs::symlink(crate::tool(tool), bin.join(called))
+                .expect("link the client");
         }
         let kubectl = self.kubectl();
         kubectl.ok(&format!("create namespace {name}"));
         let config = dir.join("kubeconfig");
         std::fs::copy(kubectl.kubeconfig(), &config).expect("copy the kubeconfig");
         let set = ["config", "set-context", "--current", "--namespace", name];
-        succeed(Command::new(crate::tool("kubectl")).arg("--kubeconfig").arg(&config).args(set));
-        let environment = [("NS", name.to_owned()), ("KUBECONFIG", config.to_string_lossy().into_owned())];
+        succeed(
+            Command::new(crate::tool("kubectl"))
+                .arg("--kubeconfig")
+                .arg(&config)
+                .args(set),
+        );
+        let environment = [
+            ("NS", name.to_owned()),
+            ("KUBECONFIG", config.to_string_lossy().into_owned()),
+        ];
         Stage {
             client: client.to_owned(),
             version: version.to_owned(),
             within: format!("/run/netns/{}", self.site.namespace(&self.server_host)),
             bin,
             dir,
-            environment: environment.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+            environment: environment
+                .map(|(key, value)| (key.to_owned(), value))
+                .to_vec(),
         }
     }
 
@@ -192,18 +264,30 @@ impl Cluster {
         for image in ["nginx", "busybox"] {
             let data = self.site.subdir(&format!("{host}-data"));
             let mut command = Command::new(binary("coracle"));
-            succeed(command.args(["image", "import", "--data-dir"]).arg(data).arg(image_archive(image)));
+            succeed(
+                command
+                    .args(["image", "import", "--data-dir"])
+                    .arg(data)
+                    .arg(image_archive(image)),
+            );
         }
     }
 
     /// The node on which a pod runs.
     pub fn node(&self, name: &str) -> &Node {
-        self.nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("there is no node {name}"))
+        self.nodes
+            .iter()
+            .find(|node| node.name == name)
+            .unwrap_or_else(|| panic!("there is no node {name}"))
     }
 
     /// PID of a node's agent.
     pub fn agent_pid(&self, index: usize) -> Pid {
-        self.nodes[index].agent.as_ref().expect("the agent runs").pid()
+        self.nodes[index]
+            .agent
+            .as_ref()
+            .expect("the agent runs")
+            .pid()
     }
 
     /// Ends a node in order, resets it, and says what is left of it.
@@ -216,7 +300,10 @@ impl Cluster {
         let mut left = residue::find(&self.site, &name);
         left.extend(residue::node_cgroups(&self.site, &name));
         if !output.status.success() {
-            left.push(format!("coracle reset: {}", String::from_utf8_lossy(&output.stderr)));
+            left.push(format!(
+                "coracle reset: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
         }
         left
     }
@@ -224,7 +311,12 @@ impl Cluster {
     fn reset_command(&self, name: &str) -> Command {
         let mut command = self.site.command(name, binary("coracle"));
         command.arg("reset").args(dirs(&self.site, name));
-        command.args(["--node-name", name, "--cgroup-root", &self.site.cgroup(name)]);
+        command.args([
+            "--node-name",
+            name,
+            "--cgroup-root",
+            &self.site.cgroup(name),
+        ]);
         command
     }
 }
@@ -234,7 +326,11 @@ impl Drop for Cluster {
         for index in 0..self.nodes.len() {
             let left = self.reset_node(index);
             if !left.is_empty() {
-                eprintln!("left on {} after reset:\n{}", self.nodes[index].name, left.join("\n"));
+                eprintln!(
+                    "left on {} after reset:\n{}",
+                    self.nodes[index].name,
+                    left.join("\n")
+                );
             }
         }
     }
@@ -242,12 +338,21 @@ impl Drop for Cluster {
 
 fn dirs(site: &Site, host: &str) -> Vec<String> {
     let path = |name: String| -> String { site.subdir(&name).to_string_lossy().into_owned() };
-    vec!["--data-dir".to_owned(), path(format!("{host}-data")), "--run-dir".to_owned(), path(format!("{host}-run"))]
+    vec![
+        "--data-dir".to_owned(),
+        path(format!("{host}-data")),
+        "--run-dir".to_owned(),
+        path(format!("{host}-run")),
+    ]
 }
 
 fn node_args(site: &Site, name: &str, address: &str) -> Vec<String> {
     let mut args = dirs(site, name);
-    for (flag, value) in [("--node-name", name), ("--node-ip", address), ("--cgroup-root", &site.cgroup(name))] {
+    for (flag, value) in [
+        ("--node-name", name),
+        ("--node-ip", address),
+        ("--cgroup-root", &site.cgroup(name)),
+    ] {
         args.extend([flag.to_owned(), value.to_owned()]);
     }
     // How full this machine's disk is must not matter.

@@ -37,12 +37,20 @@ impl Kubectl {
     /// kubectl as seen from `host`.
     pub fn new(site: &Site, host: &str, kubeconfig: PathBuf) -> Self {
         let namespace_file = format!("--net=/run/netns/{}", site.namespace(host));
-        Self { namespace_file, kubeconfig, cache: site.subdir("kube-cache"), program: "kubectl".to_owned() }
+        Self {
+            namespace_file,
+            kubeconfig,
+            cache: site.subdir("kube-cache"),
+            program: "kubectl".to_owned(),
+        }
     }
 
     /// The same in another version, such as `1.29`.
     pub fn version(&self, version: &str) -> Self {
-        Self { program: format!("kubectl-{version}"), ..self.clone() }
+        Self {
+            program: format!("kubectl-{version}"),
+            ..self.clone()
+        }
     }
 
     /// The administrator's kubeconfig.
@@ -53,7 +61,11 @@ impl Kubectl {
     /// The command, to be started as one likes.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        command.arg(&self.namespace_file).arg(tool(&self.program)).arg("--kubeconfig").arg(&self.kubeconfig);
+        command
+            .arg(&self.namespace_file)
+            .arg(tool(&self.program))
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig);
         command.arg("--cache-dir").arg(&self.cache).args(args);
         command
     }
@@ -80,7 +92,9 @@ impl Kubectl {
 
     /// Applies a manifest given as text; returns how it ended.
     pub fn apply_text(&self, verb: &[&str], manifest: &str) -> Outcome {
-        let path = self.cache.join(format!("manifest-{:x}.yaml", crc(manifest)));
+        let path = self
+            .cache
+            .join(format!("manifest-{:x}.yaml", crc(manifest)));
         std::fs::write(&path, manifest).expect("write the manifest");
         let mut args = verb.to_vec();
         let path = path.to_string_lossy().into_owned();
@@ -100,25 +114,35 @@ impl Kubectl {
 
     /// Names of the objects that `get LINE` finds.
     pub fn names(&self, line: &str) -> Vec<String> {
-        let names = self.ok(&format!("get {line} -o jsonpath={{.items[*].metadata.name}}"));
+        let names = self.ok(&format!(
+            "get {line} -o jsonpath={{.items[*].metadata.name}}"
+        ));
         names.split_whitespace().map(str::to_owned).collect()
     }
 
     /// Waits until the Deployment is rolled out.
     pub fn rolled_out(&self, deployment: &str) {
-        self.ok(&format!("rollout status deployment/{deployment} --timeout=90s"));
+        self.ok(&format!(
+            "rollout status deployment/{deployment} --timeout=90s"
+        ));
     }
 
     /// Waits until a pod is Ready.
     pub fn pod_ready(&self, pod: &str) {
-        self.ok(&format!("wait --for=condition=Ready pod/{pod} --timeout=60s"));
+        self.ok(&format!(
+            "wait --for=condition=Ready pod/{pod} --timeout=60s"
+        ));
     }
 
     /// Waits until `get LINE` finds exactly `count` objects.
     pub fn count_is(&self, line: &str, count: usize) -> Vec<String> {
         wait::until(&format!("{count} of {line}"), PATIENCE, || {
             let names = self.names(line);
-            if names.len() == count { Ok(names) } else { Err(names) }
+            if names.len() == count {
+                Ok(names)
+            } else {
+                Err(names)
+            }
         })
     }
 }

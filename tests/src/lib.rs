@@ -30,16 +30,23 @@ use std::path::PathBuf;
 /// The workspace's root.
 pub fn workspace() -> PathBuf {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().expect("tests/ lies in the workspace").to_owned()
+    manifest
+        .parent()
+        .expect("tests/ lies in the workspace")
+        .to_owned()
 }
 
-/// Whether this test can run: it needs root. With `REQUIRE_ROOT=1` its absence is a failure, not a skip.
+/// Whether this test can run: it needs root. With `REQUIRE_ROOT=1` its absence is a failure, not a
+/// skip.
 pub fn is_root_or_skip() -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;
     }
     let required = std::env::var_os("REQUIRE_ROOT").is_some_and(|value| !value.is_empty());
-    assert!(!required, "REQUIRE_ROOT is set, but this test does not run as root");
+    assert!(
+        !required,
+        "REQUIRE_ROOT is set, but this test does not run as root"
+    );
     eprintln!("SKIPPED: needs root");
     false
 }
@@ -50,24 +57,39 @@ fn target_dir() -> PathBuf {
 
 /// A binary of the workspace; `CORACLE_BIN_DIR` names another build.
 pub fn binary(name: &str) -> PathBuf {
-    let dir = std::env::var_os("CORACLE_BIN_DIR").map_or_else(|| target_dir().join("debug"), PathBuf::from);
+    let dir = std::env::var_os("CORACLE_BIN_DIR")
+        .map_or_else(|| target_dir().join("debug"), PathBuf::from);
     let path = dir.join(name);
-    assert!(path.exists(), "{} is missing: `make test` builds it", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: `make test` builds it",
+        path.display()
+    );
     path
 }
 
 /// A tool that `make deps` installs, such as kubectl.
 pub fn tool(name: &str) -> PathBuf {
-    let dir = std::env::var_os("CORACLE_TOOLS").map_or_else(|| target_dir().join("tools"), PathBuf::from);
+    let dir =
+        std::env::var_os("CORACLE_TOOLS").map_or_else(|| target_dir().join("tools"), PathBuf::from);
     let path = dir.join(name);
-    assert!(path.exists(), "{} is missing: `make deps` installs it", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: `make deps` installs it",
+        path.display()
+    );
     path
 }
 
 /// An image archive that `make images` builds: `nginx` or `busybox`.
 pub fn image_archive(name: &str) -> PathBuf {
-    let dir = std::env::var_os("CORACLE_IMAGES").map_or_else(|| target_dir().join("images"), PathBuf::from);
+    let dir = std::env::var_os("CORACLE_IMAGES")
+        .map_or_else(|| target_dir().join("images"), PathBuf::from);
     let path = dir.join(format!("{name}.tar"));
-    assert!(path.exists(), "{} is missing: `make images` builds it", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: `make images` builds it",
+        path.display()
+    );
     path
 }

@@ -22,13 +22,23 @@ pub struct Row {
 pub fn publish(name: &str, rows: &[Row]) {
     let table = table(rows);
     let dir = crate::target_dir().join("clients");
-    let written = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(dir.join(format!("{name}.md")), &table));
+    let written = std::fs::create_dir_all(&dir)
+        .and_then(|()| std::fs::write(dir.join(format!("{name}.md")), &table));
     written.unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     say(&table);
-    let failures: Vec<String> =
-        rows.iter().filter_map(|row| Some((row, row.result.as_ref().err()?))).map(describe).collect();
+    let failures: Vec<String> = rows
+        .iter()
+        .filter_map(|row| Some((row, row.result.as_ref().err()?)))
+        .map(describe)
+        .collect();
     assert!(!rows.is_empty(), "nothing was played");
-    assert!(failures.is_empty(), "{} of {} rows failed\n\n{}", failures.len(), rows.len(), failures.join("\n\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {} rows failed\n\n{}",
+        failures.len(),
+        rows.len(),
+        failures.join("\n\n")
+    );
 }
 
 #[allow(clippy::print_stdout, reason = "the table is what this test is for")]
@@ -51,21 +61,40 @@ fn table(rows: &[Row]) -> String {
             clients.push(&row.client);
         }
     }
-    let mut text = format!("| command | {} |\n|---|{}\n", clients.join(" | "), "---|".repeat(clients.len()));
+    let mut text = format!(
+        "| command | {} |\n|---|{}\n",
+        clients.join(" | "),
+        "---|".repeat(clients.len())
+    );
     for command in commands {
-        let cells: Vec<&str> = clients.iter().map(|client| cell(rows, command, client)).collect();
+        let cells: Vec<&str> = clients
+            .iter()
+            .map(|client| cell(rows, command, client))
+            .collect();
         let _infallible = writeln!(text, "| {command} | {} |", cells.join(" | "));
     }
     let seconds: f64 = rows.iter().map(|row| row.took.as_secs_f64()).sum();
-    let passed = rows.iter().filter(|row| row.result.as_ref().is_ok_and(|said| said.starts_with("pass"))).count();
+    let passed = rows
+        .iter()
+        .filter(|row| {
+            row.result
+                .as_ref()
+                .is_ok_and(|said| said.starts_with("pass"))
+        })
+        .count();
     let failed = rows.iter().filter(|row| row.result.is_err()).count();
     let other = rows.len() - passed - failed;
-    let _infallible = writeln!(text, "\n{passed} pass, {failed} fail, {other} not tried; {seconds:.0} s of commands");
+    let _infallible = writeln!(
+        text,
+        "\n{passed} pass, {failed} fail, {other} not tried; {seconds:.0} s of commands"
+    );
     text
 }
 
 fn cell<'a>(rows: &'a [Row], command: &str, client: &str) -> &'a str {
-    let row = rows.iter().find(|row| row.command == command && row.client == client);
+    let row = rows
+        .iter()
+        .find(|row| row.command == command && row.client == client);
     row.map_or("", |row| row.result.as_ref().map_or("FAIL", String::as_str))
 }
 
@@ -81,9 +110,19 @@ mod tests {
             result: result.map(str::to_owned).map_err(str::to_owned),
             took: Duration::ZERO,
         };
-        let rows = [row("get", "a", Ok("pass")), row("get", "b", Err("no")), row("new", "b", Ok("not tried: x"))];
+        let rows = [
+            row("get", "a", Ok("pass")),
+            row("get", "b", Err("no")),
+            row("new", "b", Ok("not tried: x")),
+        ];
         let table = table(&rows);
-        assert!(table.contains("| get | pass | FAIL |\n| new |  | not tried: x |"), "{table}");
-        assert!(table.ends_with("1 pass, 1 fail, 1 not tried; 0 s of commands\n"), "{table}");
+        assert!(
+            table.contains("| get | pass | FAIL |\n| new |  | not tried: x |"),
+            "{table}"
+        );
+        assert!(
+            table.ends_with("1 pass, 1 fail, 1 not tried; 0 s of commands\n"),
+            "{table}"
+        );
     }
 }

@@ -28,10 +28,22 @@ pub struct Process {
 impl Process {
     /// Starts `command` with its output in `log`.
     pub fn start(mut command: Command, log: &Path) -> Self {
-        let file = File::options().create(true).append(true).open(log).expect("open the log");
-        command.stdin(Stdio::null()).stdout(file.try_clone().expect("clone")).stderr(file);
-        let child = command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
-        Self { child, log: log.to_owned() }
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("open the log");
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("clone"))
+            .stderr(file);
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        Self {
+            child,
+            log: log.to_owned(),
+        }
     }
 
     /// Its PID.
@@ -64,7 +76,11 @@ impl Process {
         match wait::quietly(STOP_DEADLINE, || self.ended()) {
             Some(status) => status,
             None => {
-                eprintln!("PID {} did not stop on SIGTERM; its log:\n{}", self.pid(), tail(&self.output(), 40));
+                eprintln!(
+                    "PID {} did not stop on SIGTERM; its log:\n{}",
+                    self.pid(),
+                    tail(&self.output(), 40)
+                );
                 self.kill()
             }
         }
@@ -75,7 +91,11 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.stop();
         if std::thread::panicking() {
-            eprintln!("--- {} ---\n{}", self.log.display(), tail(&self.output(), 60));
+            eprintln!(
+                "--- {} ---\n{}",
+                self.log.display(),
+                tail(&self.output(), 60)
+            );
         }
     }
 }
@@ -95,7 +115,10 @@ pub fn succeed(command: &mut Command) -> String {
 
 /// Runs to the end.
 pub fn run(command: &mut Command) -> Output {
-    command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("run {command:?}: {error}"))
+    command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("run {command:?}: {error}"))
 }
 
 fn describe(status: ExitStatus) -> String {

@@ -33,7 +33,9 @@ impl Registry {
         command.arg("serve").arg(&config);
         let process = Process::start(command, &dir.join("registry.log"));
         let url = format!("http://{address}:5000/v2/");
-        wait::until("the registry answers", Duration::from_secs(20), || site.fetch(host, &url));
+        wait::until("the registry answers", Duration::from_secs(20), || {
+            site.fetch(host, &url)
+        });
         for image in ["nginx", "busybox"] {
             push(site, host, address, image);
         }
@@ -43,7 +45,12 @@ impl Registry {
 
 fn push(site: &Site, host: &str, address: &str, image: &str) {
     let mut command: Command = site.command(host, "skopeo");
-    command.args(["--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"]);
+    command.args([
+        "--insecure-policy",
+        "copy",
+        "--quiet",
+        "--dest-tls-verify=false",
+    ]);
     command.arg(format!("oci-archive:{}", image_archive(image).display()));
     command.arg(format!("docker://{address}:5000/library/{image}:latest"));
     succeed(&mut command);

@@ -1,4 +1,5 @@
-//! Sessions: what a user types and what must then be on the screen, as text files that tests play on a real cluster.
+//! Sessions: what a user types and what must then be on the screen, as text files that tests play
+//! on a real cluster.
 //!
 //! ```text
 //! == create configmap                   a row of the matrix; `| since 1.35` or `| until 1.29` restricts it,
@@ -11,8 +12,8 @@
 //! ? 1                                   the exit status, 0 if not said
 //! $~ kubectl get pod p                  tried again until all that follows holds
 //! ```
-//! A command runs in bash; indented lines below it belong to it (here documents). The environment has `VERSION`, `NS`
-//! and a directory of its own as working directory.
+//! A command runs in bash; indented lines below it belong to it (here documents). The environment
+//! has `VERSION`, `NS` and a directory of its own as working directory.
 
 use std::{
     path::{Path, PathBuf},
@@ -69,15 +70,23 @@ struct Step {
     whole: Option<String>,
 }
 
-/// Plays the session in `file` and gives a row for each of its scenes. A scene ends at its first failure; the next
-/// ones are played all the same.
+/// Plays the session in `file` and gives a row for each of its scenes. A scene ends at its first
+/// failure; the next ones are played all the same.
 pub fn play(file: &Path, stage: &Stage) -> Vec<Row> {
-    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let text =
+        std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let scenes = parse(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
     let rows = scenes.iter().map(|scene| {
         let started = Instant::now();
-        let result = scene.play(stage).map_err(|why| format!("{}: {why}", file.display()));
-        Row { command: scene.name.clone(), client: stage.client.clone(), result, took: started.elapsed() }
+        let result = scene
+            .play(stage)
+            .map_err(|why| format!("{}: {why}", file.display()));
+        Row {
+            command: scene.name.clone(),
+            client: stage.client.clone(),
+            result,
+            took: started.elapsed(),
+        }
     });
     rows.collect()
 }
@@ -87,13 +96,31 @@ impl Scene {
         if let Some(why) = &self.out_of_scope {
             return Ok(format!("not tried: {why}"));
         }
-        if self.since.as_deref().is_some_and(|since| older(&stage.version, since)) {
-            return Ok(format!("not in this version: since {}", self.since.as_deref().unwrap_or_default()));
+        if self
+            .since
+            .as_deref()
+            .is_some_and(|since| older(&stage.version, since))
+        {
+            return Ok(format!(
+                "not in this version: since {}",
+                self.since.as_deref().unwrap_or_default()
+            ));
         }
-        if self.until.as_deref().is_some_and(|until| older(until, &stage.version)) {
-            return Ok(format!("not in this version: until {}", self.until.as_deref().unwrap_or_default()));
+        if self
+            .until
+            .as_deref()
+            .is_some_and(|until| older(until, &stage.version))
+        {
+            return Ok(format!(
+                "not in this version: until {}",
+                self.until.as_deref().unwrap_or_default()
+            ));
         }
-        let _alone = self.alone.then(|| ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let _alone = self.alone.then(|| {
+            ALONE
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+        });
         self.steps.iter().try_for_each(|step| step.play(stage))?;
         Ok("pass".to_owned())
     }
@@ -114,7 +141,15 @@ impl Step {
     fn look(&self, stage: &Stage) -> Result<(), String> {
         let path = std::env::var("PATH").unwrap_or_default();
         let limit = PATIENCE.as_secs().to_string();
-        let mut line = vec!["timeout", "--kill-after=5", &limit, "bash", "-o", "pipefail", "-c"];
+        let mut line = vec![
+            "timeout",
+            "--kill-after=5",
+            &limit,
+            "bash",
+            "-o",
+            "pipefail",
+            "-c",
+        ];
         let within = format!("--net={}", stage.within);
         if !stage.within.is_empty() {
             line.splice(0..0, ["nsenter", &within]);
@@ -122,13 +157,23 @@ impl Step {
         let mut command = Command::new(line[0]);
         command.args(&line[1..]);
         // One stream, in the order of its lines.
-        command.arg(format!("exec 2>&1\n{}", self.script)).current_dir(&stage.dir).stdin(Stdio::null());
-        command.env("PATH", format!("{}:{path}", stage.bin.display())).env("VERSION", &stage.version);
-        command.env("HOME", &stage.dir).envs(stage.environment.iter().cloned());
+        command
+            .arg(format!("exec 2>&1\n{}", self.script))
+            .current_dir(&stage.dir)
+            .stdin(Stdio::null());
+        command
+            .env("PATH", format!("{}:{path}", stage.bin.display()))
+            .env("VERSION", &stage.version);
+        command
+            .env("HOME", &stage.dir)
+            .envs(stage.environment.iter().cloned());
         let output = command.output().map_err(|error| format!("bash: {error}"))?;
         let screen = String::from_utf8_lossy(&output.stdout);
         let filled = |text: &String| stage.fill(text);
-        let (present, absent) = (self.present.iter().map(filled), self.absent.iter().map(filled));
+        let (present, absent) = (
+            self.present.iter().map(filled),
+            self.absent.iter().map(filled),
+        );
         let status = output.status.code().unwrap_or(-1);
         let whole = self.whole.as_ref().map(filled);
         let wrong = self.wrong(status, &screen, present, absent, whole);
@@ -159,14 +204,23 @@ impl Step {
 impl Stage {
     /// Expectations may name `$NS` and `$VERSION`.
     fn fill(&self, text: &str) -> String {
-        let namespace = self.environment.iter().find(|(name, _)| name == "NS").map_or("", |(_, value)| value);
-        text.replace("$VERSION", &self.version).replace("$NS", namespace)
+        let namespace = self
+            .environment
+            .iter()
+            .find(|(name, _)| name == "NS")
+            .map_or("", |(_, value)| value);
+        text.replace("$VERSION", &self.version)
+            .replace("$NS", namespace)
     }
 }
 
 /// Whether version `a` came before `b`, both like `1.29`.
 fn older(a: &str, b: &str) -> bool {
-    let numbers = |text: &str| text.split('.').map(|part| part.parse::<u32>().unwrap_or(0)).collect::<Vec<_>>();
+    let numbers = |text: &str| {
+        text.split('.')
+            .map(|part| part.parse::<u32>().unwrap_or(0))
+            .collect::<Vec<_>>()
+    };
     numbers(a) < numbers(b)
 }
 
@@ -182,13 +236,25 @@ fn parse(text: &str) -> Result<Vec<Scene>, String> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let steps = &mut scenes.last_mut().ok_or_else(|| wrong("no == before"))?.steps;
+        let steps = &mut scenes
+            .last_mut()
+            .ok_or_else(|| wrong("no == before"))?
+            .steps;
         if let Some(script) = line.strip_prefix("$~ ") {
-            steps.push(Step { script: script.to_owned(), line: at, again: true, ..Step::default() });
+            steps.push(Step {
+                script: script.to_owned(),
+                line: at,
+                again: true,
+                ..Step::default()
+            });
             continue;
         }
         if let Some(script) = line.strip_prefix("$ ") {
-            steps.push(Step { script: script.to_owned(), line: at, ..Step::default() });
+            steps.push(Step {
+                script: script.to_owned(),
+                line: at,
+                ..Step::default()
+            });
             continue;
         }
         let step = steps.last_mut().ok_or_else(|| wrong("no $ before"))?;
@@ -210,7 +276,10 @@ fn parse(text: &str) -> Result<Vec<Scene>, String> {
 
 fn scene(head: &str) -> Result<Scene, String> {
     let mut parts = head.split(" | ");
-    let mut scene = Scene { name: parts.next().unwrap_or_default().to_owned(), ..Scene::default() };
+    let mut scene = Scene {
+        name: parts.next().unwrap_or_default().to_owned(),
+        ..Scene::default()
+    };
     for part in parts {
         match part.split_once(' ') {
             Some(("since", version)) => scene.since = Some(version.to_owned()),
@@ -247,24 +316,49 @@ $~ false
         let dir = std::env::temp_dir();
         let environment = Vec::new();
         let within = String::new();
-        Stage { client: "c".to_owned(), version: version.to_owned(), within, bin: dir.clone(), dir, environment }
+        Stage {
+            client: "c".to_owned(),
+            version: version.to_owned(),
+            within,
+            bin: dir.clone(),
+            dir,
+            environment,
+        }
     }
 
     #[test]
     fn a_session_is_rows_of_commands_and_expectations() {
         let scenes = parse(TEXT).expect("it is well formed");
-        assert_eq!(scenes.iter().map(|scene| scene.steps.len()).collect::<Vec<_>>(), [1, 1, 0]);
+        assert_eq!(
+            scenes
+                .iter()
+                .map(|scene| scene.steps.len())
+                .collect::<Vec<_>>(),
+            [1, 1, 0]
+        );
         assert_eq!(scenes[0].steps[0].script, "cat <<END\nfirst\nEND");
-        let results: Vec<_> = scenes.iter().map(|scene| scene.play(&stage("1.37"))).collect();
+        let results: Vec<_> = scenes
+            .iter()
+            .map(|scene| scene.play(&stage("1.37")))
+            .collect();
         assert_eq!(results[0].as_deref(), Ok("pass"));
         assert_eq!(results[1].as_deref(), Ok("pass"));
         assert_eq!(results[2].as_deref(), Ok("not tried: nobody has it"));
-        assert_eq!(scenes[0].play(&stage("1.29")).as_deref(), Ok("not in this version: since 1.35"));
+        assert_eq!(
+            scenes[0].play(&stage("1.29")).as_deref(),
+            Ok("not in this version: since 1.35")
+        );
     }
 
     #[test]
     fn what_is_missing_too_much_or_ends_otherwise_fails() {
-        for text in ["$ echo a\n> b", "$ echo a\n< a", "$ echo a b\n= a", "$ exit 3", "$ true\n? 1"] {
+        for text in [
+            "$ echo a\n> b",
+            "$ echo a\n< a",
+            "$ echo a b\n= a",
+            "$ exit 3",
+            "$ true\n? 1",
+        ] {
             let scenes = parse(&format!("== x\n{text}\n")).expect("it is well formed");
             assert!(scenes[0].play(&stage("1.37")).is_err(), "{text}");
         }
@@ -272,7 +366,12 @@ $~ false
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        for text in ["$ before any row", "== x\n> before any command", "== x | sometimes", "== x\n$ a\nb"] {
+        for text in [
+            "$ before any row",
+            "== x\n> before any command",
+            "== x | sometimes",
+            "== x\n$ a\nb",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

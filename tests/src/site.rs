@@ -1,11 +1,13 @@
-//! One test's ground: a directory, namespaces joined by a bridge, a cgroup; all named after the test's process.
+//! One test's ground: a directory, namespaces joined by a bridge, a cgroup; all named after the
+//! test's process.
 //!
 //! ```text
 //!   namespace NAME-hub: br0 198.18.0.254/24      (no uplink: nothing can leave the machine)
 //!      |            |             |
 //!   NAME-server   NAME-n1       NAME-n2    ...   eth0 198.18.0.<k>/24, default route into the bridge
 //! ```
-//! The default route leads nowhere; it exists because the kernel wants a route before it translates a Service address.
+//! The default route leads nowhere; it exists because the kernel wants a route before it translates
+//! a Service address.
 
 use std::{
     path::{Path, PathBuf},
@@ -33,15 +35,27 @@ pub struct Site {
 impl Site {
     /// Makes the directory and the hub.
     pub fn new() -> Self {
-        let name = format!("ct{}x{}", std::process::id(), SITES.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "ct{}x{}",
+            std::process::id(),
+            SITES.fetch_add(1, Ordering::Relaxed)
+        );
         let dir = std::env::temp_dir().join(&name);
         std::fs::create_dir_all(&dir).expect("make the test's directory");
-        let site = Self { name, dir, hosts: Vec::new(), memory: Mutex::default() };
+        let site = Self {
+            name,
+            dir,
+            hosts: Vec::new(),
+            memory: Mutex::default(),
+        };
         let hub = site.namespace("hub");
         succeed(Command::new("ip").args(["netns", "add", &hub]));
         site.within("hub", &["ip", "link", "set", "lo", "up"]);
         site.within("hub", &["ip", "link", "add", "br0", "type", "bridge"]);
-        site.within("hub", &["ip", "address", "add", "198.18.0.254/24", "dev", "br0"]);
+        site.within(
+            "hub",
+            &["ip", "address", "add", "198.18.0.254/24", "dev", "br0"],
+        );
         site.within("hub", &["ip", "link", "set", "br0", "up"]);
         site
     }
@@ -52,7 +66,13 @@ impl Site {
         succeed(Command::new("ip").args(["netns", "add", &namespace]));
         self.hosts.push(host.to_owned());
         let port = format!("p{last}");
-        self.within("hub", &["ip", "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &namespace]);
+        self.within(
+            "hub",
+            &[
+                "ip", "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns",
+                &namespace,
+            ],
+        );
         self.within("hub", &["ip", "link", "set", &port, "master", "br0", "up"]);
         let address = format!("198.18.0.{last}");
         for line in [
@@ -68,7 +88,16 @@ impl Site {
 
     /// Cuts a host off from the others, or joins it again.
     pub fn set_link(&self, last: u8, up: bool) {
-        self.within("hub", &["ip", "link", "set", &format!("p{last}"), if up { "up" } else { "down" }]);
+        self.within(
+            "hub",
+            &[
+                "ip",
+                "link",
+                "set",
+                &format!("p{last}"),
+                if up { "up" } else { "down" },
+            ],
+        );
     }
 
     /// The directory.
@@ -86,8 +115,15 @@ impl Site {
     /// A directory in memory, as `/run` is on every Debian.
     pub fn memory_dir(&self, name: &str) -> PathBuf {
         let path = self.subdir(name);
-        succeed(Command::new("mount").args(["-t", "tmpfs", "-o", "mode=0755", &self.name]).arg(&path));
-        self.memory.lock().expect("nobody panics with it").push(path.clone());
+        succeed(
+            Command::new("mount")
+                .args(["-t", "tmpfs", "-o", "mode=0755", &self.name])
+                .arg(&path),
+        );
+        self.memory
+            .lock()
+            .expect("nobody panics with it")
+            .push(path.clone());
         path
     }
 
@@ -101,10 +137,13 @@ impl Site {
         format!("{}-{host}", self.name)
     }
 
-    /// A command inside a host's network namespace. Not `ip netns exec`: that hides the cgroup mounts.
+    /// A command inside a host's network namespace. Not `ip netns exec`: that hides the cgroup
+    /// mounts.
     pub fn command(&self, host: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.namespace(host))).arg(program);
+        command
+            .arg(format!("--net=/run/netns/{}", self.namespace(host)))
+            .arg(program);
         command
     }
 
@@ -113,9 +152,17 @@ impl Site {
         succeed(self.command(host, line[0]).args(&line[1..]))
     }
 
-    /// The body of an HTTP page, or why there is none. Goes through curl inside the host's namespace.
+    /// The body of an HTTP page, or why there is none. Goes through curl inside the host's
+    /// namespace.
     pub fn fetch(&self, host: &str, url: &str) -> Result<String, String> {
-        let output = run(self.command(host, "curl").args(["--noproxy", "*", "-fsSv", "--max-time", "5", url]));
+        let output = run(self.command(host, "curl").args([
+            "--noproxy",
+            "*",
+            "-fsSv",
+            "--max-time",
+            "5",
+            url,
+        ]));
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
@@ -134,7 +181,10 @@ impl Drop for Site {
     fn drop(&mut self) {
         let keep = std::env::var_os("CORACLE_KEEP").is_some() && std::thread::panicking();
         if keep {
-            eprintln!("CORACLE_KEEP is set: {} and its namespaces stay", self.dir.display());
+            eprintln!(
+                "CORACLE_KEEP is set: {} and its namespaces stay",
+                self.dir.display()
+            );
             return;
         }
         for host in self.hosts.iter().map(String::as_str).chain(["hub"]) {

@@ -24,29 +24,50 @@ impl Span {
         nearest.find_map(|fields| fields[field].as_str())
     }
 
-    /// The names of the spans around it and its own, the outermost first: `syncPod/RunPodSandbox/network`.
+    /// The names of the spans around it and its own, the outermost first:
+    /// `syncPod/RunPodSandbox/network`.
     pub fn path(&self) -> String {
-        let names = self.around.iter().filter_map(|fields| fields["name"].as_str());
-        names.chain([self.name.as_str()]).collect::<Vec<_>>().join("/")
+        let names = self
+            .around
+            .iter()
+            .filter_map(|fields| fields["name"].as_str());
+        names
+            .chain([self.name.as_str()])
+            .collect::<Vec<_>>()
+            .join("/")
     }
 
     /// Of a request, or what is directly within one: such as `create pods/binding`.
     pub fn request(&self) -> Option<String> {
-        let fields = if self.name == "KubernetesAPI" { &self.fields } else { self.around.last()? };
+        let fields = if self.name == "KubernetesAPI" {
+            &self.fields
+        } else {
+            self.around.last()?
+        };
         let text = |field: &str| fields[field].as_str();
-        let subresource = text("subresource").map(|subresource| format!("/{subresource}")).unwrap_or_default();
-        Some(format!("{} {}{subresource}", text("verb")?, text("resource")?))
+        let subresource = text("subresource")
+            .map(|subresource| format!("/{subresource}"))
+            .unwrap_or_default();
+        Some(format!(
+            "{} {}{subresource}",
+            text("verb")?,
+            text("resource")?
+        ))
     }
 }
 
 /// Makes the process tell of its spans, and of nothing else that it would not tell.
 pub fn listen(command: &mut Command) -> &mut Command {
-    command.env("CORACLE_LOG", "coracle::trace=debug").args(["--log-format", "json"])
+    command
+        .env("CORACLE_LOG", "coracle::trace=debug")
+        .args(["--log-format", "json"])
 }
 
 /// Those in `log`, in the order of their ends.
 pub fn closed(log: &str) -> Vec<Span> {
-    let lines = log.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
     lines.filter_map(|line: Value| span(&line)).collect()
 }
 
@@ -91,14 +112,24 @@ mod tests {
 {"fields":{"message":"close","time.busy":"500µs","time.idle":"1.20ms"},"target":"coracle::trace","span":{"name":"network"},"spans":[{"pod":"default/web","name":"syncPod"},{"name":"RunPodSandbox"}]}
 {"fields":{"message":"close","time.busy":"1.5s","time.idle":"417ns"},"target":"coracle::trace","span":{"verb":"create","resource":"pods","subresource":"binding","name":"KubernetesAPI"},"spans":[]}"#;
         let spans = closed(&log);
-        let seen: Vec<_> =
-            spans.iter().map(|span| (span.path(), span.took, span.text("pod"), span.request())).collect();
-        let took = [Duration::from_micros(1700), Duration::from_nanos(1_500_000_417)];
+        let seen: Vec<_> = spans
+            .iter()
+            .map(|span| (span.path(), span.took, span.text("pod"), span.request()))
+            .collect();
+        let took = [
+            Duration::from_micros(1700),
+            Duration::from_nanos(1_500_000_417),
+        ];
         let request = Some("create pods/binding".to_owned());
         assert_eq!(
             seen,
             [
-                ("syncPod/RunPodSandbox/network".to_owned(), took[0], Some("default/web"), None),
+                (
+                    "syncPod/RunPodSandbox/network".to_owned(),
+                    took[0],
+                    Some("default/web"),
+                    None
+                ),
                 ("KubernetesAPI".to_owned(), took[1], None, request)
             ]
         );

@@ -12,13 +12,20 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Panics
 /// After `limit`, with `what` and the last `Err`.
-pub fn until<T, E: Debug>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<T, E>) -> T {
+pub fn until<T, E: Debug>(
+    what: &str,
+    limit: Duration,
+    mut look: impl FnMut() -> Result<T, E>,
+) -> T {
     let deadline = Instant::now() + limit;
     loop {
         match look() {
             Ok(value) => return value,
             Err(last) => {
-                assert!(Instant::now() < deadline, "{what}: not within {limit:?}; last: {last:?}");
+                assert!(
+                    Instant::now() < deadline,
+                    "{what}: not within {limit:?}; last: {last:?}"
+                );
                 pause();
             }
         }
@@ -37,7 +44,10 @@ pub fn quietly<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Optio
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "the one pause of polling; every other wait is on a condition")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the one pause of polling; every other wait is on a condition"
+)]
 fn pause() {
     std::thread::sleep(PAUSE);
 }

@@ -1,5 +1,5 @@
-//! kubectl, new and old: what users type, played on a cluster of the real binaries. The sessions lie in
-//! `tests/clients/kubectl`, the table goes to `target/clients/kubectl.md`.
+//! kubectl, new and old: what users type, played on a cluster of the real binaries. The sessions
+//! lie in `tests/clients/kubectl`, the table goes to `target/clients/kubectl.md`.
 
 use std::{path::PathBuf, sync::Mutex};
 
@@ -39,17 +39,28 @@ fn every_kubectl_passes_its_sessions() {
             scope.spawn(|| {
                 while let Some((version, file)) = take(&work) {
                     let played = session::play(&file, &stage(&cluster, version, &file));
-                    rows.lock().expect("nobody panics with it").push((file, played));
+                    rows.lock()
+                        .expect("nobody panics with it")
+                        .push((file, played));
                 }
             });
         }
     });
     let mut rows = rows.into_inner().expect("nobody panics with it");
     rows.sort_by_key(|(file, played)| {
-        let client = played.first().map(|row| row.client.clone()).unwrap_or_default();
+        let client = played
+            .first()
+            .map(|row| row.client.clone())
+            .unwrap_or_default();
         (file.clone(), std::cmp::Reverse(client))
     });
-    matrix::publish("kubectl", &rows.into_iter().flat_map(|(_, played)| played).collect::<Vec<_>>());
+    matrix::publish(
+        "kubectl",
+        &rows
+            .into_iter()
+            .flat_map(|(_, played)| played)
+            .collect::<Vec<_>>(),
+    );
 }
 
 fn take<T>(work: &Mutex<Vec<T>>) -> Option<T> {
@@ -58,16 +69,35 @@ fn take<T>(work: &Mutex<Vec<T>>) -> Option<T> {
 
 fn sessions(client: &str) -> Vec<PathBuf> {
     let dir = workspace().join("tests/clients").join(client);
-    let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "session"));
+    let entries =
+        std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    files.retain(|file| {
+        file.extension()
+            .is_some_and(|extension| extension == "session")
+    });
     files.sort();
     files
 }
 
 /// A directory, a namespace and a kubeconfig for one session of one version.
 fn stage(cluster: &Cluster, version: &str, file: &std::path::Path) -> Stage {
-    let name = format!("v{}-{}", version.replace('.', ""), file.file_stem().expect("a name").to_string_lossy());
-    let tool = if version == VERSIONS[0] { "kubectl".to_owned() } else { format!("kubectl-{version}") };
-    cluster.stage(&name, &format!("kubectl {version}"), version, &[("kubectl", &tool)])
+    let name = format!(
+        "v{}-{}",
+        version.replace('.', ""),
+        file.file_stem().expect("a name").to_string_lossy()
+    );
+    let tool = if version == VERSIONS[0] {
+        "kubectl".to_owned()
+    } else {
+        format!("kubectl-{version}")
+    };
+    cluster.stage(
+        &name,
+        &format!("kubectl {version}"),
+        version,
+        &[("kubectl", &tool)],
+    )
 }

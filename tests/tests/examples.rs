@@ -1,5 +1,5 @@
-//! Every file in `examples/` works as it is: nginx.yaml, multi-container.yaml, probes.yaml, config.yaml here;
-//! registries.yaml is what the nodes of `three_nodes.rs` pull through.
+//! Every file in `examples/` works as it is: nginx.yaml, multi-container.yaml, probes.yaml,
+//! config.yaml here; registries.yaml is what the nodes of `three_nodes.rs` pull through.
 
 use coracle_tests::{cluster::Cluster, is_root_or_skip, kubectl::PATIENCE, wait, workspace};
 
@@ -10,8 +10,16 @@ fn examples_apply_and_do_what_they_say() {
     }
     let mut cluster = Cluster::up(&[]);
     let kubectl = cluster.kubectl();
-    for file in ["nginx.yaml", "multi-container.yaml", "probes.yaml", "config.yaml"] {
-        kubectl.ok(&format!("apply -f {}", workspace().join("examples").join(file).display()));
+    for file in [
+        "nginx.yaml",
+        "multi-container.yaml",
+        "probes.yaml",
+        "config.yaml",
+    ] {
+        kubectl.ok(&format!(
+            "apply -f {}",
+            workspace().join("examples").join(file).display()
+        ));
     }
     kubectl.rolled_out("nginx");
     for pod in ["shared-volume", "probes", "configured"] {
@@ -22,8 +30,16 @@ fn examples_apply_and_do_what_they_say() {
     applying_again_changes_nothing(&cluster);
     describe_and_explain_work(&cluster);
 
-    for file in ["nginx.yaml", "multi-container.yaml", "probes.yaml", "config.yaml"] {
-        kubectl.ok(&format!("delete -f {} --timeout=60s", workspace().join("examples").join(file).display()));
+    for file in [
+        "nginx.yaml",
+        "multi-container.yaml",
+        "probes.yaml",
+        "config.yaml",
+    ] {
+        kubectl.ok(&format!(
+            "delete -f {} --timeout=60s",
+            workspace().join("examples").join(file).display()
+        ));
     }
     kubectl.count_is("pods", 0);
     let left = cluster.reset_node(0);
@@ -31,39 +47,96 @@ fn examples_apply_and_do_what_they_say() {
 }
 
 fn the_shared_volume_is_shared(cluster: &Cluster) {
-    let address = cluster.kubectl().ok("get pod shared-volume -o jsonpath={.status.podIP}");
-    let page = cluster.site.fetch("n1", &format!("http://{address}/")).expect("nginx serves the init container's page");
+    let address = cluster
+        .kubectl()
+        .ok("get pod shared-volume -o jsonpath={.status.podIP}");
+    let page = cluster
+        .site
+        .fetch("n1", &format!("http://{address}/"))
+        .expect("nginx serves the init container's page");
     assert_eq!(page.trim(), "prepared");
     wait::until("the writer's file is served", PATIENCE, || {
-        cluster.site.fetch("n1", &format!("http://{address}/now.txt"))
+        cluster
+            .site
+            .fetch("n1", &format!("http://{address}/now.txt"))
     });
 }
 
 fn configuration_arrives_as_environment_and_files(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
-    assert_eq!(kubectl.ok("logs configured").trim(), "hello from configured");
-    let files =
-        kubectl.ok_args(&["exec", "configured", "--", "cat", "/etc/app/app.properties", "/etc/credentials/password"]);
+    assert_eq!(
+        kubectl.ok("logs configured").trim(),
+        "hello from configured"
+    );
+    let files = kubectl.ok_args(&[
+        "exec",
+        "configured",
+        "--",
+        "cat",
+        "/etc/app/app.properties",
+        "/etc/credentials/password",
+    ]);
     assert_eq!(files, "colour=blue\nsize=small\nopen-sesame");
-    let mode = kubectl.ok_args(&["exec", "configured", "--", "stat", "-L", "-c", "%a", "/etc/credentials/password"]);
+    let mode = kubectl.ok_args(&[
+        "exec",
+        "configured",
+        "--",
+        "stat",
+        "-L",
+        "-c",
+        "%a",
+        "/etc/credentials/password",
+    ]);
     assert_eq!(mode.trim(), "400");
-    assert_eq!(kubectl.ok_args(&["exec", "configured", "--", "sh", "-c", "echo $PASSWORD"]).trim(), "open-sesame");
+    assert_eq!(
+        kubectl
+            .ok_args(&["exec", "configured", "--", "sh", "-c", "echo $PASSWORD"])
+            .trim(),
+        "open-sesame"
+    );
 }
 
 fn applying_again_changes_nothing(cluster: &Cluster) {
-    let said = cluster.kubectl().ok(&format!("apply -f {}", workspace().join("examples/nginx.yaml").display()));
-    assert!(said.lines().all(|line| line.ends_with(" unchanged")), "{said}");
+    let said = cluster.kubectl().ok(&format!(
+        "apply -f {}",
+        workspace().join("examples/nginx.yaml").display()
+    ));
+    assert!(
+        said.lines().all(|line| line.ends_with(" unchanged")),
+        "{said}"
+    );
 }
 
 fn describe_and_explain_work(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
     let described = kubectl.ok("describe pod probes");
-    for expected in
-        ["Readiness:", "Liveness:", "Startup:", "Successfully assigned default/probes to n1", "Container started"]
-    {
-        assert!(described.contains(expected), "{expected:?} is missing in:\n{described}");
+    for expected in [
+        "Readiness:",
+        "Liveness:",
+        "Startup:",
+        "Successfully assigned default/probes to n1",
+        "Container started",
+    ] {
+        assert!(
+            described.contains(expected),
+            "{expected:?} is missing in:\n{described}"
+        );
     }
-    assert!(kubectl.ok("describe node n1").contains("Allocated resources"), "describe node");
-    assert!(kubectl.ok("explain pod.spec.containers.image").contains("Container image name"), "explain");
-    assert!(kubectl.ok("get pods,services,deployments,nodes -o wide -A").contains("n1"));
+    assert!(
+        kubectl
+            .ok("describe node n1")
+            .contains("Allocated resources"),
+        "describe node"
+    );
+    assert!(
+        kubectl
+            .ok("explain pod.spec.containers.image")
+            .contains("Container image name"),
+        "explain"
+    );
+    assert!(
+        kubectl
+            .ok("get pods,services,deployments,nodes -o wide -A")
+            .contains("n1")
+    );
 }

@@ -2,10 +2,16 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use coracle_tests::{cluster::Cluster, is_root_or_skip, kubectl::PATIENCE, process::Process, wait, workspace};
+use coracle_tests::{
+    cluster::Cluster, is_root_or_skip, kubectl::PATIENCE, process::Process, wait, workspace,
+};
 
 fn example(name: &str) -> String {
-    workspace().join("examples").join(name).to_string_lossy().into_owned()
+    workspace()
+        .join("examples")
+        .join(name)
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// One cluster for the whole story: starting one takes longer than any single step.
@@ -37,25 +43,42 @@ fn nginx_runs_scales_rolls_and_goes_without_a_trace() {
 }
 
 fn page_comes_through_the_cluster_ip_from_node_and_pod(cluster: &Cluster, ip: &str) {
-    let page =
-        wait::until("the page through the ClusterIP", PATIENCE, || cluster.site.fetch("n1", &format!("http://{ip}/")));
+    let page = wait::until("the page through the ClusterIP", PATIENCE, || {
+        cluster.site.fetch("n1", &format!("http://{ip}/"))
+    });
     assert!(page.contains("Welcome to nginx!"), "{page}");
     let kubectl = cluster.kubectl();
     let pod = &kubectl.names("pods -l app=nginx")[0];
     // From a pod to its own Service: one of three times to itself, so this covers the hairpin, too.
     for _ in 0..6 {
-        let page = kubectl.ok(&format!("exec {pod} -- timeout 5 wget -q -O - http://{ip}/"));
+        let page = kubectl.ok(&format!(
+            "exec {pod} -- timeout 5 wget -q -O - http://{ip}/"
+        ));
         assert!(page.contains("Welcome to nginx!"), "{page}");
     }
 }
 
 fn every_replica_answers(cluster: &Cluster, ip: &str) {
-    let pods: BTreeSet<String> = cluster.kubectl().names("pods -l app=nginx").into_iter().collect();
+    let pods: BTreeSet<String> = cluster
+        .kubectl()
+        .names("pods -l app=nginx")
+        .into_iter()
+        .collect();
     assert_eq!(pods.len(), 3);
     let mut seen = BTreeSet::new();
     wait::until("every replica answers", PATIENCE, || {
-        seen.insert(cluster.site.fetch("n1", &format!("http://{ip}/hostname"))?.trim().to_owned());
-        if seen == pods { Ok(()) } else { Err(format!("{seen:?} of {pods:?}")) }
+        seen.insert(
+            cluster
+                .site
+                .fetch("n1", &format!("http://{ip}/hostname"))?
+                .trim()
+                .to_owned(),
+        );
+        if seen == pods {
+            Ok(())
+        } else {
+            Err(format!("{seen:?} of {pods:?}"))
+        }
     });
 }
 
@@ -63,21 +86,41 @@ fn logs_show_the_requests(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
     let pod = &kubectl.names("pods -l app=nginx")[0];
     let address = kubectl.ok(&format!("get pod {pod} -o jsonpath={{.status.podIP}}"));
-    cluster.site.fetch("n1", &format!("http://{address}/?marked-request")).expect("the pod answers");
+    cluster
+        .site
+        .fetch("n1", &format!("http://{address}/?marked-request"))
+        .expect("the pod answers");
     wait::until("the request is in the log", PATIENCE, || {
         let log = kubectl.ok(&format!("logs {pod} --tail=20"));
-        if log.contains("marked-request") { Ok(()) } else { Err(log) }
+        if log.contains("marked-request") {
+            Ok(())
+        } else {
+            Err(log)
+        }
     });
     let stamped = kubectl.ok(&format!("logs {pod} --tail=1 --timestamps"));
     assert!(stamped.starts_with("20"), "{stamped}");
-    assert_eq!(kubectl.ok(&format!("logs {pod} --tail=1")).lines().count(), 1);
+    assert_eq!(
+        kubectl.ok(&format!("logs {pod} --tail=1")).lines().count(),
+        1
+    );
 }
 
 fn exec_runs_in_the_container(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
     let pod = &kubectl.names("pods -l app=nginx")[0];
-    assert_eq!(kubectl.ok(&format!("exec {pod} -- hostname")).trim(), pod.as_str());
-    let args = ["exec", pod, "--", "sh", "-c", "echo out; echo err >&2; exit 7"];
+    assert_eq!(
+        kubectl.ok(&format!("exec {pod} -- hostname")).trim(),
+        pod.as_str()
+    );
+    let args = [
+        "exec",
+        pod,
+        "--",
+        "sh",
+        "-c",
+        "echo out; echo err >&2; exit 7",
+    ];
     let output = coracle_tests::process::run(&mut kubectl.command(&args));
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(output.stdout, b"out\n");
@@ -91,7 +134,10 @@ fn the_api_server_answers_inside_pods(cluster: &Cluster) {
                   cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; \
                   nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo ' reached'";
     let said = kubectl.ok_args(&["exec", pod, "--", "sh", "-c", script]);
-    assert!(said.contains("10.96.0.1:443") && said.contains("default") && said.contains("reached"), "{said}");
+    assert!(
+        said.contains("10.96.0.1:443") && said.contains("default") && said.contains("reached"),
+        "{said}"
+    );
 }
 
 fn scaling_up_and_down_converges(cluster: &Cluster) {
@@ -103,7 +149,8 @@ fn scaling_up_and_down_converges(cluster: &Cluster) {
     kubectl.count_is("pods -l app=nginx", 3);
 }
 
-/// The update changes an annotation of the template and adds a preStop pause, as people do who want no errors.
+/// The update changes an annotation of the template and adds a preStop pause, as people do who want
+/// no errors.
 fn a_rolling_update_fails_no_request(cluster: &Cluster, ip: &str) {
     let kubectl = cluster.kubectl();
     let patch = r#"{"spec":{"template":{"spec":{"containers":[{"name":"nginx","lifecycle":{"preStop":{"sleep":{"seconds":2}}}}]}}}}"#;
@@ -116,18 +163,34 @@ fn a_rolling_update_fails_no_request(cluster: &Cluster, ip: &str) {
     let before: BTreeSet<String> = kubectl.names("pods -l app=nginx").into_iter().collect();
 
     let mut load = cluster.site.command("n1", "hey");
-    load.args(["-z", "12s", "-c", "4", "-q", "50", "-disable-keepalive", "-t", "5", &format!("http://{ip}/")]);
+    load.args([
+        "-z",
+        "12s",
+        "-c",
+        "4",
+        "-q",
+        "50",
+        "-disable-keepalive",
+        "-t",
+        "5",
+        &format!("http://{ip}/"),
+    ]);
     let mut load = Process::start(load, &cluster.site.dir().join("load.log"));
     kubectl.ok("rollout restart deployment/nginx");
     kubectl.rolled_out("nginx");
-    let status = wait::until("the load ends", Duration::from_secs(60), || load.ended().ok_or("running"));
+    let status = wait::until("the load ends", Duration::from_secs(60), || {
+        load.ended().ok_or("running")
+    });
     assert!(status.success());
     let report = load.output();
     assert!(report.contains("[200]"), "{report}");
     let bad: Vec<&str> = report.lines().filter(|line| is_bad(line)).collect();
     assert!(bad.is_empty(), "failed requests: {bad:?}\n{report}");
     let after: BTreeSet<String> = kubectl.names("pods -l app=nginx").into_iter().collect();
-    assert!(before.is_disjoint(&after) || after.len() > 3, "no pod was replaced: {before:?} {after:?}");
+    assert!(
+        before.is_disjoint(&after) || after.len() > 3,
+        "no pod was replaced: {before:?} {after:?}"
+    );
     let history = kubectl.ok("rollout history deployment/nginx");
     assert!(history.contains('3'), "{history}");
     kubectl.ok("rollout undo deployment/nginx");
@@ -137,7 +200,9 @@ fn a_rolling_update_fails_no_request(cluster: &Cluster, ip: &str) {
 /// hey prints `[code] N responses` and, below "Error distribution", `[N] message`.
 fn is_bad(line: &str) -> bool {
     let line = line.trim();
-    let code = line.strip_prefix('[').and_then(|rest| rest.split(']').next());
+    let code = line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split(']').next());
     code.is_some_and(|code| code != "200")
 }
 
@@ -149,8 +214,14 @@ fn a_crashed_container_is_restarted(cluster: &Cluster) {
     // The container's PID 1 gets no fatal signal from inside; nginx stops itself when asked.
     kubectl.run(&format!("exec {pod} -- nginx -s stop"));
     wait::until("the container is restarted", PATIENCE, || {
-        let restarts = kubectl.ok(&format!("get pod {pod} -o jsonpath={{.status.containerStatuses[0].restartCount}}"));
-        if restarts.trim() == "1" { Ok(()) } else { Err(restarts) }
+        let restarts = kubectl.ok(&format!(
+            "get pod {pod} -o jsonpath={{.status.containerStatuses[0].restartCount}}"
+        ));
+        if restarts.trim() == "1" {
+            Ok(())
+        } else {
+            Err(restarts)
+        }
     });
     kubectl.pod_ready(&pod);
 }
@@ -159,8 +230,10 @@ fn without_endpoints_connections_are_refused(cluster: &Cluster, ip: &str) {
     let kubectl = cluster.kubectl();
     kubectl.ok("scale deployment nginx --replicas 0");
     kubectl.count_is("pods -l app=nginx", 0);
-    wait::until("the Service refuses", PATIENCE, || match cluster.site.fetch("n1", &format!("http://{ip}/")) {
-        Err(why) if why.contains("Connection refused") => Ok(()),
-        other => Err(other),
+    wait::until("the Service refuses", PATIENCE, || {
+        match cluster.site.fetch("n1", &format!("http://{ip}/")) {
+            Err(why) if why.contains("Connection refused") => Ok(()),
+            other => Err(other),
+        }
     });
 }

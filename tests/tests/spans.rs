@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, fs};
 
 use coracle_tests::{cluster::Cluster, is_root_or_skip, kubectl::PATIENCE, spans, wait};
 
-/// Every span that a pod passes from its POST to its end, with what is around it and whose request it is or is within.
+/// Every span that a pod passes from its POST to its end, with what is around it and whose request
+/// it is or is within.
 const WAY: [(&str, Option<&str>); 21] = [
     ("KubernetesAPI", Some("create pods")),
     ("KubernetesAPI/admission", Some("create pods")),
@@ -25,7 +26,10 @@ const WAY: [(&str, Option<&str>); 21] = [
     ("probe", None),
     ("PatchPodStatus", None),
     ("PatchPodStatus/KubernetesAPI", Some("patch pods/status")),
-    ("PatchPodStatus/KubernetesAPI/commit", Some("patch pods/status")),
+    (
+        "PatchPodStatus/KubernetesAPI/commit",
+        Some("patch pods/status"),
+    ),
     ("syncTerminatingPod", None),
 ];
 
@@ -54,12 +58,21 @@ fn a_pods_way_is_told_from_its_request_to_its_end() {
         let log = cluster.nodes[0].agent.as_ref().expect("it runs").output();
         let spans = spans::closed(&log);
         let of_pod = spans.iter().filter(|span| match span.request() {
-            Some(request) => request == "create pods" || span.text("object") == Some("default/traced"),
+            Some(request) => {
+                request == "create pods" || span.text("object") == Some("default/traced")
+            }
             None => span.text("pod") == Some("default/traced"),
         });
         let told: BTreeSet<_> = of_pod.map(|span| (span.path(), span.request())).collect();
         let wanted = WAY.map(|(path, request)| (path.to_owned(), request.map(str::to_owned)));
-        let missing: Vec<_> = wanted.into_iter().filter(|stage| !told.contains(stage)).collect();
-        if missing.is_empty() { Ok(()) } else { Err((missing, told)) }
+        let missing: Vec<_> = wanted
+            .into_iter()
+            .filter(|stage| !told.contains(stage))
+            .collect();
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err((missing, told))
+        }
     });
 }

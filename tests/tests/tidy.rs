@@ -1,5 +1,5 @@
-//! The shape of the code, checked: file and function lengths, headers, one-way dependencies, where `unsafe` is, words
-//! that must not occur.
+//! The shape of the code, checked: file and function lengths, headers, one-way dependencies, where
+//! `unsafe` is, words that must not occur.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,9 +31,23 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-relay", &[]),
     ("coracle-telemetry", &[]),
     ("coracle-store", &["coracle-telemetry"]),
-    ("coracle-registry", &["coracle-telemetry", "coracle-api", "coracle-store"]),
-    ("coracle-auth", &["coracle-api", "coracle-store", "coracle-registry"]),
-    ("coracle-admission", &["coracle-api", "coracle-store", "coracle-registry", "coracle-auth"]),
+    (
+        "coracle-registry",
+        &["coracle-telemetry", "coracle-api", "coracle-store"],
+    ),
+    (
+        "coracle-auth",
+        &["coracle-api", "coracle-store", "coracle-registry"],
+    ),
+    (
+        "coracle-admission",
+        &[
+            "coracle-api",
+            "coracle-store",
+            "coracle-registry",
+            "coracle-auth",
+        ],
+    ),
     (
         "coracle-apiserver",
         &[
@@ -46,8 +60,14 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-admission",
         ],
     ),
-    ("coracle-scheduler", &["coracle-telemetry", "coracle-api", "coracle-client"]),
-    ("coracle-controllers", &["coracle-telemetry", "coracle-api", "coracle-client"]),
+    (
+        "coracle-scheduler",
+        &["coracle-telemetry", "coracle-api", "coracle-client"],
+    ),
+    (
+        "coracle-controllers",
+        &["coracle-telemetry", "coracle-api", "coracle-client"],
+    ),
     (
         "coracle-controlplane",
         &[
@@ -62,7 +82,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-netns", &[]),
     ("coracle-bpf", &[]),
     ("coracle-netfilter", &["coracle-telemetry"]),
-    ("coracle-cni", &["coracle-telemetry", "coracle-bpf", "coracle-netfilter", "coracle-netns"]),
+    (
+        "coracle-cni",
+        &[
+            "coracle-telemetry",
+            "coracle-bpf",
+            "coracle-netfilter",
+            "coracle-netns",
+        ],
+    ),
     ("coracle-shim-protocol", &[]),
     ("coracle-shim", &["coracle-bpf", "coracle-shim-protocol"]),
     (
@@ -79,23 +107,46 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("coracle-tests", &[]),
-    ("coracle-fuzz", &["coracle-api", "coracle-apiserver", "coracle-agent", "coracle-shim"]),
-    ("coracle", &["coracle-telemetry", "coracle-controlplane", "coracle-agent"]),
+    (
+        "coracle-fuzz",
+        &[
+            "coracle-api",
+            "coracle-apiserver",
+            "coracle-agent",
+            "coracle-shim",
+        ],
+    ),
+    (
+        "coracle",
+        &["coracle-telemetry", "coracle-controlplane", "coracle-agent"],
+    ),
 ];
 
 fn sources() -> Vec<(String, String)> {
-    let output = Command::new("git").args(["ls-files", "*.rs"]).current_dir(workspace()).output().expect("run git");
+    let output = Command::new("git")
+        .args(["ls-files", "*.rs"])
+        .current_dir(workspace())
+        .output()
+        .expect("run git");
     let names = String::from_utf8(output.stdout).expect("file names are UTF-8");
     let files: Vec<_> = names
         .lines()
-        .filter_map(|name| Some((name.to_owned(), fs::read_to_string(workspace().join(name)).ok()?)))
+        .filter_map(|name| {
+            Some((
+                name.to_owned(),
+                fs::read_to_string(workspace().join(name)).ok()?,
+            ))
+        })
         .collect();
     assert!(files.len() > 20, "git lists only {} sources", files.len());
     files
 }
 
 fn is_test_file(name: &str) -> bool {
-    name.starts_with("tests/") || name.contains("/tests/") || name.ends_with("/tests.rs") || name.contains("/benches/")
+    name.starts_with("tests/")
+        || name.contains("/tests/")
+        || name.ends_with("/tests.rs")
+        || name.contains("/benches/")
 }
 
 /// Tests of the module that they are named after.
@@ -104,31 +155,43 @@ fn is_unit_test(name: &str) -> bool {
 }
 
 fn report(problems: Vec<String>) {
-    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+    assert!(
+        problems.is_empty(),
+        "{} problems:\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
 }
 
 #[test]
 fn files_are_short() {
-    let problems = sources().into_iter().filter(|(name, _)| !is_test_file(name)).filter_map(|(name, text)| {
-        let lines = text.lines().count() - lines_of_tests(&parse(&name, &text));
-        let excused = LONG_FILES.iter().any(|(file, _)| *file == name);
-        (lines > FILE_LINES_MAX && !excused).then(|| format!("{name}: {lines} lines besides its tests"))
-    });
+    let problems = sources()
+        .into_iter()
+        .filter(|(name, _)| !is_test_file(name))
+        .filter_map(|(name, text)| {
+            let lines = text.lines().count() - lines_of_tests(&parse(&name, &text));
+            let excused = LONG_FILES.iter().any(|(file, _)| *file == name);
+            (lines > FILE_LINES_MAX && !excused)
+                .then(|| format!("{name}: {lines} lines besides its tests"))
+        });
     report(problems.collect());
 }
 
 #[test]
 fn functions_are_short() {
-    let problems = sources().into_iter().filter(|(name, _)| !is_test_file(name)).flat_map(|(name, text)| {
-        let functions = functions_of(&parse(&name, &text));
-        functions.into_iter().filter_map(move |(function, span)| {
-            let lines = lines(span);
-            let full = format!("{name}: {function}");
-            let excused = LONG_FUNCTIONS.iter().any(|(known, _)| *known == full);
-            (lines > FUNCTION_LINES_MAX && !excused)
-                .then(|| format!("{full} (line {}) has {lines} lines", span.start().line))
-        })
-    });
+    let problems = sources()
+        .into_iter()
+        .filter(|(name, _)| !is_test_file(name))
+        .flat_map(|(name, text)| {
+            let functions = functions_of(&parse(&name, &text));
+            functions.into_iter().filter_map(move |(function, span)| {
+                let lines = lines(span);
+                let full = format!("{name}: {function}");
+                let excused = LONG_FUNCTIONS.iter().any(|(known, _)| *known == full);
+                (lines > FUNCTION_LINES_MAX && !excused)
+                    .then(|| format!("{full} (line {}) has {lines} lines", span.start().line))
+            })
+        });
     report(problems.collect());
 }
 
@@ -143,13 +206,21 @@ fn lines(span: Span) -> usize {
 /// Whether an item is there in tests only: `#[cfg(test)]` or `#[cfg(all(test, ..))]`.
 fn is_of_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
-        let condition = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
-        attribute.path().is_ident("cfg") && (condition == "test" || condition.starts_with("all (test"))
+        let condition = attribute
+            .meta
+            .require_list()
+            .map(|list| list.tokens.to_string())
+            .unwrap_or_default();
+        attribute.path().is_ident("cfg")
+            && (condition == "test" || condition.starts_with("all (test"))
     })
 }
 
 fn lines_of_tests(file: &syn::File) -> usize {
-    let of_tests = file.items.iter().filter(|item| is_of_tests(attributes(item)));
+    let of_tests = file
+        .items
+        .iter()
+        .filter(|item| is_of_tests(attributes(item)));
     of_tests.map(|item| lines(item.span())).sum()
 }
 
@@ -192,7 +263,11 @@ impl<'ast> Visit<'ast> for Functions {
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
-        self.0.extend(item.default.iter().map(|block| (item.sig.ident.to_string(), block.span())));
+        self.0.extend(
+            item.default
+                .iter()
+                .map(|block| (item.sig.ident.to_string(), block.span())),
+        );
         syn::visit::visit_trait_item_fn(self, item);
     }
 
@@ -214,7 +289,11 @@ fn imports_have_one_style() {
         });
         let own: BTreeSet<String> = own.collect();
         let roots = file.items.iter().filter_map(|item| match item {
-            syn::Item::Use(item) if item.attrs.is_empty() && item.vis == syn::Visibility::Inherited => root(&item.tree),
+            syn::Item::Use(item)
+                if item.attrs.is_empty() && item.vis == syn::Visibility::Inherited =>
+            {
+                root(&item.tree)
+            }
             _ => None,
         });
         let roots: Vec<String> = roots.collect();
@@ -225,7 +304,11 @@ fn imports_have_one_style() {
         };
         let twice = roots.iter().collect::<BTreeSet<_>>().len() < roots.len();
         let unordered = !roots.is_sorted_by_key(|root| group(root));
-        let problem = if twice { Some("a crate has two trees") } else { unordered.then_some("the groups are mixed") };
+        let problem = if twice {
+            Some("a crate has two trees")
+        } else {
+            unordered.then_some("the groups are mixed")
+        };
         problem.map(|problem| format!("{name}: {problem}: {}", roots.join(", ")))
     });
     report(problems.collect());
@@ -253,17 +336,29 @@ fn unsafe_is_where_the_architecture_says() {
         .map(|(file, _)| file.to_owned())
         .collect();
     // This file has to name it.
-    let sources = sources().into_iter().filter(|(name, _)| !name.ends_with("/tidy.rs"));
-    let found: BTreeSet<String> = sources.filter(|(_, text)| has_unsafe(text)).map(|(name, _)| name).collect();
-    let missing = found.difference(&listed).map(|file| format!("{file}: unsafe, and not in ARCHITECTURE.md's table"));
-    let stale = listed.difference(&found).map(|file| format!("{file}: in ARCHITECTURE.md's table without unsafe"));
+    let sources = sources()
+        .into_iter()
+        .filter(|(name, _)| !name.ends_with("/tidy.rs"));
+    let found: BTreeSet<String> = sources
+        .filter(|(_, text)| has_unsafe(text))
+        .map(|(name, _)| name)
+        .collect();
+    let missing = found
+        .difference(&listed)
+        .map(|file| format!("{file}: unsafe, and not in ARCHITECTURE.md's table"));
+    let stale = listed
+        .difference(&found)
+        .map(|file| format!("{file}: in ARCHITECTURE.md's table without unsafe"));
     report(missing.chain(stale).collect());
 }
 
 fn has_unsafe(text: &str) -> bool {
-    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    code.into_iter()
-        .any(|line| line.contains("unsafe {") || line.contains("unsafe fn ") || line.contains("unsafe impl "))
+    let code = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    code.into_iter().any(|line| {
+        line.contains("unsafe {") || line.contains("unsafe fn ") || line.contains("unsafe impl ")
+    })
 }
 
 /// What stands for work not done, or for a name that says nothing.
@@ -278,31 +373,54 @@ const MODULE_NAMES: &[&str] = &["utils", "util", "helpers", "common", "misc"];
 #[test]
 fn words_that_must_not_occur_do_not() {
     // This file has to name them.
-    let sources = || sources().into_iter().filter(|(name, _)| !name.ends_with("/tidy.rs"));
+    let sources = || {
+        sources()
+            .into_iter()
+            .filter(|(name, _)| !name.ends_with("/tidy.rs"))
+    };
     let words = sources().flat_map(|(name, text)| {
-        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.to_owned())).collect::<Vec<_>>();
+        let lines = text
+            .lines()
+            .enumerate()
+            .map(|(at, line)| (at + 1, line.to_owned()))
+            .collect::<Vec<_>>();
         lines.into_iter().flat_map(move |(at, line)| {
-            let in_line = |word: &str| line.split(|c: char| !c.is_alphanumeric()).any(|part| part == word);
+            let in_line = |word: &str| {
+                line.split(|c: char| !c.is_alphanumeric())
+                    .any(|part| part == word)
+            };
             let found = WORDS.iter().filter(|(word, _)| in_line(word));
-            found.map(|(word, why)| format!("{name}:{at}: {word}: {why}")).collect::<Vec<_>>()
+            found
+                .map(|(word, why)| format!("{name}:{at}: {word}: {why}"))
+                .collect::<Vec<_>>()
         })
     });
     let names = sources().filter_map(|(name, _)| {
         let stem = Path::new(&name).file_stem()?.to_str()?;
-        MODULE_NAMES.contains(&stem).then(|| format!("{name}: the name does not say what is in it"))
+        MODULE_NAMES
+            .contains(&stem)
+            .then(|| format!("{name}: the name does not say what is in it"))
     });
     report(words.chain(names).collect());
 }
 
 #[test]
 fn every_file_says_what_it_is_for() {
-    let problems = sources().into_iter().filter(|(name, text)| !text.starts_with("//!") && !is_unit_test(name));
+    let problems = sources()
+        .into_iter()
+        .filter(|(name, text)| !text.starts_with("//!") && !is_unit_test(name));
     report(problems.map(|(name, _)| name).collect());
 }
 
 #[test]
 fn no_module_is_called_mod_rs() {
-    report(sources().into_iter().map(|(name, _)| name).filter(|name| name.ends_with("/mod.rs")).collect());
+    report(
+        sources()
+            .into_iter()
+            .map(|(name, _)| name)
+            .filter(|name| name.ends_with("/mod.rs"))
+            .collect(),
+    );
 }
 
 #[test]
@@ -312,9 +430,12 @@ fn dependencies_point_one_way() {
         .current_dir(workspace())
         .output()
         .expect("run cargo metadata");
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    let allowed: BTreeMap<&str, BTreeSet<&str>> =
-        EDGES.iter().map(|(from, to)| (*from, to.iter().copied().collect())).collect();
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let allowed: BTreeMap<&str, BTreeSet<&str>> = EDGES
+        .iter()
+        .map(|(from, to)| (*from, to.iter().copied().collect()))
+        .collect();
     let mut problems = Vec::new();
     for package in metadata["packages"].as_array().expect("packages") {
         let from = package["name"].as_str().expect("a name");
@@ -330,7 +451,9 @@ fn dependencies_point_one_way() {
                 problems.push(format!("{from} must not depend on {to}"));
             }
             if to == "libcontainer" && from != "coracle-shim" {
-                problems.push(format!("{from} must not link libcontainer: only the shim's package may"));
+                problems.push(format!(
+                    "{from} must not link libcontainer: only the shim's package may"
+                ));
             }
         }
     }
@@ -339,28 +462,51 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn namespaces_are_entered_in_two_places_only() {
-    let home =
-        |name: &str| name.starts_with("cni/netns/") || name.starts_with("agent/shim/") || name.starts_with("tests/");
-    let problems = sources().into_iter().filter(|(name, _)| !home(name)).flat_map(|(name, text)| {
-        // A unit test may make itself a namespace to be in.
-        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
-        let lines = text.lines().enumerate().filter(|(_, line)| {
-            let code = line.split("//").next().unwrap_or("");
-            ["setns(", "unshare("].iter().any(|word| code.contains(word))
+    let home = |name: &str| {
+        name.starts_with("cni/netns/")
+            || name.starts_with("agent/shim/")
+            || name.starts_with("tests/")
+    };
+    let problems = sources()
+        .into_iter()
+        .filter(|(name, _)| !home(name))
+        .flat_map(|(name, text)| {
+            // A unit test may make itself a namespace to be in.
+            let text = text
+                .split("#[cfg(test)]\nmod tests {")
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            let lines = text.lines().enumerate().filter(|(_, line)| {
+                let code = line.split("//").next().unwrap_or("");
+                ["setns(", "unshare("]
+                    .iter()
+                    .any(|word| code.contains(word))
+            });
+            lines
+                .map(|(number, line)| format!("{name}:{}: {}", number + 1, line.trim()))
+                .collect::<Vec<_>>()
         });
-        lines.map(|(number, line)| format!("{name}:{}: {}", number + 1, line.trim())).collect::<Vec<_>>()
-    });
     report(problems.collect());
 }
 
 #[test]
 fn examples_are_all_applied_by_a_test() {
-    let text = fs::read_to_string(workspace().join("tests/tests/examples.rs")).expect("the test of the examples");
+    let text = fs::read_to_string(workspace().join("tests/tests/examples.rs"))
+        .expect("the test of the examples");
     let examples = fs::read_dir(workspace().join("examples")).expect("examples/");
-    let manifests =
-        examples.map(|entry| entry.expect("entry").path()).filter(|path| path.extension() == Some("yaml".as_ref()));
-    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
-    let forgotten = manifests.map(|path: PathBuf| name(&path)).filter(|name| !text.contains(name.as_str()));
+    let manifests = examples
+        .map(|entry| entry.expect("entry").path())
+        .filter(|path| path.extension() == Some("yaml".as_ref()));
+    let name = |path: &Path| {
+        path.file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned()
+    };
+    let forgotten = manifests
+        .map(|path: PathBuf| name(&path))
+        .filter(|name| !text.contains(name.as_str()));
     report(forgotten.collect());
 }
 
@@ -368,15 +514,28 @@ fn examples_are_all_applied_by_a_test() {
 #[test]
 fn tests_that_the_security_table_names_are_there() {
     let text = fs::read_to_string(workspace().join("docs/security.md")).expect("docs/security.md");
-    let tests: BTreeSet<String> = sources().iter().flat_map(|(name, text)| tests_of(&parse(name, text))).collect();
-    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| who"));
+    let tests: BTreeSet<String> = sources()
+        .iter()
+        .flat_map(|(name, text)| tests_of(&parse(name, text)))
+        .collect();
+    let rows = text
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| who"));
     let problems = rows.flat_map(|row| {
-        let shown = row.trim_end_matches('|').rsplit(" | ").next().unwrap_or_default();
+        let shown = row
+            .trim_end_matches('|')
+            .rsplit(" | ")
+            .next()
+            .unwrap_or_default();
         let names: Vec<&str> = shown.split('`').skip(1).step_by(2).collect();
         let nameless = names.is_empty() && !shown.contains("by reading");
         let missing = names.into_iter().filter(|name| !tests.contains(*name));
         let missing = missing.map(|name| format!("no test is called {name}"));
-        nameless.then(|| format!("no test: {row}")).into_iter().chain(missing.collect::<Vec<_>>()).collect::<Vec<_>>()
+        nameless
+            .then(|| format!("no test: {row}"))
+            .into_iter()
+            .chain(missing.collect::<Vec<_>>())
+            .collect::<Vec<_>>()
     });
     report(problems.collect());
 }
@@ -387,7 +546,11 @@ fn tests_of(file: &syn::File) -> Vec<String> {
     struct Tests(Vec<String>);
     impl<'ast> Visit<'ast> for Tests {
         fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-            let is_test = |path: &syn::Path| path.segments.last().is_some_and(|last| last.ident == "test");
+            let is_test = |path: &syn::Path| {
+                path.segments
+                    .last()
+                    .is_some_and(|last| last.ident == "test")
+            };
             if item.attrs.iter().any(|attribute| is_test(attribute.path())) {
                 self.0.push(item.sig.ident.to_string());
             }
@@ -397,7 +560,10 @@ fn tests_of(file: &syn::File) -> Vec<String> {
         // `proptest!` and its like: tests within a macro.
         fn visit_macro(&mut self, item: &'ast syn::Macro) {
             let text = item.tokens.to_string();
-            let names = text.split("fn ").skip(1).filter_map(|rest| rest.split([' ', '(']).next());
+            let names = text
+                .split("fn ")
+                .skip(1)
+                .filter_map(|rest| rest.split([' ', '(']).next());
             self.0.extend(names.map(str::to_owned));
         }
     }

@@ -1,7 +1,8 @@
 //! The kernel's table of connections: lists and deletes UDP flows, by netlink.
 //!
-//! A UDP "connection" lives in the table as long as packets come, and is translated as its first packet was. Lists IPv4
-//! only; knows nothing of Services or pods: who calls decides which flows are wrong.
+//! A UDP "connection" lives in the table as long as packets come, and is translated as its first
+//! packet was. Lists IPv4 only; knows nothing of Services or pods: who calls decides which flows
+//! are wrong.
 
 use std::{io, net::IpAddr};
 
@@ -67,7 +68,14 @@ impl Flow {
     #[must_use]
     pub fn new(from: (IpAddr, u16), to: (IpAddr, u16), answers_from: IpAddr) -> Self {
         let ((source, source_port), (destination, destination_port)) = (from, to);
-        Self { source, destination, source_port, destination_port, answers_from, id: 0 }
+        Self {
+            source,
+            destination,
+            source_port,
+            destination_port,
+            answers_from,
+            id: 0,
+        }
     }
 }
 
@@ -94,7 +102,8 @@ pub fn udp_flows(mut wanted: impl FnMut(&Flow) -> bool) -> io::Result<Vec<Flow>>
     }
 }
 
-/// Deletes flows; those that ended meanwhile count as deleted. Returns how many the kernel still had.
+/// Deletes flows; those that ended meanwhile count as deleted. Returns how many the kernel still
+/// had.
 ///
 /// # Errors
 /// The first answer that is neither success nor absence; the rest is tried all the same.
@@ -104,7 +113,13 @@ pub fn delete(flows: &[Flow]) -> io::Result<usize> {
     for chunk in flows.chunks(DELETIONS) {
         let mut request = Vec::new();
         for flow in chunk {
-            message(&mut request, DELETE, NLM_F_REQUEST | NLM_F_ACK, family(flow), &tuple(flow));
+            message(
+                &mut request,
+                DELETE,
+                NLM_F_REQUEST | NLM_F_ACK,
+                family(flow),
+                &tuple(flow),
+            );
         }
         socket.send(&request, 0)?;
         let mut answers = 0;
@@ -134,17 +149,32 @@ fn receive(socket: &mut Socket) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(RECEIVE_BYTES);
     let (read, _) = socket.recv_from(&mut bytes, 0)?;
     // An empty answer would be asked for again without end.
-    if read < 16 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
+    if read < 16 {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// The errno of an answer, 0 for success.
 fn failure(body: &[u8]) -> io::Result<()> {
-    let code = body.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes);
-    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.saturating_neg())) }
+    let code = body
+        .get(..4)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, i32::from_ne_bytes);
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(code.saturating_neg()))
+    }
 }
 
 fn family(flow: &Flow) -> u8 {
-    if flow.destination.is_ipv4() { AF_INET } else { AF_INET6 }
+    if flow.destination.is_ipv4() {
+        AF_INET
+    } else {
+        AF_INET6
+    }
 }
 
 /// Appends one message: header, `struct nfgenmsg`, attributes.
@@ -166,7 +196,11 @@ fn tuple(flow: &Flow) -> Vec<u8> {
     let mut proto = Vec::new();
     attribute(&mut proto, PROTO_NUM, &[UDP]);
     attribute(&mut proto, PROTO_SRC_PORT, &flow.source_port.to_be_bytes());
-    attribute(&mut proto, PROTO_DST_PORT, &flow.destination_port.to_be_bytes());
+    attribute(
+        &mut proto,
+        PROTO_DST_PORT,
+        &flow.destination_port.to_be_bytes(),
+    );
     let mut tuple = Vec::new();
     attribute(&mut tuple, TUPLE_IP | NESTED, &ip);
     attribute(&mut tuple, TUPLE_PROTO | NESTED, &proto);
@@ -194,7 +228,10 @@ fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 fn parse(attributes: &[u8]) -> Option<Flow> {
-    let (original, reply) = (find(attributes, TUPLE_ORIG)?, find(attributes, TUPLE_REPLY)?);
+    let (original, reply) = (
+        find(attributes, TUPLE_ORIG)?,
+        find(attributes, TUPLE_REPLY)?,
+    );
     let proto = find(original, TUPLE_PROTO)?;
     if find(proto, PROTO_NUM)?.first() != Some(&UDP) {
         return None;
@@ -220,7 +257,11 @@ fn parse(attributes: &[u8]) -> Option<Flow> {
 /// The value of the first attribute of this kind.
 fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
-        let short = |at: usize| Some(u16::from_ne_bytes(attributes.get(at..at + 2)?.try_into().ok()?));
+        let short = |at: usize| {
+            Some(u16::from_ne_bytes(
+                attributes.get(at..at + 2)?.try_into().ok()?,
+            ))
+        };
         // A length that does not move on would loop for ever.
         let length = usize::from(short(0)?).max(4);
         if short(2)? & TYPE_MASK == kind {
@@ -253,9 +294,15 @@ mod tests {
     fn flows() -> [Flow; 2] {
         let flow = |from: &str, to: &str, answers: &str| {
             let ip = |text: &str| text.parse().expect("an address");
-            Flow { id: 7, ..Flow::new((ip(from), 4000), (ip(to), 53), ip(answers)) }
+            Flow {
+                id: 7,
+                ..Flow::new((ip(from), 4000), (ip(to), 53), ip(answers))
+            }
         };
-        [flow("10.1.0.5", "10.96.0.10", "10.1.0.9"), flow("fd00::5", "fd01::10", "fd00::9")]
+        [
+            flow("10.1.0.5", "10.96.0.10", "10.1.0.9"),
+            flow("fd00::5", "fd01::10", "fd00::9"),
+        ]
     }
 
     /// As the kernel would list it, with the reply's tuple after the rest.

@@ -31,17 +31,21 @@ pub struct Refusal {
     pub why: String,
 }
 
-/// Keeps the rules of Services as it was told last. Knows what it wrote and writes only differences; one Service that the
-/// kernel refuses does not keep the others from theirs. Blocks.
+/// Keeps the rules of Services as it was told last. Knows what it wrote and writes only
+/// differences; one Service that the kernel refuses does not keep the others from theirs. Blocks.
 pub trait ServiceEngine: Send + std::fmt::Debug {
-    /// Takes changed Services in (`None`: gone) and writes the difference. Returns whether UDP endpoints may have changed. The
-    /// first call takes over what a predecessor left.
+    /// Takes changed Services in (`None`: gone) and writes the difference. Returns whether UDP
+    /// endpoints may have changed. The first call takes over what a predecessor left.
     ///
     /// # Errors
     /// [`EngineError`]; the changes are remembered and the next call reconciles.
-    fn apply(&mut self, changes: Vec<(ServiceKey, Option<ServiceView>)>) -> Result<bool, EngineError>;
+    fn apply(
+        &mut self,
+        changes: Vec<(ServiceKey, Option<ServiceView>)>,
+    ) -> Result<bool, EngineError>;
 
-    /// Compares the kernel's rules with what they should be and writes the difference. Returns whether there was any.
+    /// Compares the kernel's rules with what they should be and writes the difference. Returns
+    /// whether there was any.
     ///
     /// # Errors
     /// [`EngineError`]; the next call tries again.
@@ -50,8 +54,8 @@ pub trait ServiceEngine: Send + std::fmt::Debug {
     /// Whether the kernel's rules may differ from what was written: nothing was yet, or it failed.
     fn is_suspect(&self) -> bool;
 
-    /// Whether somebody changed any rule of the machine since ours were found to be right. Costs microseconds. Never true
-    /// where changes are not counted.
+    /// Whether somebody changed any rule of the machine since ours were found to be right. Costs
+    /// microseconds. Never true where changes are not counted.
     fn is_disturbed(&self) -> bool;
 
     /// Where UDP flows may go.

@@ -1,8 +1,9 @@
 //! UDP flows to endpoints that are no more.
 //!
-//! A UDP "connection" lives in the kernel's table as long as packets come, with the endpoint chosen at the first one.
-//! Flows to endpoints that still answer stay, also if new ones would go elsewhere (they terminate, or the policy
-//! changed): sessions drain. TCP needs none of this: its connections end.
+//! A UDP "connection" lives in the kernel's table as long as packets come, with the endpoint chosen
+//! at the first one. Flows to endpoints that still answer stay, also if new ones would go elsewhere
+//! (they terminate, or the policy changed): sessions drain. TCP needs none of this: its connections
+//! end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,8 +25,16 @@ pub struct Targets {
 impl Targets {
     /// Takes what another Service allows in.
     pub fn extend(&mut self, more: &Self) {
-        self.services.extend(more.services.iter().map(|(address, allowed)| (*address, allowed.clone())));
-        self.node_ports.extend(more.node_ports.iter().map(|(port, allowed)| (*port, allowed.clone())));
+        self.services.extend(
+            more.services
+                .iter()
+                .map(|(address, allowed)| (*address, allowed.clone())),
+        );
+        self.node_ports.extend(
+            more.node_ports
+                .iter()
+                .map(|(port, allowed)| (*port, allowed.clone())),
+        );
     }
 
     /// Whether there is any UDP Service.
@@ -37,22 +46,33 @@ impl Targets {
     /// Whether nobody answers this flow any more.
     #[must_use]
     pub fn is_stale(&self, flow: &Flow) -> bool {
-        let allowed = match self.services.get(&(flow.destination, flow.destination_port)) {
+        let allowed = match self
+            .services
+            .get(&(flow.destination, flow.destination_port))
+        {
             Some(allowed) => Some(allowed),
-            // A node port: only flows that were translated, or a server on the node would lose its own.
-            None if flow.answers_from != flow.destination => self.node_ports.get(&flow.destination_port),
+            // A node port: only flows that were translated, or a server on the node would lose its
+            // own.
+            None if flow.answers_from != flow.destination => {
+                self.node_ports.get(&flow.destination_port)
+            }
             None => None,
         };
         allowed.is_some_and(|allowed| !allowed.contains(&flow.answers_from))
     }
 
-    /// Deletes the flows that nobody answers any more, in the calling thread's namespace. Returns how many there were.
+    /// Deletes the flows that nobody answers any more, in the calling thread's namespace. Returns
+    /// how many there were.
     ///
     /// # Errors
     /// What the kernel says; `EOPNOTSUPP` or `EINVAL` without `nf_conntrack_netlink`.
     pub fn delete_stale(&self) -> io::Result<usize> {
         let stale = conntrack::udp_flows(|flow| self.is_stale(flow))?;
-        if stale.is_empty() { Ok(0) } else { conntrack::delete(&stale) }
+        if stale.is_empty() {
+            Ok(0)
+        } else {
+            conntrack::delete(&stale)
+        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! The engine over iptables, and the only place that executes `iptables-restore` and `iptables-save`.
+//! The engine over iptables, and the only place that executes `iptables-restore` and
+//! `iptables-save`.
 //!
-//! Works with both variants of iptables (nft, legacy). Every call has a deadline and waits for the lock of others.
-//! Services become rules in [`rules`] (pure), what to write of them is decided in [`plan`] (pure), and [`Writer`] keeps
-//! them. Never flushes what is not Coracle's.
+//! Works with both variants of iptables (nft, legacy). Every call has a deadline and waits for the
+//! lock of others. Services become rules in [`rules`] (pure), what to write of them is decided in
+//! [`plan`] (pure), and [`Writer`] keeps them. Never flushes what is not Coracle's.
 
 mod generation;
 pub mod host_ports;
@@ -28,7 +29,8 @@ pub use self::writer::Writer;
 
 /// Longer than any small transaction takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// One more second for each of these: what is written at once grows with the cluster (5,000 Services: 3 MB, 5 s).
+/// One more second for each of these: what is written at once grows with the cluster (5,000
+/// Services: 3 MB, 5 s).
 const BYTES_A_SECOND: usize = 64 * 1024;
 /// `-w`: seconds to wait for the lock of another writer.
 const LOCK_WAIT_SECS: &str = "5";
@@ -73,11 +75,12 @@ pub enum IptablesError {
 }
 
 impl IptablesError {
-    /// Whether the rules themselves were not taken: the same text will fail again. Otherwise the tool could not do its
-    /// work, and may later.
+    /// Whether the rules themselves were not taken: the same text will fail again. Otherwise the
+    /// tool could not do its work, and may later.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        // Both variants end with the same code for a rule that the kernel refuses and for a lock that is not free.
+        // Both variants end with the same code for a rule that the kernel refuses and for a lock
+        // that is not free.
         matches!(self, Self::Failed { message, .. } if !message.contains("xtables lock"))
     }
 }
@@ -117,7 +120,10 @@ impl Iptables {
         let (restore, save) = (look_up(restore)?, look_up(save)?);
         // Every name of a variant is a link to one executable.
         let executable = std::fs::canonicalize(&save).unwrap_or_else(|_| save.clone());
-        let nft = executable.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.contains("nft"));
+        let nft = executable
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.contains("nft"));
         Ok(Self { restore, save, nft })
     }
 
@@ -126,11 +132,15 @@ impl Iptables {
     /// Read it before [`Self::save`]: if it is the same later, so are the rules.
     #[must_use]
     pub fn generation(&self) -> Option<u32> {
-        if self.nft { generation::read().ok() } else { None }
+        if self.nft {
+            generation::read().ok()
+        } else {
+            None
+        }
     }
 
-    /// Applies `text` with `--noflush`: every table in it changes completely or not at all, one after the other. The nft
-    /// variant counts each as one change of [`Self::generation`].
+    /// Applies `text` with `--noflush`: every table in it changes completely or not at all, one
+    /// after the other. The nft variant counts each as one change of [`Self::generation`].
     ///
     /// # Errors
     /// [`IptablesError`].
@@ -150,12 +160,16 @@ impl Iptables {
         run("iptables-save", command, b"").map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Makes `table` equal to `desired`; reads first and writes only differences. Returns whether it wrote.
+    /// Makes `table` equal to `desired`; reads first and writes only differences. Returns whether
+    /// it wrote.
     ///
     /// # Errors
     /// [`IptablesError`].
     pub fn ensure(&self, table: &str, desired: &plan::Desired) -> Result<bool, IptablesError> {
-        let text = plan::transaction(table, &plan::reconcile(&plan::parse(&self.save(table)?), desired));
+        let text = plan::transaction(
+            table,
+            &plan::reconcile(&plan::parse(&self.save(table)?), desired),
+        );
         if text.is_empty() {
             return Ok(false);
         }
@@ -186,7 +200,8 @@ fn run(tool: &'static str, mut command: Command, input: &[u8]) -> Result<Vec<u8>
     let (mut stdin, mut stderr) = (child.stdin.take(), child.stderr.take());
     let stdout = child.stdout.take();
     let (output, errors) = thread::scope(|scope| {
-        // The pipes end when the child does, or when it is killed below: no thread outlives the deadline.
+        // The pipes end when the child does, or when it is killed below: no thread outlives the
+        // deadline.
         scope.spawn(move || stdin.take().map(|mut pipe| pipe.write_all(input)));
         let errors = scope.spawn(move || {
             let mut bytes = Vec::new();
@@ -204,15 +219,24 @@ fn run(tool: &'static str, mut command: Command, input: &[u8]) -> Result<Vec<u8>
         None => Err(IptablesError::Timeout { tool, limit }),
         Some(_) if !status.success() => {
             let message = String::from_utf8_lossy(&errors).trim().replace('\n', "; ");
-            Err(IptablesError::Failed { tool, message: format!("{message} ({status})") })
+            Err(IptablesError::Failed {
+                tool,
+                message: format!("{message} ({status})"),
+            })
         }
         Some(output) => Ok(output),
     }
 }
 
 /// Reads to the end; `None`, and the child killed, if the deadline passes first.
-fn read_until(pipe: Option<impl Read + AsFd>, deadline: Instant, child: &mut Child) -> io::Result<Option<Vec<u8>>> {
-    let Some(mut pipe) = pipe else { return Ok(Some(Vec::new())) };
+fn read_until(
+    pipe: Option<impl Read + AsFd>,
+    deadline: Instant,
+    child: &mut Child,
+) -> io::Result<Option<Vec<u8>>> {
+    let Some(mut pipe) = pipe else {
+        return Ok(Some(Vec::new()));
+    };
     let mut bytes = Vec::new();
     let mut chunk = [0; 16 * 1024];
     loop {

@@ -10,9 +10,9 @@
 //! | [`flows`] | UDP flows that nobody answers any more |
 //! | [`conntrack`] | the kernel's table of connections: list, delete |
 //!
-//! The plan names addresses of either family; what makes it takes IPv4 only, and so does the engine over iptables.
-//! Everything here works in the calling thread's network namespace, and what asks the kernel blocks. Nothing here knows the
-//! API: who watches Services makes the plan.
+//! The plan names addresses of either family; what makes it takes IPv4 only, and so does the engine
+//! over iptables. Everything here works in the calling thread's network namespace, and what asks
+//! the kernel blocks. Nothing here knows the API: who watches Services makes the plan.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The plan for what a network's pods send out of the cluster: under the node's address, and forwarded whatever the host
-//! forwards otherwise.
+//! The plan for what a network's pods send out of the cluster: under the node's address, and
+//! forwarded whatever the host forwards otherwise.
 
 use ipnet::IpNet;
 

@@ -1,4 +1,5 @@
-//! The plan for Services: addresses, ports and the endpoints behind them. Plain data, of no engine in particular.
+//! The plan for Services: addresses, ports and the endpoints behind them. Plain data, of no engine
+//! in particular.
 
 use std::{
     collections::BTreeSet,
@@ -75,10 +76,15 @@ impl ServiceNetwork {
     #[must_use]
     pub fn new(cluster_cidrs: &[IpNet], service_cidrs: &[IpNet]) -> Self {
         let whole = |cidrs: &[IpNet]| cidrs.iter().map(IpNet::trunc).collect();
-        Self { cluster_cidrs: whole(cluster_cidrs), service_cidrs: whole(service_cidrs), ..Self::default() }
+        Self {
+            cluster_cidrs: whole(cluster_cidrs),
+            service_cidrs: whole(service_cidrs),
+            ..Self::default()
+        }
     }
 
-    /// Keeps pods of this node apart from those of others, by the link that their packets come from.
+    /// Keeps pods of this node apart from those of others, by the link that their packets come
+    /// from.
     #[must_use]
     pub fn with_pod_interface(mut self, name: Option<String>) -> Self {
         self.pod_interface = name;
@@ -95,8 +101,10 @@ impl ServiceNetwork {
     /// What of it is of IPv4.
     #[must_use]
     pub fn ipv4(mut self) -> Self {
-        self.cluster_cidrs.retain(|cidr| matches!(cidr, IpNet::V4(_)));
-        self.service_cidrs.retain(|cidr| matches!(cidr, IpNet::V4(_)));
+        self.cluster_cidrs
+            .retain(|cidr| matches!(cidr, IpNet::V4(_)));
+        self.service_cidrs
+            .retain(|cidr| matches!(cidr, IpNet::V4(_)));
         self.node_ip = self.node_ip.filter(IpAddr::is_ipv4);
         self
     }
@@ -138,8 +146,9 @@ pub struct Endpoint {
 
 /// One port with its endpoints, each list sorted and without duplicates.
 ///
-/// The lists are upstream's, `CategorizeEndpoints` in `pkg/proxy/topology.go`: ready endpoints, and where there is none
-/// those that are terminating but still serve. Which list is asked depends on where a packet comes from.
+/// The lists are upstream's, `CategorizeEndpoints` in `pkg/proxy/topology.go`: ready endpoints, and
+/// where there is none those that are terminating but still serve. Which list is asked depends on
+/// where a packet comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortView {
     /// The port.
@@ -161,7 +170,8 @@ pub struct ServiceView {
     pub cluster_ips: Vec<IpAddr>,
     /// `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
-    /// Load balancer addresses, except of those that want to see the traffic themselves (`ipMode: Proxy`).
+    /// Load balancer addresses, except of those that want to see the traffic themselves
+    /// (`ipMode: Proxy`).
     pub balancer_ips: Vec<IpAddr>,
     /// `spec.loadBalancerSourceRanges`: who may use the balancer addresses. `None`: everybody.
     pub source_ranges: Option<Vec<IpNet>>,
@@ -169,7 +179,8 @@ pub struct ServiceView {
     pub affinity_secs: Option<u32>,
     /// `internalTrafficPolicy: Local`: what comes to the cluster IPs stays on the node.
     pub internal_local: bool,
-    /// `externalTrafficPolicy: Local`: what comes from outside stays on the node and keeps its source address.
+    /// `externalTrafficPolicy: Local`: what comes from outside stays on the node and keeps its
+    /// source address.
     pub external_local: bool,
     /// Every port.
     pub ports: Vec<PortView>,
@@ -189,7 +200,9 @@ impl ServiceView {
     }
 
     fn free(&self, ips: &[IpAddr], port: &Port) -> impl Iterator<Item = IpAddr> {
-        ips.iter().copied().filter(|ip| !self.withheld.contains(&(*ip, port.protocol, port.port)))
+        ips.iter()
+            .copied()
+            .filter(|ip| !self.withheld.contains(&(*ip, port.protocol, port.port)))
     }
 
     /// Whether `port` is reachable under more than the cluster IPs.

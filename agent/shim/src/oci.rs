@@ -1,7 +1,8 @@
 //! The helper: one request on an inherited socket, one answer, end.
 //!
-//! Runs as a child of the shim in the shim's network, IPC, UTS and mount namespaces. What it makes (a container's first
-//! process, an exec'ed process) becomes a child of the shim, not its own. It keeps nothing.
+//! Runs as a child of the shim in the shim's network, IPC, UTS and mount namespaces. What it makes
+//! (a container's first process, an exec'ed process) becomes a child of the shim, not its own. It
+//! keeps nothing.
 
 mod cgroup_mounts;
 mod confinement;
@@ -47,7 +48,11 @@ struct Invalid(String);
 pub fn main() -> ExitCode {
     // Nobody would clean up after a helper that outlives its shim.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-    let Some(socket) = std::env::args().nth(1).and_then(|number| number.parse().ok()).and_then(inherited) else {
+    let Some(socket) = std::env::args()
+        .nth(1)
+        .and_then(|number| number.parse().ok())
+        .and_then(inherited)
+    else {
         return ExitCode::from(64);
     };
     let mut buffer = Vec::new();
@@ -70,32 +75,47 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether the shim died before it could be this process's death, too: its request is readable all the same.
+/// Whether the shim died before it could be this process's death, too: its request is readable all
+/// the same.
 fn abandoned(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
     let _ = poll(&mut polled, PollTimeout::ZERO);
-    polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+    polled[0]
+        .revents()
+        .is_some_and(|events| events.contains(PollFlags::POLLHUP))
 }
 
 fn handle(request: HelperRequest) -> anyhow::Result<Made> {
     match request {
-        HelperRequest::Create { sandbox_dir, container, tty, host_mount_namespace, pid_namespace } => {
-            create::create(&create::Arguments {
-                sandbox_dir: &sandbox_dir,
-                container: &container,
-                tty,
-                host_mount_namespace,
-                pid_namespace,
-            })
-        }
-        HelperRequest::Exec { sandbox_dir, container, pid, args, tty } => {
-            exec::exec(&sandbox_dir, &container, pid, args, tty)
-        }
+        HelperRequest::Create {
+            sandbox_dir,
+            container,
+            tty,
+            host_mount_namespace,
+            pid_namespace,
+        } => create::create(&create::Arguments {
+            sandbox_dir: &sandbox_dir,
+            container: &container,
+            tty,
+            host_mount_namespace,
+            pid_namespace,
+        }),
+        HelperRequest::Exec {
+            sandbox_dir,
+            container,
+            pid,
+            args,
+            tty,
+        } => exec::exec(&sandbox_dir, &container, pid, args, tty),
     }
 }
 
 fn failure(error: &anyhow::Error) -> Failure {
-    let kind = if error.chain().any(|cause| cause.is::<Invalid>()) { FailureKind::Invalid } else { FailureKind::Oci };
+    let kind = if error.chain().any(|cause| cause.is::<Invalid>()) {
+        FailureKind::Invalid
+    } else {
+        FailureKind::Oci
+    };
     let mut message = String::new();
     for cause in error.chain() {
         let text = cause.to_string();

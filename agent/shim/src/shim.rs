@@ -8,8 +8,9 @@
 //!                             poll: signals, connections, helpers, containers' streams
 //! ```
 //!
-//! It survives the agent: its truth is the kernel's (its children) and what it wrote below the sandbox directory.
-//! It never links libcontainer, never runs a second thread and never blocks on anybody but the file system.
+//! It survives the agent: its truth is the kernel's (its children) and what it wrote below the
+//! sandbox directory. It never links libcontainer, never runs a second thread and never blocks on
+//! anybody but the file system.
 
 pub(crate) mod cgroup;
 mod connection;
@@ -51,7 +52,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    let Ok(bootstrap) = become_daemon() else { return ExitCode::FAILURE };
+    let Ok(bootstrap) = become_daemon() else {
+        return ExitCode::FAILURE;
+    };
     let mut buffer = Vec::new();
     let (call, mut descriptors) = match socket::receive::<Call>(bootstrap.as_fd(), &mut buffer) {
         Ok(Some(received)) => received,
@@ -61,20 +64,40 @@ fn run() -> ExitCode {
     drop(buffer);
     let outcome = match (call.request, descriptors.pop()) {
         (Request::Init(init), Some(helper)) => server::Server::start(init, helper),
-        _ => Err(failure(FailureKind::State, "the first request must be init with the helper's descriptor")),
+        _ => Err(failure(
+            FailureKind::State,
+            "the first request must be init with the helper's descriptor",
+        )),
     };
     match outcome {
         Ok(mut server) => {
             let reply = Reply::Ready { pid: pid() };
-            if server.adopt(bootstrap, &Message::Reply { id: call.id, result: Ok(reply) }).is_err() {
-                // The agent died meanwhile, and the next one may have looked before there was anything to find.
+            if server
+                .adopt(
+                    bootstrap,
+                    &Message::Reply {
+                        id: call.id,
+                        result: Ok(reply),
+                    },
+                )
+                .is_err()
+            {
+                // The agent died meanwhile, and the next one may have looked before there was
+                // anything to find.
                 server.abandon();
                 return ExitCode::FAILURE;
             }
             server.run()
         }
         Err(error) => {
-            let _ = socket::send(bootstrap.as_fd(), &Message::Reply { id: call.id, result: Err(error) }, &[]);
+            let _ = socket::send(
+                bootstrap.as_fd(),
+                &Message::Reply {
+                    id: call.id,
+                    result: Err(error),
+                },
+                &[],
+            );
             ExitCode::FAILURE
         }
     }
@@ -90,7 +113,10 @@ fn become_daemon() -> io::Result<OwnedFd> {
     // What the agent may have left open is nobody's here.
     sys::close_from(3);
     let bootstrap = rustix::io::fcntl_dupfd_cloexec(sys::borrow(0), 3)?;
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     let _ = nix::unistd::chdir("/");
@@ -106,12 +132,17 @@ fn pid() -> i32 {
 
 /// Nanoseconds since the epoch.
 fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
+    Failure {
+        kind,
+        message: message.into(),
+    }
 }
 
 /// For the shim's own log, which only people read.

@@ -1,6 +1,8 @@
-//! Whether this node is the right one for a pod, and has room for it: what the scheduler asks as well (pure).
+//! Whether this node is the right one for a pod, and has room for it: what the scheduler asks as
+//! well (pure).
 //!
-//! Source: `pkg/kubelet/lifecycle/predicate.go` and `AdmissionCheck` in `pkg/scheduler/eventhandlers.go` at v1.37.
+//! Source: `pkg/kubelet/lifecycle/predicate.go` and `AdmissionCheck` in
+//! `pkg/scheduler/eventhandlers.go` at v1.37.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +26,36 @@ const INSUFFICIENT: &str = "OutOf";
 pub(crate) const NODE_AFFINITY: &str = "NodeAffinity";
 
 pub(super) fn operating_system_label(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
-    let asked = pod.metadata.labels.as_ref().and_then(|labels| labels.get(OS_LABEL));
+    let asked = pod
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(OS_LABEL));
     let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
-    asked.filter(|os| *os != OS).map(|_| StatusReason::new("PodOSSelectorNodeLabelDoesNotMatch", message))
+    asked
+        .filter(|os| *os != OS)
+        .map(|_| StatusReason::new("PodOSSelectorNodeLabelDoesNotMatch", message))
 }
 
 pub(super) fn node_affinity(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let spec = pod.spec_or_default();
-    let view = NodeView { name: &node.name, labels: &node.labels };
-    let matches = required_affinity_matches(spec.node_selector.as_ref(), spec.affinity.as_ref(), view);
-    (!matches).then(|| failed(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector"))
+    let view = NodeView {
+        name: &node.name,
+        labels: &node.labels,
+    };
+    let matches =
+        required_affinity_matches(spec.node_selector.as_ref(), spec.affinity.as_ref(), view);
+    (!matches).then(|| {
+        failed(
+            NODE_AFFINITY,
+            "node(s) didn't match Pod's node affinity/selector",
+        )
+    })
 }
 
-/// Among the pods, as upstream. Beyond that, a port is not published over one that the node listens on: it would be taken
-/// away from its owner, such as the API server. In the node's own network the kernel sees to that.
+/// Among the pods, as upstream. Beyond that, a port is not published over one that the node listens
+/// on: it would be taken away from its owner, such as the API server. In the node's own network the
+/// kernel sees to that.
 pub(super) fn host_ports(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<StatusReason> {
     let ports = |pod: &Pod| scheduling::host_ports(pod.spec_or_default()).collect::<Vec<_>>();
     let wanted = ports(pod);
@@ -45,18 +63,42 @@ pub(super) fn host_ports(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<
         return None;
     }
     let publishes = pod.spec_or_default().host_network != Some(true);
-    let listening = if publishes { (node.listening)() } else { Vec::new() };
-    let mut taken = others.iter().flat_map(|other| ports(other)).chain(listening);
+    let listening = if publishes {
+        (node.listening)()
+    } else {
+        Vec::new()
+    };
+    let mut taken = others
+        .iter()
+        .flat_map(|other| ports(other))
+        .chain(listening);
     let conflict = taken.any(|taken| wanted.iter().any(|wanted| wanted.conflicts(&taken)));
-    conflict.then(|| failed("NodePorts", "node(s) didn't have free ports for the requested pod ports"))
+    conflict.then(|| {
+        failed(
+            "NodePorts",
+            "node(s) didn't have free ports for the requested pod ports",
+        )
+    })
 }
 
 /// As upstream: what must not be scheduled here is the scheduler's affair.
 pub(super) fn taints(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
-    let tolerations = pod.spec_or_default().tolerations.as_deref().unwrap_or_default();
-    let mut hard = node.taints.iter().filter(|taint| taint.effect == "NoExecute");
+    let tolerations = pod
+        .spec_or_default()
+        .tolerations
+        .as_deref()
+        .unwrap_or_default();
+    let mut hard = node
+        .taints
+        .iter()
+        .filter(|taint| taint.effect == "NoExecute");
     let untolerated = hard.any(|taint| !tolerates_any(tolerations, taint));
-    untolerated.then(|| failed("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
+    untolerated.then(|| {
+        failed(
+            "TaintToleration",
+            "node(s) had taints that the pod didn't tolerate",
+        )
+    })
 }
 
 fn failed(name: &str, text: &str) -> StatusReason {
@@ -68,22 +110,33 @@ pub(super) fn resources(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<S
     let allocatable = &node.allocatable;
     let have = |name: &str| allocatable.get(name).copied().unwrap_or(0);
     let used: Vec<Amounts> = others.iter().map(|other| requests(other)).collect();
-    let used =
-        |name: &str| used.iter().filter_map(|one| one.get(name)).fold(0_i64, |sum, one| sum.saturating_add(*one));
+    let used = |name: &str| {
+        used.iter()
+            .filter_map(|one| one.get(name))
+            .fold(0_i64, |sum, one| sum.saturating_add(*one))
+    };
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
     let asked = requests(pod);
     let first = ["cpu", "memory", "ephemeral-storage"];
-    let rest = asked.keys().map(String::as_str).filter(|name| !first.contains(name));
-    // What the node does not know of is shared by the whole cluster, or somebody else's to hand out.
+    let rest = asked
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !first.contains(name));
+    // What the node does not know of is shared by the whole cluster, or somebody else's to hand
+    // out.
     let rest = rest.filter(|name| !is_extended(name) || allocatable.contains_key(*name));
-    let named = first.into_iter().chain(rest).map(|name| (name, asked.get(name).copied().unwrap_or(0), used(name)));
+    let named = first
+        .into_iter()
+        .chain(rest)
+        .map(|name| (name, asked.get(name).copied().unwrap_or(0), used(name)));
     let short = std::iter::once(("pods", 1, count))
         .chain(named)
         .find(|(name, asked, used)| *asked > 0 && *asked > have(name).saturating_sub(*used));
     let (name, asked, used) = short?;
     let capacity = have(name);
-    let message =
-        format!("Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}");
+    let message = format!(
+        "Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
+    );
     Some(StatusReason::new(format!("{INSUFFICIENT}{name}"), message))
 }
 
@@ -99,7 +152,14 @@ pub(crate) fn amounts(list: &BTreeMap<String, Quantity>) -> Amounts {
 
 fn numbers(amounts: &resource_list::Amounts) -> Amounts {
     let number = |(name, amount): (&String, &Amount)| {
-        (name.clone(), if name == "cpu" { amount.milli_value() } else { amount.value() })
+        (
+            name.clone(),
+            if name == "cpu" {
+                amount.milli_value()
+            } else {
+                amount.value()
+            },
+        )
     };
     amounts.iter().map(number).collect()
 }

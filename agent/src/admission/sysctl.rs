@@ -1,8 +1,8 @@
 //! Which sysctls a pod may have. Pure.
 //!
-//! Only those of a pod's own namespaces may be set at all, and of these without being asked only those that cannot harm
-//! another pod. Source: `pkg/kubelet/sysctl/{allowlist,safe_sysctls}.go`, `k8s.io/component-helpers/node/util/sysctl` at
-//! v1.37.
+//! Only those of a pod's own namespaces may be set at all, and of these without being asked only
+//! those that cannot harm another pod. Source: `pkg/kubelet/sysctl/{allowlist,safe_sysctls}.go`,
+//! `k8s.io/component-helpers/node/util/sysctl` at v1.37.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -39,14 +39,18 @@ impl fmt::Display for Namespace {
 }
 
 fn namespace(name: &str) -> Option<Namespace> {
-    let ipc = name == "kernel.sem" || ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| name.starts_with(p));
+    let ipc = name == "kernel.sem"
+        || ["kernel.shm", "kernel.msg", "fs.mqueue."]
+            .iter()
+            .any(|p| name.starts_with(p));
     if ipc {
         return Some(Namespace::Ipc);
     }
     name.starts_with("net.").then_some(Namespace::Net)
 }
 
-/// The form with dots. Whichever of `.` and `/` comes first separates; the other one is the other one's literal.
+/// The form with dots. Whichever of `.` and `/` comes first separates; the other one is the other
+/// one's literal.
 pub(crate) fn normalize(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'/' => {
@@ -66,7 +70,8 @@ pub(crate) fn normalize(name: &str) -> String {
 #[error("the sysctls {0:?} are not known to be namespaced")]
 pub(crate) struct NotNamespaced(pub(crate) String);
 
-/// The safe set and what the node's administrator allows beyond it: names, or prefixes that end in `*`.
+/// The safe set and what the node's administrator allows beyond it: names, or prefixes that end in
+/// `*`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AllowList {
     names: BTreeSet<String>,
@@ -97,11 +102,19 @@ impl AllowList {
     ///
     /// # Errors
     /// Upstream's words on why not.
-    pub(crate) fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), String> {
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        host_network: bool,
+        host_ipc: bool,
+    ) -> Result<(), String> {
         let name = normalize(name);
         let listed = SAFE.contains(&name.as_str())
             || self.names.contains(&name)
-            || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
+            || self
+                .prefixes
+                .iter()
+                .any(|prefix| name.starts_with(prefix.as_str()));
         let Some(namespace) = namespace(&name).filter(|_| listed) else {
             return Err(format!("{name:?} not allowlisted"));
         };
@@ -109,7 +122,13 @@ impl AllowList {
             Namespace::Ipc => host_ipc,
             Namespace::Net => host_network,
         };
-        if hosts { Err(format!("{name:?} not allowed with host {namespace} enabled")) } else { Ok(()) }
+        if hosts {
+            Err(format!(
+                "{name:?} not allowed with host {namespace} enabled"
+            ))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -118,7 +137,12 @@ mod tests {
     use super::*;
 
     fn list(patterns: &[&str]) -> Result<AllowList, NotNamespaced> {
-        AllowList::new(&patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>())
+        AllowList::new(
+            &patterns
+                .iter()
+                .map(|pattern| (*pattern).to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
@@ -130,13 +154,48 @@ mod tests {
             ("kernel.shm_rmid_forced", true, false, Ok(())),
             ("kernel.msgmax", false, false, Ok(())),
             ("net.core.somaxconn", false, true, Ok(())),
-            ("net.core.somaxconn", true, false, Err("\"net.core.somaxconn\" not allowed with host net enabled")),
-            ("kernel.msgmax", false, true, Err("\"kernel.msgmax\" not allowed with host ipc enabled")),
-            ("kernel.core_pattern", false, false, Err("\"kernel.core_pattern\" not allowlisted")),
-            ("kernel/core_pattern", false, false, Err("\"kernel.core_pattern\" not allowlisted")),
-            ("kernel.shmmax", false, false, Err("\"kernel.shmmax\" not allowlisted")),
-            ("net.ipv4.ip_forward", false, false, Err("\"net.ipv4.ip_forward\" not allowlisted")),
-            ("vm.overcommit_memory", false, false, Err("\"vm.overcommit_memory\" not allowlisted")),
+            (
+                "net.core.somaxconn",
+                true,
+                false,
+                Err("\"net.core.somaxconn\" not allowed with host net enabled"),
+            ),
+            (
+                "kernel.msgmax",
+                false,
+                true,
+                Err("\"kernel.msgmax\" not allowed with host ipc enabled"),
+            ),
+            (
+                "kernel.core_pattern",
+                false,
+                false,
+                Err("\"kernel.core_pattern\" not allowlisted"),
+            ),
+            (
+                "kernel/core_pattern",
+                false,
+                false,
+                Err("\"kernel.core_pattern\" not allowlisted"),
+            ),
+            (
+                "kernel.shmmax",
+                false,
+                false,
+                Err("\"kernel.shmmax\" not allowlisted"),
+            ),
+            (
+                "net.ipv4.ip_forward",
+                false,
+                false,
+                Err("\"net.ipv4.ip_forward\" not allowlisted"),
+            ),
+            (
+                "vm.overcommit_memory",
+                false,
+                false,
+                Err("\"vm.overcommit_memory\" not allowlisted"),
+            ),
             ("", false, false, Err("\"\" not allowlisted")),
         ] {
             let got = allowed.check(name, host_network, host_ipc);
@@ -146,11 +205,25 @@ mod tests {
 
     #[test]
     fn the_nodes_own_sysctls_cannot_be_allowed() {
-        for pattern in ["kernel.*", "*", "vm.overcommit_memory", "kernel.core_pattern", "", "net*", "fs.*", "net.*.x*"]
-        {
+        for pattern in [
+            "kernel.*",
+            "*",
+            "vm.overcommit_memory",
+            "kernel.core_pattern",
+            "",
+            "net*",
+            "fs.*",
+            "net.*.x*",
+        ] {
             assert!(list(&[pattern]).is_err(), "{pattern:?}");
         }
-        for pattern in ["net.*", "kernel.shm*", "kernel.sem", "fs.mqueue.*", "net.ipv4.conf.eth0/1.forwarding"] {
+        for pattern in [
+            "net.*",
+            "kernel.shm*",
+            "kernel.sem",
+            "fs.mqueue.*",
+            "net.ipv4.conf.eth0/1.forwarding",
+        ] {
             assert!(list(&[pattern]).is_ok(), "{pattern:?}");
         }
     }
@@ -158,8 +231,14 @@ mod tests {
     #[test]
     fn slashes_and_dots_change_places() {
         for (name, expected) in [
-            ("net.ipv4.conf.eth0/1.forwarding", "net.ipv4.conf.eth0/1.forwarding"),
-            ("net/ipv4/conf/eth0.1/forwarding", "net.ipv4.conf.eth0/1.forwarding"),
+            (
+                "net.ipv4.conf.eth0/1.forwarding",
+                "net.ipv4.conf.eth0/1.forwarding",
+            ),
+            (
+                "net/ipv4/conf/eth0.1/forwarding",
+                "net.ipv4.conf.eth0/1.forwarding",
+            ),
             ("kernel", "kernel"),
         ] {
             assert_eq!(normalize(name), expected);

@@ -1,7 +1,7 @@
 //! A container's environment (pure, once everything it refers to is fetched).
 //!
-//! Order and precedence are kubelet's `makeEnvironmentVariables`: `envFrom`, then `env` with `$(VAR)` expanded over
-//! what came before, then the Services' variables that nothing overrides.
+//! Order and precedence are kubelet's `makeEnvironmentVariables`: `envFrom`, then `env` with
+//! `$(VAR)` expanded over what came before, then the Services' variables that nothing overrides.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -37,25 +37,53 @@ pub(crate) enum EnvError {
     #[error("secret \"{name}\" not found")]
     NoSecret { name: String },
     #[error("couldn't find key {key} in ConfigMap {namespace}/{name}")]
-    NoConfigMapKey { namespace: String, name: String, key: String },
+    NoConfigMapKey {
+        namespace: String,
+        name: String,
+        key: String,
+    },
     #[error("couldn't find key {key} in Secret {namespace}/{name}")]
-    NoSecretKey { namespace: String, name: String, key: String },
+    NoSecretKey {
+        namespace: String,
+        name: String,
+        key: String,
+    },
     #[error("key {key} of Secret {name} is not UTF-8 text")]
     NotText { name: String, key: String },
     #[error("environment variable key {key:?} not found in file {path:?} of volume {volume:?}")]
-    NoFileKey { volume: String, path: String, key: String },
+    NoFileKey {
+        volume: String,
+        path: String,
+        key: String,
+    },
     #[error("cannot find the volume {volume:?} referenced by FileKeyRef")]
     NoVolume { volume: String },
     #[error("couldn't parse env file {path:?} of volume {volume:?}")]
-    File { volume: String, path: String, source: EnvFileError },
+    File {
+        volume: String,
+        path: String,
+        source: EnvFileError,
+    },
     #[error(transparent)]
     Field(#[from] fields::FieldError),
 }
 
 /// The values in files that a container's environment refers to.
 pub(crate) fn file_references(container: &Container) -> Vec<FileKey> {
-    let sources = container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()?.file_key_ref.as_ref());
-    sources.map(|file| (file.volume_name.clone(), file.path.clone(), file.key.clone())).collect()
+    let sources = container
+        .env
+        .iter()
+        .flatten()
+        .filter_map(|var| var.value_from.as_ref()?.file_key_ref.as_ref());
+    sources
+        .map(|file| {
+            (
+                file.volume_name.clone(),
+                file.path.clone(),
+                file.key.clone(),
+            )
+        })
+        .collect()
 }
 
 /// Names of the ConfigMaps and Secrets that a container's environment refers to.
@@ -65,7 +93,12 @@ pub(crate) fn references(container: &Container) -> (Vec<&str>, Vec<&str>) {
         config_maps.extend(from.config_map_ref.as_ref().map(|r| r.name.as_str()));
         secrets.extend(from.secret_ref.as_ref().map(|r| r.name.as_str()));
     }
-    for source in container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()) {
+    for source in container
+        .env
+        .iter()
+        .flatten()
+        .filter_map(|var| var.value_from.as_ref())
+    {
         config_maps.extend(source.config_map_key_ref.as_ref().map(|r| r.name.as_str()));
         secrets.extend(source.secret_key_ref.as_ref().map(|r| r.name.as_str()));
     }
@@ -77,15 +110,19 @@ pub(crate) fn references(container: &Container) -> (Vec<&str>, Vec<&str>) {
 }
 
 /// Makes the environment.
-pub(crate) fn make(container: &Container, input: &EnvInput<'_>) -> Result<Vec<(String, String)>, EnvError> {
+pub(crate) fn make(
+    container: &Container,
+    input: &EnvInput<'_>,
+) -> Result<Vec<(String, String)>, EnvError> {
     let mut env = Environment::default();
     add_env_from(container, input, &mut env)?;
     let services = service_variables(input);
     for var in container.env.iter().flatten() {
         let value = match (&var.value, &var.value_from) {
-            (Some(value), _) if !value.is_empty() => {
-                expand(value, |name| env.get(name).or_else(|| services.get(name).map(String::as_str)))
-            }
+            (Some(value), _) if !value.is_empty() => expand(value, |name| {
+                env.get(name)
+                    .or_else(|| services.get(name).map(String::as_str))
+            }),
             (_, Some(source)) => match value_from(container, source, input)? {
                 Some(value) => value,
                 None => continue,
@@ -124,7 +161,11 @@ impl Environment {
     }
 }
 
-fn add_env_from(container: &Container, input: &EnvInput<'_>, env: &mut Environment) -> Result<(), EnvError> {
+fn add_env_from(
+    container: &Container,
+    input: &EnvInput<'_>,
+    env: &mut Environment,
+) -> Result<(), EnvError> {
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
         if let Some(reference) = &from.config_map_ref {
@@ -135,18 +176,29 @@ fn add_env_from(container: &Container, input: &EnvInput<'_>, env: &mut Environme
                     }
                 }
                 None if reference.optional == Some(true) => {}
-                None => return Err(EnvError::NoConfigMap { name: reference.name.clone() }),
+                None => {
+                    return Err(EnvError::NoConfigMap {
+                        name: reference.name.clone(),
+                    });
+                }
             }
         }
         if let Some(reference) = &from.secret_ref {
             match input.secrets.get(&reference.name) {
                 Some(secret) => {
                     for (key, value) in secret.data.iter().flatten() {
-                        env.set(format!("{prefix}{key}"), text(&reference.name, key, &value.0)?);
+                        env.set(
+                            format!("{prefix}{key}"),
+                            text(&reference.name, key, &value.0)?,
+                        );
                     }
                 }
                 None if reference.optional == Some(true) => {}
-                None => return Err(EnvError::NoSecret { name: reference.name.clone() }),
+                None => {
+                    return Err(EnvError::NoSecret {
+                        name: reference.name.clone(),
+                    });
+                }
             }
         }
     }
@@ -154,19 +206,38 @@ fn add_env_from(container: &Container, input: &EnvInput<'_>, env: &mut Environme
 }
 
 /// `None` when an optional reference leads nowhere.
-fn value_from(container: &Container, source: &EnvVarSource, input: &EnvInput<'_>) -> Result<Option<String>, EnvError> {
+fn value_from(
+    container: &Container,
+    source: &EnvVarSource,
+    input: &EnvInput<'_>,
+) -> Result<Option<String>, EnvError> {
     let namespace = || input.pod.namespace().to_owned();
     if let Some(field) = &source.field_ref {
         return Ok(Some(fields::pod_field(&field.field_path, input.fields)?));
     }
     if let Some(resource) = &source.resource_field_ref {
-        let of = resource.container_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&container.name);
-        return Ok(Some(fields::resource_field(of, &resource.resource, resource.divisor.as_ref(), input.fields)?));
+        let of = resource
+            .container_name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .unwrap_or(&container.name);
+        return Ok(Some(fields::resource_field(
+            of,
+            &resource.resource,
+            resource.divisor.as_ref(),
+            input.fields,
+        )?));
     }
     if let Some(reference) = &source.config_map_key_ref {
         let optional = reference.optional == Some(true);
         let Some(map) = input.config_maps.get(&reference.name) else {
-            return if optional { Ok(None) } else { Err(EnvError::NoConfigMap { name: reference.name.clone() }) };
+            return if optional {
+                Ok(None)
+            } else {
+                Err(EnvError::NoConfigMap {
+                    name: reference.name.clone(),
+                })
+            };
         };
         return match map.data.as_ref().and_then(|data| data.get(&reference.key)) {
             Some(value) => Ok(Some(value.clone())),
@@ -181,9 +252,19 @@ fn value_from(container: &Container, source: &EnvVarSource, input: &EnvInput<'_>
     if let Some(reference) = &source.secret_key_ref {
         let optional = reference.optional == Some(true);
         let Some(secret) = input.secrets.get(&reference.name) else {
-            return if optional { Ok(None) } else { Err(EnvError::NoSecret { name: reference.name.clone() }) };
+            return if optional {
+                Ok(None)
+            } else {
+                Err(EnvError::NoSecret {
+                    name: reference.name.clone(),
+                })
+            };
         };
-        return match secret.data.as_ref().and_then(|data| data.get(&reference.key)) {
+        return match secret
+            .data
+            .as_ref()
+            .and_then(|data| data.get(&reference.key))
+        {
             Some(value) => Ok(Some(text(&reference.name, &reference.key, &value.0)?)),
             None if optional => Ok(None),
             None => Err(EnvError::NoSecretKey {
@@ -194,11 +275,19 @@ fn value_from(container: &Container, source: &EnvVarSource, input: &EnvInput<'_>
         };
     }
     if let Some(file) = &source.file_key_ref {
-        let key = (file.volume_name.clone(), file.path.clone(), file.key.clone());
+        let key = (
+            file.volume_name.clone(),
+            file.path.clone(),
+            file.key.clone(),
+        );
         return match input.files.get(&key) {
             Some(value) => Ok(Some(value.clone())),
             None if file.optional == Some(true) => Ok(None),
-            None => Err(EnvError::NoFileKey { volume: key.0, path: key.1, key: key.2 }),
+            None => Err(EnvError::NoFileKey {
+                volume: key.0,
+                path: key.1,
+                key: key.2,
+            }),
         };
     }
     // As upstream: a source of no known kind leaves the variable empty.
@@ -206,12 +295,19 @@ fn value_from(container: &Container, source: &EnvVarSource, input: &EnvInput<'_>
 }
 
 fn text(name: &str, key: &str, bytes: &[u8]) -> Result<String, EnvError> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| EnvError::NotText { name: name.to_owned(), key: key.to_owned() })
+    String::from_utf8(bytes.to_vec()).map_err(|_| EnvError::NotText {
+        name: name.to_owned(),
+        key: key.to_owned(),
+    })
 }
 
 /// `NAME_SERVICE_HOST` and its relatives, sorted by name.
 fn service_variables(input: &EnvInput<'_>) -> BTreeMap<String, String> {
-    let links = input.pod.spec_or_default().enable_service_links.unwrap_or(true);
+    let links = input
+        .pod
+        .spec_or_default()
+        .enable_service_links
+        .unwrap_or(true);
     let mut variables = BTreeMap::new();
     for service in input.services {
         let is_api = service.namespace == "default" && service.name == "kubernetes";
@@ -225,19 +321,32 @@ fn service_variables(input: &EnvInput<'_>) -> BTreeMap<String, String> {
 }
 
 fn add_service(service: &ServiceEntry, variables: &mut BTreeMap<String, String>) {
-    let Some(first) = service.ports.first() else { return };
+    let Some(first) = service.ports.first() else {
+        return;
+    };
     let name = variable_name(&service.name);
     let host = &service.cluster_ip;
-    let bracketed = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let bracketed = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
+    };
     variables.insert(format!("{name}_SERVICE_HOST"), host.clone());
     variables.insert(format!("{name}_SERVICE_PORT"), first.port.to_string());
     for port in service.ports.iter().filter(|port| !port.name.is_empty()) {
-        variables.insert(format!("{name}_SERVICE_PORT_{}", variable_name(&port.name)), port.port.to_string());
+        variables.insert(
+            format!("{name}_SERVICE_PORT_{}", variable_name(&port.name)),
+            port.port.to_string(),
+        );
     }
     let url = |port: &Port| format!("{}://{bracketed}:{}", port.protocol.as_str(), port.port);
     variables.insert(format!("{name}_PORT"), url(first));
     for port in &service.ports {
-        let prefix = format!("{name}_PORT_{}_{}", port.port, port.protocol.as_str().to_uppercase());
+        let prefix = format!(
+            "{name}_PORT_{}_{}",
+            port.port,
+            port.protocol.as_str().to_uppercase()
+        );
         variables.insert(prefix.clone(), url(port));
         variables.insert(format!("{prefix}_PROTO"), port.protocol.as_str().to_owned());
         variables.insert(format!("{prefix}_PORT"), port.port.to_string());

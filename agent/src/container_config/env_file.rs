@@ -1,8 +1,9 @@
 //! `fileKeyRef`: variables out of a file that a container of the same pod wrote into a volume.
 //!
-//! The file is a stranger's: it is opened without leaving the volume, read only if it is a regular file, and only so much
-//! of it. The syntax is the part of the shell's that every shell reads alike: blank lines, lines that begin with `#`, and
-//! `NAME='value'`, where the value may span lines and has no quote in it.
+//! The file is a stranger's: it is opened without leaving the volume, read only if it is a regular
+//! file, and only so much of it. The syntax is the part of the shell's that every shell reads
+//! alike: blank lines, lines that begin with `#`, and `NAME='value'`, where the value may span
+//! lines and has no quote in it.
 //!
 //! Source: `pkg/util/env/env.go` at v1.37, KEP-3721.
 
@@ -32,14 +33,20 @@ pub(crate) enum EnvFileError {
     Syntax { line: usize },
 }
 
-/// The value of `key` in the file at `path` below `volume`; `None` if there is no such file or no such key. Blocking.
+/// The value of `key` in the file at `path` below `volume`; `None` if there is no such file or no
+/// such key. Blocking.
 ///
 /// # Errors
 /// The file cannot be used.
 pub(crate) fn read(volume: &Path, path: &str, key: &str) -> Result<Option<String>, EnvFileError> {
     let open = |error: rustix::io::Errno| EnvFileError::Open(io::Error::from(error).to_string());
-    let root = rustix::fs::openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(open)?;
+    let root = rustix::fs::openat(
+        CWD,
+        volume,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(open)?;
     // A pipe must not hold us up, a link must not lead out.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -52,11 +59,17 @@ pub(crate) fn read(volume: &Path, path: &str, key: &str) -> Result<Option<String
         return Err(EnvFileError::NotAFile);
     }
     let mut text = Vec::new();
-    File::from(file).take(FILE_MAX + 1).read_to_end(&mut text).map_err(|e| EnvFileError::Open(e.to_string()))?;
+    File::from(file)
+        .take(FILE_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(|e| EnvFileError::Open(e.to_string()))?;
     if text.len() as u64 > FILE_MAX {
         return Err(EnvFileError::TooLong);
     }
-    find(&String::from_utf8(text).map_err(|_| EnvFileError::NotText)?, key)
+    find(
+        &String::from_utf8(text).map_err(|_| EnvFileError::NotText)?,
+        key,
+    )
 }
 
 /// The last value of `key`. The whole text must be well-formed.
@@ -73,11 +86,18 @@ fn find(text: &str, key: &str) -> Result<Option<String>, EnvFileError> {
             rest = rest.split_once('\n').map_or("", |(_, after)| after);
             continue;
         }
-        let wrong = EnvFileError::Syntax { line: line_of(rest) };
-        let Some((name, value)) = rest.split_once("='") else { return Err(wrong) };
-        let Some((value, after)) = value.split_once('\'') else { return Err(wrong) };
+        let wrong = EnvFileError::Syntax {
+            line: line_of(rest),
+        };
+        let Some((name, value)) = rest.split_once("='") else {
+            return Err(wrong);
+        };
+        let Some((value, after)) = value.split_once('\'') else {
+            return Err(wrong);
+        };
         let (behind, next) = after.split_once('\n').unwrap_or((after, ""));
-        let is_name = !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '\'' || c == '=');
+        let is_name = !name.is_empty()
+            && !name.contains(|c: char| c.is_whitespace() || c == '\'' || c == '=');
         // A remark may follow, after a blank.
         let remark = behind.trim_start();
         let clean = remark.is_empty() || (remark.starts_with('#') && remark.len() < behind.len());
@@ -97,20 +117,38 @@ mod tests {
 
     #[test]
     fn values_are_found_in_the_shells_common_syntax() {
-        let text = "# remark\n\n  A='one'\nB='two # not a remark'  # remark\nC='1\n2'\nA='last'\nE=''\n";
-        for (key, expected) in
-            [("A", Some("last")), ("B", Some("two # not a remark")), ("C", Some("1\n2")), ("E", Some("")), ("D", None)]
-        {
-            assert_eq!(find(text, key).expect("well-formed").as_deref(), expected, "{key}");
+        let text =
+            "# remark\n\n  A='one'\nB='two # not a remark'  # remark\nC='1\n2'\nA='last'\nE=''\n";
+        for (key, expected) in [
+            ("A", Some("last")),
+            ("B", Some("two # not a remark")),
+            ("C", Some("1\n2")),
+            ("E", Some("")),
+            ("D", None),
+        ] {
+            assert_eq!(
+                find(text, key).expect("well-formed").as_deref(),
+                expected,
+                "{key}"
+            );
         }
     }
 
     #[test]
     fn anything_else_is_refused_with_its_line() {
-        for (text, line) in
-            [("A=b\n", 1), ("A='b'\nB", 2), ("A='b'c\n", 1), ("A='b\n", 1), ("export A='b'", 1), ("\n='b'", 2)]
-        {
-            assert_eq!(find(text, "A"), Err(EnvFileError::Syntax { line }), "{text:?}");
+        for (text, line) in [
+            ("A=b\n", 1),
+            ("A='b'\nB", 2),
+            ("A='b'c\n", 1),
+            ("A='b\n", 1),
+            ("export A='b'", 1),
+            ("\n='b'", 2),
+        ] {
+            assert_eq!(
+                find(text, "A"),
+                Err(EnvFileError::Syntax { line }),
+                "{text:?}"
+            );
         }
     }
 
@@ -131,7 +169,10 @@ mod tests {
         assert_eq!(read(&volume, "d", "A"), Err(EnvFileError::NotAFile));
         assert_eq!(read(&volume, "long", "A"), Err(EnvFileError::TooLong));
         for path in ["up", "absolute", "../host"] {
-            assert!(matches!(read(&volume, path, "A"), Err(EnvFileError::Open(_))), "{path}");
+            assert!(
+                matches!(read(&volume, path, "A"), Err(EnvFileError::Open(_))),
+                "{path}"
+            );
         }
     }
 }

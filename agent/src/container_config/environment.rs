@@ -1,4 +1,5 @@
-//! Fetches what a container's environment refers to: objects of the API, Services, files in volumes.
+//! Fetches what a container's environment refers to: objects of the API, Services, files in
+//! volumes.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,19 +18,33 @@ pub(super) async fn fetch(
     let (pod, container) = (input.pod, input.container);
     let namespace = pod.namespace();
     let (map_names, secret_names) = env::references(container);
-    let maps =
-        futures::future::try_join_all(map_names.iter().map(|name| ctx.objects.config_map(namespace, name, FRESH)));
-    let secrets =
-        futures::future::try_join_all(secret_names.iter().map(|name| ctx.objects.secret(namespace, name, FRESH)));
+    let maps = futures::future::try_join_all(
+        map_names
+            .iter()
+            .map(|name| ctx.objects.config_map(namespace, name, FRESH)),
+    );
+    let secrets = futures::future::try_join_all(
+        secret_names
+            .iter()
+            .map(|name| ctx.objects.secret(namespace, name, FRESH)),
+    );
     let (maps, secrets, ()) = tokio::try_join!(maps, secrets, async {
-        // Not for ever, unlike upstream, which starts no container before: most need no variable of a Service.
+        // Not for ever, unlike upstream, which starts no container before: most need no variable of
+        // a Service.
         ctx.services.wait_synced(SERVICES_LIMIT).await;
         Ok(())
     })?;
     let by_name = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let config_maps = by_name(map_names).into_iter().zip(maps).filter_map(|(name, map)| Some((name, map?))).collect();
-    let secrets =
-        by_name(secret_names).into_iter().zip(secrets).filter_map(|(name, secret)| Some((name, secret?))).collect();
+    let config_maps = by_name(map_names)
+        .into_iter()
+        .zip(maps)
+        .filter_map(|(name, map)| Some((name, map?)))
+        .collect();
+    let secrets = by_name(secret_names)
+        .into_iter()
+        .zip(secrets)
+        .filter_map(|(name, secret)| Some((name, secret?)))
+        .collect();
     let fields = fields::FieldInput {
         pod,
         node_ip: ctx.config.node_ip,
@@ -57,12 +72,20 @@ async fn env_files(
     let mut found = HashMap::new();
     for key in env::file_references(container) {
         let (volume, path, name) = key.clone();
-        let Some(dir) = volumes.get(&volume).cloned() else { return Err(env::EnvError::NoVolume { volume }) };
+        let Some(dir) = volumes.get(&volume).cloned() else {
+            return Err(env::EnvError::NoVolume { volume });
+        };
         let file = path.clone();
         let read = tokio::task::spawn_blocking(move || env_file::read(&dir, &file, &name)).await;
         match read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
             Ok(value) => found.extend(value.map(|value| (key, value))),
-            Err(source) => return Err(env::EnvError::File { volume, path, source }),
+            Err(source) => {
+                return Err(env::EnvError::File {
+                    volume,
+                    path,
+                    source,
+                });
+            }
         }
     }
     Ok(found)

@@ -1,6 +1,7 @@
 //! `$(VAR)` references in commands, arguments, values and sub-paths (pure).
 //!
-//! Upstream's rules (`third_party/forked/golang/expansion`): `$$` is a literal `$`, an unknown variable stays as written.
+//! Upstream's rules (`third_party/forked/golang/expansion`): `$$` is a literal `$`, an unknown
+//! variable stays as written.
 
 /// Expands all references in `input`.
 pub(crate) fn expand<'a>(input: &str, mut lookup: impl FnMut(&str) -> Option<&'a str>) -> String {
@@ -12,7 +13,9 @@ pub(crate) fn expand<'a>(input: &str, mut lookup: impl FnMut(&str) -> Option<&'a
         if let Some(after) = rest.strip_prefix('$') {
             out.push('$');
             rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|body| body.split_once(')')) {
+        } else if let Some((name, after)) =
+            rest.strip_prefix('(').and_then(|body| body.split_once(')'))
+        {
             match lookup(name) {
                 Some(value) => out.push_str(value),
                 None => {

@@ -37,16 +37,35 @@ pub(crate) enum FieldError {
 pub(crate) fn pod_field(path: &str, input: &FieldInput<'_>) -> Result<String, FieldError> {
     let pod = input.pod;
     let spec = pod.spec_or_default();
-    if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
+    if let Some((map, key)) = path
+        .strip_suffix("']")
+        .and_then(|path| path.split_once("['"))
+    {
         let map = match map {
             "metadata.labels" => pod.metadata.labels.as_ref(),
             "metadata.annotations" => pod.metadata.annotations.as_ref(),
-            _ => return Err(FieldError::Path { path: path.to_owned() }),
+            _ => {
+                return Err(FieldError::Path {
+                    path: path.to_owned(),
+                });
+            }
         };
-        return Ok(map.and_then(|map| map.get(key)).cloned().unwrap_or_default());
+        return Ok(map
+            .and_then(|map| map.get(key))
+            .cloned()
+            .unwrap_or_default());
     }
-    let join = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let own: &[IpAddr] = if pod.host_network() { std::slice::from_ref(&input.node_ip) } else { input.pod_ips };
+    let join = |ips: &[IpAddr]| {
+        ips.iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let own: &[IpAddr] = if pod.host_network() {
+        std::slice::from_ref(&input.node_ip)
+    } else {
+        input.pod_ips
+    };
     Ok(match path {
         "metadata.name" => pod.name().to_owned(),
         "metadata.namespace" => pod.namespace().to_owned(),
@@ -58,13 +77,21 @@ pub(crate) fn pod_field(path: &str, input: &FieldInput<'_>) -> Result<String, Fi
         "status.hostIP" | "status.hostIPs" => input.node_ip.to_string(),
         "status.podIP" => own.first().map(ToString::to_string).unwrap_or_default(),
         "status.podIPs" => join(own),
-        _ => return Err(FieldError::Path { path: path.to_owned() }),
+        _ => {
+            return Err(FieldError::Path {
+                path: path.to_owned(),
+            });
+        }
     })
 }
 
 /// `key="escaped value"` lines, sorted.
 fn format_map(map: Option<&std::collections::BTreeMap<String, String>>) -> String {
-    map.into_iter().flatten().map(|(key, value)| format!("{key}={value:?}")).collect::<Vec<_>>().join("\n")
+    map.into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={value:?}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The value of a `resourceFieldRef`, divided and rounded up.
@@ -74,34 +101,62 @@ pub(crate) fn resource_field(
     divisor: Option<&Quantity>,
     input: &FieldInput<'_>,
 ) -> Result<String, FieldError> {
-    let spec = input.pod.container(container).ok_or_else(|| FieldError::Container { name: container.to_owned() })?;
-    let unsupported = || FieldError::Resource { resource: resource.to_owned() };
+    let spec = input
+        .pod
+        .container(container)
+        .ok_or_else(|| FieldError::Container {
+            name: container.to_owned(),
+        })?;
+    let unsupported = || FieldError::Resource {
+        resource: resource.to_owned(),
+    };
     let (kind, name) = resource.split_once('.').ok_or_else(unsupported)?;
     let resources = spec.resources.as_ref();
-    let limits = resources.and_then(|r| r.limits.as_ref()).and_then(|map| map.get(name));
-    let requests = resources.and_then(|r| r.requests.as_ref()).and_then(|map| map.get(name));
+    let limits = resources
+        .and_then(|r| r.limits.as_ref())
+        .and_then(|map| map.get(name));
+    let requests = resources
+        .and_then(|r| r.requests.as_ref())
+        .and_then(|map| map.get(name));
     let quantity = match kind {
         "limits" => limits,
         "requests" => requests.or(limits),
         _ => return Err(unsupported()),
     };
     // As upstream: a limit of zero is none, and without one there is all that the node has.
-    let nonzero = quantity.map(|q| q.0.as_str()).filter(|text| quantity::milli(text) != 0);
-    let divisor_millis = divisor.map(|d| quantity::milli(&d.0)).filter(|&d| d > 0).unwrap_or(1000);
+    let nonzero = quantity
+        .map(|q| q.0.as_str())
+        .filter(|text| quantity::milli(text) != 0);
+    let divisor_millis = divisor
+        .map(|d| quantity::milli(&d.0))
+        .filter(|&d| d > 0)
+        .unwrap_or(1000);
     let is_limit = kind == "limits";
     let value = match name {
         "cpu" => {
-            let millis = nonzero.map_or(if is_limit { input.allocatable.cpu_millis } else { 0 }, quantity::milli);
+            let millis = nonzero.map_or(
+                if is_limit {
+                    input.allocatable.cpu_millis
+                } else {
+                    0
+                },
+                quantity::milli,
+            );
             divide_up(millis, divisor_millis)
         }
         "memory" | "ephemeral-storage" => {
-            let all = if name == "memory" { input.allocatable.memory_bytes } else { input.allocatable.ephemeral_bytes };
+            let all = if name == "memory" {
+                input.allocatable.memory_bytes
+            } else {
+                input.allocatable.ephemeral_bytes
+            };
             let bytes = nonzero.map_or(if is_limit { all } else { 0 }, quantity::value);
             divide_up(bytes, (divisor_millis / 1000).max(1))
         }
-        _ if name.starts_with("hugepages-") => {
-            divide_up(nonzero.map_or(0, quantity::value), (divisor_millis / 1000).max(1))
-        }
+        _ if name.starts_with("hugepages-") => divide_up(
+            nonzero.map_or(0, quantity::value),
+            (divisor_millis / 1000).max(1),
+        ),
         _ => return Err(unsupported()),
     };
     Ok(value.to_string())
@@ -126,10 +181,21 @@ mod tests {
 
     fn check<T: std::fmt::Debug + PartialEq>(ask: impl Fn(&FieldInput<'_>) -> T, expected: &T) {
         let pod = pod();
-        let ips = ["10.0.0.5".parse().expect("address"), "fd00::5".parse().expect("address")];
-        let allocatable = Allocatable { cpu_millis: 2000, memory_bytes: 1 << 30, ephemeral_bytes: 1 << 40 };
-        let input =
-            FieldInput { pod: &pod, node_ip: "192.0.2.1".parse().expect("address"), pod_ips: &ips, allocatable };
+        let ips = [
+            "10.0.0.5".parse().expect("address"),
+            "fd00::5".parse().expect("address"),
+        ];
+        let allocatable = Allocatable {
+            cpu_millis: 2000,
+            memory_bytes: 1 << 30,
+            ephemeral_bytes: 1 << 40,
+        };
+        let input = FieldInput {
+            pod: &pod,
+            node_ip: "192.0.2.1".parse().expect("address"),
+            pod_ips: &ips,
+            allocatable,
+        };
         assert_eq!(ask(&input), *expected);
     }
 
@@ -152,7 +218,12 @@ mod tests {
         for (path, expected) in cases {
             check(|input| pod_field(path, input), &Ok(expected.to_owned()));
         }
-        check(|input| pod_field("spec.x", input), &Err(FieldError::Path { path: "spec.x".to_owned() }));
+        check(
+            |input| pod_field("spec.x", input),
+            &Err(FieldError::Path {
+                path: "spec.x".to_owned(),
+            }),
+        );
     }
 
     #[test]
@@ -168,7 +239,10 @@ mod tests {
         ];
         for (resource, divisor, expected) in cases {
             let divisor = divisor.map(|d: &str| Quantity(d.to_owned()));
-            check(|input| resource_field("c", resource, divisor.as_ref(), input), &Ok(expected.to_owned()));
+            check(
+                |input| resource_field("c", resource, divisor.as_ref(), input),
+                &Ok(expected.to_owned()),
+            );
         }
     }
 }

@@ -34,16 +34,24 @@ pub(crate) fn cgroup_parent(root: &str, pod: &Pod) -> String {
         QosClass::Burstable => "/burstable",
         QosClass::BestEffort => "/besteffort",
     };
-    format!("{}/kubepods{class}/pod{}", root.trim_end_matches('/'), pod.uid())
+    format!(
+        "{}/kubepods{class}/pod{}",
+        root.trim_end_matches('/'),
+        pod.uid()
+    )
 }
 
 /// Limits of one container.
 pub(crate) fn for_container(pod: &Pod, container: &Container, memory_capacity: i64) -> Resources {
     let score = oom_score_adj(pod, container, memory_capacity);
-    Resources { oom_score_adj: Some(score), ..limits_of(pod, container) }
+    Resources {
+        oom_score_adj: Some(score),
+        ..limits_of(pod, container)
+    }
 }
 
-/// Those that may change while it runs. A container without a limit has its pod's, so that what runs in it sees one.
+/// Those that may change while it runs. A container without a limit has its pod's, so that what
+/// runs in it sees one.
 pub(crate) fn limits_of(pod: &Pod, container: &Container) -> Resources {
     let amounts = Amounts::of(container.resources.as_ref());
     let whole = of_whole(pod);
@@ -67,8 +75,12 @@ impl Difference {
     /// Shares are always written: a cgroup without them is one of which nothing is known.
     pub(crate) fn between(wanted: &Resources, actual: &Resources) -> Self {
         let known = actual.cpu_shares.is_some();
-        let cpu = wanted.cpu_shares != actual.cpu_shares || wanted.cpu_quota_us != actual.cpu_quota_us;
-        Self { cpu: known && cpu, memory: known && wanted.memory_limit_bytes != actual.memory_limit_bytes }
+        let cpu =
+            wanted.cpu_shares != actual.cpu_shares || wanted.cpu_quota_us != actual.cpu_quota_us;
+        Self {
+            cpu: known && cpu,
+            memory: known && wanted.memory_limit_bytes != actual.memory_limit_bytes,
+        }
     }
 
     pub(crate) fn any(self) -> bool {
@@ -90,20 +102,36 @@ pub(crate) fn wider(one: &Resources, other: &Resources) -> Resources {
 }
 
 /// What a container has: its requirements, but for what its cgroup says otherwise.
-pub(crate) fn in_effect(pod: &Pod, container: &Container, actual: Option<&Resources>) -> ResourceRequirements {
+pub(crate) fn in_effect(
+    pod: &Pod,
+    container: &Container,
+    actual: Option<&Resources>,
+) -> ResourceRequirements {
     let mut known = container.resources.clone().unwrap_or_default();
     let Some(actual) = actual else { return known };
     let difference = Difference::between(&limits_of(pod, container), actual);
     if difference.cpu {
-        let milli = actual.cpu_quota_us.map(|quota| Amount::from_milli(quota / 100));
+        let milli = actual
+            .cpu_quota_us
+            .map(|quota| Amount::from_milli(quota / 100));
         set(&mut known.limits, "cpu", milli.map(written));
-        if known.requests.as_ref().is_some_and(|requests| requests.contains_key("cpu")) {
+        if known
+            .requests
+            .as_ref()
+            .is_some_and(|requests| requests.contains_key("cpu"))
+        {
             let shares = i64::try_from(actual.cpu_shares.unwrap_or(0)).unwrap_or(0);
-            set(&mut known.requests, "cpu", Some(written(Amount::from_milli((shares * 1000 + 1023) / 1024))));
+            set(
+                &mut known.requests,
+                "cpu",
+                Some(written(Amount::from_milli((shares * 1000 + 1023) / 1024))),
+            );
         }
     }
     if difference.memory {
-        let bytes = actual.memory_limit_bytes.map(|bytes| Amount::from_units(bytes, Format::BinarySi));
+        let bytes = actual
+            .memory_limit_bytes
+            .map(|bytes| Amount::from_units(bytes, Format::BinarySi));
         set(&mut known.limits, "memory", bytes.map(written));
     }
     known
@@ -114,7 +142,11 @@ fn written(amount: Amount) -> Quantity {
 }
 
 /// Puts one amount into a list that may not exist yet, or takes it out.
-pub(crate) fn set(list: &mut Option<BTreeMap<String, Quantity>>, name: &str, amount: Option<Quantity>) {
+pub(crate) fn set(
+    list: &mut Option<BTreeMap<String, Quantity>>,
+    name: &str,
+    amount: Option<Quantity>,
+) {
     match amount {
         Some(amount) => drop(list.get_or_insert_default().insert(name.to_owned(), amount)),
         None => drop(list.as_mut().and_then(|list| list.remove(name))),
@@ -126,7 +158,11 @@ pub(crate) fn for_pod(pod: &Pod) -> Resources {
     let total = pod_amounts(pod);
     let bounded = pod.qos_class() != QosClass::BestEffort;
     Resources {
-        cpu_shares: Some(if bounded { shares(total.cpu_request) } else { MIN_SHARES }),
+        cpu_shares: Some(if bounded {
+            shares(total.cpu_request)
+        } else {
+            MIN_SHARES
+        }),
         cpu_quota_us: total.cpu_limit.filter(|_| bounded).map(quota),
         cpu_period_us: Some(PERIOD_US),
         memory_limit_bytes: total.memory_limit.filter(|_| bounded),
@@ -137,8 +173,13 @@ pub(crate) fn for_pod(pod: &Pod) -> Resources {
 
 /// What a container asks for of something that is counted in whole units.
 pub(crate) fn request(container: &Container, name: &str) -> u64 {
-    let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let asked = requests.and_then(|requests| requests.get(name)).map_or(0, |amount| quantity::value(&amount.0));
+    let requests = container
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.as_ref());
+    let asked = requests
+        .and_then(|requests| requests.get(name))
+        .map_or(0, |amount| quantity::value(&amount.0));
     u64::try_from(asked).unwrap_or(0)
 }
 
@@ -148,16 +189,25 @@ pub(crate) fn limit(container: &Container, name: &str) -> Option<Amount> {
     Amount::parse(&limits.get(name)?.0).ok()
 }
 
-/// The limit that its containers' limits give a pod, if any of them has one: what those that run at once have together,
-/// or more if an init container has.
+/// The limit that its containers' limits give a pod, if any of them has one: what those that run at
+/// once have together, or more if an init container has.
 pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
     let sum = |one: Option<Amount>, other: Option<Amount>| match (one, other) {
         (Some(one), Some(other)) => Some(one + other),
         (one, other) => one.or(other),
     };
     let of = |container: &Container| limit(container, name);
-    let init = pod.init_containers().iter().map(|container| (of(container), is_sidecar(container)));
-    peak(None, init, pod.containers().iter().map(of), |total, own| sum(total, *own), |one, other| one.max(*other))
+    let init = pod
+        .init_containers()
+        .iter()
+        .map(|container| (of(container), is_sidecar(container)));
+    peak(
+        None,
+        init,
+        pod.containers().iter().map(of),
+        |total, own| sum(total, *own),
+        |one, other| one.max(*other),
+    )
 }
 
 /// Requests and limits: thousandths of a CPU, bytes.
@@ -172,16 +222,22 @@ pub(crate) struct Amounts {
 impl Amounts {
     pub(crate) fn of(resources: Option<&ResourceRequirements>) -> Self {
         let get = |map: Option<&BTreeMap<String, Quantity>>, name: &str, parse: fn(&str) -> i64| {
-            map.and_then(|map| map.get(name)).map(|q| parse(&q.0)).filter(|&value| value > 0)
+            map.and_then(|map| map.get(name))
+                .map(|q| parse(&q.0))
+                .filter(|&value| value > 0)
         };
         let limits = resources.and_then(|r| r.limits.as_ref());
         let requests = resources.and_then(|r| r.requests.as_ref());
         let cpu_limit = get(limits, "cpu", quantity::milli);
         let memory_limit = get(limits, "memory", quantity::value);
         Self {
-            cpu_request: get(requests, "cpu", quantity::milli).or(cpu_limit).unwrap_or(0),
+            cpu_request: get(requests, "cpu", quantity::milli)
+                .or(cpu_limit)
+                .unwrap_or(0),
             cpu_limit,
-            memory_request: get(requests, "memory", quantity::value).or(memory_limit).unwrap_or(0),
+            memory_request: get(requests, "memory", quantity::value)
+                .or(memory_limit)
+                .unwrap_or(0),
             memory_limit,
         }
     }
@@ -213,7 +269,8 @@ fn of_whole(pod: &Pod) -> Amounts {
     Amounts::of(pod.spec_or_default().resources.as_ref())
 }
 
-/// What the pod needs: what is said for it as a whole, else what its containers do; and what running it costs besides.
+/// What the pod needs: what is said for it as a whole, else what its containers do; and what
+/// running it costs besides.
 ///
 /// Source: `PodRequests` and `PodLimits` in `k8s.io/component-helpers/resource` at v1.37.
 pub(crate) fn pod_amounts(pod: &Pod) -> Amounts {
@@ -221,31 +278,72 @@ pub(crate) fn pod_amounts(pod: &Pod) -> Amounts {
     let said = |amount: i64| Some(amount).filter(|&amount| amount > 0);
     let overhead = pod.spec_or_default().overhead.as_ref();
     let over = |name: &str, parse: fn(&str) -> i64| {
-        overhead.and_then(|overhead| overhead.get(name)).map_or(0, |amount| parse(&amount.0).max(0))
+        overhead
+            .and_then(|overhead| overhead.get(name))
+            .map_or(0, |amount| parse(&amount.0).max(0))
     };
-    let (cpu, memory) = (over("cpu", quantity::milli), over("memory", quantity::value));
+    let (cpu, memory) = (
+        over("cpu", quantity::milli),
+        over("memory", quantity::value),
+    );
     // A limit without a request is the request only where no container asks for anything.
-    let request = |own: &Requests, containers: i64, limit: Option<i64>| own.or(said(containers)).or(limit).unwrap_or(0);
-    let own = pod.spec_or_default().resources.as_ref().and_then(|whole| whole.requests.as_ref());
-    let own = |name: &str, parse: fn(&str) -> i64| own?.get(name).map(|amount| parse(&amount.0)).and_then(said);
-    let cpu_request = request(&own("cpu", quantity::milli), containers.cpu_request, whole.cpu_limit);
-    let memory_request = request(&own("memory", quantity::value), containers.memory_request, whole.memory_limit);
+    let request = |own: &Requests, containers: i64, limit: Option<i64>| {
+        own.or(said(containers)).or(limit).unwrap_or(0)
+    };
+    let own = pod
+        .spec_or_default()
+        .resources
+        .as_ref()
+        .and_then(|whole| whole.requests.as_ref());
+    let own = |name: &str, parse: fn(&str) -> i64| {
+        own?.get(name).map(|amount| parse(&amount.0)).and_then(said)
+    };
+    let cpu_request = request(
+        &own("cpu", quantity::milli),
+        containers.cpu_request,
+        whole.cpu_limit,
+    );
+    let memory_request = request(
+        &own("memory", quantity::value),
+        containers.memory_request,
+        whole.memory_limit,
+    );
     Amounts {
         cpu_request: cpu_request.saturating_add(cpu),
-        cpu_limit: whole.cpu_limit.or(containers.cpu_limit).map(|limit| limit.saturating_add(cpu)),
+        cpu_limit: whole
+            .cpu_limit
+            .or(containers.cpu_limit)
+            .map(|limit| limit.saturating_add(cpu)),
         memory_request: memory_request.saturating_add(memory),
-        memory_limit: whole.memory_limit.or(containers.memory_limit).map(|limit| limit.saturating_add(memory)),
+        memory_limit: whole
+            .memory_limit
+            .or(containers.memory_limit)
+            .map(|limit| limit.saturating_add(memory)),
     }
 }
 
 type Requests = Option<i64>;
 
-/// What all containers together need: the sum of those that run at once, or more if an init container does.
+/// What all containers together need: the sum of those that run at once, or more if an init
+/// container does.
 fn containers_amounts(pod: &Pod) -> Amounts {
-    let zero = Amounts { cpu_limit: Some(0), memory_limit: Some(0), ..Amounts::default() };
+    let zero = Amounts {
+        cpu_limit: Some(0),
+        memory_limit: Some(0),
+        ..Amounts::default()
+    };
     let of = |container: &Container| Amounts::of(container.resources.as_ref());
-    let init = pod.init_containers().iter().map(|container| (of(container), is_sidecar(container)));
-    peak(zero, init, pod.containers().iter().map(of), |sum, own| sum.plus(*own), |one, other| one.max(*other))
+    let init = pod
+        .init_containers()
+        .iter()
+        .map(|container| (of(container), is_sidecar(container)));
+    peak(
+        zero,
+        init,
+        pod.containers().iter().map(of),
+        |sum, own| sum.plus(*own),
+        |one, other| one.max(*other),
+    )
 }
 
 fn shares(milli_cpu: i64) -> u64 {
@@ -261,7 +359,11 @@ fn quota(milli_cpu: i64) -> i64 {
 ///
 /// Source: `GetContainerOOMScoreAdjust` in `pkg/kubelet/qos/policy.go` at v1.37.
 fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i32 {
-    if pod.spec_or_default().priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL) {
+    if pod
+        .spec_or_default()
+        .priority
+        .is_some_and(|priority| priority >= SYSTEM_CRITICAL)
+    {
         return GUARANTEED_SCORE;
     }
     let score = |memory_request: i64| {
@@ -272,11 +374,17 @@ fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i32 
         QosClass::Guaranteed => GUARANTEED_SCORE,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
-            let asked = |container: &Container| Amounts::of(container.resources.as_ref()).memory_request;
+            let asked =
+                |container: &Container| Amounts::of(container.resources.as_ref()).memory_request;
             let unclaimed = unclaimed_memory(pod);
             let mut own = score(asked(container).saturating_add(unclaimed));
             // A sidecar does not go before the least of those that it serves.
-            if is_sidecar(container) && pod.init_containers().iter().any(|init| init.name == container.name) {
+            if is_sidecar(container)
+                && pod
+                    .init_containers()
+                    .iter()
+                    .any(|init| init.name == container.name)
+            {
                 let least = pod.containers().iter().map(asked).min().unwrap_or(0);
                 own = own.min(score(least.saturating_add(unclaimed)));
             }
@@ -289,15 +397,21 @@ fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i32 
 /// A container's part of what the pod as a whole asks for and no container does.
 fn unclaimed_memory(pod: &Pod) -> i64 {
     let whole = of_whole(pod).memory_request;
-    let running = || pod.containers().iter().chain(pod.init_containers().iter().filter(|init| is_sidecar(init)));
+    let running = || {
+        pod.containers()
+            .iter()
+            .chain(pod.init_containers().iter().filter(|init| is_sidecar(init)))
+    };
     let count = i64::try_from(running().count()).unwrap_or(i64::MAX).max(1);
-    let claimed: i64 = running().map(|one| Amounts::of(one.resources.as_ref()).memory_request).sum();
+    let claimed: i64 = running()
+        .map(|one| Amounts::of(one.resources.as_ref()).memory_request)
+        .sum();
     (whole - claimed).max(0) / count
 }
 
-/// Where the classes' cgroups are, and what each is to have: the node's share for all pods, what burstable pods ask for
-/// together, and the least there is for those that ask for nothing. Guaranteed pods are beside the two and weigh by
-/// themselves.
+/// Where the classes' cgroups are, and what each is to have: the node's share for all pods, what
+/// burstable pods ask for together, and the least there is for those that ask for nothing.
+/// Guaranteed pods are beside the two and weigh by themselves.
 ///
 /// Source: `setCPUCgroupConfig` in `pkg/kubelet/cm/qos_container_manager_linux.go` at v1.37.
 pub(crate) fn of_classes<'a>(
@@ -305,17 +419,28 @@ pub(crate) fn of_classes<'a>(
     share: PodsShare,
     pods: impl IntoIterator<Item = &'a Pod>,
 ) -> [(String, Resources); 3] {
-    let burstable = pods.into_iter().filter(|pod| pod.qos_class() == QosClass::Burstable);
-    let asked = burstable.fold(0_i64, |sum, pod| sum.saturating_add(pod_amounts(pod).cpu_request));
+    let burstable = pods
+        .into_iter()
+        .filter(|pod| pod.qos_class() == QosClass::Burstable);
+    let asked = burstable.fold(0_i64, |sum, pod| {
+        sum.saturating_add(pod_amounts(pod).cpu_request)
+    });
     let all = format!("{}/kubepods", root.trim_end_matches('/'));
-    let weight = |shares| Resources { cpu_shares: Some(shares), ..Resources::default() };
+    let weight = |shares| Resources {
+        cpu_shares: Some(shares),
+        ..Resources::default()
+    };
     let (burstable, besteffort) = (format!("{all}/burstable"), format!("{all}/besteffort"));
     let node = Resources {
         memory_limit_bytes: Some(share.memory_bytes).filter(|&bytes| bytes > 0),
         pids_limit: share.pids,
         ..weight(shares(share.cpu_millis))
     };
-    [(all, node), (burstable, weight(shares(asked))), (besteffort, weight(MIN_SHARES))]
+    [
+        (all, node),
+        (burstable, weight(shares(asked))),
+        (besteffort, weight(MIN_SHARES)),
+    ]
 }
 
 #[cfg(test)]
@@ -325,7 +450,10 @@ mod tests {
     const GIB: i64 = 1 << 30;
 
     fn pod(spec: serde_json::Value) -> Pod {
-        serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec})).expect("pod")
+        serde_json::from_value(
+            serde_json::json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec}),
+        )
+        .expect("pod")
     }
 
     fn one(resources: serde_json::Value) -> Pod {
@@ -336,7 +464,10 @@ mod tests {
     fn cgroups_follow_the_qos_class() {
         let cases = [
             (serde_json::json!({}), "/r/kubepods/besteffort/podu"),
-            (serde_json::json!({"requests": {"cpu": "1"}}), "/r/kubepods/burstable/podu"),
+            (
+                serde_json::json!({"requests": {"cpu": "1"}}),
+                "/r/kubepods/burstable/podu",
+            ),
             (
                 serde_json::json!({"limits": {"cpu": "1", "memory": "1Mi"}, "requests": {"cpu": "1", "memory": "1Mi"}}),
                 "/r/kubepods/podu",
@@ -345,26 +476,43 @@ mod tests {
         for (resources, expected) in cases {
             assert_eq!(cgroup_parent("/r", &one(resources)), expected);
         }
-        assert_eq!(cgroup_parent("/", &one(serde_json::json!({}))), "/kubepods/besteffort/podu");
+        assert_eq!(
+            cgroup_parent("/", &one(serde_json::json!({}))),
+            "/kubepods/besteffort/podu"
+        );
     }
 
     #[test]
     fn containers_get_shares_quota_limit_and_score() {
         let cases = [
             (serde_json::json!({}), (2, None, None, 1000)),
-            (serde_json::json!({"requests": {"cpu": "250m", "memory": "1Gi"}}), (256, None, None, 750)),
-            (serde_json::json!({"limits": {"cpu": "500m"}}), (512, Some(50_000), None, 999)),
+            (
+                serde_json::json!({"requests": {"cpu": "250m", "memory": "1Gi"}}),
+                (256, None, None, 750),
+            ),
+            (
+                serde_json::json!({"limits": {"cpu": "500m"}}),
+                (512, Some(50_000), None, 999),
+            ),
             (
                 serde_json::json!({"limits": {"cpu": "1m", "memory": "1Gi"}, "requests": {"cpu": "1m", "memory": "1Gi"}}),
                 (2, Some(1000), Some(GIB), -997),
             ),
-            (serde_json::json!({"requests": {"memory": "4Gi"}}), (2, None, None, 3)),
+            (
+                serde_json::json!({"requests": {"memory": "4Gi"}}),
+                (2, None, None, 3),
+            ),
         ];
         for (resources, (shares, quota, limit, score)) in cases {
             let pod = one(resources.clone());
             let got = for_container(&pod, &pod.containers()[0], 4 * GIB);
             assert_eq!(
-                (got.cpu_shares, got.cpu_quota_us, got.memory_limit_bytes, got.oom_score_adj),
+                (
+                    got.cpu_shares,
+                    got.cpu_quota_us,
+                    got.memory_limit_bytes,
+                    got.oom_score_adj
+                ),
                 (Some(shares), quota, limit, Some(score)),
                 "{resources}"
             );
@@ -373,13 +521,25 @@ mod tests {
 
     #[test]
     fn container_tells_what_its_cgroup_has() {
-        let pod = one(serde_json::json!({"requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "64Mi"}}));
+        let pod = one(
+            serde_json::json!({"requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "64Mi"}}),
+        );
         let container = &pod.containers()[0];
         let wanted = limits_of(&pod, container);
-        assert_eq!(Some(in_effect(&pod, container, Some(&wanted))), container.resources);
-        let small = Resources { cpu_shares: Some(102), memory_limit_bytes: None, ..wanted };
+        assert_eq!(
+            Some(in_effect(&pod, container, Some(&wanted))),
+            container.resources
+        );
+        let small = Resources {
+            cpu_shares: Some(102),
+            memory_limit_bytes: None,
+            ..wanted
+        };
         let expected = serde_json::json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}});
-        assert_eq!(serde_json::to_value(in_effect(&pod, container, Some(&small))).expect("JSON"), expected);
+        assert_eq!(
+            serde_json::to_value(in_effect(&pod, container, Some(&small))).expect("JSON"),
+            expected
+        );
     }
 
     #[test]
@@ -390,8 +550,14 @@ mod tests {
             memory_limit_bytes: memory,
             ..Resources::default()
         };
-        assert_eq!(wider(&of(2, Some(5), Some(7)), &of(3, Some(4), Some(8))), of(3, Some(5), Some(8)));
-        assert_eq!(wider(&of(2, None, Some(7)), &of(1, Some(4), None)), of(2, None, None));
+        assert_eq!(
+            wider(&of(2, Some(5), Some(7)), &of(3, Some(4), Some(8))),
+            of(3, Some(5), Some(8))
+        );
+        assert_eq!(
+            wider(&of(2, None, Some(7)), &of(1, Some(4), None)),
+            of(2, None, None)
+        );
     }
 
     #[test]
@@ -399,7 +565,10 @@ mod tests {
         let half = pod(serde_json::json!({"containers": [
             {"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}, {"name": "b", "resources": {"limits": {"cpu": "1"}}}]}));
         let got = for_pod(&half);
-        assert_eq!((got.cpu_quota_us, got.memory_limit_bytes), (Some(200_000), None));
+        assert_eq!(
+            (got.cpu_quota_us, got.memory_limit_bytes),
+            (Some(200_000), None)
+        );
     }
 
     #[test]
@@ -408,7 +577,10 @@ mod tests {
             "initContainers": [{"name": "i", "resources": {"limits": {"cpu": "3", "memory": "3Gi"}}}],
             "containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]}));
         let got = for_pod(&pod);
-        assert_eq!((got.cpu_quota_us, got.memory_limit_bytes), (Some(300_000), Some(3 * GIB)));
+        assert_eq!(
+            (got.cpu_quota_us, got.memory_limit_bytes),
+            (Some(300_000), Some(3 * GIB))
+        );
     }
 
     #[test]
@@ -421,13 +593,26 @@ mod tests {
         let pod = pod(spec);
         assert_eq!(cgroup_parent("/", &pod), "/kubepods/burstable/podu");
         let whole = for_pod(&pod);
-        let got = (whole.cpu_shares, whole.cpu_quota_us, whole.memory_limit_bytes);
+        let got = (
+            whole.cpu_shares,
+            whole.cpu_quota_us,
+            whole.memory_limit_bytes,
+        );
         assert_eq!(got, (Some(1024), Some(200_000), Some(2 * GIB)));
         let of = |index: usize| for_container(&pod, &pod.containers()[index], 4 * GIB);
-        assert_eq!((of(0).cpu_quota_us, of(0).memory_limit_bytes), (Some(50_000), Some(2 * GIB)));
-        assert_eq!((of(1).cpu_quota_us, of(1).memory_limit_bytes), (Some(200_000), Some(2 * GIB)));
+        assert_eq!(
+            (of(0).cpu_quota_us, of(0).memory_limit_bytes),
+            (Some(50_000), Some(2 * GIB))
+        );
+        assert_eq!(
+            (of(1).cpu_quota_us, of(1).memory_limit_bytes),
+            (Some(200_000), Some(2 * GIB))
+        );
         // 768 of the 1024 Mi are nobody's: half of them each.
-        assert_eq!((of(0).oom_score_adj, of(1).oom_score_adj), (Some(1000 - 156), Some(1000 - 93)));
+        assert_eq!(
+            (of(0).oom_score_adj, of(1).oom_score_adj),
+            (Some(1000 - 156), Some(1000 - 93))
+        );
     }
 
     #[test]
@@ -443,11 +628,16 @@ mod tests {
     #[test]
     fn overhead_is_part_of_the_pod() {
         let resources = serde_json::json!({"limits": {"cpu": "1", "memory": "1Gi"}});
-        let pod = pod(serde_json::json!({"overhead": {"cpu": "250m", "memory": "64Mi"},
-            "containers": [{"name": "a", "resources": resources}]}));
+        let pod = pod(
+            serde_json::json!({"overhead": {"cpu": "250m", "memory": "64Mi"},
+            "containers": [{"name": "a", "resources": resources}]}),
+        );
         let got = for_pod(&pod);
         let expected = (Some(1280), Some(125_000), Some(GIB + (64 << 20)));
-        assert_eq!((got.cpu_shares, got.cpu_quota_us, got.memory_limit_bytes), expected);
+        assert_eq!(
+            (got.cpu_shares, got.cpu_quota_us, got.memory_limit_bytes),
+            expected
+        );
         assert_eq!(pod_amounts(&pod).memory_request, GIB + (64 << 20));
     }
 
@@ -457,21 +647,44 @@ mod tests {
         let pod = pod(serde_json::json!({
             "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": asks("1Mi")}],
             "containers": [{"name": "a", "resources": asks("1Gi")}, {"name": "b", "resources": asks("2Gi")}]}));
-        assert_eq!(for_container(&pod, &pod.init_containers()[0], 4 * GIB).oom_score_adj, Some(750));
+        assert_eq!(
+            for_container(&pod, &pod.init_containers()[0], 4 * GIB).oom_score_adj,
+            Some(750)
+        );
     }
 
     #[test]
     fn classes_weigh_what_their_pods_ask_for() {
-        let share = PodsShare { cpu_millis: 4000, memory_bytes: 8 * GIB, pids: Some(1000) };
+        let share = PodsShare {
+            cpu_millis: 4000,
+            memory_bytes: 8 * GIB,
+            pids: Some(1000),
+        };
         let asks = |cpu: &str| one(serde_json::json!({"requests": {"cpu": cpu}}));
         let both = serde_json::json!({"cpu": "2", "memory": "1Gi"});
         let guaranteed = one(serde_json::json!({"limits": both, "requests": both}));
-        let pods = [asks("500m"), asks("1500m"), guaranteed, one(serde_json::json!({}))];
-        let got = of_classes("/r/", share, &pods).map(|(path, resources)| (path, resources.cpu_shares));
-        let expected = [("/r/kubepods", 4096), ("/r/kubepods/burstable", 2048), ("/r/kubepods/besteffort", 2)];
-        assert_eq!(got, expected.map(|(path, shares)| (path.to_owned(), Some(shares))));
+        let pods = [
+            asks("500m"),
+            asks("1500m"),
+            guaranteed,
+            one(serde_json::json!({})),
+        ];
+        let got =
+            of_classes("/r/", share, &pods).map(|(path, resources)| (path, resources.cpu_shares));
+        let expected = [
+            ("/r/kubepods", 4096),
+            ("/r/kubepods/burstable", 2048),
+            ("/r/kubepods/besteffort", 2),
+        ];
+        assert_eq!(
+            got,
+            expected.map(|(path, shares)| (path.to_owned(), Some(shares)))
+        );
         let [(_, all), (_, burstable), (path, besteffort)] = of_classes("/", share, &[]);
-        assert_eq!((all.memory_limit_bytes, all.pids_limit), (Some(8 * GIB), Some(1000)));
+        assert_eq!(
+            (all.memory_limit_bytes, all.pids_limit),
+            (Some(8 * GIB), Some(1000))
+        );
         assert_eq!(
             (burstable.cpu_shares, besteffort.cpu_shares, path.as_str()),
             (Some(2), Some(2), "/kubepods/besteffort")

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::VolumeMount;
 
 use super::expansion::expand;
 
-/// `subPathExpr` names variables that are absent or empty: what it is to keep apart would be one place.
+/// `subPathExpr` names variables that are absent or empty: what it is to keep apart would be one
+/// place.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("missing value for {}", names.join(", "))]
 pub(crate) struct MissingValue {
@@ -17,7 +18,10 @@ pub(crate) struct MissingValue {
 }
 
 /// The path within the volume; `None` if all of it is asked for, and never if a part is.
-pub(super) fn of(mount: &VolumeMount, env: &HashMap<&str, &str>) -> Result<Option<String>, MissingValue> {
+pub(super) fn of(
+    mount: &VolumeMount,
+    env: &HashMap<&str, &str>,
+) -> Result<Option<String>, MissingValue> {
     let named = |path: &&str| !path.is_empty();
     let Some(template) = mount.sub_path_expr.as_deref().filter(named) else {
         return Ok(mount.sub_path.as_deref().filter(named).map(str::to_owned));
@@ -30,7 +34,13 @@ pub(super) fn of(mount: &VolumeMount, env: &HashMap<&str, &str>) -> Result<Optio
         }
         value
     });
-    if missing.is_empty() { Ok(Some(path)) } else { Err(MissingValue { names: missing.into_iter().collect() }) }
+    if missing.is_empty() {
+        Ok(Some(path))
+    } else {
+        Err(MissingValue {
+            names: missing.into_iter().collect(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -49,7 +59,11 @@ mod tests {
             (None, Some("$$(EMPTY)"), Ok(Some("$(EMPTY)"))),
             (None, Some("$(EMPTY)"), Err("missing value for EMPTY")),
             (None, Some("$(ABSENT)"), Err("missing value for ABSENT")),
-            (None, Some("x/$(EMPTY)/$(A)/$(ABSENT)/$(EMPTY)"), Err("missing value for ABSENT, EMPTY")),
+            (
+                None,
+                Some("x/$(EMPTY)/$(A)/$(ABSENT)/$(EMPTY)"),
+                Err("missing value for ABSENT, EMPTY"),
+            ),
         ] {
             let mount = VolumeMount {
                 sub_path: path.map(str::to_owned),
@@ -59,7 +73,9 @@ mod tests {
             let got = of(&mount, &env).map_err(|error| error.to_string());
             assert_eq!(
                 got,
-                expected.map(|path| path.map(str::to_owned)).map_err(str::to_owned),
+                expected
+                    .map(|path| path.map(str::to_owned))
+                    .map_err(str::to_owned),
                 "{path:?} {template:?}"
             );
         }

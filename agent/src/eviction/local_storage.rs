@@ -1,8 +1,9 @@
-//! Takes down pods that use more of the node's disk than they said they would, whether the node is short of it or not.
+//! Takes down pods that use more of the node's disk than they said they would, whether the node is
+//! short of it or not.
 //!
-//! Three limits, each by itself: `emptyDir.sizeLimit` of a volume, `limits.ephemeral-storage` of the pod and of a container.
-//! Only pods that have one are measured, one after the other and apart from the rest of eviction: counting files may take
-//! long, and must hold up nobody.
+//! Three limits, each by itself: `emptyDir.sizeLimit` of a volume, `limits.ephemeral-storage` of
+//! the pod and of a container. Only pods that have one are measured, one after the other and apart
+//! from the rest of eviction: counting files may take long, and must hold up nobody.
 //!
 //! Source: `localStorageEviction` in `pkg/kubelet/eviction/eviction_manager.go` at v1.37.
 
@@ -23,37 +24,59 @@ use super::{
     usage::Usage,
 };
 use crate::{
-    container_config::resources, context::NodeContext, events::EventType, pod::PodExt, runtime::types::PodUid,
-    status_reason::StatusReason,
+    container_config::resources, context::NodeContext, events::EventType, pod::PodExt,
+    runtime::types::PodUid, status_reason::StatusReason,
 };
 
 /// So many times as long as the counting took nothing is counted.
 const IDLE_SHARE: u32 = 10;
 
 /// Looks until `shutdown`; `evictions` leads to the pods' workers.
-pub(crate) async fn run(ctx: Arc<NodeContext>, evictions: mpsc::Sender<Eviction>, shutdown: CancellationToken) {
+pub(crate) async fn run(
+    ctx: Arc<NodeContext>,
+    evictions: mpsc::Sender<Eviction>,
+    shutdown: CancellationToken,
+) {
     let work = async {
         let mut told: HashSet<PodUid> = HashSet::new();
         loop {
             let began = tokio::time::Instant::now();
             let pods = ctx.pods.read().clone();
             told.retain(|uid| pods.iter().any(|pod| pod.uid() == *uid));
-            for pod in pods.iter().filter(|pod| has_limit(pod) && !pod.is_deleting() && !ctx.has_finished(pod)) {
+            for pod in pods
+                .iter()
+                .filter(|pod| has_limit(pod) && !pod.is_deleting() && !ctx.has_finished(pod))
+            {
                 if told.contains(&pod.uid()) || ranking::is_critical(pod) {
                     continue;
                 }
-                let Some(message) = exceeded(pod, &measure(&ctx, pod).await) else { continue };
+                let Some(message) = exceeded(pod, &measure(&ctx, pod).await) else {
+                    continue;
+                };
                 tracing::warn!(pod = %pod.display(), message, "evict a pod");
-                ctx.events.pod(pod, None, EventType::Warning, EVICTED, message.clone());
+                ctx.events
+                    .pod(pod, None, EventType::Warning, EVICTED, message.clone());
                 let why = StatusReason::new(EVICTED, message);
                 told.insert(pod.uid());
                 // The receiver only goes away when the agent stops.
-                if evictions.send(Eviction { uid: pod.uid(), why }).await.is_err() {
+                if evictions
+                    .send(Eviction {
+                        uid: pod.uid(),
+                        why,
+                    })
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
             // Many files take long to count: most of the time none are.
-            tokio::time::sleep(ctx.config.eviction_interval.max(began.elapsed() * IDLE_SHARE)).await;
+            tokio::time::sleep(
+                ctx.config
+                    .eviction_interval
+                    .max(began.elapsed() * IDLE_SHARE),
+            )
+            .await;
         }
     };
     let _ = shutdown.run_until_cancelled(work).await;
@@ -72,15 +95,23 @@ struct Measured {
 
 impl Measured {
     fn total(&self) -> u64 {
-        self.containers.values().fold(self.shared, |sum, used| sum.saturating_add(*used))
+        self.containers
+            .values()
+            .fold(self.shared, |sum, used| sum.saturating_add(*used))
     }
 }
 
 fn has_limit(pod: &Pod) -> bool {
     let mut volumes = pod.spec_or_default().volumes.iter().flatten();
-    let mut limits = pod.all_containers().filter_map(|one| resources::limit(one, "ephemeral-storage"));
-    volumes.any(|volume| volume.empty_dir.as_ref().is_some_and(|dir| dir.size_limit.is_some()))
-        || limits.next().is_some()
+    let mut limits = pod
+        .all_containers()
+        .filter_map(|one| resources::limit(one, "ephemeral-storage"));
+    volumes.any(|volume| {
+        volume
+            .empty_dir
+            .as_ref()
+            .is_some_and(|dir| dir.size_limit.is_some())
+    }) || limits.next().is_some()
 }
 
 async fn measure(ctx: &NodeContext, pod: &Pod) -> Measured {
@@ -96,12 +127,26 @@ async fn measure(ctx: &NodeContext, pod: &Pod) -> Measured {
         directories.dedup();
     }
     let named = |volume: &k8s_openapi::api::core::v1::Volume| {
-        volume.empty_dir.as_ref().map(|_| (volume.name.clone(), ctx.volumes.empty_dir(&uid, &volume.name)))
+        volume.empty_dir.as_ref().map(|_| {
+            (
+                volume.name.clone(),
+                ctx.volumes.empty_dir(&uid, &volume.name),
+            )
+        })
     };
-    let volumes: Vec<(String, PathBuf)> = pod.spec_or_default().volumes.iter().flatten().filter_map(named).collect();
+    let volumes: Vec<(String, PathBuf)> = pod
+        .spec_or_default()
+        .volumes
+        .iter()
+        .flatten()
+        .filter_map(named)
+        .collect();
     let shared = ctx.volumes.pod_dir(&uid).join("volumes");
     let work = move || Measured {
-        volumes: volumes.into_iter().map(|(name, dir)| (name, Usage::of(&dir).bytes)).collect(),
+        volumes: volumes
+            .into_iter()
+            .map(|(name, dir)| (name, Usage::of(&dir).bytes))
+            .collect(),
         containers: containers
             .into_iter()
             .map(|(name, dirs)| (name, dirs.iter().map(|dir| Usage::of(dir).bytes).sum()))
@@ -117,22 +162,41 @@ fn exceeded(pod: &Pod, measured: &Measured) -> Option<String> {
         !limit.is_negative() && !limit.is_zero() && i128::from(used) > i128::from(limit.value())
     };
     for volume in pod.spec_or_default().volumes.iter().flatten() {
-        let limit = volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref());
-        let Some(limit) = limit.and_then(|limit| Quantity::parse(&limit.0).ok()) else { continue };
-        if above(measured.volumes.get(&volume.name).copied().unwrap_or(0), limit) {
-            return Some(format!("Usage of EmptyDir volume {:?} exceeds the limit \"{limit}\". ", volume.name));
+        let limit = volume
+            .empty_dir
+            .as_ref()
+            .and_then(|dir| dir.size_limit.as_ref());
+        let Some(limit) = limit.and_then(|limit| Quantity::parse(&limit.0).ok()) else {
+            continue;
+        };
+        if above(
+            measured.volumes.get(&volume.name).copied().unwrap_or(0),
+            limit,
+        ) {
+            return Some(format!(
+                "Usage of EmptyDir volume {:?} exceeds the limit \"{limit}\". ",
+                volume.name
+            ));
         }
     }
     if let Some(limit) = resources::pod_limit(pod, "ephemeral-storage")
         && above(measured.total(), limit)
     {
-        return Some(format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "));
+        return Some(format!(
+            "Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
+        ));
     }
     pod.all_containers().find_map(|container| {
         let limit = resources::limit(container, "ephemeral-storage")?;
-        let used = measured.containers.get(&container.name).copied().unwrap_or(0);
+        let used = measured
+            .containers
+            .get(&container.name)
+            .copied()
+            .unwrap_or(0);
         let name = &container.name;
-        above(used, limit).then(|| format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". "))
+        above(used, limit).then(|| {
+            format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". ")
+        })
     })
 }
 
@@ -164,17 +228,27 @@ mod tests {
         let plain = json!([{"name": "v", "emptyDir": {}}]);
         let one = json!([{"name": "a", "resources": limits("2Mi")}]);
         let cases = [
-            (json!({"containers": [{"name": "a"}], "volumes": volume}), (MIB, 9 * MIB), None),
+            (
+                json!({"containers": [{"name": "a"}], "volumes": volume}),
+                (MIB, 9 * MIB),
+                None,
+            ),
             (
                 json!({"containers": [{"name": "a"}], "volumes": volume}),
                 (MIB + 1, 0),
                 Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". "),
             ),
-            (json!({"containers": two, "volumes": plain}), (3 * MIB, MIB), None),
+            (
+                json!({"containers": two, "volumes": plain}),
+                (3 * MIB, MIB),
+                None,
+            ),
             (
                 json!({"containers": two, "volumes": plain}),
                 (4 * MIB, 1),
-                Some("Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. "),
+                Some(
+                    "Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. ",
+                ),
             ),
             (
                 json!({"containers": two, "volumes": plain}),
@@ -184,14 +258,22 @@ mod tests {
             (
                 json!({"containers": one, "volumes": plain}),
                 (MIB, MIB + 1),
-                Some("Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. "),
+                Some(
+                    "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ",
+                ),
             ),
         ];
         for (spec, (volume, container), expected) in cases {
             let pod = pod(spec.clone());
             assert!(has_limit(&pod));
-            assert_eq!(exceeded(&pod, &measured(volume, container)).as_deref(), expected, "{spec}");
+            assert_eq!(
+                exceeded(&pod, &measured(volume, container)).as_deref(),
+                expected,
+                "{spec}"
+            );
         }
-        assert!(!has_limit(&pod(json!({"containers": [{"name": "a"}], "volumes": plain}))));
+        assert!(!has_limit(&pod(
+            json!({"containers": [{"name": "a"}], "volumes": plain})
+        )));
     }
 }

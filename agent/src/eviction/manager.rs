@@ -1,8 +1,8 @@
 //! Takes pods down, one after the other, while the node is short of something that they use.
 //!
-//! A full disk is met with images that nobody uses and with containers of finished pods first. Who goes is decided in
-//! [`super::ranking`]; the pod's worker stops it and reports it as Failed, and its object stays for people to look at.
-//! Thresholds are hard ones: nobody is waited for.
+//! A full disk is met with images that nobody uses and with containers of finished pods first. Who
+//! goes is decided in [`super::ranking`]; the pod's worker stops it and reports it as Failed, and
+//! its object stays for people to look at. Thresholds are hard ones: nobody is waited for.
 //!
 //! Source: `pkg/kubelet/eviction/eviction_manager.go` at v1.37.
 
@@ -51,7 +51,11 @@ pub(crate) async fn run(
     evictions: mpsc::Sender<Eviction>,
     shutdown: CancellationToken,
 ) {
-    let manager = Manager { ctx, collector, evictions };
+    let manager = Manager {
+        ctx,
+        collector,
+        evictions,
+    };
     let work = async {
         loop {
             match manager.relieve().await {
@@ -76,7 +80,8 @@ impl Manager {
         if shortage.supply.signal.pressure() == Pressure::Disk {
             let ctx = &self.ctx;
             let pods = ctx.pods.read().clone();
-            let (finished, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| ctx.has_finished(pod));
+            let (finished, others): (Vec<_>, Vec<_>) =
+                pods.into_iter().partition(|pod| ctx.has_finished(pod));
             gc::reclaim(&self.collector, &finished, &others).await;
             let same = |one: &Shortage| one.supply.signal == shortage.supply.signal;
             shortage = self.shortages().await.into_iter().find(same)?;
@@ -84,24 +89,41 @@ impl Manager {
         let resource = Resource::of(shortage.supply.signal);
         let mut candidates = self.candidates(resource).await;
         ranking::rank(resource, &mut candidates);
-        let Some(victim) = candidates.into_iter().find(|one| !ranking::is_critical(&one.pod)) else {
+        let Some(victim) = candidates
+            .into_iter()
+            .find(|one| !ranking::is_critical(&one.pod))
+        else {
             tracing::warn!(%resource, "the node is short of it, and there is no pod to evict");
             return None;
         };
         let message = ranking::message(&shortage, &victim);
         tracing::warn!(pod = %victim.pod.display(), message, "evict a pod");
-        self.ctx.events.pod(&victim.pod, None, EventType::Warning, EVICTED, message.clone());
+        self.ctx.events.pod(
+            &victim.pod,
+            None,
+            EventType::Warning,
+            EVICTED,
+            message.clone(),
+        );
         let why = StatusReason::new(EVICTED, message);
         let uid = victim.pod.uid();
         // The receiver only goes away when the agent stops.
-        self.evictions.send(Eviction { uid: uid.clone(), why }).await.ok().map(|()| uid)
+        self.evictions
+            .send(Eviction {
+                uid: uid.clone(),
+                why,
+            })
+            .await
+            .ok()
+            .map(|()| uid)
     }
 
     /// Memory first, as it runs out fastest.
     async fn shortages(&self) -> Vec<Shortage> {
         let thresholds = self.ctx.config.eviction_hard.clone();
         let dir = self.ctx.config.agent_dir();
-        let look = move || thresholds.met(&signals::observe(&dir.join("pods"), &dir.join("images")));
+        let look =
+            move || thresholds.met(&signals::observe(&dir.join("pods"), &dir.join("images")));
         let mut found = tokio::task::spawn_blocking(look).await.unwrap_or_default();
         found.sort_by_key(|shortage| shortage.supply.signal);
         found
@@ -112,17 +134,33 @@ impl Manager {
         let pods = self.ctx.pods.read().clone();
         let mut candidates = Vec::new();
         let stays = |pod: &Arc<Pod>| !pod.is_deleting() && !self.ctx.has_finished(pod);
-        for pod in pods.into_iter().filter(|pod| stays(pod) && self.ctx.status.get(&pod.uid()).is_some()) {
-            let Ok((_, containers)) = self.ctx.runtime.pod_state(&pod.uid()).await else { continue };
+        for pod in pods
+            .into_iter()
+            .filter(|pod| stays(pod) && self.ctx.status.get(&pod.uid()).is_some())
+        {
+            let Ok((_, containers)) = self.ctx.runtime.pod_state(&pod.uid()).await else {
+                continue;
+            };
             let mut shares = Vec::with_capacity(containers.len());
             for status in &containers {
                 let container = pod.container(&status.name);
-                let (used, requested) =
-                    (self.used(resource, status).await, container.map_or(0, |one| asked(resource, one)));
-                shares.push(Share { container: status.name.clone(), used, requested });
+                let (used, requested) = (
+                    self.used(resource, status).await,
+                    container.map_or(0, |one| asked(resource, one)),
+                );
+                shares.push(Share {
+                    container: status.name.clone(),
+                    used,
+                    requested,
+                });
             }
             let shared = self.shared(resource, &pod).await;
-            candidates.push(Candidate { requested: asked_by(resource, &pod), pod, containers: shares, shared });
+            candidates.push(Candidate {
+                requested: asked_by(resource, &pod),
+                pod,
+                containers: shares,
+                shared,
+            });
         }
         candidates
     }
@@ -130,8 +168,17 @@ impl Manager {
     async fn used(&self, resource: Resource, status: &ContainerStatus) -> u64 {
         match resource {
             Resource::Memory | Resource::Pids => {
-                let stats = self.ctx.runtime.container_stats(&status.id).await.unwrap_or_default();
-                if resource == Resource::Memory { stats.memory_working_set_bytes } else { stats.processes }
+                let stats = self
+                    .ctx
+                    .runtime
+                    .container_stats(&status.id)
+                    .await
+                    .unwrap_or_default();
+                if resource == Resource::Memory {
+                    stats.memory_working_set_bytes
+                } else {
+                    stats.processes
+                }
             }
             Resource::EphemeralStorage | Resource::Inodes => {
                 let logs = status.log_path.parent().map(PathBuf::from);
@@ -141,7 +188,8 @@ impl Manager {
         }
     }
 
-    /// What its volumes on the disk take, and the files that the node makes for it, which its containers can write to.
+    /// What its volumes on the disk take, and the files that the node makes for it, which its
+    /// containers can write to.
     async fn shared(&self, resource: Resource, pod: &Pod) -> u64 {
         match resource {
             Resource::Memory | Resource::Pids => 0,
@@ -154,7 +202,12 @@ impl Manager {
     /// Until its worker has told that nothing of it is left but its records.
     async fn wait_for_end(&self, uid: &PodUid) {
         let ended = async {
-            while self.ctx.status.get(uid).is_some_and(|status| !is_final(&status)) {
+            while self
+                .ctx
+                .status
+                .get(uid)
+                .is_some_and(|status| !is_final(&status))
+            {
                 tokio::time::sleep(END_PAUSE).await;
             }
         };
@@ -164,11 +217,14 @@ impl Manager {
     }
 }
 
-/// All that a pod's directory holds but the places where parts of volumes are mounted: they are counted with their volume,
-/// or are not the pod's.
+/// All that a pod's directory holds but the places where parts of volumes are mounted: they are
+/// counted with their volume, or are not the pod's.
 fn of_pod(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name() != SUB_PATHS).map(|entry| entry.path()).collect()
+    entries
+        .filter(|entry| entry.file_name() != SUB_PATHS)
+        .map(|entry| entry.path())
+        .collect()
 }
 
 fn asked(resource: Resource, container: &Container) -> u64 {
@@ -182,14 +238,27 @@ fn asked(resource: Resource, container: &Container) -> u64 {
 fn asked_by(resource: Resource, pod: &Pod) -> u64 {
     match resource {
         Resource::Memory => u64::try_from(resources::pod_amounts(pod).memory_request).unwrap_or(0),
-        _ => pod.containers().iter().map(|container| asked(resource, container)).sum(),
+        _ => pod
+            .containers()
+            .iter()
+            .map(|container| asked(resource, container))
+            .sum(),
     }
 }
 
 async fn of_directories(resource: Resource, directories: Vec<PathBuf>) -> u64 {
-    let work = move || directories.iter().map(|directory| Usage::of(directory)).fold(Usage::default(), Usage::plus);
+    let work = move || {
+        directories
+            .iter()
+            .map(|directory| Usage::of(directory))
+            .fold(Usage::default(), Usage::plus)
+    };
     let usage = tokio::task::spawn_blocking(work).await.unwrap_or_default();
-    if resource == Resource::Inodes { usage.inodes } else { usage.bytes }
+    if resource == Resource::Inodes {
+        usage.inodes
+    } else {
+        usage.bytes
+    }
 }
 
 #[cfg(test)]
@@ -204,11 +273,20 @@ mod tests {
             std::fs::write(dir.path().join(part).join("file"), vec![1; 4096]).expect("file");
         }
         std::fs::write(dir.path().join("etc-hosts"), vec![1; 1 << 20]).expect("file");
-        let mut counted: Vec<_> =
-            of_pod(dir.path()).iter().map(|path| path.strip_prefix(dir.path()).expect("below").to_owned()).collect();
+        let mut counted: Vec<_> = of_pod(dir.path())
+            .iter()
+            .map(|path| path.strip_prefix(dir.path()).expect("below").to_owned())
+            .collect();
         counted.sort();
-        assert_eq!(counted, ["containers", "etc-hosts", "volumes"].map(PathBuf::from));
-        let bytes = of_pod(dir.path()).iter().map(|path| Usage::of(path)).fold(Usage::default(), Usage::plus).bytes;
+        assert_eq!(
+            counted,
+            ["containers", "etc-hosts", "volumes"].map(PathBuf::from)
+        );
+        let bytes = of_pod(dir.path())
+            .iter()
+            .map(|path| Usage::of(path))
+            .fold(Usage::default(), Usage::plus)
+            .bytes;
         assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
     }
 }

@@ -73,7 +73,9 @@ pub(super) struct Candidate {
 
 impl Candidate {
     fn used(&self) -> u64 {
-        self.containers.iter().fold(self.shared, |sum, share| sum.saturating_add(share.used))
+        self.containers
+            .iter()
+            .fold(self.shared, |sum, share| sum.saturating_add(share.used))
     }
 
     fn priority(&self) -> i32 {
@@ -81,8 +83,9 @@ impl Candidate {
     }
 }
 
-/// Who goes first comes first: pods that use more than they asked for, then those of low priority, then those that use
-/// most beyond their request. Nobody asks for process IDs: there only priority and number count.
+/// Who goes first comes first: pods that use more than they asked for, then those of low priority,
+/// then those that use most beyond their request. Nobody asks for process IDs: there only priority
+/// and number count.
 pub(super) fn rank(resource: Resource, candidates: &mut [Candidate]) {
     match resource {
         Resource::Pids => candidates.sort_by_key(|one| (one.priority(), Reverse(one.used()))),
@@ -93,10 +96,12 @@ pub(super) fn rank(resource: Resource, candidates: &mut [Candidate]) {
     }
 }
 
-/// Whether the pod stays whatever happens: by its priority alone, which admission guards. Upstream spares static pods, too;
-/// here are none, and the annotation of their mirrors anybody may write.
+/// Whether the pod stays whatever happens: by its priority alone, which admission guards. Upstream
+/// spares static pods, too; here are none, and the annotation of their mirrors anybody may write.
 pub(crate) fn is_critical(pod: &Pod) -> bool {
-    pod.spec_or_default().priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL)
+    pod.spec_or_default()
+        .priority
+        .is_some_and(|priority| priority >= SYSTEM_CRITICAL)
 }
 
 /// How the message of a pod begins that went for the node's sake, and not for what it did itself.
@@ -115,7 +120,11 @@ pub(super) fn message(shortage: &Shortage, candidate: &Candidate) -> String {
         resource.amount(shortage.threshold),
         resource.amount(shortage.supply.available),
     );
-    for share in candidate.containers.iter().filter(|share| share.used > share.requested) {
+    for share in candidate
+        .containers
+        .iter()
+        .filter(|share| share.used > share.requested)
+    {
         text.push_str(&format!(
             "Container {} was using {}, request is {}, has larger consumption of {resource}. ",
             share.container,
@@ -134,15 +143,28 @@ mod tests {
     use crate::eviction::Supply;
 
     fn candidate(name: &str, priority: i32, used: u64, requested: u64) -> Candidate {
-        let pod = json!({"metadata": {"name": name}, "spec": {"priority": priority, "containers": []}});
-        let share = Share { container: "c".to_owned(), used, requested };
+        let pod =
+            json!({"metadata": {"name": name}, "spec": {"priority": priority, "containers": []}});
+        let share = Share {
+            container: "c".to_owned(),
+            used,
+            requested,
+        };
         let pod = Arc::new(serde_json::from_value(pod).expect("pod"));
-        Candidate { pod, containers: vec![share], shared: 0, requested }
+        Candidate {
+            pod,
+            containers: vec![share],
+            shared: 0,
+            requested,
+        }
     }
 
     fn order(resource: Resource, mut candidates: Vec<Candidate>) -> Vec<String> {
         rank(resource, &mut candidates);
-        candidates.iter().map(|one| one.pod.name().to_owned()).collect()
+        candidates
+            .iter()
+            .map(|one| one.pod.name().to_owned())
+            .collect()
     }
 
     #[test]
@@ -157,24 +179,51 @@ mod tests {
                 candidate("modest-and-important", 10, 1000, 1000),
             ]
         };
-        let expected =
-            ["greedier", "greedy", "greedy-and-important", "modest", "modest-and-idle", "modest-and-important"];
-        for resource in [Resource::Memory, Resource::EphemeralStorage, Resource::Inodes] {
+        let expected = [
+            "greedier",
+            "greedy",
+            "greedy-and-important",
+            "modest",
+            "modest-and-idle",
+            "modest-and-important",
+        ];
+        for resource in [
+            Resource::Memory,
+            Resource::EphemeralStorage,
+            Resource::Inodes,
+        ] {
             assert_eq!(order(resource, pods()), expected, "{resource}");
         }
-        let pods = vec![candidate("important", 10, 9, 0), candidate("few", 0, 1, 0), candidate("many", 0, 8, 0)];
+        let pods = vec![
+            candidate("important", 10, 9, 0),
+            candidate("few", 0, 1, 0),
+            candidate("many", 0, 8, 0),
+        ];
         assert_eq!(order(Resource::Pids, pods), ["many", "few", "important"]);
     }
 
     #[test]
     fn volumes_count_for_the_pod_and_not_for_a_container() {
-        let large = Candidate { shared: 1000, ..candidate("large", 0, 0, 0) };
-        assert_eq!(order(Resource::EphemeralStorage, vec![candidate("small", 0, 1, 0), large]), ["large", "small"]);
+        let large = Candidate {
+            shared: 1000,
+            ..candidate("large", 0, 0, 0)
+        };
+        assert_eq!(
+            order(
+                Resource::EphemeralStorage,
+                vec![candidate("small", 0, 1, 0), large]
+            ),
+            ["large", "small"]
+        );
     }
 
     #[test]
     fn the_system_is_spared_and_nobody_by_an_annotation() {
-        for (priority, mirror, spared) in [(0, false, false), (2_000_000_000, false, true), (0, true, false)] {
+        for (priority, mirror, spared) in [
+            (0, false, false),
+            (2_000_000_000, false, true),
+            (0, true, false),
+        ] {
             let mut pod = Pod::clone(&candidate("p", priority, 0, 0).pod);
             let annotation = ("kubernetes.io/config.mirror".to_owned(), "hash".to_owned());
             pod.metadata.annotations = mirror.then(|| [annotation].into());
@@ -184,14 +233,24 @@ mod tests {
 
     #[test]
     fn evicted_pods_are_told_why_in_upstreams_words() {
-        let supply = |signal, available| Supply { signal, available, capacity: 1 << 30 };
-        let shortage = Shortage { supply: supply(Signal::MemoryAvailable, 96 << 20), threshold: 100 << 20 };
+        let supply = |signal, available| Supply {
+            signal,
+            available,
+            capacity: 1 << 30,
+        };
+        let shortage = Shortage {
+            supply: supply(Signal::MemoryAvailable, 96 << 20),
+            threshold: 100 << 20,
+        };
         assert_eq!(
             message(&shortage, &candidate("p", 0, 300 << 10, 0)),
             "The node was low on resource: memory. Threshold quantity: 100Mi, available: 96Mi. \
              Container c was using 300Ki, request is 0, has larger consumption of memory. "
         );
-        let shortage = Shortage { supply: supply(Signal::PidAvailable, 9), threshold: 10 };
+        let shortage = Shortage {
+            supply: supply(Signal::PidAvailable, 9),
+            threshold: 10,
+        };
         assert_eq!(
             message(&shortage, &candidate("p", 0, 5, 5)),
             "The node was low on resource: pids. Threshold quantity: 10, available: 9. "

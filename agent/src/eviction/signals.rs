@@ -8,9 +8,20 @@ use super::{Signal, Supply};
 pub(crate) fn observe(pods_dir: &Path, images_dir: &Path) -> Vec<Supply> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let mut observed: Vec<Supply> = memory(&read("/proc/meminfo")).into_iter().collect();
-    observed.extend(disk(pods_dir, Signal::NodefsAvailable, Signal::NodefsInodesFree));
-    observed.extend(disk(images_dir, Signal::ImagefsAvailable, Signal::ImagefsInodesFree));
-    observed.extend(pids(&read("/proc/sys/kernel/pid_max"), &read("/proc/loadavg")));
+    observed.extend(disk(
+        pods_dir,
+        Signal::NodefsAvailable,
+        Signal::NodefsInodesFree,
+    ));
+    observed.extend(disk(
+        images_dir,
+        Signal::ImagefsAvailable,
+        Signal::ImagefsInodesFree,
+    ));
+    observed.extend(pids(
+        &read("/proc/sys/kernel/pid_max"),
+        &read("/proc/loadavg"),
+    ));
     observed
 }
 
@@ -18,31 +29,59 @@ pub(crate) fn observe(pods_dir: &Path, images_dir: &Path) -> Vec<Supply> {
 fn memory(meminfo: &str) -> Option<Supply> {
     let bytes = |name: &str| {
         let rest = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        rest.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+        rest.split_whitespace()
+            .next()?
+            .parse::<u64>()
+            .ok()
+            .map(|kib| kib * 1024)
     };
     let available = bytes("MemFree:")? + bytes("Inactive(file):")?;
-    Some(Supply { signal: Signal::MemoryAvailable, available, capacity: bytes("MemTotal:")? })
+    Some(Supply {
+        signal: Signal::MemoryAvailable,
+        available,
+        capacity: bytes("MemTotal:")?,
+    })
 }
 
-/// Bytes and inodes. The capacity is what can be used at all, as `df` counts its per cent: blocks that the file system
-/// keeps for itself are missing from it, where upstream counts them as used.
+/// Bytes and inodes. The capacity is what can be used at all, as `df` counts its per cent: blocks
+/// that the file system keeps for itself are missing from it, where upstream counts them as used.
 fn disk(dir: &Path, bytes: Signal, inodes: Signal) -> Vec<Supply> {
-    let Ok(stat) = nix::sys::statvfs::statvfs(dir) else { return Vec::new() };
+    let Ok(stat) = nix::sys::statvfs::statvfs(dir) else {
+        return Vec::new();
+    };
     let used = stat.blocks().saturating_sub(stat.blocks_free());
     let size = stat.fragment_size();
     let available = stat.blocks_available();
     vec![
-        Supply { signal: bytes, available: available * size, capacity: (used + available) * size },
+        Supply {
+            signal: bytes,
+            available: available * size,
+            capacity: (used + available) * size,
+        },
         // File systems without a table of inodes say 0 of 0.
-        Supply { signal: inodes, available: stat.files_free(), capacity: stat.files() },
+        Supply {
+            signal: inodes,
+            available: stat.files_free(),
+            capacity: stat.files(),
+        },
     ]
 }
 
 /// Threads count as processes do: `/proc/loadavg` has `running/all` of them.
 fn pids(pid_max: &str, loadavg: &str) -> Option<Supply> {
     let capacity = pid_max.trim().parse::<u64>().ok()?;
-    let used = loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse::<u64>().ok()?;
-    Some(Supply { signal: Signal::PidAvailable, available: capacity.saturating_sub(used), capacity })
+    let used = loadavg
+        .split_whitespace()
+        .nth(3)?
+        .split_once('/')?
+        .1
+        .parse::<u64>()
+        .ok()?;
+    Some(Supply {
+        signal: Signal::PidAvailable,
+        available: capacity.saturating_sub(used),
+        capacity,
+    })
 }
 
 #[cfg(test)]
@@ -52,20 +91,48 @@ mod tests {
     #[test]
     fn proc_is_understood() {
         let meminfo = "MemTotal:       1000 kB\nMemFree:         300 kB\nInactive(file):  200 kB\n";
-        let expected = Supply { signal: Signal::MemoryAvailable, available: 500 * 1024, capacity: 1000 * 1024 };
+        let expected = Supply {
+            signal: Signal::MemoryAvailable,
+            available: 500 * 1024,
+            capacity: 1000 * 1024,
+        };
         assert_eq!(memory(meminfo), Some(expected));
         assert_eq!(memory(""), None);
-        let expected = Supply { signal: Signal::PidAvailable, available: 32768 - 120, capacity: 32768 };
-        assert_eq!(pids("32768\n", "0.20 0.18 0.12 1/120 11206\n"), Some(expected));
+        let expected = Supply {
+            signal: Signal::PidAvailable,
+            available: 32768 - 120,
+            capacity: 32768,
+        };
+        assert_eq!(
+            pids("32768\n", "0.20 0.18 0.12 1/120 11206\n"),
+            Some(expected)
+        );
     }
 
     #[test]
     fn a_real_machine_has_something_left_of_everything() {
         let observed = observe(Path::new("/"), Path::new("/proc"));
-        for signal in [Signal::MemoryAvailable, Signal::NodefsAvailable, Signal::PidAvailable] {
-            let supply = observed.iter().find(|supply| supply.signal == signal).expect("observed");
-            assert!(supply.available > 0 && supply.available <= supply.capacity, "{supply:?}");
+        for signal in [
+            Signal::MemoryAvailable,
+            Signal::NodefsAvailable,
+            Signal::PidAvailable,
+        ] {
+            let supply = observed
+                .iter()
+                .find(|supply| supply.signal == signal)
+                .expect("observed");
+            assert!(
+                supply.available > 0 && supply.available <= supply.capacity,
+                "{supply:?}"
+            );
         }
-        assert_eq!(disk(Path::new("/nowhere"), Signal::NodefsAvailable, Signal::NodefsInodesFree), []);
+        assert_eq!(
+            disk(
+                Path::new("/nowhere"),
+                Signal::NodefsAvailable,
+                Signal::NodefsInodesFree
+            ),
+            []
+        );
     }
 }

@@ -13,27 +13,39 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Of everything below `directory` on its own file system: what is mounted there is another's. Blocking. What goes
-    /// while it is counted is not counted.
+    /// Of everything below `directory` on its own file system: what is mounted there is another's.
+    /// Blocking. What goes while it is counted is not counted.
     pub(super) fn of(directory: &Path) -> Self {
-        fs::symlink_metadata(directory).map(|root| Self::below(directory, root.dev())).unwrap_or_default()
+        fs::symlink_metadata(directory)
+            .map(|root| Self::below(directory, root.dev()))
+            .unwrap_or_default()
     }
 
     pub(super) fn plus(self, other: Self) -> Self {
-        Self { bytes: self.bytes.saturating_add(other.bytes), inodes: self.inodes.saturating_add(other.inodes) }
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
     }
 
     fn below(path: &Path, device: u64) -> Self {
-        let Ok(metadata) = fs::symlink_metadata(path) else { return Self::default() };
+        let Ok(metadata) = fs::symlink_metadata(path) else {
+            return Self::default();
+        };
         if metadata.dev() != device {
             return Self::default();
         }
-        let own = Self { bytes: metadata.blocks() * BLOCK, inodes: 1 };
+        let own = Self {
+            bytes: metadata.blocks() * BLOCK,
+            inodes: 1,
+        };
         if !metadata.is_dir() {
             return own;
         }
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        entries.map(|entry| Self::below(&entry.path(), device)).fold(own, Self::plus)
+        entries
+            .map(|entry| Self::below(&entry.path(), device))
+            .fold(own, Self::plus)
     }
 }
 

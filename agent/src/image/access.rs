@@ -1,14 +1,16 @@
 //! Who may use what was pulled, without asking its registry. Pure.
 //!
-//! Shape of a line: `<fingerprint>` of a credential, or `secret:<uid>/<namespace>/<name> <fingerprint>` with the secret that
-//! it was last seen in. Either opens; a secret has one credential at a time, so what it was rotated from opens nothing any
+//! Shape of a line: `<fingerprint>` of a credential, or
+//! `secret:<uid>/<namespace>/<name> <fingerprint>` with the secret that it was last seen in. Either
+//! opens; a secret has one credential at a time, so what it was rotated from opens nothing any
 //! more. Older agents wrote both apart.
 //!
 //! Source: `mergePullSecrets` in `pkg/kubelet/images/pullmanager/image_pull_manager.go` at v1.37.
 
 use std::collections::BTreeSet;
 
-/// Everybody on this node may use what came without credentials, with the node's own, or from a file.
+/// Everybody on this node may use what came without credentials, with the node's own, or from a
+/// file.
 pub(crate) const ANYBODY: &str = "node";
 /// Beyond so many lines, none is added without a pull, as upstream.
 const LEARNED_MAX: usize = 100;
@@ -24,7 +26,10 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn anybody() -> Self {
-        Self { fingerprint: ANYBODY.to_owned(), secret: None }
+        Self {
+            fingerprint: ANYBODY.to_owned(),
+            secret: None,
+        }
     }
 
     pub(crate) fn line(&self) -> String {
@@ -104,7 +109,10 @@ mod tests {
 
     fn key(secret: &str, fingerprint: &str) -> Key {
         let secret = (!secret.is_empty()).then(|| format!("secret:{secret}"));
-        Key { fingerprint: fingerprint.to_owned(), secret }
+        Key {
+            fingerprint: fingerprint.to_owned(),
+            secret,
+        }
     }
 
     fn set(lines: &[&str]) -> BTreeSet<String> {
@@ -114,15 +122,31 @@ mod tests {
     #[test]
     fn a_secret_has_one_credential_at_a_time() {
         for (before, key, after) in [
-            (&["secret:a old"][..], key("a", "new"), &["secret:a new"][..]),
-            (&["secret:a old"], key("b", "old"), &["secret:a old", "secret:b old"]),
+            (
+                &["secret:a old"][..],
+                key("a", "new"),
+                &["secret:a new"][..],
+            ),
+            (
+                &["secret:a old"],
+                key("b", "old"),
+                &["secret:a old", "secret:b old"],
+            ),
             (&["secret:a old"], key("", "old"), &["secret:a old"]),
             // Of older agents.
             (&["old"], key("a", "old"), &["secret:a old"]),
             (&["x", "old"], key("a", "old"), &["secret:a old", "x"]),
-            (&["old", "x", "secret:a", "secret:b", "node"], key("a", "new"), &["node", "secret:a new", "secret:b"]),
+            (
+                &["old", "x", "secret:a", "secret:b", "node"],
+                key("a", "new"),
+                &["node", "secret:a new", "secret:b"],
+            ),
             // It opens nothing.
-            (&["secret:a old", "x"], key("b", "new"), &["secret:a old", "x"]),
+            (
+                &["secret:a old", "x"],
+                key("b", "new"),
+                &["secret:a old", "x"],
+            ),
         ] {
             let mut lines = set(before);
             learn(&mut lines, &key);
@@ -132,7 +156,9 @@ mod tests {
 
     #[test]
     fn what_is_full_only_replaces() {
-        let mut lines: BTreeSet<_> = (0..LEARNED_MAX).map(|n| format!("secret:{n} old")).collect();
+        let mut lines: BTreeSet<_> = (0..LEARNED_MAX)
+            .map(|n| format!("secret:{n} old"))
+            .collect();
         assert!(!learn(&mut lines, &key("copy", "old")));
         assert!(learn(&mut lines, &key("7", "new")) && lines.contains("secret:7 new"));
         assert!(!learn(&mut lines, &key("7", "new")), "nothing new");

@@ -1,8 +1,8 @@
 //! Bounds what an archive reader may read between two entries.
 //!
-//! The reader keeps PAX and long-name records in memory, however long their headers claim they are. It cannot be told a
-//! limit, so its source is: while it looks for the next entry it gets so many bytes and no more. Contents are not limited
-//! here; who reads them counts them.
+//! The reader keeps PAX and long-name records in memory, however long their headers claim they are.
+//! It cannot be told a limit, so its source is: while it looks for the next entry it gets so many
+//! bytes and no more. Contents are not limited here; who reads them counts them.
 
 use std::{
     cell::Cell,
@@ -31,7 +31,10 @@ impl Allowance {
 
     /// Puts `inner` under this allowance.
     pub(super) fn limit<R>(&self, inner: R) -> Limited<R> {
-        Limited { inner, allowance: self.clone() }
+        Limited {
+            inner,
+            allowance: self.clone(),
+        }
     }
 }
 
@@ -45,7 +48,10 @@ impl<R: Read> Read for Limited<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = self.allowance.0.get();
         if left == 0 && !buf.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "an extended header is too long"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "an extended header is too long",
+            ));
         }
         let room = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let count = self.inner.read(&mut buf[..room])?;

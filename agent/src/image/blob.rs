@@ -20,19 +20,31 @@ pub(crate) struct Hashing<R> {
 impl<R: Read> Hashing<R> {
     /// Fails with `InvalidData` once more than `limit` bytes came.
     pub(super) fn new(inner: R, limit: u64) -> Self {
-        Self { inner, hasher: Sha256::new(), count: 0, limit }
+        Self {
+            inner,
+            hasher: Sha256::new(),
+            count: 0,
+            limit,
+        }
     }
 
-    /// Reads what is left (a tar's padding, a compressor's trailer) and returns `sha256:<hex>` and the byte count.
+    /// Reads what is left (a tar's padding, a compressor's trailer) and returns `sha256:<hex>` and
+    /// the byte count.
     pub(super) fn finish(mut self) -> io::Result<(String, u64)> {
         io::copy(&mut self, &mut io::sink())?;
-        Ok((format!("sha256:{}", hex::encode(self.hasher.finalize())), self.count))
+        Ok((
+            format!("sha256:{}", hex::encode(self.hasher.finalize())),
+            self.count,
+        ))
     }
 
     /// As [`Hashing::finish`], but gives the reader below back instead of the count.
     pub(super) fn finish_with_inner(mut self) -> io::Result<(String, R)> {
         io::copy(&mut self, &mut io::sink())?;
-        Ok((format!("sha256:{}", hex::encode(self.hasher.finalize())), self.inner))
+        Ok((
+            format!("sha256:{}", hex::encode(self.hasher.finalize())),
+            self.inner,
+        ))
     }
 }
 
@@ -43,7 +55,10 @@ impl<R: Read> Read for Hashing<R> {
         if self.count > self.limit {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("more than the {} bytes that the manifest announces", self.limit),
+                format!(
+                    "more than the {} bytes that the manifest announces",
+                    self.limit
+                ),
             ));
         }
         self.hasher.update(&buf[..n]);
@@ -70,7 +85,9 @@ impl<R: Read> Decompressed<R> {
         let mut reader = BufReader::with_capacity(64 << 10, inner);
         let magic = io::BufRead::fill_buf(&mut reader)?;
         if magic.starts_with(&[0x1f, 0x8b]) {
-            return Ok(Self::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(reader))));
+            return Ok(Self::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(
+                reader,
+            ))));
         }
         if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(reader)?;
@@ -123,13 +140,18 @@ mod tests {
         for compressed in [plain.clone(), gz, zst] {
             let (out, digest) = roundtrip(&compressed);
             assert_eq!(out, plain);
-            assert_eq!(digest, format!("sha256:{}", hex::encode(Sha256::digest(&compressed))));
+            assert_eq!(
+                digest,
+                format!("sha256:{}", hex::encode(Sha256::digest(&compressed)))
+            );
         }
     }
 
     #[test]
     fn more_bytes_than_announced_are_refused() {
-        let error = Hashing::new(&[0_u8; 11][..], 10).finish().expect_err("too long");
+        let error = Hashing::new(&[0_u8; 11][..], 10)
+            .finish()
+            .expect_err("too long");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -51,16 +51,25 @@ struct Inner {
 /// # Errors
 /// Says what is wrong with the document, for people.
 pub(crate) fn parse(bytes: &[u8]) -> Result<(ImageConfig, Vec<String>), String> {
-    let document: Document = serde_json::from_slice(bytes).map_err(|error| format!("image config: {error}"))?;
+    let document: Document =
+        serde_json::from_slice(bytes).map_err(|error| format!("image config: {error}"))?;
     if !document.os.is_empty() && document.os != "linux" {
-        return Err(format!("image is for operating system {:?}, this node is linux", document.os));
+        return Err(format!(
+            "image is for operating system {:?}, this node is linux",
+            document.os
+        ));
     }
     let ours = oci_architecture();
     if !document.architecture.is_empty() && document.architecture != ours {
-        return Err(format!("image is for architecture {:?}, this node is {ours}", document.architecture));
+        return Err(format!(
+            "image is for architecture {:?}, this node is {ours}",
+            document.architecture
+        ));
     }
     if let Some(bad) = document.rootfs.diff_ids.iter().find(|id| !is_sha256(id)) {
-        return Err(format!("image config: diff ID {bad:?} is not a sha256 digest"));
+        return Err(format!(
+            "image config: diff ID {bad:?} is not a sha256 digest"
+        ));
     }
     let inner = document.config.unwrap_or_default();
     let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -91,10 +100,14 @@ mod tests {
 
     #[test]
     fn null_members_are_empty() {
-        let (config, layers) =
-            parse(br#"{"config":{"Entrypoint":null,"Cmd":["sh"],"User":""},"rootfs":{"type":"layers"}}"#)
-                .expect("valid");
-        assert_eq!((config.cmd, config.user, layers.len()), (vec!["sh".to_owned()], None, 0));
+        let (config, layers) = parse(
+            br#"{"config":{"Entrypoint":null,"Cmd":["sh"],"User":""},"rootfs":{"type":"layers"}}"#,
+        )
+        .expect("valid");
+        assert_eq!(
+            (config.cmd, config.user, layers.len()),
+            (vec!["sh".to_owned()], None, 0)
+        );
     }
 
     #[test]
@@ -102,7 +115,10 @@ mod tests {
         for (given, expect) in [
             (r#"{"os":"windows","rootfs":{}}"#, "operating system"),
             (r#"{"architecture":"s390x","rootfs":{}}"#, "architecture"),
-            (r#"{"rootfs":{"diff_ids":["sha256:../../x"]}}"#, "not a sha256 digest"),
+            (
+                r#"{"rootfs":{"diff_ids":["sha256:../../x"]}}"#,
+                "not a sha256 digest",
+            ),
             (r#"{"#, "image config"),
         ] {
             let why = parse(given.as_bytes()).expect_err(given);

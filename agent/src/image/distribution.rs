@@ -1,8 +1,10 @@
-//! The distribution protocol, as far as pulling goes: manifests and blobs of one repository at one endpoint.
+//! The distribution protocol, as far as pulling goes: manifests and blobs of one repository at one
+//! endpoint.
 //!
-//! Written on `reqwest` rather than on `oci-client`'s own client, which follows realms and redirects anywhere and reads
-//! manifests and tokens of any length into memory; its types for references and manifests are used. Verifies documents
-//! against their digests; layers are verified by who unpacks them. No retry: the pod worker's back-off does that.
+//! Written on `reqwest` rather than on `oci-client`'s own client, which follows realms and
+//! redirects anywhere and reads manifests and tokens of any length into memory; its types for
+//! references and manifests are used. Verifies documents against their digests; layers are verified
+//! by who unpacks them. No retry: the pod worker's back-off does that.
 //!
 //! Source: OCI distribution-spec v1.1; distribution `docs/spec/auth/token.md`.
 
@@ -80,7 +82,9 @@ impl Distribution {
         instead_of: Option<String>,
         credentials: Credentials,
     ) -> Result<Self, String> {
-        let base: Url = base.parse().map_err(|error| format!("endpoint {base:?}: {error}"))?;
+        let base: Url = base
+            .parse()
+            .map_err(|error| format!("endpoint {base:?}: {error}"))?;
         let guard = Guard::new(base.clone());
         Ok(Self {
             http: client(tls, &base, guard.clone())?,
@@ -113,15 +117,25 @@ impl Distribution {
     /// A manifest or index by tag or digest, and its digest.
     async fn document(&self, wanted: &str) -> Result<(OciManifest, String), String> {
         let response = self.get("manifests", wanted).await?;
-        let announced = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
-        let announced = announced.filter(|digest| is_sha256(digest)).map(str::to_owned);
+        let announced = response
+            .headers()
+            .get("docker-content-digest")
+            .and_then(|value| value.to_str().ok());
+        let announced = announced
+            .filter(|digest| is_sha256(digest))
+            .map(str::to_owned);
         let bytes = body(response, DOCUMENT_MAX).await?;
         let digest = sha256(&bytes);
-        let promised = if wanted.contains(':') { Some(wanted.to_owned()) } else { announced };
+        let promised = if wanted.contains(':') {
+            Some(wanted.to_owned())
+        } else {
+            announced
+        };
         if let Some(promised) = promised.filter(|promised| *promised != digest) {
             return Err(format!("manifest is {digest}, expected {promised}"));
         }
-        let document = serde_json::from_slice(&bytes).map_err(|error| format!("manifest {digest}: {error}"))?;
+        let document = serde_json::from_slice(&bytes)
+            .map_err(|error| format!("manifest {digest}: {error}"))?;
         Ok((document, digest))
     }
 
@@ -129,22 +143,32 @@ impl Distribution {
     pub(super) async fn small_blob(&self, digest: &str) -> Result<Vec<u8>, String> {
         let bytes = body(self.get("blobs", digest).await?, DOCUMENT_MAX).await?;
         let actual = sha256(&bytes);
-        if actual == digest { Ok(bytes) } else { Err(format!("config is {actual}, expected {digest}")) }
+        if actual == digest {
+            Ok(bytes)
+        } else {
+            Err(format!("config is {actual}, expected {digest}"))
+        }
     }
 
-    /// A blob as it comes; the reader verifies it, and sees to it that it comes at all ([`super::progress`]).
+    /// A blob as it comes; the reader verifies it, and sees to it that it comes at all
+    /// ([`super::progress`]).
     pub(super) async fn blob(
         &self,
         digest: &str,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, String> {
         let response = self.get("blobs", digest).await?;
-        Ok(response.bytes_stream().map_err(|error| io::Error::other(error.without_url())))
+        Ok(response
+            .bytes_stream()
+            .map_err(|error| io::Error::other(error.without_url())))
     }
 
     /// `GET /v2/<repository>/<what>/<name>`: answers a challenge once, follows redirects.
     async fn get(&self, what: &str, name: &str) -> Result<Response, String> {
         let path = format!("v2/{}/{what}/{name}", self.repository);
-        let mut url = self.base.join(&path).map_err(|error| format!("{path}: {error}"))?;
+        let mut url = self
+            .base
+            .join(&path)
+            .map_err(|error| format!("{path}: {error}"))?;
         if let Some(registry) = &self.instead_of {
             url.query_pairs_mut().append_pair("ns", registry);
         }
@@ -155,19 +179,33 @@ impl Distribution {
             }
             response = self.follow(url).await?;
         }
-        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(refusal(response).await)
+        }
     }
 
     async fn follow(&self, mut url: Url) -> Result<Response, String> {
         for _ in 0..=REDIRECTS_MAX {
-            let mut request = self.http.get(url.clone()).header(header::ACCEPT, MANIFEST_TYPES);
+            let mut request = self
+                .http
+                .get(url.clone())
+                .header(header::ACCEPT, MANIFEST_TYPES);
             let authorization = self.authorization.lock().clone();
             if let Some(value) = authorization.filter(|_| self.guard.takes_credentials(&url)) {
                 request = request.header(header::AUTHORIZATION, value);
             }
-            let response = request.send().await.map_err(|error| ErrorChain(&error).to_string())?;
-            let Some(location) = location(&response) else { return Ok(response) };
-            url = url.join(&location).map_err(|error| format!("redirect to {location:?}: {error}"))?;
+            let response = request
+                .send()
+                .await
+                .map_err(|error| ErrorChain(&error).to_string())?;
+            let Some(location) = location(&response) else {
+                return Ok(response);
+            };
+            url = url
+                .join(&location)
+                .map_err(|error| format!("redirect to {location:?}: {error}"))?;
             self.guard.check(&url)?;
         }
         Err(format!("more than {REDIRECTS_MAX} redirects"))
@@ -181,7 +219,9 @@ impl Distribution {
             return Ok(false);
         }
         let value = match challenge::parse(headers.iter().filter_map(|value| value.to_str().ok())) {
-            Some(Challenge::Bearer { realm, service }) if !matches!(self.credentials, Credentials::Token(_)) => {
+            Some(Challenge::Bearer { realm, service })
+                if !matches!(self.credentials, Credentials::Token(_)) =>
+            {
                 format!("Bearer {}", self.token(&realm, service.as_deref()).await?)
             }
             Some(Challenge::Basic) => match &self.credentials {
@@ -194,7 +234,8 @@ impl Distribution {
         Ok(true)
     }
 
-    /// What is asked in the query moves into the body, beside the identity, which belongs in no log of addresses.
+    /// What is asked in the query moves into the body, beside the identity, which belongs in no log
+    /// of addresses.
     fn exchange(&self, mut url: Url, identity: &str) -> reqwest::RequestBuilder {
         url.query_pairs_mut()
             .append_pair("client_id", "coracle")
@@ -202,11 +243,16 @@ impl Distribution {
             .append_pair("refresh_token", identity);
         let form = url.query().unwrap_or_default().to_owned();
         url.set_query(None);
-        self.http.post(url).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(form)
+        self.http
+            .post(url)
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(form)
     }
 
     async fn token(&self, realm: &str, service: Option<&str>) -> Result<String, String> {
-        let mut url: Url = realm.parse().map_err(|error| format!("token realm {realm:?}: {error}"))?;
+        let mut url: Url = realm
+            .parse()
+            .map_err(|error| format!("token realm {realm:?}: {error}"))?;
         self.guard.check(&url)?;
         url.query_pairs_mut()
             .extend_pairs(service.map(|service| ("service", service)))
@@ -219,13 +265,18 @@ impl Distribution {
             request = request.header(header::AUTHORIZATION, basic(username, password));
         }
         // Redirects are not followed: credentials are on the way.
-        let response = request.send().await.map_err(|error| ErrorChain(&error).to_string())?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| ErrorChain(&error).to_string())?;
         if !response.status().is_success() {
             return Err(format!("get a token: {}", refusal(response).await));
         }
         let bytes = body(response, TOKEN_MAX).await?;
         let answer: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let token = ["token", "access_token"].iter().find_map(|name| answer[*name].as_str());
+        let token = ["token", "access_token"]
+            .iter()
+            .find_map(|name| answer[*name].as_str());
         token
             .filter(|token| !token.is_empty())
             .map(str::to_owned)
@@ -235,9 +286,13 @@ impl Distribution {
 
 /// The digest of the manifest for this machine.
 pub(super) fn ours(index: &OciImageIndex) -> Result<String, String> {
-    let digest =
-        current_platform_resolver(&index.manifests).ok_or("the image has no manifest for this machine's platform")?;
-    if is_sha256(&digest) { Ok(digest) } else { Err(format!("manifest digest {digest:?} is not a sha256 digest")) }
+    let digest = current_platform_resolver(&index.manifests)
+        .ok_or("the image has no manifest for this machine's platform")?;
+    if is_sha256(&digest) {
+        Ok(digest)
+    } else {
+        Err(format!("manifest digest {digest:?} is not a sha256 digest"))
+    }
 }
 
 fn client(tls: &Tls, base: &Url, guard: Guard) -> Result<reqwest::Client, String> {
@@ -245,8 +300,10 @@ fn client(tls: &Tls, base: &Url, guard: Guard) -> Result<reqwest::Client, String
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
     let mut extra = Vec::new();
     if let Some(path) = &tls.ca_file {
-        let data = std::fs::read(path).map_err(|error| format!("read ca_file {}: {error}", path.display()))?;
-        extra = Certificate::from_pem_bundle(&data).map_err(|error| format!("ca_file {}: {error}", path.display()))?;
+        let data = std::fs::read(path)
+            .map_err(|error| format!("read ca_file {}: {error}", path.display()))?;
+        extra = Certificate::from_pem_bundle(&data)
+            .map_err(|error| format!("ca_file {}: {error}", path.display()))?;
     }
     let builder = || {
         reqwest::Client::builder()
@@ -258,29 +315,41 @@ fn client(tls: &Tls, base: &Url, guard: Guard) -> Result<reqwest::Client, String
     };
     match builder().tls_certs_merge(extra.clone()).build() {
         Ok(client) => Ok(client),
-        // A machine without any trusted roots can still ask the registries whose authority it is told, or without TLS.
-        Err(_) if base.scheme() == "http" || !extra.is_empty() => {
-            builder().tls_certs_only(extra).build().map_err(|error| ErrorChain(&error).to_string())
-        }
+        // A machine without any trusted roots can still ask the registries whose authority it is
+        // told, or without TLS.
+        Err(_) if base.scheme() == "http" || !extra.is_empty() => builder()
+            .tls_certs_only(extra)
+            .build()
+            .map_err(|error| ErrorChain(&error).to_string()),
         Err(error) => Err(ErrorChain(&error).to_string()),
     }
 }
 
 fn basic(username: &str, password: &str) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    format!("Basic {}", STANDARD.encode(format!("{username}:{password}")))
+    format!(
+        "Basic {}",
+        STANDARD.encode(format!("{username}:{password}"))
+    )
 }
 
 fn location(response: &Response) -> Option<String> {
     let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
-    let value = response.headers().get(header::LOCATION).filter(|_| redirects)?;
+    let value = response
+        .headers()
+        .get(header::LOCATION)
+        .filter(|_| redirects)?;
     value.to_str().ok().map(str::to_owned)
 }
 
 /// The whole body, or an error once it is longer than `limit`.
 async fn body(mut response: Response, limit: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| ErrorChain(&error).to_string())? {
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| ErrorChain(&error).to_string())?
+    {
         bytes.extend_from_slice(&chunk);
         if bytes.len() as u64 > limit {
             return Err(format!("the answer is longer than {limit} bytes"));
@@ -301,7 +370,10 @@ async fn refusal(response: Response) -> String {
     };
     let bytes = body(response, REASON_MAX).await.unwrap_or_default();
     let answer: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    match answer["errors"][0]["message"].as_str().filter(|message| !message.is_empty()) {
+    match answer["errors"][0]["message"]
+        .as_str()
+        .filter(|message| !message.is_empty())
+    {
         Some(message) => format!("{known}: server message: {message}"),
         None => known,
     }

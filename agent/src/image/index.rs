@@ -1,10 +1,11 @@
 //! Which images there are: one JSON file beside the layers.
 //!
-//! Shape: `<root>/index.json`, written atomically under an exclusive `flock` of `<root>/lock`, so that the
-//! agent and `coracle image` may both write. Layers live in `<root>/layers/<32 hex digits of the chain ID>/`
-//! with the tree in `fs`, its size in bytes in `size` and where it came from in `origins`; a layer directory exists only
-//! once it is complete. Which layers containers have mounted is in [`HELD_LAYERS`] in their directories, beside the store: no
-//! process removes those. Blocking; call from `spawn_blocking`.
+//! Shape: `<root>/index.json`, written atomically under an exclusive `flock` of `<root>/lock`, so
+//! that the agent and `coracle image` may both write. Layers live in
+//! `<root>/layers/<32 hex digits of the chain ID>/` with the tree in `fs`, its size in bytes in
+//! `size` and where it came from in `origins`; a layer directory exists only once it is complete.
+//! Which layers containers have mounted is in [`HELD_LAYERS`] in their directories, beside the
+//! store: no process removes those. Blocking; call from `spawn_blocking`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +35,8 @@ pub(crate) struct Record {
     pub repo_digests: BTreeSet<String>,
     /// How to run it.
     pub config: ImageConfig,
-    /// By name: who may use the image without asking its registry, as [`access`] writes it. Empty for images that never came from one.
+    /// By name: who may use the image without asking its registry, as [`access`] writes it. Empty
+    /// for images that never came from one.
     #[serde(default)]
     pub access: BTreeMap<String, BTreeSet<String>>,
 }
@@ -50,7 +52,10 @@ impl Record {
     pub(crate) fn opener<'a>(&self, name: &str, keys: &'a [Key]) -> Option<&'a Key> {
         let lines = self.access.get(name)?;
         let fits = |key: &'a Key| Some((access::fit(lines.iter().map(String::as_str), key)?, key));
-        keys.iter().filter_map(fits).min_by_key(|(fit, _)| *fit).map(|(_, key)| key)
+        keys.iter()
+            .filter_map(fits)
+            .min_by_key(|(fit, _)| *fit)
+            .map(|(_, key)| key)
     }
 
     /// As CRI shows it.
@@ -73,20 +78,28 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Adds `record`, or its names to the image that is there already; a tag moves away from any other image.
+    /// Adds `record`, or its names to the image that is there already; a tag moves away from any
+    /// other image.
     pub(crate) fn insert(&mut self, record: Record) {
         for other in &mut self.images {
             if other.id != record.id {
-                other.repo_tags.retain(|tag| !record.repo_tags.contains(tag));
-                other.access.retain(|name, _| !record.repo_tags.contains(name));
+                other
+                    .repo_tags
+                    .retain(|tag| !record.repo_tags.contains(tag));
+                other
+                    .access
+                    .retain(|name, _| !record.repo_tags.contains(name));
             }
         }
         match self.images.iter_mut().find(|image| image.id == record.id) {
             Some(image) => {
-                // Of an older agent, or imported: open under the names that it had, whatever comes under another.
+                // Of an older agent, or imported: open under the names that it had, whatever comes
+                // under another.
                 if image.access.is_empty() && !record.access.is_empty() {
                     let names = image.repo_tags.iter().chain(&image.repo_digests).cloned();
-                    image.access = names.map(|name| (name, [ANYBODY.to_owned()].into())).collect();
+                    image.access = names
+                        .map(|name| (name, [ANYBODY.to_owned()].into()))
+                        .collect();
                 }
                 image.repo_tags.extend(record.repo_tags);
                 image.repo_digests.extend(record.repo_digests);
@@ -121,12 +134,13 @@ impl Index {
                 image.repo_digests.remove(name);
                 image.access.remove(name);
             }
-            // The digest of a pull alone keeps no image: what no tag names any more was asked to go.
+            // The digest of a pull alone keeps no image: what no tag names any more was asked to
+            // go.
             self.images.retain(|image| {
-                let named = before
-                    .images
-                    .iter()
-                    .any(|old| old.id == image.id && (old.repo_tags.contains(name) || old.repo_digests.contains(name)));
+                let named = before.images.iter().any(|old| {
+                    old.id == image.id
+                        && (old.repo_tags.contains(name) || old.repo_digests.contains(name))
+                });
                 !named || !image.repo_tags.is_empty()
             });
         }
@@ -137,7 +151,9 @@ impl Index {
     pub(crate) fn find(&self, id: Option<&str>, names: &[String]) -> Option<&Record> {
         self.images.iter().find(|image| {
             id.is_some_and(|id| image.id == id)
-                || names.iter().any(|name| image.repo_tags.contains(name) || image.repo_digests.contains(name))
+                || names
+                    .iter()
+                    .any(|name| image.repo_tags.contains(name) || image.repo_digests.contains(name))
         })
     }
 }
@@ -158,27 +174,38 @@ impl Layout {
         for dir in [layout.layers_dir(), layout.staging_dir()] {
             fs::create_dir_all(&dir).map_err(store_error("create", &dir))?;
         }
-        // Images bring programs that are set-user-ID for their containers, not for the node's users.
+        // Images bring programs that are set-user-ID for their containers, not for the node's
+        // users.
         fs::set_permissions(&layout.root, fs::Permissions::from_mode(0o700))
             .map_err(store_error("set the mode of", &layout.root))?;
         Ok(layout)
     }
 
-    /// Holds the layers: while the returned file lives, nothing that is not in the index yet is removed.
-    /// Every pull and import takes this first.
+    /// Holds the layers: while the returned file lives, nothing that is not in the index yet is
+    /// removed. Every pull and import takes this first.
     pub(crate) fn hold_layers(&self) -> Result<fs::File, ImageError> {
         self.flock("layers.lock", rustix::fs::FlockOperation::LockShared)
     }
 
     /// Removes what an interrupted unpack left, unless an unpack is going on in any process.
     pub(crate) fn clean_staging(&self) -> Result<(), ImageError> {
-        let Ok(_exclusive) = self.flock("layers.lock", rustix::fs::FlockOperation::NonBlockingLockExclusive) else {
+        let Ok(_exclusive) = self.flock(
+            "layers.lock",
+            rustix::fs::FlockOperation::NonBlockingLockExclusive,
+        ) else {
             return Ok(());
         };
         let dir = self.staging_dir();
-        for entry in fs::read_dir(&dir).map_err(store_error("list", &dir))?.flatten() {
+        for entry in fs::read_dir(&dir)
+            .map_err(store_error("list", &dir))?
+            .flatten()
+        {
             let path = entry.path();
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let removed = if path.is_dir() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
             removed.map_err(store_error("remove", &path))?;
         }
         Ok(())
@@ -207,7 +234,11 @@ impl Layout {
 
     /// The unpacked size of a layer that is there.
     pub(crate) fn layer_size(&self, id: &str) -> Option<u64> {
-        fs::read_to_string(self.layer_dir(id).join("size")).ok()?.trim().parse().ok()
+        fs::read_to_string(self.layer_dir(id).join("size"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     }
 
     /// Reads the index; a missing file is an empty index.
@@ -220,7 +251,11 @@ impl Layout {
                 source: io::Error::new(io::ErrorKind::InvalidData, error),
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Index::default()),
-            Err(source) => Err(ImageError::Store { operation: "read", path, source }),
+            Err(source) => Err(ImageError::Store {
+                operation: "read",
+                path,
+                source,
+            }),
         }
     }
 
@@ -246,12 +281,21 @@ impl Layout {
         Ok(result)
     }
 
-    /// Notes that `holder` has these layers mounted, as long as that directory lives. They are there when this returns.
-    pub(crate) fn hold_for(&self, holder: &Path, layers: &[String]) -> Result<Vec<PathBuf>, ImageError> {
+    /// Notes that `holder` has these layers mounted, as long as that directory lives. They are
+    /// there when this returns.
+    pub(crate) fn hold_for(
+        &self,
+        holder: &Path,
+        layers: &[String],
+    ) -> Result<Vec<PathBuf>, ImageError> {
         // Nothing is removed meanwhile.
         let _shared = self.hold_layers()?;
         let dirs: Vec<PathBuf> = layers.iter().map(|layer| self.layer_dir(layer)).collect();
-        let names = dirs.iter().filter_map(|dir| dir.file_name()?.to_str()).collect::<Vec<_>>().join("\n");
+        let names = dirs
+            .iter()
+            .filter_map(|dir| dir.file_name()?.to_str())
+            .collect::<Vec<_>>()
+            .join("\n");
         let file = holder.join(HELD_LAYERS);
         fs::write(&file, names).map_err(store_error("write", &file))?;
         for dir in &dirs {
@@ -260,22 +304,39 @@ impl Layout {
         Ok(dirs.into_iter().map(|dir| dir.join("fs")).collect())
     }
 
-    /// Removes layers that no image names and no container has mounted. Does nothing while a pull is going on, and
-    /// while it is not known what containers of an older agent have mounted: the next removal catches up.
+    /// Removes layers that no image names and no container has mounted. Does nothing while a pull
+    /// is going on, and while it is not known what containers of an older agent have mounted: the
+    /// next removal catches up.
     pub(crate) fn prune_layers(&self) -> Result<(), ImageError> {
-        let Ok(_exclusive) = self.flock("layers.lock", rustix::fs::FlockOperation::NonBlockingLockExclusive) else {
+        let Ok(_exclusive) = self.flock(
+            "layers.lock",
+            rustix::fs::FlockOperation::NonBlockingLockExclusive,
+        ) else {
             return Ok(());
         };
-        let used: BTreeSet<PathBuf> =
-            self.read()?.images.iter().flat_map(|image| &image.layers).map(|layer| self.layer_dir(layer)).collect();
+        let used: BTreeSet<PathBuf> = self
+            .read()?
+            .images
+            .iter()
+            .flat_map(|image| &image.layers)
+            .map(|layer| self.layer_dir(layer))
+            .collect();
         // Under the lock: whoever notes layers from here on finds out which of them have gone.
         let agent_dir = self.root.parent().unwrap_or(&self.root);
-        let Some(held) = held_layers(agent_dir).map_err(store_error("read notes of containers in", agent_dir))? else {
+        let Some(held) = held_layers(agent_dir)
+            .map_err(store_error("read notes of containers in", agent_dir))?
+        else {
             return Ok(());
         };
         let dir = self.layers_dir();
-        for entry in fs::read_dir(&dir).map_err(store_error("list", &dir))?.flatten() {
-            let is_held = entry.file_name().to_str().is_none_or(|name| held.contains(name));
+        for entry in fs::read_dir(&dir)
+            .map_err(store_error("list", &dir))?
+            .flatten()
+        {
+            let is_held = entry
+                .file_name()
+                .to_str()
+                .is_none_or(|name| held.contains(name));
             if !is_held && !used.contains(&entry.path()) {
                 fs::remove_dir_all(entry.path()).map_err(store_error("remove", &entry.path()))?;
             }
@@ -283,8 +344,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Puts a finished staging directory in its place; if the layer is there already, the staged one is dropped. Says
-    /// whether it was new.
+    /// Puts a finished staging directory in its place; if the layer is there already, the staged
+    /// one is dropped. Says whether it was new.
     pub(crate) fn adopt_layer(&self, staged: &Path, id: &str) -> Result<bool, ImageError> {
         let target = self.layer_dir(id);
         match fs::rename(staged, &target) {
@@ -293,7 +354,11 @@ impl Layout {
                 fs::remove_dir_all(staged).map_err(store_error("remove", staged))?;
                 Ok(false)
             }
-            Err(source) => Err(ImageError::Store { operation: "rename into place", path: target, source }),
+            Err(source) => Err(ImageError::Store {
+                operation: "rename into place",
+                path: target,
+                source,
+            }),
         }
     }
 
@@ -302,7 +367,11 @@ impl Layout {
         self.flock("lock", rustix::fs::FlockOperation::LockExclusive)
     }
 
-    fn flock(&self, name: &str, operation: rustix::fs::FlockOperation) -> Result<fs::File, ImageError> {
+    fn flock(
+        &self,
+        name: &str,
+        operation: rustix::fs::FlockOperation,
+    ) -> Result<fs::File, ImageError> {
         let path = self.root.join(name);
         let file = fs::File::create(&path).map_err(store_error("open", &path))?;
         rustix::fs::flock(file.as_fd(), operation).map_err(|errno| ImageError::Store {
@@ -315,9 +384,16 @@ impl Layout {
 }
 
 /// Wraps an I/O error with what was tried on what.
-pub(crate) fn store_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
+pub(crate) fn store_error(
+    operation: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> ImageError {
     let path = path.to_owned();
-    move |source| ImageError::Store { operation, path, source }
+    move |source| ImageError::Store {
+        operation,
+        path,
+        source,
+    }
 }
 
 #[cfg(test)]
@@ -347,7 +423,10 @@ mod tests {
         let mut index = Index::default();
         index.insert(record("a", &["x:1"]));
         index.insert(record("b", &["x:1"]));
-        assert_eq!(index.find(None, &["x:1".to_owned()]).map(|r| r.id.as_str()), Some("b"));
+        assert_eq!(
+            index.find(None, &["x:1".to_owned()]).map(|r| r.id.as_str()),
+            Some("b")
+        );
         assert!(index.images[0].repo_tags.is_empty());
     }
 
@@ -361,17 +440,24 @@ mod tests {
         assert!(index.images.is_empty());
     }
 
-    /// As [`super::super::ImageStore::open`] finds it after a kill between any two steps of an import.
+    /// As [`super::super::ImageStore::open`] finds it after a kill between any two steps of an
+    /// import.
     #[test]
     fn what_a_killed_import_left_goes_at_the_next_start() {
         use super::super::{ImageStore, ImageStoreConfig};
         let dir = tempfile::tempdir().expect("directory");
         let open = || {
-            ImageStore::open(ImageStoreConfig { root_dir: dir.path().to_owned(), registries: Default::default() })
-                .expect("open")
+            ImageStore::open(ImageStoreConfig {
+                root_dir: dir.path().to_owned(),
+                registries: Default::default(),
+            })
+            .expect("open")
         };
         let layout = open().layout.clone();
-        let (kept, orphan) = (format!("sha256:{}", "a".repeat(64)), format!("sha256:{}", "b".repeat(64)));
+        let (kept, orphan) = (
+            format!("sha256:{}", "a".repeat(64)),
+            format!("sha256:{}", "b".repeat(64)),
+        );
         for (path, file) in [
             (layout.layer_dir(&kept), "size"),
             (layout.layer_dir(&orphan), "size"),
@@ -388,10 +474,15 @@ mod tests {
         // Another process is in the middle of an import: nothing is touched.
         let held = layout.hold_layers().expect("lock");
         open();
-        assert!(layout.layer_size(&orphan).is_some() && layout.staging_dir().join("archive").exists());
+        assert!(
+            layout.layer_size(&orphan).is_some() && layout.staging_dir().join("archive").exists()
+        );
         drop(held);
         open();
-        assert_eq!((layout.layer_size(&kept), layout.layer_size(&orphan)), (Some(1), None));
+        assert_eq!(
+            (layout.layer_size(&kept), layout.layer_size(&orphan)),
+            (Some(1), None)
+        );
         assert_eq!(fs::read_dir(layout.staging_dir()).expect("list").count(), 0);
     }
 
@@ -410,7 +501,10 @@ mod tests {
         fs::create_dir_all(container.join("upper")).expect("directory");
         assert!(is_there());
         fs::write(container.join(HELD_LAYERS), [0xff]).expect("note");
-        assert!(layout.prune_layers().is_err(), "a note that cannot be read names any layer");
+        assert!(
+            layout.prune_layers().is_err(),
+            "a note that cannot be read names any layer"
+        );
         fs::write(container.join(HELD_LAYERS), "").expect("note");
         assert!(!is_there());
         // Neither is a container.
@@ -425,7 +519,9 @@ mod tests {
         let mut index = Index::default();
         index.insert(record("sha256:c", &["x:1"]));
         let mut imported = record("sha256:c", &["y:1"]);
-        imported.access.insert("y:1".to_owned(), ["alice".to_owned()].into());
+        imported
+            .access
+            .insert("y:1".to_owned(), ["alice".to_owned()].into());
         index.insert(imported);
         let image = index.find(Some("sha256:c"), &[]).expect("the image");
         assert!(image.is_open(&["x:1".to_owned()]));
@@ -445,8 +541,14 @@ mod tests {
         let held = layout.hold_for(&holder, &ids[..1]).expect("hold");
         assert_eq!(held, [layout.layer_dir(&ids[0]).join("fs")]);
         layout.prune_layers().expect("prune");
-        assert_eq!(ids.each_ref().map(|id| layout.layer_dir(id).exists()), [true, false]);
-        assert!(layout.hold_for(&holder, &ids).is_err(), "one of them has gone");
+        assert_eq!(
+            ids.each_ref().map(|id| layout.layer_dir(id).exists()),
+            [true, false]
+        );
+        assert!(
+            layout.hold_for(&holder, &ids).is_err(),
+            "one of them has gone"
+        );
         fs::remove_dir_all(&holder).expect("remove");
         layout.prune_layers().expect("prune");
         assert!(!layout.layer_dir(&ids[0]).exists());
@@ -455,19 +557,34 @@ mod tests {
     #[test]
     fn an_image_is_open_to_those_who_could_pull_it() {
         let mut image = record("a", &["x:1", "y:1"]);
-        let key = |who: &str| [Key { fingerprint: who.to_owned(), secret: None }];
+        let key = |who: &str| {
+            [Key {
+                fingerprint: who.to_owned(),
+                secret: None,
+            }]
+        };
         let names = |name: &str| [name.to_owned()];
         assert!(image.is_open(&names("x:1")), "it was there before");
-        image.access.insert("x:1".to_owned(), ["alice".to_owned()].into());
+        image
+            .access
+            .insert("x:1".to_owned(), ["alice".to_owned()].into());
         assert!(image.opener("x:1", &key("alice")).is_some());
         assert!(!image.is_open(&names("x:1")) && image.opener("x:1", &key("mallory")).is_none());
-        assert!(image.opener("y:1", &key("alice")).is_none(), "nobody has pulled it by this name");
-        image.access.insert("y:1".to_owned(), [ANYBODY.to_owned()].into());
+        assert!(
+            image.opener("y:1", &key("alice")).is_none(),
+            "nobody has pulled it by this name"
+        );
+        image
+            .access
+            .insert("y:1".to_owned(), [ANYBODY.to_owned()].into());
         assert!(image.is_open(&names("y:1")) && !image.is_open(&names("x:1")));
         let mut index = Index::default();
         index.insert(image);
         index.insert(record("b", &["x:1"]));
-        assert!(!index.images[0].access.contains_key("x:1"), "the name has moved");
+        assert!(
+            !index.images[0].access.contains_key("x:1"),
+            "the name has moved"
+        );
     }
 
     #[test]
@@ -477,7 +594,10 @@ mod tests {
         fs::create_dir(&root).expect("directory");
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).expect("mode");
         Layout::open(root.clone()).expect("open");
-        assert_eq!(fs::metadata(&root).expect("stat").permissions().mode() & 0o7777, 0o700);
+        assert_eq!(
+            fs::metadata(&root).expect("stat").permissions().mode() & 0o7777,
+            0o700
+        );
     }
 
     #[test]

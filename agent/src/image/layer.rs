@@ -18,13 +18,15 @@ use super::{
 };
 use crate::runtime::ImageError;
 
-/// In a layer's directory: lines of the blob that it was unpacked from and of who could read that, as [`access`] has it.
+/// In a layer's directory: lines of the blob that it was unpacked from and of who could read that,
+/// as [`access`] has it.
 const ORIGINS: &str = "origins";
 
 /// What a layer must turn out to be.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerSpec {
-    /// Digest and size of the blob as the manifest has them; `None` when the source is trusted local data.
+    /// Digest and size of the blob as the manifest has them; `None` when the source is trusted
+    /// local data.
     pub blob: Option<(String, u64)>,
     /// `sha256:<hex>` of the uncompressed tar, from the image's config.
     pub diff_id: String,
@@ -33,15 +35,24 @@ pub(crate) struct LayerSpec {
 }
 
 /// Specs of all layers of an image, lowest first.
-pub(crate) fn specs(layers: impl IntoIterator<Item = (Option<(String, u64)>, String)>) -> Vec<LayerSpec> {
+pub(crate) fn specs(
+    layers: impl IntoIterator<Item = (Option<(String, u64)>, String)>,
+) -> Vec<LayerSpec> {
     let mut below: Option<String> = None;
     let spec = |(blob, diff_id): (Option<(String, u64)>, String)| {
         let chain_id = match &below {
             None => diff_id.clone(),
-            Some(below) => format!("sha256:{}", hex::encode(Sha256::digest(format!("{below} {diff_id}")))),
+            Some(below) => format!(
+                "sha256:{}",
+                hex::encode(Sha256::digest(format!("{below} {diff_id}")))
+            ),
         };
         below = Some(chain_id.clone());
-        LayerSpec { blob, diff_id, chain_id }
+        LayerSpec {
+            blob,
+            diff_id,
+            chain_id,
+        }
     };
     layers.into_iter().map(spec).collect()
 }
@@ -51,8 +62,9 @@ impl LayerSpec {
         self.blob.as_ref().map_or("-", |(digest, _)| digest)
     }
 
-    /// The size of the layer if it is there and whoever has one of `keys` may use it without fetching it: a config names
-    /// a layer by a digest that is no secret, so knowing it proves nothing. Blocking.
+    /// The size of the layer if it is there and whoever has one of `keys` may use it without
+    /// fetching it: a config names a layer by a digest that is no secret, so knowing it proves
+    /// nothing. Blocking.
     pub(crate) fn present(&self, layout: &Layout, keys: &[Key]) -> Option<u64> {
         let size = layout.layer_size(&self.chain_id)?;
         let origins = read_origins(layout, &self.chain_id).ok()?;
@@ -60,7 +72,9 @@ impl LayerSpec {
             return Some(size);
         }
         let lines = origins.get(self.origin())?;
-        let is_open = keys.iter().any(|key| access::fit(lines.iter().map(String::as_str), key).is_some());
+        let is_open = keys
+            .iter()
+            .any(|key| access::fit(lines.iter().map(String::as_str), key).is_some());
         is_open.then_some(size)
     }
 }
@@ -72,23 +86,33 @@ fn read_origins(layout: &Layout, chain_id: &str) -> io::Result<Origins> {
     let mut origins = Origins::new();
     for line in fs::read_to_string(layout.layer_dir(chain_id).join(ORIGINS))?.lines() {
         if let Some((blob, who)) = line.split_once(' ') {
-            origins.entry(blob.to_owned()).or_default().insert(who.to_owned());
+            origins
+                .entry(blob.to_owned())
+                .or_default()
+                .insert(who.to_owned());
         }
     }
     Ok(origins)
 }
 
 fn text(origins: &Origins) -> String {
-    let lines = origins.iter().flat_map(|(blob, lines)| lines.iter().map(move |line| format!("{blob} {line}\n")));
+    let lines = origins
+        .iter()
+        .flat_map(|(blob, lines)| lines.iter().map(move |line| format!("{blob} {line}\n")));
     lines.collect()
 }
 
-/// Notes of a layer that is there that `keys` open it: what was unpacked from `blob`, or else what they open already.
-/// Blocking.
+/// Notes of a layer that is there that `keys` open it: what was unpacked from `blob`, or else what
+/// they open already. Blocking.
 ///
 /// # Errors
 /// [`ImageError::Store`] if the note cannot be read or written.
-pub(crate) fn note(layout: &Layout, chain_id: &str, blob: Option<&str>, keys: &[Key]) -> Result<(), ImageError> {
+pub(crate) fn note(
+    layout: &Layout,
+    chain_id: &str,
+    blob: Option<&str>,
+    keys: &[Key],
+) -> Result<(), ImageError> {
     let file = layout.layer_dir(chain_id).join(ORIGINS);
     let _lock = layout.lock()?;
     let mut origins = match read_origins(layout, chain_id) {
@@ -99,7 +123,10 @@ pub(crate) fn note(layout: &Layout, chain_id: &str, blob: Option<&str>, keys: &[
     for key in keys {
         for lines in origins.values_mut() {
             // A secret that was rotated keeps no line with what it had.
-            if lines.iter().any(|line| access::fit([line.as_str()], key) == Some(access::Fit::Secret)) {
+            if lines
+                .iter()
+                .any(|line| access::fit([line.as_str()], key) == Some(access::Fit::Secret))
+            {
                 access::note(lines, &key.line());
             }
         }
@@ -176,16 +203,22 @@ pub(crate) struct StagedLayer {
 ///
 /// # Errors
 /// Nothing of the layer is left when this fails.
-pub(crate) fn stage(layout: &Layout, spec: &LayerSpec, blob: impl Read) -> Result<StagedLayer, LayerError> {
-    let path = layout.staging_dir().join(uuid::Uuid::new_v4().simple().to_string());
+pub(crate) fn stage(
+    layout: &Layout,
+    spec: &LayerSpec,
+    blob: impl Read,
+) -> Result<StagedLayer, LayerError> {
+    let path = layout
+        .staging_dir()
+        .join(uuid::Uuid::new_v4().simple().to_string());
     fs::create_dir_all(path.join("fs")).map_err(store_error("create", &path))?;
     let staging = Staging(Some(path.clone()));
     let unpacked = unpack_verified(spec, blob, &path)?;
     Ok(StagedLayer { staging, unpacked })
 }
 
-/// Puts a staged layer over those `below` it (uppermost first), which are in their places. Returns its unpacked size.
-/// Blocking.
+/// Puts a staged layer over those `below` it (uppermost first), which are in their places. Returns
+/// its unpacked size. Blocking.
 ///
 /// # Errors
 /// Nothing of the layer is left when this fails.
@@ -196,9 +229,15 @@ pub(crate) fn adopt(
     mut staged: StagedLayer,
     below: &[PathBuf],
 ) -> Result<u64, LayerError> {
-    let Some(path) = staged.staging.0.clone() else { return Ok(staged.unpacked.bytes) };
-    inherit(&path.join("fs"), &staged.unpacked.implied, below)
-        .map_err(|source| LayerError::Unpack { layer: spec.diff_id.clone(), source })?;
+    let Some(path) = staged.staging.0.clone() else {
+        return Ok(staged.unpacked.bytes);
+    };
+    inherit(&path.join("fs"), &staged.unpacked.implied, below).map_err(|source| {
+        LayerError::Unpack {
+            layer: spec.diff_id.clone(),
+            source,
+        }
+    })?;
     let bytes = staged.unpacked.bytes;
     fs::write(path.join("size"), bytes.to_string()).map_err(store_error("write", &path))?;
     let lines = keys.iter().map(Key::line).collect();
@@ -213,19 +252,44 @@ pub(crate) fn adopt(
     Ok(bytes)
 }
 
-fn unpack_verified(spec: &LayerSpec, blob: impl Read, path: &std::path::Path) -> Result<Unpacked, LayerError> {
-    let layer = || spec.blob.as_ref().map_or(&spec.diff_id, |(digest, _)| digest).clone();
-    let read_error = |source| LayerError::Read { layer: layer(), source };
-    let mismatch =
-        |what, actual: String, expected: String| LayerError::Mismatch { layer: layer(), what, actual, expected };
+fn unpack_verified(
+    spec: &LayerSpec,
+    blob: impl Read,
+    path: &std::path::Path,
+) -> Result<Unpacked, LayerError> {
+    let layer = || {
+        spec.blob
+            .as_ref()
+            .map_or(&spec.diff_id, |(digest, _)| digest)
+            .clone()
+    };
+    let read_error = |source| LayerError::Read {
+        layer: layer(),
+        source,
+    };
+    let mismatch = |what, actual: String, expected: String| LayerError::Mismatch {
+        layer: layer(),
+        what,
+        actual,
+        expected,
+    };
 
     let limit = spec.blob.as_ref().map_or(u64::MAX, |(_, size)| *size);
     let decompressed = Decompressed::new(Hashing::new(blob, limit)).map_err(read_error)?;
     let mut tar = Hashing::new(decompressed, u64::MAX);
-    let unpacked = match unpack(&mut tar, &path.join("fs"), spec.blob.as_ref().map(|(_, size)| *size)) {
+    let unpacked = match unpack(
+        &mut tar,
+        &path.join("fs"),
+        spec.blob.as_ref().map(|(_, size)| *size),
+    ) {
         Ok(unpacked) => unpacked,
         Err(UnpackError::Archive(source)) => return Err(read_error(source)),
-        Err(source) => return Err(LayerError::Unpack { layer: layer(), source }),
+        Err(source) => {
+            return Err(LayerError::Unpack {
+                layer: layer(),
+                source,
+            });
+        }
     };
     let (diff_id, decompressed) = tar.finish_with_inner().map_err(read_error)?;
     let (digest, count) = decompressed.into_inner().finish().map_err(read_error)?;
@@ -234,7 +298,11 @@ fn unpack_verified(spec: &LayerSpec, blob: impl Read, path: &std::path::Path) ->
             return Err(mismatch("digest", digest, expected.clone()));
         }
         if count != *expected_size {
-            return Err(mismatch("size", count.to_string(), expected_size.to_string()));
+            return Err(mismatch(
+                "size",
+                count.to_string(),
+                expected_size.to_string(),
+            ));
         }
     }
     if diff_id != spec.diff_id {
@@ -249,7 +317,8 @@ fn sync(path: &std::path::Path) -> Result<(), LayerError> {
     Ok(rustix::fs::syncfs(&dir).map_err(|errno| store_error("sync", path)(errno.into()))?)
 }
 
-/// Whether `digest` is `sha256:<64 lower-case hex digits>`: the only algorithm of images in the wild.
+/// Whether `digest` is `sha256:<64 lower-case hex digits>`: the only algorithm of images in the
+/// wild.
 pub(crate) fn is_sha256(digest: &str) -> bool {
     digest.starts_with("sha256:") && super::reference::as_id(digest).is_some()
 }
@@ -266,9 +335,18 @@ mod tests {
                 .map(|spec| spec.chain_id)
                 .collect::<Vec<_>>()
         };
-        let (one, two) = (ids(&["sha256:a", "sha256:b", "sha256:b"]), ids(&["sha256:c", "sha256:b"]));
+        let (one, two) = (
+            ids(&["sha256:a", "sha256:b", "sha256:b"]),
+            ids(&["sha256:c", "sha256:b"]),
+        );
         assert_eq!(one[0], "sha256:a");
-        assert_eq!(one[1], format!("sha256:{}", hex::encode(Sha256::digest("sha256:a sha256:b"))));
+        assert_eq!(
+            one[1],
+            format!(
+                "sha256:{}",
+                hex::encode(Sha256::digest("sha256:a sha256:b"))
+            )
+        );
         assert!(one[1] != one[2] && one[1] != two[1]);
     }
 
@@ -282,18 +360,38 @@ mod tests {
             diff_id: id.clone(),
             chain_id: id.clone(),
         };
-        let who = |key: &str| [Key { fingerprint: key.to_owned(), secret: None }];
+        let who = |key: &str| {
+            [Key {
+                fingerprint: key.to_owned(),
+                secret: None,
+            }]
+        };
         let place = layout.layer_dir(&id);
         fs::create_dir_all(&place).expect("directory");
         fs::write(place.join("size"), "7").expect("size");
-        assert_eq!(spec(Some("b1")).present(&layout, &who(ANYBODY)), None, "of an origin that nobody knows");
+        assert_eq!(
+            spec(Some("b1")).present(&layout, &who(ANYBODY)),
+            None,
+            "of an origin that nobody knows"
+        );
         note(&layout, &id, Some("b1"), &who("alice")).expect("origins");
-        for (blob, access, found) in
-            [("b1", "alice", true), ("b2", "alice", false), ("b1", "mallory", false), ("b1", ANYBODY, false)]
-        {
-            assert_eq!(spec(Some(blob)).present(&layout, &who(access)).is_some(), found, "{blob} {access}");
+        for (blob, access, found) in [
+            ("b1", "alice", true),
+            ("b2", "alice", false),
+            ("b1", "mallory", false),
+            ("b1", ANYBODY, false),
+        ] {
+            assert_eq!(
+                spec(Some(blob)).present(&layout, &who(access)).is_some(),
+                found,
+                "{blob} {access}"
+            );
         }
         note(&layout, &id, Some(spec(None).origin()), &who(ANYBODY)).expect("origins");
-        assert_eq!(spec(Some("b1")).present(&layout, &who("mallory")), Some(7), "it was imported");
+        assert_eq!(
+            spec(Some("b1")).present(&layout, &who("mallory")),
+            Some(7),
+            "it was imported"
+        );
     }
 }

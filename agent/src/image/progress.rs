@@ -1,8 +1,9 @@
-//! Ends a download that makes too little progress: a registry that says nothing, or drips byte by byte, would hold a pull
-//! (and the layers that wait behind it) for as long as it likes.
+//! Ends a download that makes too little progress: a registry that says nothing, or drips byte by
+//! byte, would hold a pull (and the layers that wait behind it) for as long as it likes.
 //!
-//! Only the time that is spent waiting for the network counts: a slow disk is not the registry's fault. There is no limit
-//! for a download as a whole, which may be large. The precedent is dockershim's `image-pull-progress-deadline`.
+//! Only the time that is spent waiting for the network counts: a slow disk is not the registry's
+//! fault. There is no limit for a download as a whole, which may be large. The precedent is
+//! dockershim's `image-pull-progress-deadline`.
 
 use std::{io, time::Duration};
 
@@ -15,8 +16,11 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// 1 KiB/s: a hundred of them at once go over a slow line.
 const LEAST_BYTES: u64 = 60 << 10;
 
-/// `blob`, with an error of kind `TimedOut` at its end once fewer than [`LEAST_BYTES`] came within [`WINDOW`].
-pub(super) fn bounded(blob: impl Stream<Item = io::Result<Bytes>> + Unpin) -> impl Stream<Item = io::Result<Bytes>> {
+/// `blob`, with an error of kind `TimedOut` at its end once fewer than [`LEAST_BYTES`] came within
+/// [`WINDOW`].
+pub(super) fn bounded(
+    blob: impl Stream<Item = io::Result<Bytes>> + Unpin,
+) -> impl Stream<Item = io::Result<Bytes>> {
     stream::unfold(Some((blob, Progress::default())), async |state| {
         let (mut blob, mut progress) = state?;
         loop {
@@ -46,7 +50,9 @@ struct Progress {
 impl Progress {
     fn too_little(&self) -> io::Error {
         let (bytes, secs) = (self.bytes, WINDOW.as_secs());
-        let message = format!("no progress: {bytes} bytes within {secs} s, at least {LEAST_BYTES} are needed");
+        let message = format!(
+            "no progress: {bytes} bytes within {secs} s, at least {LEAST_BYTES} are needed"
+        );
         io::Error::new(io::ErrorKind::TimedOut, message)
     }
 }
@@ -66,12 +72,19 @@ mod tests {
             tokio::time::sleep(pause).await;
             Ok(Bytes::from(vec![0; size]))
         });
-        let rest = if ends { stream::empty().left_stream() } else { stream::pending().right_stream() };
+        let rest = if ends {
+            stream::empty().left_stream()
+        } else {
+            stream::pending().right_stream()
+        };
         Box::pin(chunks.chain(rest))
     }
 
     /// How many bytes came, after how long, and the error at the end.
-    async fn read(blob: impl Stream<Item = io::Result<Bytes>> + Unpin, rest: Duration) -> (usize, u64, Option<String>) {
+    async fn read(
+        blob: impl Stream<Item = io::Result<Bytes>> + Unpin,
+        rest: Duration,
+    ) -> (usize, u64, Option<String>) {
         let (began, mut bytes) = (Instant::now(), 0);
         let mut blob = std::pin::pin!(bounded(blob));
         while let Some(chunk) = blob.next().await {
@@ -89,16 +102,27 @@ mod tests {
     }
 
     fn too_little(bytes: u64) -> Option<String> {
-        Some(format!("no progress: {bytes} bytes within 60 s, at least 61440 are needed"))
+        Some(format!(
+            "no progress: {bytes} bytes within 60 s, at least 61440 are needed"
+        ))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_registry_that_is_silent_or_drips_is_left() {
         let second = Duration::from_secs(1);
-        assert_eq!(read(dripping(0, 0, second, false), Duration::ZERO).await, (0, 60, too_little(0)));
-        assert_eq!(read(dripping(1000, 1, second * 7, true), Duration::ZERO).await, (8, 60, too_little(8)));
+        assert_eq!(
+            read(dripping(0, 0, second, false), Duration::ZERO).await,
+            (0, 60, too_little(0))
+        );
+        assert_eq!(
+            read(dripping(1000, 1, second * 7, true), Duration::ZERO).await,
+            (8, 60, too_little(8))
+        );
         // A good start does not buy time: the minute after it counts by itself.
-        assert_eq!(read(dripping(1, 1 << 20, second, false), Duration::ZERO).await, (1 << 20, 120, too_little(0)));
+        assert_eq!(
+            read(dripping(1, 1 << 20, second, false), Duration::ZERO).await,
+            (1 << 20, 120, too_little(0))
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -110,7 +134,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_the_reader_does_not_count() {
-        let found = read(dripping(100, 10, Duration::from_millis(100), true), Duration::from_secs(30)).await;
+        let found = read(
+            dripping(100, 10, Duration::from_millis(100), true),
+            Duration::from_secs(30),
+        )
+        .await;
         assert_eq!(found, (1000, 3010, None));
     }
 }

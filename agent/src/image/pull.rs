@@ -1,7 +1,7 @@
 //! Pulling from registries: mirrors in order, manifest, config, then all layers side by side.
 //!
-//! [`super::distribution`] speaks the protocol; this module decides whom to ask with which credentials, checks what
-//! belongs together and hands the bytes to [`super::layer`].
+//! [`super::distribution`] speaks the protocol; this module decides whom to ask with which
+//! credentials, checks what belongs together and hands the bytes to [`super::layer`].
 
 use std::{collections::BTreeSet, io, time::Duration};
 
@@ -71,7 +71,11 @@ async fn pull_from(
     let specs = layer_specs(&manifest, &diff_ids)?;
 
     // Fetched and unpacked side by side, put over each other in order.
-    let fetches: Vec<_> = specs.iter().cloned().zip(manifest.layers.iter().cloned()).collect();
+    let fetches: Vec<_> = specs
+        .iter()
+        .cloned()
+        .zip(manifest.layers.iter().cloned())
+        .collect();
     let mut staged = stream::iter(fetches)
         .map(|(spec, descriptor)| fetch_layer(layout.clone(), &client, descriptor, spec, &access))
         .buffered(LAYERS_AT_ONCE);
@@ -81,7 +85,8 @@ async fn pull_from(
         size_bytes += match layer {
             Fetched::Present(size) => size,
             Fetched::Staged(layer) => {
-                let (layout, spec, access, below) = (layout.clone(), spec.clone(), access.clone(), below.clone());
+                let (layout, spec, access, below) =
+                    (layout.clone(), spec.clone(), access.clone(), below.clone());
                 let adopt = move || layer::adopt(&layout, &spec, &access, layer, &below);
                 tokio::task::spawn_blocking(adopt)
                     .await
@@ -98,14 +103,17 @@ async fn pull_from(
         id: manifest.config.digest,
         layers: specs.into_iter().map(|spec| spec.chain_id).collect(),
         size_bytes,
-        access: names.map(|name| (name.clone(), access.iter().map(Key::line).collect())).collect(),
+        access: names
+            .map(|name| (name.clone(), access.iter().map(Key::line).collect()))
+            .collect(),
         repo_tags,
         repo_digests: [digest_name].into(),
         config,
     })
 }
 
-/// Finds the credentials that open the image, and with them its manifest. Also tells who else may use what comes of it.
+/// Finds the credentials that open the image, and with them its manifest. Also tells who else may
+/// use what comes of it.
 async fn authenticate(
     registries: &Registries,
     endpoint: &Endpoint,
@@ -125,27 +133,54 @@ async fn authenticate(
 }
 
 /// Checks the manifest against the config before a byte of a layer is fetched.
-pub(super) fn layer_specs(manifest: &OciImageManifest, diff_ids: &[String]) -> Result<Vec<LayerSpec>, String> {
+pub(super) fn layer_specs(
+    manifest: &OciImageManifest,
+    diff_ids: &[String],
+) -> Result<Vec<LayerSpec>, String> {
     if manifest.layers.len() != diff_ids.len() {
-        return Err(format!("manifest has {} layers, config has {}", manifest.layers.len(), diff_ids.len()));
+        return Err(format!(
+            "manifest has {} layers, config has {}",
+            manifest.layers.len(),
+            diff_ids.len()
+        ));
     }
     if diff_ids.len() > LAYERS_MAX {
-        return Err(format!("image has {} layers, at most {LAYERS_MAX} are possible", diff_ids.len()));
+        return Err(format!(
+            "image has {} layers, at most {LAYERS_MAX} are possible",
+            diff_ids.len()
+        ));
     }
     let blob = |(layer, diff_id): (&OciDescriptor, &String)| {
         if !is_sha256(&layer.digest) {
-            return Err(format!("layer digest {:?} is not a sha256 digest", layer.digest));
+            return Err(format!(
+                "layer digest {:?} is not a sha256 digest",
+                layer.digest
+            ));
         }
-        let size = u64::try_from(layer.size).map_err(|_| format!("layer {} has a negative size", layer.digest))?;
+        let size = u64::try_from(layer.size)
+            .map_err(|_| format!("layer {} has a negative size", layer.digest))?;
         Ok((Some((layer.digest.clone(), size)), diff_id.clone()))
     };
-    let blobs = manifest.layers.iter().zip(diff_ids).map(blob).collect::<Result<Vec<_>, String>>()?;
+    let blobs = manifest
+        .layers
+        .iter()
+        .zip(diff_ids)
+        .map(blob)
+        .collect::<Result<Vec<_>, String>>()?;
     Ok(layer::specs(blobs))
 }
 
-async fn fetch_config(client: &Distribution, descriptor: &OciDescriptor) -> Result<Vec<u8>, String> {
-    if !is_sha256(&descriptor.digest) || u64::try_from(descriptor.size).is_ok_and(|size| size > DOCUMENT_MAX) {
-        return Err(format!("config {:?} of {} bytes is not acceptable", descriptor.digest, descriptor.size));
+async fn fetch_config(
+    client: &Distribution,
+    descriptor: &OciDescriptor,
+) -> Result<Vec<u8>, String> {
+    if !is_sha256(&descriptor.digest)
+        || u64::try_from(descriptor.size).is_ok_and(|size| size > DOCUMENT_MAX)
+    {
+        return Err(format!(
+            "config {:?} of {} bytes is not acceptable",
+            descriptor.digest, descriptor.size
+        ));
     }
     deadline("fetch the config", client.small_blob(&descriptor.digest)).await
 }
@@ -172,7 +207,9 @@ async fn fetch_layer(
         })
     };
     if let Some(size) = present.await.map_err(|error| error.to_string())? {
-        return size.map(Fetched::Present).map_err(|error| ErrorChain(&error).to_string());
+        return size
+            .map(Fetched::Present)
+            .map_err(|error| ErrorChain(&error).to_string());
     }
     let digest = descriptor.digest.clone();
     let blob = deadline(&format!("fetch layer {digest}"), client.blob(&digest)).await?;
@@ -187,7 +224,14 @@ async fn fetch_layer(
         }
     };
     let unpack = tokio::task::spawn_blocking(move || {
-        layer::stage(&layout, &spec, ChunkReader { receiver, chunk: Bytes::new() })
+        layer::stage(
+            &layout,
+            &spec,
+            ChunkReader {
+                receiver,
+                chunk: Bytes::new(),
+            },
+        )
     });
     let ((), result) = tokio::join!(feed, unpack);
     let staged = result
@@ -222,10 +266,15 @@ fn distribution(
     image: &Reference,
     credentials: Credentials,
 ) -> Result<Distribution, String> {
-    let tls = registries.configs.get(&endpoint.host).and_then(|config| config.tls.clone()).unwrap_or_default();
+    let tls = registries
+        .configs
+        .get(&endpoint.host)
+        .and_then(|config| config.tls.clone())
+        .unwrap_or_default();
     let scheme = if endpoint.plain_http { "http" } else { "https" };
     let base = format!("{scheme}://{}/", endpoint.host);
-    let instead_of = (!serves_itself(endpoint, image.registry())).then(|| image.registry().to_owned());
+    let instead_of =
+        (!serves_itself(endpoint, image.registry())).then(|| image.registry().to_owned());
     Distribution::new(&base, &tls, image, instead_of, credentials)
 }
 
@@ -233,18 +282,25 @@ fn serves_itself(endpoint: &Endpoint, registry: &str) -> bool {
     endpoint.host == registry || registry == "docker.io" && endpoint.host == "index.docker.io"
 }
 
-/// What to try, each with who may use what it opens: the node's own credentials for this endpoint, else those of the pod's
-/// pull secrets for it or for the registry, else none.
+/// What to try, each with who may use what it opens: the node's own credentials for this endpoint,
+/// else those of the pod's pull secrets for it or for the registry, else none.
 fn credentials(
     registries: &Registries,
     endpoint: &Endpoint,
     image: &Reference,
     auth: &[RegistryAuth],
 ) -> Vec<(Credentials, Vec<Key>)> {
-    if let Some(own) = registries.configs.get(&endpoint.host).and_then(|config| config.auth.clone()) {
+    if let Some(own) = registries
+        .configs
+        .get(&endpoint.host)
+        .and_then(|config| config.auth.clone())
+    {
         let own = match (own.token, own.username) {
             (Some(token), _) => Credentials::Token(token),
-            (None, Some(username)) => Credentials::Basic { username, password: own.password.unwrap_or_default() },
+            (None, Some(username)) => Credentials::Basic {
+                username,
+                password: own.password.unwrap_or_default(),
+            },
             (None, None) => Credentials::Anonymous,
         };
         return vec![(own, vec![Key::anybody()])];
@@ -255,8 +311,14 @@ fn credentials(
     }
     let mut all: Vec<(Credentials, Vec<Key>)> = Vec::new();
     for auth in matching {
-        let key = Key { fingerprint: fingerprint(auth), secret: coordinates(auth) };
-        match all.iter().position(|(_, access)| access[0].fingerprint == key.fingerprint) {
+        let key = Key {
+            fingerprint: fingerprint(auth),
+            secret: coordinates(auth),
+        };
+        match all
+            .iter()
+            .position(|(_, access)| access[0].fingerprint == key.fingerprint)
+        {
             // Kept in several secrets, or in several entries of one.
             Some(index) if all[index].1.contains(&key) => {}
             Some(index) => all[index].1.push(key),
@@ -268,7 +330,11 @@ fn credentials(
 }
 
 /// Those of `auth` that are for this endpoint, or for the registry that it is.
-fn matching<'a>(endpoint: &Endpoint, image: &Reference, auth: &'a [RegistryAuth]) -> Vec<&'a RegistryAuth> {
+fn matching<'a>(
+    endpoint: &Endpoint,
+    image: &Reference,
+    auth: &'a [RegistryAuth],
+) -> Vec<&'a RegistryAuth> {
     let mut matching = for_image(auth, &endpoint.host, image.repository());
     if serves_itself(endpoint, image.registry()) && endpoint.host != image.registry() {
         matching.extend(for_image(auth, image.registry(), image.repository()));
@@ -276,29 +342,48 @@ fn matching<'a>(endpoint: &Endpoint, image: &Reference, auth: &'a [RegistryAuth]
     matching
 }
 
-/// What may open what was pulled as `name`, first what a pull would try first: credentials, with the secret that each is in
-/// if it is for that registry (or a mirror) still.
+/// What may open what was pulled as `name`, first what a pull would try first: credentials, with
+/// the secret that each is in if it is for that registry (or a mirror) still.
 pub(super) fn keys(registries: &Registries, name: &str, auth: &[RegistryAuth]) -> Vec<Key> {
     let image = reference::parse(name).ok();
-    let endpoints = image.iter().flat_map(|image| registries.endpoints(image.registry()));
-    let fitting = endpoints.zip(image.iter().cycle()).flat_map(|(endpoint, image)| matching(&endpoint, image, auth));
-    let with_secret = fitting.map(|auth| Key { fingerprint: fingerprint(auth), secret: coordinates(auth) });
-    let alone = auth.iter().map(|auth| Key { fingerprint: fingerprint(auth), secret: None });
+    let endpoints = image
+        .iter()
+        .flat_map(|image| registries.endpoints(image.registry()));
+    let fitting = endpoints
+        .zip(image.iter().cycle())
+        .flat_map(|(endpoint, image)| matching(&endpoint, image, auth));
+    let with_secret = fitting.map(|auth| Key {
+        fingerprint: fingerprint(auth),
+        secret: coordinates(auth),
+    });
+    let alone = auth.iter().map(|auth| Key {
+        fingerprint: fingerprint(auth),
+        secret: None,
+    });
     with_secret.chain(alone).collect()
 }
 
 fn of_secret(auth: &RegistryAuth) -> Credentials {
     match (auth.registry_token.as_str(), auth.identity_token.as_str()) {
-        ("", "") => Credentials::Basic { username: auth.username.clone(), password: auth.password.clone() },
+        ("", "") => Credentials::Basic {
+            username: auth.username.clone(),
+            password: auth.password.clone(),
+        },
         ("", identity) => Credentials::Identity(identity.to_owned()),
         (registry, _) => Credentials::Token(registry.to_owned()),
     }
 }
 
-async fn deadline<T>(what: &str, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+async fn deadline<T>(
+    what: &str,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
     match tokio::time::timeout(DOCUMENT_DEADLINE, work).await {
         Ok(outcome) => outcome.map_err(|why| format!("{what}: {why}")),
-        Err(_) => Err(format!("{what}: no answer within {} s", DOCUMENT_DEADLINE.as_secs())),
+        Err(_) => Err(format!(
+            "{what}: no answer within {} s",
+            DOCUMENT_DEADLINE.as_secs()
+        )),
     }
 }
 

@@ -10,7 +10,8 @@
 //!     tls: { ca_file: /etc/coracle/ca.pem, insecure_skip_verify: false }
 //! ```
 //!
-//! Parsing only; who asks which endpoint in which order is decided in [`Registries::endpoints`], still pure.
+//! Parsing only; who asks which endpoint in which order is decided in [`Registries::endpoints`],
+//! still pure.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -66,7 +67,9 @@ pub struct Auth {
 
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Auth").field("username", &self.username).finish_non_exhaustive()
+        f.debug_struct("Auth")
+            .field("username", &self.username)
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,9 +122,14 @@ impl Registries {
     /// # Errors
     /// Says which file, which line and what was expected.
     pub fn load(path: &std::path::Path) -> Result<Self, RegistriesError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| RegistriesError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text).map_err(|why| RegistriesError::Parse { path: path.to_owned(), why })
+        let text = std::fs::read_to_string(path).map_err(|source| RegistriesError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text).map_err(|why| RegistriesError::Parse {
+            path: path.to_owned(),
+            why,
+        })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -129,7 +137,8 @@ impl Registries {
         let parsed = parsed.unwrap_or_default();
         for (name, mirror) in &parsed.mirrors {
             for url in &mirror.endpoint {
-                parse_endpoint(url).map_err(|why| format!("mirrors.{name}.endpoint {url:?}: {why}"))?;
+                parse_endpoint(url)
+                    .map_err(|why| format!("mirrors.{name}.endpoint {url:?}: {why}"))?;
             }
         }
         Ok(parsed)
@@ -138,10 +147,19 @@ impl Registries {
     /// Whom to ask for an image of `registry`, in order. The registry itself comes last.
     pub fn endpoints(&self, registry: &str) -> Vec<Endpoint> {
         let mirror = self.mirrors.get(registry).or_else(|| self.mirrors.get("*"));
-        let mut endpoints: Vec<Endpoint> =
-            mirror.into_iter().flat_map(|mirror| &mirror.endpoint).filter_map(|url| parse_endpoint(url).ok()).collect();
-        let itself = Endpoint { host: default_host(registry).to_owned(), plain_http: is_loopback(registry) };
-        if !endpoints.iter().any(|endpoint| endpoint.host == itself.host) {
+        let mut endpoints: Vec<Endpoint> = mirror
+            .into_iter()
+            .flat_map(|mirror| &mirror.endpoint)
+            .filter_map(|url| parse_endpoint(url).ok())
+            .collect();
+        let itself = Endpoint {
+            host: default_host(registry).to_owned(),
+            plain_http: is_loopback(registry),
+        };
+        if !endpoints
+            .iter()
+            .any(|endpoint| endpoint.host == itself.host)
+        {
             endpoints.push(itself);
         }
         endpoints
@@ -150,13 +168,20 @@ impl Registries {
 
 /// Docker Hub's API is not served under the name that its images carry.
 fn default_host(registry: &str) -> &str {
-    if registry == "docker.io" { "index.docker.io" } else { registry }
+    if registry == "docker.io" {
+        "index.docker.io"
+    } else {
+        registry
+    }
 }
 
 /// As containerd and Docker: a registry on loopback may speak plain HTTP.
 fn is_loopback(registry: &str) -> bool {
     let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback())
 }
 
 fn parse_endpoint(url: &str) -> Result<Endpoint, &'static str> {
@@ -165,11 +190,17 @@ fn parse_endpoint(url: &str) -> Result<Endpoint, &'static str> {
         Some(("https", rest)) => (false, rest),
         _ => return Err("expected http://HOST[:PORT] or https://HOST[:PORT]"),
     };
-    let host = rest.strip_suffix("/v2").unwrap_or(rest).trim_end_matches('/');
+    let host = rest
+        .strip_suffix("/v2")
+        .unwrap_or(rest)
+        .trim_end_matches('/');
     if host.is_empty() || host.contains('/') {
         return Err("expected a host without a path");
     }
-    Ok(Endpoint { host: host.to_owned(), plain_http })
+    Ok(Endpoint {
+        host: host.to_owned(),
+        plain_http,
+    })
 }
 
 #[cfg(test)]
@@ -179,21 +210,36 @@ mod tests {
     #[test]
     fn mirrors_come_before_the_registry() {
         let registries =
-            Registries::parse("mirrors:\n  docker.io:\n    endpoint: ['http://198.18.0.1:5000']\n").expect("valid");
-        let hosts: Vec<_> = registries.endpoints("docker.io").into_iter().map(|e| (e.host, e.plain_http)).collect();
-        assert_eq!(hosts, [("198.18.0.1:5000".to_owned(), true), ("index.docker.io".to_owned(), false)]);
+            Registries::parse("mirrors:\n  docker.io:\n    endpoint: ['http://198.18.0.1:5000']\n")
+                .expect("valid");
+        let hosts: Vec<_> = registries
+            .endpoints("docker.io")
+            .into_iter()
+            .map(|e| (e.host, e.plain_http))
+            .collect();
+        assert_eq!(
+            hosts,
+            [
+                ("198.18.0.1:5000".to_owned(), true),
+                ("index.docker.io".to_owned(), false)
+            ]
+        );
     }
 
     #[test]
     fn wildcard_serves_registries_without_own_entry() {
-        let registries = Registries::parse("mirrors:\n  '*':\n    endpoint: ['https://m.test']\n").expect("valid");
+        let registries = Registries::parse("mirrors:\n  '*':\n    endpoint: ['https://m.test']\n")
+            .expect("valid");
         assert_eq!(registries.endpoints("quay.io")[0].host, "m.test");
     }
 
     #[test]
     fn unusable_files_are_refused_with_the_place() {
         for (text, expect) in [
-            ("mirrors:\n  a:\n    endpoint: ['ftp://x']\n", "mirrors.a.endpoint"),
+            (
+                "mirrors:\n  a:\n    endpoint: ['ftp://x']\n",
+                "mirrors.a.endpoint",
+            ),
             ("mirors: {}\n", "unknown field"),
             ("mirrors: [1]\n", "invalid type"),
         ] {

@@ -1,9 +1,10 @@
 //! A layer's tar stream becomes a directory that overlayfs can stack.
 //!
-//! Nothing ever lands outside the target: every parent is opened with `openat2(RESOLVE_IN_ROOT)`, every last
-//! component is made or replaced by its name in that parent, never followed. Whiteouts become overlayfs'
-//! (character device 0:0, `trusted.overlay.opaque`). Owners, modes, times, xattrs, hard links and device nodes
-//! are kept. Memory and disk are bounded whatever the stream says; blocking.
+//! Nothing ever lands outside the target: every parent is opened with `openat2(RESOLVE_IN_ROOT)`,
+//! every last component is made or replaced by its name in that parent, never followed. Whiteouts
+//! become overlayfs' (character device 0:0, `trusted.overlay.opaque`). Owners, modes, times,
+//! xattrs, hard links and device nodes are kept. Memory and disk are bounded whatever the stream
+//! says; blocking.
 //!
 //! Source: OCI image-spec `layer.md` at v1.1; overlayfs.rst.
 
@@ -31,13 +32,15 @@ use tar::{EntryType, Header};
 use self::{budget::Budget, meta::Meta};
 use super::allowance::Allowance;
 
-/// Most entries of one layer: far above any real image, far below what exhausts a disk's inodes unnoticed.
+/// Most entries of one layer: far above any real image, far below what exhausts a disk's inodes
+/// unnoticed.
 const ENTRIES_MAX: u64 = 2_000_000;
 /// Most bytes of one entry, also of one whose content is passed over.
 const ENTRY_MAX: u64 = 64 << 30;
 /// Longest PAX or GNU extension record (a path, an xattr): the kernel takes no xattr above 64 KiB.
 const EXTENSION_MAX: u64 = 1 << 20;
-/// Most bytes of headers before one entry's content: the archive reader keeps extension records in memory.
+/// Most bytes of headers before one entry's content: the archive reader keeps extension records in
+/// memory.
 pub(super) const HEADERS_MAX: u64 = 2 * EXTENSION_MAX;
 const WHITEOUT_PREFIX: &[u8] = b".wh.";
 const WHITEOUT_OPAQUE: &[u8] = b".wh..wh..opq";
@@ -76,23 +79,40 @@ pub(crate) struct Unpacked {
     pub(crate) implied: Vec<(PathBuf, u64)>,
 }
 
-/// Unpacks the uncompressed tar `stream` into the existing, empty directory `target`. `blob_bytes` is the compressed size,
-/// where that is known.
+/// Unpacks the uncompressed tar `stream` into the existing, empty directory `target`. `blob_bytes`
+/// is the compressed size, where that is known.
 ///
 /// # Errors
 /// See [`UnpackError`]; the target is then half made and the caller removes it.
-pub(crate) fn unpack(stream: impl Read, target: &Path, blob_bytes: Option<u64>) -> Result<Unpacked, UnpackError> {
-    let root = rustix::fs::openat(CWD, target, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|e| entry_error("open", target)(e.into()))?;
+pub(crate) fn unpack(
+    stream: impl Read,
+    target: &Path,
+    blob_bytes: Option<u64>,
+) -> Result<Unpacked, UnpackError> {
+    let root = rustix::fs::openat(
+        CWD,
+        target,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|e| entry_error("open", target)(e.into()))?;
     let budget = Budget::new(blob_bytes);
-    let mut unpacker = Unpacker { root, bytes: 0, budget, times: Vec::new(), implied: BTreeMap::new() };
+    let mut unpacker = Unpacker {
+        root,
+        bytes: 0,
+        budget,
+        times: Vec::new(),
+        implied: BTreeMap::new(),
+    };
     let allowance = Allowance::new(HEADERS_MAX);
     let mut archive = tar::Archive::new(allowance.limit(stream));
     let entries = archive.entries().map_err(UnpackError::Archive)?;
     for (count, entry) in (0_u64..).zip(entries) {
         let mut entry = entry.map_err(UnpackError::Archive)?;
         if count >= ENTRIES_MAX {
-            return Err(UnpackError::Refused { why: format!("more than {ENTRIES_MAX} entries") });
+            return Err(UnpackError::Refused {
+                why: format!("more than {ENTRIES_MAX} entries"),
+            });
         }
         allowance.lift();
         if entry.header().entry_type() == EntryType::XGlobalHeader {
@@ -101,7 +121,9 @@ pub(crate) fn unpack(stream: impl Read, target: &Path, blob_bytes: Option<u64>) 
             continue;
         }
         if entry.size() > ENTRY_MAX {
-            return Err(UnpackError::Refused { why: format!("an entry claims {} bytes", entry.size()) });
+            return Err(UnpackError::Refused {
+                why: format!("an entry claims {} bytes", entry.size()),
+            });
         }
         unpacker.add(&mut entry)?;
         skip(&mut entry, &allowance)?;
@@ -120,7 +142,8 @@ struct Unpacker {
     root: OwnedFd,
     bytes: u64,
     budget: Budget,
-    /// Directory times are set last: making children changes them. One entry a directory of the layer.
+    /// Directory times are set last: making children changes them. One entry a directory of the
+    /// layer.
     times: Vec<(PathBuf, i64)>,
     /// Directories made because something is in them, by inode.
     implied: BTreeMap<u64, PathBuf>,
@@ -134,14 +157,18 @@ impl Unpacker {
         let Some(name) = relative.file_name().map(OsStr::to_owned) else {
             return self.set_root(&meta, &path);
         };
-        let parent = self.parent(&relative).map_err(entry_error("open the parent of", &path))?;
+        let parent = self
+            .parent(&relative)
+            .map_err(entry_error("open the parent of", &path))?;
         if name.as_bytes() == WHITEOUT_OPAQUE {
-            return replace::set_opaque(parent.as_fd()).map_err(entry_error("mark opaque the parent of", &path));
+            return replace::set_opaque(parent.as_fd())
+                .map_err(entry_error("mark opaque the parent of", &path));
         }
         if let Some(hidden) = name.as_bytes().strip_prefix(WHITEOUT_PREFIX) {
             return replace::whiteout(parent.as_fd(), hidden, &path);
         }
-        self.make(entry, parent.as_fd(), &name, &relative, &meta).map_err(entry_error("unpack", &path))
+        self.make(entry, parent.as_fd(), &name, &relative, &meta)
+            .map_err(entry_error("unpack", &path))
     }
 
     /// Opens the parent inside the root, making it (0755, root) where a layer leaves it out.
@@ -172,7 +199,8 @@ impl Unpacker {
                 {
                     replace::make_directory(fd.as_fd(), component.as_os_str())?;
                     let next = open_in_root(self.root.as_fd(), &made, OFlags::DIRECTORY)?;
-                    self.implied.insert(rustix::fs::fstat(&next)?.st_ino, made.clone());
+                    self.implied
+                        .insert(rustix::fs::fstat(&next)?.st_ino, made.clone());
                     next
                 }
                 Err(errno) => return Err(errno.into()),
@@ -192,7 +220,8 @@ impl Unpacker {
         let kind = entry.header().entry_type();
         if kind.is_dir() {
             replace::make_directory(parent, name)?;
-            self.implied.remove(&rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino);
+            self.implied
+                .remove(&rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino);
             self.times.push((relative.to_owned(), meta.mtime));
             return meta::set(parent, name, meta, false);
         }
@@ -204,7 +233,9 @@ impl Unpacker {
             // Owner, mode and times are those of the file that it is one more name of.
             EntryType::Link => return self.hard_link(entry, parent, name),
             EntryType::Symlink => {
-                let target = entry.link_name()?.ok_or_else(|| invalid("symlink without a target"))?;
+                let target = entry
+                    .link_name()?
+                    .ok_or_else(|| invalid("symlink without a target"))?;
                 rustix::fs::symlinkat(target.as_os_str(), parent, name)?;
                 return meta::set(parent, name, meta, true);
             }
@@ -222,7 +253,8 @@ impl Unpacker {
         parent: BorrowedFd<'_>,
         name: &OsStr,
     ) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?;
         let mut file = std::fs::File::from(fd);
         loop {
@@ -242,19 +274,39 @@ impl Unpacker {
         parent: BorrowedFd<'_>,
         name: &OsStr,
     ) -> io::Result<()> {
-        let target = entry.link_name()?.ok_or_else(|| invalid("hard link without a target"))?;
+        let target = entry
+            .link_name()?
+            .ok_or_else(|| invalid("hard link without a target"))?;
         let target = relative_path(&target).map_err(|error| invalid(&error.to_string()))?;
-        let file = target.file_name().ok_or_else(|| invalid("hard link to the root"))?;
+        let file = target
+            .file_name()
+            .ok_or_else(|| invalid("hard link to the root"))?;
         let from = self.parent(&target)?;
         // No AT_SYMLINK_FOLLOW: a link to a symlink is a link to that symlink, wherever it points.
-        Ok(rustix::fs::linkat(&from, file, parent, name, AtFlags::empty())?)
+        Ok(rustix::fs::linkat(
+            &from,
+            file,
+            parent,
+            name,
+            AtFlags::empty(),
+        )?)
     }
 
     /// The entry `./`: the root directory's own metadata.
     fn set_root(&self, meta: &Meta, path: &Path) -> Result<(), UnpackError> {
         let set = || -> io::Result<()> {
-            rustix::fs::chownat(&self.root, c"", meta::uid(meta), meta::gid(meta), AtFlags::EMPTY_PATH)?;
-            let dot = open_in_root(self.root.as_fd(), Path::new("."), OFlags::DIRECTORY | OFlags::RDONLY)?;
+            rustix::fs::chownat(
+                &self.root,
+                c"",
+                meta::uid(meta),
+                meta::gid(meta),
+                AtFlags::EMPTY_PATH,
+            )?;
+            let dot = open_in_root(
+                self.root.as_fd(),
+                Path::new("."),
+                OFlags::DIRECTORY | OFlags::RDONLY,
+            )?;
             Ok(rustix::fs::chmodat(&dot, ".", meta.mode, AtFlags::empty())?)
         };
         set().map_err(entry_error("set the metadata of", path))
@@ -264,21 +316,34 @@ impl Unpacker {
         // Deepest first, so that no later change touches a parent that is done.
         for (path, mtime) in std::mem::take(&mut self.times).iter().rev() {
             // A directory may have been replaced or removed by a later entry of the same layer.
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty())
+                .unwrap_or(Path::new("."));
             if let Ok(parent) = open_in_root(self.root.as_fd(), parent, OFlags::DIRECTORY)
                 && let Some(name) = path.file_name()
             {
                 let _replaced_meanwhile = meta::set_time(parent.as_fd(), name, *mtime);
             }
         }
-        let implied = self.implied.into_iter().map(|(inode, path)| (path, inode)).collect();
-        Ok(Unpacked { bytes: self.bytes, implied })
+        let implied = self
+            .implied
+            .into_iter()
+            .map(|(inode, path)| (path, inode))
+            .collect();
+        Ok(Unpacked {
+            bytes: self.bytes,
+            implied,
+        })
     }
 }
 
 fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let flags =
-        if flags.contains(OFlags::RDONLY) && !flags.contains(OFlags::DIRECTORY) { flags } else { flags | OFlags::PATH };
+    let flags = if flags.contains(OFlags::RDONLY) && !flags.contains(OFlags::DIRECTORY) {
+        flags
+    } else {
+        flags | OFlags::PATH
+    };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
@@ -291,7 +356,9 @@ fn relative_path(path: &Path) -> Result<PathBuf, UnpackError> {
             Component::Normal(part) => relative.push(part),
             Component::RootDir | Component::CurDir => {}
             Component::ParentDir | Component::Prefix(_) => {
-                return Err(UnpackError::Refused { why: format!("path {path:?} leaves the layer") });
+                return Err(UnpackError::Refused {
+                    why: format!("path {path:?} leaves the layer"),
+                });
             }
         }
     }
@@ -307,7 +374,10 @@ fn make_node(parent: BorrowedFd<'_>, name: &OsStr, header: &Header, meta: &Meta)
     // Other archivers leave these fields empty where they mean nothing.
     let device = match kind {
         FileType::Fifo => 0,
-        _ => rustix::fs::makedev(header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0)),
+        _ => rustix::fs::makedev(
+            header.device_major()?.unwrap_or(0),
+            header.device_minor()?.unwrap_or(0),
+        ),
     };
     Ok(rustix::fs::mknodat(parent, name, kind, meta.mode, device)?)
 }
@@ -318,7 +388,11 @@ fn invalid(why: &str) -> io::Error {
 
 fn entry_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> UnpackError {
     let path = path.to_owned();
-    move |source| UnpackError::Entry { operation, path, source }
+    move |source| UnpackError::Entry {
+        operation,
+        path,
+        source,
+    }
 }
 
 #[cfg(test)]

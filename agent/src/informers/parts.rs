@@ -34,7 +34,10 @@ pub(super) fn label_selector() -> String {
 
 /// Whether no proxy or another one takes care of it.
 fn is_not_ours(metadata: &ObjectMeta) -> bool {
-    metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(PROXY_NAME) || labels.contains_key(HEADLESS))
+    metadata
+        .labels
+        .as_ref()
+        .is_some_and(|labels| labels.contains_key(PROXY_NAME) || labels.contains_key(HEADLESS))
 }
 
 /// What is kept of a Service.
@@ -65,15 +68,26 @@ impl From<Service> for ServicePart {
         let spec = service.spec.as_ref();
         // Headless Services have `None` here, which is no address.
         let cluster_ip = spec.and_then(|spec| spec.cluster_ip.as_ref()?.parse().ok());
-        let ports = spec.and_then(|spec| spec.ports.as_ref()).into_iter().flatten().filter_map(|port| {
-            Some(Port {
-                name: port.name.clone().unwrap_or_default(),
-                protocol: Protocol::parse(port.protocol.as_deref())?,
-                port: u16::try_from(port.port).ok()?,
-                node_port: port.node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p != 0),
-            })
-        });
-        Self { cluster_ip, ports: ports.collect(), rules: rules(&service) }
+        let ports = spec
+            .and_then(|spec| spec.ports.as_ref())
+            .into_iter()
+            .flatten()
+            .filter_map(|port| {
+                Some(Port {
+                    name: port.name.clone().unwrap_or_default(),
+                    protocol: Protocol::parse(port.protocol.as_deref())?,
+                    port: u16::try_from(port.port).ok()?,
+                    node_port: port
+                        .node_port
+                        .and_then(|p| u16::try_from(p).ok())
+                        .filter(|p| *p != 0),
+                })
+            });
+        Self {
+            cluster_ip,
+            ports: ports.collect(),
+            rules: rules(&service),
+        }
     }
 }
 
@@ -90,19 +104,39 @@ fn rules(service: &Service) -> Option<RulesPart> {
         return None;
     }
     let external_ips = sorted(addresses(spec.external_ips.as_deref().unwrap_or_default()));
-    let balancers = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()).and_then(|l| l.ingress.as_ref());
-    let balancers = balancers.into_iter().flatten().filter(|one| one.ip_mode.as_deref() != Some(IP_MODE_PROXY));
-    let mut balancer_ips = sorted(balancers.filter_map(|one| address(one.ip.as_ref()?)).collect());
+    let balancers = service
+        .status
+        .as_ref()
+        .and_then(|s| s.load_balancer.as_ref())
+        .and_then(|l| l.ingress.as_ref());
+    let balancers = balancers
+        .into_iter()
+        .flatten()
+        .filter(|one| one.ip_mode.as_deref() != Some(IP_MODE_PROXY));
+    let mut balancer_ips = sorted(
+        balancers
+            .filter_map(|one| address(one.ip.as_ref()?))
+            .collect(),
+    );
     balancer_ips.retain(|ip| !external_ips.contains(ip));
     let affinity_secs = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
-        let configured = spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
-        configured.and_then(|secs| u32::try_from(secs).ok()).unwrap_or(DEFAULT_AFFINITY_SECS)
+        let configured = spec
+            .session_affinity_config
+            .as_ref()
+            .and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
+        configured
+            .and_then(|secs| u32::try_from(secs).ok())
+            .unwrap_or(DEFAULT_AFFINITY_SECS)
     });
     Some(RulesPart {
         cluster_ips,
         external_ips,
         balancer_ips,
-        source_ranges: source_ranges(spec.load_balancer_source_ranges.as_deref().unwrap_or_default()),
+        source_ranges: source_ranges(
+            spec.load_balancer_source_ranges
+                .as_deref()
+                .unwrap_or_default(),
+        ),
         affinity_secs,
         internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
@@ -124,7 +158,8 @@ fn sorted(mut ips: Vec<IpAddr>) -> Vec<IpAddr> {
     ips
 }
 
-/// A list that names nobody of this address family lets nobody in: it was written to keep others out.
+/// A list that names nobody of this address family lets nobody in: it was written to keep others
+/// out.
 fn source_ranges(ranges: &[String]) -> Option<Vec<IpNet>> {
     if ranges.is_empty() {
         return None;
@@ -147,7 +182,8 @@ pub(crate) struct SlicePart {
     nodes: Vec<Option<String>>,
 }
 
-/// The conditions as the slice has them: `ready` already says whether the Service wants those that are not.
+/// The conditions as the slice has them: `ready` already says whether the Service wants those that
+/// are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SliceEndpoint {
     pub(crate) address: IpAddr,
@@ -159,11 +195,20 @@ pub(crate) struct SliceEndpoint {
 
 impl From<EndpointSlice> for SlicePart {
     fn from(object: EndpointSlice) -> Self {
-        let mut part = Self { service: None, ports: Vec::new(), endpoints: Vec::new(), nodes: Vec::new() };
+        let mut part = Self {
+            service: None,
+            ports: Vec::new(),
+            endpoints: Vec::new(),
+            nodes: Vec::new(),
+        };
         if object.address_type != "IPv4" || is_not_ours(&object.metadata) {
             return part;
         }
-        part.service = object.metadata.labels.unwrap_or_default().remove(SERVICE_NAME);
+        part.service = object
+            .metadata
+            .labels
+            .unwrap_or_default()
+            .remove(SERVICE_NAME);
         let ports = object.ports.into_iter().flatten().filter_map(|port| {
             let number = u16::try_from(port.port?).ok()?;
             let protocol = Protocol::parse(port.protocol.as_deref())?;
@@ -176,8 +221,16 @@ impl From<EndpointSlice> for SlicePart {
             let serving = conditions.serving.unwrap_or(ready);
             let terminating = conditions.terminating.unwrap_or(false);
             // Consumers use the first address only, by the API's definition.
-            let Some(address) = endpoint.addresses.first().and_then(|ip| address(ip)) else { continue };
-            part.endpoints.push(SliceEndpoint { address, ready, serving, terminating, local: false });
+            let Some(address) = endpoint.addresses.first().and_then(|ip| address(ip)) else {
+                continue;
+            };
+            part.endpoints.push(SliceEndpoint {
+                address,
+                ready,
+                serving,
+                terminating,
+                local: false,
+            });
             part.nodes.push(endpoint.node_name);
         }
         part
@@ -187,7 +240,11 @@ impl From<EndpointSlice> for SlicePart {
 impl SlicePart {
     /// Tells the endpoints of this node from the others.
     pub(crate) fn locate(&mut self, node_name: &str) {
-        for (endpoint, node) in self.endpoints.iter_mut().zip(std::mem::take(&mut self.nodes)) {
+        for (endpoint, node) in self
+            .endpoints
+            .iter_mut()
+            .zip(std::mem::take(&mut self.nodes))
+        {
             endpoint.local = node.as_deref() == Some(node_name);
         }
     }
@@ -206,22 +263,46 @@ pub(crate) struct NodePart {
 pub(crate) struct NodeNetwork {
     pub(crate) address: Option<Ipv4Addr>,
     pub(crate) pod_cidrs: Vec<Ipv4Net>,
-    /// What the server tells all nodes, not read yet. Only the own node's counts: others can write theirs.
+    /// What the server tells all nodes, not read yet. Only the own node's counts: others can write
+    /// theirs.
     pub(crate) told: Option<String>,
 }
 
 impl From<Node> for NodePart {
     fn from(node: Node) -> Self {
         let spec = node.spec.as_ref();
-        let mut pod_cidrs: Vec<Ipv4Net> =
-            spec.and_then(|s| s.pod_cidrs.as_ref()).into_iter().flatten().filter_map(|c| c.parse().ok()).collect();
+        let mut pod_cidrs: Vec<Ipv4Net> = spec
+            .and_then(|s| s.pod_cidrs.as_ref())
+            .into_iter()
+            .flatten()
+            .filter_map(|c| c.parse().ok())
+            .collect();
         if pod_cidrs.is_empty() {
             pod_cidrs.extend(spec.and_then(|s| s.pod_cidr.as_ref()?.parse::<Ipv4Net>().ok()));
         }
-        let addresses = node.status.as_ref().and_then(|s| s.addresses.as_ref()).into_iter().flatten();
-        let address = addresses.filter(|a| a.type_ == "InternalIP").find_map(|a| a.address.parse().ok());
-        let told = node.metadata.annotations.as_ref().and_then(|all| all.get(pod_network::ANNOTATION)).cloned();
-        Self { network: NodeNetwork { address, pod_cidrs, told }, own: Some(Arc::new(node)) }
+        let addresses = node
+            .status
+            .as_ref()
+            .and_then(|s| s.addresses.as_ref())
+            .into_iter()
+            .flatten();
+        let address = addresses
+            .filter(|a| a.type_ == "InternalIP")
+            .find_map(|a| a.address.parse().ok());
+        let told = node
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(pod_network::ANNOTATION))
+            .cloned();
+        Self {
+            network: NodeNetwork {
+                address,
+                pod_cidrs,
+                told,
+            },
+            own: Some(Arc::new(node)),
+        }
     }
 }
 

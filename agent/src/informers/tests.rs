@@ -21,14 +21,31 @@ fn server() -> (Client, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-        let selector = query.split('&').find(|pair| pair.contains("Selector=")).unwrap_or_default();
+        let (path, query) = (
+            request.uri().path(),
+            request.uri().query().unwrap_or_default(),
+        );
+        let selector = query
+            .split('&')
+            .find(|pair| pair.contains("Selector="))
+            .unwrap_or_default();
         seen.lock().push(format!("{path} {selector}"));
-        let line = |kind: &str, object: &Value| json!({"type": kind, "object": object}).to_string() + "\n";
-        let nodes = ["own", "other"].map(|name| line("ADDED", &node(name))).concat();
-        let metadata = json!({"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}});
-        let mark = line("BOOKMARK", &json!({"kind": "x", "apiVersion": "v1", "metadata": metadata}));
-        let body = if path.ends_with("nodes") { nodes + &mark } else { mark };
+        let line =
+            |kind: &str, object: &Value| json!({"type": kind, "object": object}).to_string() + "\n";
+        let nodes = ["own", "other"]
+            .map(|name| line("ADDED", &node(name)))
+            .concat();
+        let metadata =
+            json!({"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}});
+        let mark = line(
+            "BOOKMARK",
+            &json!({"kind": "x", "apiVersion": "v1", "metadata": metadata}),
+        );
+        let body = if path.ends_with("nodes") {
+            nodes + &mark
+        } else {
+            mark
+        };
         async move { Ok::<_, Infallible>(http::Response::new(Body::from(body.into_bytes()))) }
     });
     (Client::new(service, "default"), asked)
@@ -38,8 +55,12 @@ fn server() -> (Client, Arc<Mutex<Vec<String>>>) {
 async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept() {
     let (client, asked) = server();
     let informers = Informers::new(&client, "own", Nodes::All, &Pulse::default());
-    let synced =
-        [informers.pods.synced(), informers.services.synced(), informers.slices.synced(), informers.nodes.synced()];
+    let synced = [
+        informers.pods.synced(),
+        informers.services.synced(),
+        informers.slices.synced(),
+        informers.nodes.synced(),
+    ];
     let nodes = informers.nodes.cache();
     let mut tasks = Tasks::new(CancellationToken::new());
     informers.spawn(&mut tasks);
@@ -54,8 +75,16 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
         "/apis/discovery.k8s.io/v1/endpointslices labelSelector=%21service.kubernetes.io%2Fheadless%2C%21service.kubernetes.io%2Fservice-proxy-name",
     ];
     assert_eq!(first, expected.map(str::to_owned).into());
-    let [other, own] = &nodes.all()[..] else { panic!("two nodes") };
-    assert_eq!(own.part.own.as_ref().and_then(|node| node.metadata.name.as_deref()), Some("own"));
+    let [other, own] = &nodes.all()[..] else {
+        panic!("two nodes")
+    };
+    assert_eq!(
+        own.part
+            .own
+            .as_ref()
+            .and_then(|node| node.metadata.name.as_deref()),
+        Some("own")
+    );
     assert_eq!(own.part.network.told.as_deref(), Some("told"));
     assert!(other.part.own.is_none() && other.part.network.told.is_none());
     assert_eq!(other.part.network.address, "198.18.0.7".parse().ok());

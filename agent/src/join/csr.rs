@@ -11,7 +11,9 @@ use kube::{
     Api,
     api::{ObjectMeta, PostParams},
 };
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,
+};
 use tokio::time::Instant;
 
 use super::node_user;
@@ -92,11 +94,20 @@ pub(crate) async fn obtain(client: &kube::Client, wanted: &Wanted) -> Result<Pai
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let request = params(wanted)?.serialize_request(&key)?.pem()?;
     let csr = CertificateSigningRequest {
-        metadata: ObjectMeta { generate_name: Some("node-csr-".to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            generate_name: Some("node-csr-".to_owned()),
+            ..ObjectMeta::default()
+        },
         spec: CertificateSigningRequestSpec {
             request: ByteString(request.into_bytes()),
             signer_name: wanted.signer.to_owned(),
-            usages: Some(wanted.usages.iter().map(|&usage| usage.to_owned()).collect()),
+            usages: Some(
+                wanted
+                    .usages
+                    .iter()
+                    .map(|&usage| usage.to_owned())
+                    .collect(),
+            ),
             ..CertificateSigningRequestSpec::default()
         },
         ..CertificateSigningRequest::default()
@@ -109,18 +120,30 @@ pub(crate) async fn obtain(client: &kube::Client, wanted: &Wanted) -> Result<Pai
     let name = created.metadata.name.unwrap_or_default();
     let mut polls = Backoff::new(POLL_MIN, POLL_MAX);
     loop {
-        let now = tokio::time::timeout_at(end, api.get(&name)).await.map_err(|_| CsrError::Timeout)??;
+        let now = tokio::time::timeout_at(end, api.get(&name))
+            .await
+            .map_err(|_| CsrError::Timeout)??;
         let status = now.status.unwrap_or_default();
-        if let Some(refusal) = status.conditions.iter().flatten().find(|c| c.type_ == "Denied" || c.type_ == "Failed") {
+        if let Some(refusal) = status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|c| c.type_ == "Denied" || c.type_ == "Failed")
+        {
             return Err(CsrError::Rejected {
                 kind: refusal.type_.to_lowercase(),
                 message: refusal.message.clone().unwrap_or_default(),
             });
         }
-        if let Some(certificate) =
-            status.certificate.and_then(|bytes| String::from_utf8(bytes.0).ok()).filter(|text| !text.is_empty())
+        if let Some(certificate) = status
+            .certificate
+            .and_then(|bytes| String::from_utf8(bytes.0).ok())
+            .filter(|text| !text.is_empty())
         {
-            return Ok(Pair { certificate, key: key.serialize_pem() });
+            return Ok(Pair {
+                certificate,
+                key: key.serialize_pem(),
+            });
         }
         if Instant::now() >= end {
             return Err(CsrError::Timeout);
@@ -130,9 +153,18 @@ pub(crate) async fn obtain(client: &kube::Client, wanted: &Wanted) -> Result<Pai
 }
 
 fn params(wanted: &Wanted) -> Result<CertificateParams, rcgen::Error> {
-    let names = if wanted.addresses.is_empty() { Vec::new() } else { vec![wanted.node_name.clone()] };
+    let names = if wanted.addresses.is_empty() {
+        Vec::new()
+    } else {
+        vec![wanted.node_name.clone()]
+    };
     let mut params = CertificateParams::new(names)?;
-    params.subject_alt_names.extend(wanted.addresses.iter().map(|&address| SanType::IpAddress(address)));
+    params.subject_alt_names.extend(
+        wanted
+            .addresses
+            .iter()
+            .map(|&address| SanType::IpAddress(address)),
+    );
     let mut subject = DistinguishedName::new();
     subject.push(DnType::OrganizationName, "system:nodes");
     subject.push(DnType::CommonName, node_user(&wanted.node_name));

@@ -11,7 +11,9 @@ pub(crate) struct Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// No `K10`, or no `::`.
-    #[error("must look like K10<64 hex digits>::<id>.<secret>, as printed by `coracle token create`")]
+    #[error(
+        "must look like K10<64 hex digits>::<id>.<secret>, as printed by `coracle token create`"
+    )]
     Form,
     /// The hash is not 64 hex digits.
     #[error("the part before `::` must be K10 and 64 hex digits")]
@@ -23,15 +25,24 @@ pub enum TokenError {
 
 /// Parses a token.
 pub(crate) fn parse(text: &str) -> Result<Token, TokenError> {
-    let (hash, bearer) =
-        text.trim().strip_prefix("K10").and_then(|rest| rest.split_once("::")).ok_or(TokenError::Form)?;
+    let (hash, bearer) = text
+        .trim()
+        .strip_prefix("K10")
+        .and_then(|rest| rest.split_once("::"))
+        .ok_or(TokenError::Form)?;
     let mut ca_hash = [0; 32];
     hex::decode_to_slice(hash, &mut ca_hash).map_err(|_| TokenError::Hash)?;
     let plain = |text: &str, len: usize| {
-        text.len() == len && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        text.len() == len
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
     };
     match bearer.split_once('.') {
-        Some((id, secret)) if plain(id, 6) && plain(secret, 16) => Ok(Token { ca_hash, bearer: bearer.to_owned() }),
+        Some((id, secret)) if plain(id, 6) && plain(secret, 16) => Ok(Token {
+            ca_hash,
+            bearer: bearer.to_owned(),
+        }),
         _ => Err(TokenError::Bearer),
     }
 }
@@ -48,9 +59,15 @@ mod tests {
             (format!("  K10{hash}::abcdef.0123456789abcdef\n"), None),
             ("abcdef.0123456789abcdef".to_owned(), Some(TokenError::Form)),
             (format!("K10{hash}"), Some(TokenError::Form)),
-            ("K10abc::abcdef.0123456789abcdef".to_owned(), Some(TokenError::Hash)),
+            (
+                "K10abc::abcdef.0123456789abcdef".to_owned(),
+                Some(TokenError::Hash),
+            ),
             (format!("K10{hash}::abcdef"), Some(TokenError::Bearer)),
-            (format!("K10{hash}::ABCDEF.0123456789abcdef"), Some(TokenError::Bearer)),
+            (
+                format!("K10{hash}::ABCDEF.0123456789abcdef"),
+                Some(TokenError::Bearer),
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(parse(&text).err(), expected, "{text}");

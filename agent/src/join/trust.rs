@@ -1,5 +1,6 @@
-//! Learns the cluster's CA from the server itself: it must be in the server's chain and have the hash that the token
-//! names, and the chain must verify against it. Nothing is asked of the server before that.
+//! Learns the cluster's CA from the server itself: it must be in the server's chain and have the
+//! hash that the token names, and the chain must verify against it. Nothing is asked of the server
+//! before that.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -44,7 +45,10 @@ pub(super) enum TrustError {
 }
 
 /// Connects and returns the CA's certificate.
-pub(super) async fn fetch_ca(server: &http::Uri, hash: &[u8; 32]) -> Result<CertificateDer<'static>, TrustError> {
+pub(super) async fn fetch_ca(
+    server: &http::Uri,
+    hash: &[u8; 32],
+) -> Result<CertificateDer<'static>, TrustError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Arc::new(PinnedCa {
         hash: *hash,
@@ -57,17 +61,31 @@ pub(super) async fn fetch_ca(server: &http::Uri, hash: &[u8; 32]) -> Result<Cert
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>)
         .with_no_client_auth();
-    let host = server.host().ok_or(TrustError::NoHost)?.trim_matches(['[', ']']).to_owned();
+    let host = server
+        .host()
+        .ok_or(TrustError::NoHost)?
+        .trim_matches(['[', ']'])
+        .to_owned();
     let port = server.port_u16().unwrap_or(443);
     let name = ServerName::try_from(host.clone()).map_err(|_| TrustError::NoHost)?;
     let connect = async {
         let stream = TcpStream::connect((host.as_str(), port))
             .await
-            .map_err(|source| TrustError::Connect { host: host.clone(), source })?;
-        let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-        tls.map_err(|source| TrustError::Handshake { host: host.clone(), source })
+            .map_err(|source| TrustError::Connect {
+                host: host.clone(),
+                source,
+            })?;
+        let tls = tokio_rustls::TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await;
+        tls.map_err(|source| TrustError::Handshake {
+            host: host.clone(),
+            source,
+        })
     };
-    let result = tokio::time::timeout(LIMIT, connect).await.map_err(|_| TrustError::Timeout)?;
+    let result = tokio::time::timeout(LIMIT, connect)
+        .await
+        .map_err(|_| TrustError::Timeout)?;
     if *verifier.mismatch.lock() {
         return Err(TrustError::WrongCa);
     }
@@ -93,17 +111,24 @@ impl ServerCertVerifier for PinnedCa {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let ca = intermediates.iter().find(|certificate| Sha256::digest(certificate.as_ref()).as_slice() == self.hash);
+        let ca = intermediates
+            .iter()
+            .find(|certificate| Sha256::digest(certificate.as_ref()).as_slice() == self.hash);
         let Some(ca) = ca else {
             *self.mismatch.lock() = true;
-            return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer));
+            return Err(rustls::Error::InvalidCertificate(
+                rustls::CertificateError::UnknownIssuer,
+            ));
         };
         let ca = ca.clone().into_owned();
         let mut roots = RootCertStore::empty();
         roots.add(ca.clone())?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
-            .build()
-            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&self.provider),
+        )
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
         let verified = verifier.verify_server_cert(end_entity, intermediates, name, ocsp, now)?;
         *self.found.lock() = Some(ca);
         Ok(verified)
@@ -115,7 +140,12 @@ impl ServerCertVerifier for PinnedCa {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -124,10 +154,17 @@ impl ServerCertVerifier for PinnedCa {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -1,8 +1,9 @@
 //! Reads and follows a container's log as `kubectl logs` wants it.
 //!
-//! [`LogReader`] is synchronous and reads a bounded piece at a time; [`stream`] drives it off the async threads and, when
-//! following, waits for more until the container has ended. A log that is rotated meanwhile is read to its end, then
-//! the new file from its start. Older, rotated files are not read, as upstream has it.
+//! [`LogReader`] is synchronous and reads a bounded piece at a time; [`stream`] drives it off the
+//! async threads and, when following, waits for more until the container has ended. A log that is
+//! rotated meanwhile is read to its end, then the new file from its start. Older, rotated files are
+//! not read, as upstream has it.
 
 use std::{
     fs::File,
@@ -59,7 +60,14 @@ impl LogReader {
             let start = tail_start(&mut file, lines)?;
             file.seek(SeekFrom::Start(start))?;
         }
-        Ok(Self { path, file, options, pending: Vec::new(), written: 0, continued: false })
+        Ok(Self {
+            path,
+            file,
+            options,
+            pending: Vec::new(),
+            written: 0,
+            continued: false,
+        })
     }
 
     /// The next piece of output; `None` at the end of what there is now.
@@ -86,12 +94,16 @@ impl LogReader {
 
     /// As much as was asked for has been read.
     pub(crate) fn is_full(&self) -> bool {
-        self.options.limit_bytes.is_some_and(|limit| self.written >= limit)
+        self.options
+            .limit_bytes
+            .is_some_and(|limit| self.written >= limit)
     }
 
     /// Goes on with the file that has taken this one's place.
     fn reopen_rotated(&mut self) -> io::Result<bool> {
-        let Ok(now) = std::fs::metadata(&self.path) else { return Ok(false) };
+        let Ok(now) = std::fs::metadata(&self.path) else {
+            return Ok(false);
+        };
         let own = self.file.metadata()?;
         if (now.ino(), now.dev()) == (own.ino(), own.dev()) {
             return Ok(false);
@@ -107,9 +119,14 @@ impl LogReader {
         while let Some(length) = self.pending[start..].iter().position(|&byte| byte == b'\n') {
             let raw = start..start + length;
             start += length + 1;
-            let Some(line) = line::parse(&self.pending[raw]) else { continue };
+            let Some(line) = line::parse(&self.pending[raw]) else {
+                continue;
+            };
             let wanted = self.options.since.is_none_or(|since| line.is_since(since))
-                && self.options.only_stderr.is_none_or(|stderr| stderr == line.stderr);
+                && self
+                    .options
+                    .only_stderr
+                    .is_none_or(|stderr| stderr == line.stderr);
             if !wanted {
                 continue;
             }
@@ -152,7 +169,12 @@ fn tail_start(file: &mut File, lines: usize) -> io::Result<u64> {
         file.seek(SeekFrom::Start(position))?;
         let piece = &mut piece[..usize::try_from(size).unwrap_or(PIECE)];
         file.read_exact(piece)?;
-        for (index, _) in piece.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+        for (index, _) in piece
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, byte)| **byte == b'\n')
+        {
             let at = position + u64::try_from(index).unwrap_or(0);
             // The line end at the very end closes the last line.
             if at + 1 == end {
@@ -167,11 +189,15 @@ fn tail_start(file: &mut File, lines: usize) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Sends the log into `out`; when following, until `ended` resolves to true after the last byte was read.
+/// Sends the log into `out`; when following, until `ended` resolves to true after the last byte was
+/// read.
 ///
 /// Ends early when the receiver is dropped.
-pub(crate) async fn stream<F>(mut reader: LogReader, out: mpsc::Sender<Bytes>, ended: impl Fn() -> F)
-where
+pub(crate) async fn stream<F>(
+    mut reader: LogReader,
+    out: mpsc::Sender<Bytes>,
+    ended: impl Fn() -> F,
+) where
     F: Future<Output = bool>,
 {
     let follow = reader.options.follow;
@@ -194,7 +220,8 @@ where
             }
             Ok(None) if !follow || last_round || reader.is_full() => return,
             Ok(None) => {
-                // What was written between the last read and the container's end is read in one more round.
+                // What was written between the last read and the container's end is read in one
+                // more round.
                 last_round = ended().await;
                 if !last_round {
                     tokio::select! {
@@ -237,17 +264,60 @@ mod tests {
 
     #[test]
     fn options_choose_what_is_shown() {
-        let since = "2026-11-21T10:00:02.2Z".parse::<k8s_openapi::jiff::Timestamp>().expect("time").into();
+        let since = "2026-11-21T10:00:02.2Z"
+            .parse::<k8s_openapi::jiff::Timestamp>()
+            .expect("time")
+            .into();
         let all = Options::default();
         check(all.clone(), "one\ntwo\nthree\nfour\n");
-        check(Options { tail_lines: Some(2), ..all.clone() }, "ee\nfour\n");
-        check(Options { tail_lines: Some(0), ..all.clone() }, "");
-        check(Options { tail_lines: Some(99), ..all.clone() }, "one\ntwo\nthree\nfour\n");
-        check(Options { since: Some(since), ..all.clone() }, "ee\nfour\n");
-        check(Options { limit_bytes: Some(6), ..all.clone() }, "one\ntw");
-        check(Options { only_stderr: Some(true), ..all.clone() }, "two\n");
         check(
-            Options { timestamps: true, tail_lines: Some(3), ..all },
+            Options {
+                tail_lines: Some(2),
+                ..all.clone()
+            },
+            "ee\nfour\n",
+        );
+        check(
+            Options {
+                tail_lines: Some(0),
+                ..all.clone()
+            },
+            "",
+        );
+        check(
+            Options {
+                tail_lines: Some(99),
+                ..all.clone()
+            },
+            "one\ntwo\nthree\nfour\n",
+        );
+        check(
+            Options {
+                since: Some(since),
+                ..all.clone()
+            },
+            "ee\nfour\n",
+        );
+        check(
+            Options {
+                limit_bytes: Some(6),
+                ..all.clone()
+            },
+            "one\ntw",
+        );
+        check(
+            Options {
+                only_stderr: Some(true),
+                ..all.clone()
+            },
+            "two\n",
+        );
+        check(
+            Options {
+                timestamps: true,
+                tail_lines: Some(3),
+                ..all
+            },
             "2026-11-21T10:00:02.000000000Z three\n2026-11-21T10:00:03.000000000Z four\n",
         );
     }
@@ -258,11 +328,17 @@ mod tests {
         let path = dir.path().join("0.log");
         std::fs::write(&path, "t stdout F old\n").expect("write");
         let mut reader = LogReader::open(path.clone(), Options::default()).expect("open");
-        assert_eq!(reader.next_piece().expect("read").as_deref(), Some(b"old\n".as_slice()));
+        assert_eq!(
+            reader.next_piece().expect("read").as_deref(),
+            Some(b"old\n".as_slice())
+        );
         std::fs::rename(&path, dir.path().join("0.log.1")).expect("rotate");
         let mut file = File::create(&path).expect("create");
         file.write_all(b"t stdout F new\n").expect("write");
-        assert_eq!(reader.next_piece().expect("read").as_deref(), Some(b"new\n".as_slice()));
+        assert_eq!(
+            reader.next_piece().expect("read").as_deref(),
+            Some(b"new\n".as_slice())
+        );
     }
 
     #[tokio::test]
@@ -270,9 +346,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("0.log");
         std::fs::write(&path, LOG).expect("write");
-        let reader = LogReader::open(path, Options { follow: true, ..Options::default() }).expect("open");
+        let reader = LogReader::open(
+            path,
+            Options {
+                follow: true,
+                ..Options::default()
+            },
+        )
+        .expect("open");
         let (out, mut pieces) = mpsc::channel(4);
-        let streaming = coracle_telemetry::spawn("task of a test", stream(reader, out, || async { true }));
+        let streaming =
+            coracle_telemetry::spawn("task of a test", stream(reader, out, || async { true }));
         let mut got = Vec::new();
         while let Some(piece) = pieces.recv().await {
             got.extend_from_slice(&piece);

@@ -1,7 +1,7 @@
 //! Rotates container logs: 10 MiB each, five files a container, the current one included.
 //!
-//! The file is renamed with its time as suffix, then the shim is told to reopen; what it writes between the two still
-//! goes into the renamed file, so no line is lost.
+//! The file is renamed with its time as suffix, then the shim is told to reopen; what it writes
+//! between the two still goes into the renamed file, so no line is lost.
 
 use std::{
     fs, io,
@@ -27,17 +27,25 @@ pub(crate) async fn run(runtime: Arc<dyn RuntimeService>, shutdown: Cancellation
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
-        let Ok(mut containers) = runtime.list_containers().await else { continue };
+        let Ok(mut containers) = runtime.list_containers().await else {
+            continue;
+        };
         containers.retain(|container| matches!(container.state, ContainerState::Running { .. }));
         // One blocking task for all: mostly it only looks at sizes.
-        let work = move || containers.into_iter().map(|c| (rotate(&c.log_path, MAX_BYTES, MAX_FILES), c)).collect();
+        let work = move || {
+            containers
+                .into_iter()
+                .map(|c| (rotate(&c.log_path, MAX_BYTES, MAX_FILES), c))
+                .collect()
+        };
         let rotated: Vec<_> = tokio::task::spawn_blocking(work).await.unwrap_or_default();
         for (outcome, container) in rotated {
             match outcome {
                 Ok(Some(old)) => {
                     if let Err(error) = runtime.reopen_container_log(&container.id).await {
                         tracing::warn!(container = %container.name, error = %ErrorChain(&error), "reopen a log");
-                        // Undone, so that the next round tries again with the file that is written to.
+                        // Undone, so that the next round tries again with the file that is written
+                        // to.
                         let _ = fs::rename(old, &container.log_path);
                     }
                 }
@@ -72,13 +80,21 @@ fn rotate(path: &Path, max_bytes: u64, max_files: usize) -> io::Result<Option<Pa
 
 /// Rotated files of this log, oldest first.
 fn older(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+    let (Some(dir), Some(name)) = (
+        path.parent(),
+        path.file_name().and_then(|name| name.to_str()),
+    ) else {
         return Ok(Vec::new());
     };
     let prefix = format!("{name}.");
     let mut found: Vec<PathBuf> = fs::read_dir(dir)?
         .flatten()
-        .filter(|entry| entry.file_name().to_str().is_some_and(|found| found.starts_with(&prefix)))
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .is_some_and(|found| found.starts_with(&prefix))
+        })
         .map(|entry| entry.path())
         .collect();
     found.sort();
@@ -98,10 +114,16 @@ mod tests {
         for round in 0..5 {
             fs::write(&path, format!("big enough {round}")).expect("write");
             let name = rotate(&path, 10, 3).expect("rotate").expect("rotated");
-            assert_eq!(fs::read_to_string(name).expect("read"), format!("big enough {round}"));
+            assert_eq!(
+                fs::read_to_string(name).expect("read"),
+                format!("big enough {round}")
+            );
         }
-        let left: Vec<String> =
-            older(&path).expect("list").iter().map(|path| fs::read_to_string(path).expect("read")).collect();
+        let left: Vec<String> = older(&path)
+            .expect("list")
+            .iter()
+            .map(|path| fs::read_to_string(path).expect("read"))
+            .collect();
         assert_eq!(left, ["big enough 3", "big enough 4"]);
     }
 }

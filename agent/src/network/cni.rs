@@ -1,9 +1,9 @@
 //! Attaches pods through CNI: either the network that the user configured, or Coracle's own.
 //!
-//! With a configuration directory the first `*.conflist`, `*.conf` or `*.json` in it (by name) is used and its
-//! plugins are executed as the CNI specification says. Without one the network is made from the node's podCIDR and
-//! the code of `coracle-cni` runs in this process, on a blocking thread. Does not watch the node: the podCIDR is
-//! told through [`CniNetwork::set_pod_cidr`].
+//! With a configuration directory the first `*.conflist`, `*.conf` or `*.json` in it (by name) is
+//! used and its plugins are executed as the CNI specification says. Without one the network is made
+//! from the node's podCIDR and the code of `coracle-cni` runs in this process, on a blocking
+//! thread. Does not watch the node: the podCIDR is told through [`CniNetwork::set_pod_cidr`].
 
 mod conflist;
 mod exec;
@@ -27,7 +27,8 @@ use crate::{
 pub struct CniConfig {
     /// The user's CNI configuration directory (`/etc/cni/net.d`). `None`: the node's own network.
     pub conf_dir: Option<PathBuf>,
-    /// Where plugins are searched, in order. Empty: `/opt/cni/bin`, `/usr/lib/cni`, `/usr/libexec/cni`.
+    /// Where plugins are searched, in order. Empty: `/opt/cni/bin`, `/usr/lib/cni`,
+    /// `/usr/libexec/cni`.
     pub plugin_dirs: Vec<PathBuf>,
     /// Cached results, address reservations; survives a reboot harmlessly (`DATA/agent/cni`).
     pub state_dir: PathBuf,
@@ -35,7 +36,8 @@ pub struct CniConfig {
     pub cluster_cidrs: Vec<IpNet>,
     /// Name of the own network's bridge: `coracle0`.
     pub bridge: String,
-    /// MTU of the own network's links; `None` takes that of the node's uplink, less what the overlay needs, else 1500.
+    /// MTU of the own network's links; `None` takes that of the node's uplink, less what the
+    /// overlay needs, else 1500.
     pub mtu: Option<u32>,
     /// The node's address: says which link is the uplink. `None`: the one of the default route.
     pub node_ip: Option<IpAddr>,
@@ -63,16 +65,18 @@ impl CniNetwork {
     #[must_use]
     pub fn new(config: CniConfig) -> Self {
         let backend = match &config.conf_dir {
-            Some(dir) => {
-                Backend::Configured(Arc::new(exec::Plugins::new(dir.clone(), &config.plugin_dirs, &config.state_dir)))
-            }
+            Some(dir) => Backend::Configured(Arc::new(exec::Plugins::new(
+                dir.clone(),
+                &config.plugin_dirs,
+                &config.state_dir,
+            ))),
             None => Backend::Own(OwnNetwork::new(config)),
         };
         Self { backend }
     }
 
-    /// Tells the node's `spec.podCIDR`. Prepares bridge and rules, and repairs them if they were there before.
-    /// Remembered on disk. Without effect where the user configured the network.
+    /// Tells the node's `spec.podCIDR`. Prepares bridge and rules, and repairs them if they were
+    /// there before. Remembered on disk. Without effect where the user configured the network.
     ///
     /// # Errors
     /// [`NetworkError::NotReady`] for an IPv6 CIDR; [`NetworkError::Plugin`]: retry.
@@ -85,11 +89,12 @@ impl CniNetwork {
     /// # Errors
     /// [`NetworkError::Plugin`]: retry.
     pub async fn set_node_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), NetworkError> {
-        self.on_own(move |own| own.set_node_addresses(&addresses)).await
+        self.on_own(move |own| own.set_node_addresses(&addresses))
+            .await
     }
 
-    /// Tells what the way to other nodes takes of every packet: pods attached from now on have so much smaller an MTU.
-    /// Cheap when nothing changed.
+    /// Tells what the way to other nodes takes of every packet: pods attached from now on have so
+    /// much smaller an MTU. Cheap when nothing changed.
     ///
     /// # Errors
     /// [`NetworkError::Plugin`]: retry.
@@ -105,7 +110,8 @@ impl CniNetwork {
         self.on_own(|own| own.repair()).await
     }
 
-    /// Releases what belongs to sandboxes not in `valid`: for the agent's start, after it has seen its sandboxes.
+    /// Releases what belongs to sandboxes not in `valid`: for the agent's start, after it has seen
+    /// its sandboxes.
     ///
     /// # Errors
     /// [`NetworkError`]; calling again is the way on.
@@ -132,7 +138,9 @@ impl CniNetwork {
                     Ok(result) => result,
                     Err(error) => match error.try_into_panic() {
                         Ok(panic) => std::panic::resume_unwind(panic),
-                        Err(_) => Err(NetworkError::NotReady { why: "the agent is shutting down".into() }),
+                        Err(_) => Err(NetworkError::NotReady {
+                            why: "the agent is shutting down".into(),
+                        }),
                     },
                 }
             }
@@ -159,8 +167,12 @@ impl PodNetwork for CniNetwork {
             Backend::Own(own) => {
                 let released = request.clone();
                 self.on_own(move |own| own.teardown(&released)).await?;
-                // Ends by itself after two seconds; what it would miss at the agent's end, `gc` finds.
-                drop(coracle_telemetry::spawn("collect a link", own.clone().collect_link(request.clone())));
+                // Ends by itself after two seconds; what it would miss at the agent's end, `gc`
+                // finds.
+                drop(coracle_telemetry::spawn(
+                    "collect a link",
+                    own.clone().collect_link(request.clone()),
+                ));
                 Ok(())
             }
         }

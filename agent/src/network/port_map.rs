@@ -1,8 +1,9 @@
 //! Ports of pods published on the node (`hostPort`), for the own network.
 //!
-//! What is published is remembered, one file a sandbox, so that rules removed by hand come back. Not reachable through
-//! 127.0.0.1 unless a mapping names it: that would need `route_localnet` (CVE-2020-8558), and take the node's own daemons
-//! on that port away from their local clients. UDP flows that the rules do not lead to any more are forgotten.
+//! What is published is remembered, one file a sandbox, so that rules removed by hand come back.
+//! Not reachable through 127.0.0.1 unless a mapping names it: that would need `route_localnet`
+//! (CVE-2020-8558), and take the node's own daemons on that port away from their local clients. UDP
+//! flows that the rules do not lead to any more are forgotten.
 
 use std::{
     collections::BTreeMap,
@@ -51,7 +52,11 @@ impl Published {
 
 /// The one address of the node that a port is published on; `None`: on all.
 fn host_ip(mapping: &PortMapping) -> Option<Ipv4Addr> {
-    mapping.host_ip.parse().ok().filter(|address: &Ipv4Addr| !address.is_unspecified())
+    mapping
+        .host_ip
+        .parse()
+        .ok()
+        .filter(|address: &Ipv4Addr| !address.is_unspecified())
 }
 
 /// Why a port could not be published.
@@ -76,7 +81,11 @@ impl From<PortMapError> for coracle_cni::CniError {
     fn from(error: PortMapError) -> Self {
         match error {
             PortMapError::Iptables(error) => error.into(),
-            PortMapError::Record { path, source } => Self::Io { operation: "write", path, source },
+            PortMapError::Record { path, source } => Self::Io {
+                operation: "write",
+                path,
+                source,
+            },
         }
     }
 }
@@ -98,22 +107,42 @@ impl PortMaps {
             .flatten()
             .filter_map(|entry| {
                 let id = entry.file_name().into_string().ok()?;
-                Some((id, serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?))
+                Some((
+                    id,
+                    serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?,
+                ))
             })
             .collect();
-        Self { dir, published: Mutex::new(published) }
+        Self {
+            dir,
+            published: Mutex::new(published),
+        }
     }
 
     /// Publishes the ports of a sandbox. Idempotent. Blocks for some milliseconds.
     ///
     /// # Errors
     /// [`PortMapError`]; nothing is published then.
-    pub fn publish(&self, id: &SandboxId, address: Ipv4Addr, mappings: &[PortMapping]) -> Result<(), PortMapError> {
+    pub fn publish(
+        &self,
+        id: &SandboxId,
+        address: Ipv4Addr,
+        mappings: &[PortMapping],
+    ) -> Result<(), PortMapError> {
         let mut published = self.lock();
-        let entry = Published { address, mappings: mappings.to_vec() };
+        let entry = Published {
+            address,
+            mappings: mappings.to_vec(),
+        };
         let path = self.dir.join(&id.0);
-        let record = || fs::create_dir_all(&self.dir).and_then(|()| fs::write(&path, serde_json::to_vec(&entry)?));
-        record().map_err(|source| PortMapError::Record { path: path.clone(), source })?;
+        let record = || {
+            fs::create_dir_all(&self.dir)
+                .and_then(|()| fs::write(&path, serde_json::to_vec(&entry)?))
+        };
+        record().map_err(|source| PortMapError::Record {
+            path: path.clone(),
+            source,
+        })?;
         published.insert(id.0.clone(), entry);
         apply(&published).inspect_err(|_| {
             published.remove(&id.0);
@@ -131,7 +160,9 @@ impl PortMaps {
     /// [`PortMapError`]; calling again is the way on.
     pub fn withdraw(&self, id: &SandboxId) -> Result<(), PortMapError> {
         let mut published = self.lock();
-        let Some(entry) = published.remove(&id.0) else { return Ok(()) };
+        let Some(entry) = published.remove(&id.0) else {
+            return Ok(());
+        };
         if let Err(error) = apply(&published) {
             published.insert(id.0.clone(), entry);
             return Err(error.into());
@@ -145,8 +176,14 @@ impl PortMaps {
     /// # Errors
     /// [`PortMapError`].
     pub fn retain(&self, valid: &[SandboxId]) -> Result<(), PortMapError> {
-        let gone: Vec<String> = self.lock().keys().filter(|id| !valid.iter().any(|v| v.0 == **id)).cloned().collect();
-        gone.into_iter().try_for_each(|id| self.withdraw(&SandboxId(id)))
+        let gone: Vec<String> = self
+            .lock()
+            .keys()
+            .filter(|id| !valid.iter().any(|v| v.0 == **id))
+            .cloned()
+            .collect();
+        gone.into_iter()
+            .try_for_each(|id| self.withdraw(&SandboxId(id)))
     }
 
     /// Writes the rules again if they were changed by others.
@@ -162,16 +199,20 @@ impl PortMaps {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Published>> {
-        // Held during the transaction, so that two of them never carry different lists; callers are on blocking threads.
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+        // Held during the transaction, so that two of them never carry different lists; callers are
+        // on blocking threads.
+        self.published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn remove(path: &Path) -> Result<(), PortMapError> {
     match fs::remove_file(path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(PortMapError::Record { path: path.to_owned(), source })
-        }
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(PortMapError::Record {
+            path: path.to_owned(),
+            source,
+        }),
         _ => Ok(()),
     }
 }
@@ -181,17 +222,29 @@ fn apply(published: &BTreeMap<String, Published>) -> Result<(), IptablesError> {
     host_ports::ensure(&Iptables::find()?, &pods)
 }
 
-/// Deletes the UDP flows to published ports that `wrong` chooses. A flow lives as long as its client sends, and stays
-/// translated as its first packet was. What fails is logged: the rules are right all the same.
+/// Deletes the UDP flows to published ports that `wrong` chooses. A flow lives as long as its
+/// client sends, and stays translated as its first packet was. What fails is logged: the rules are
+/// right all the same.
 fn forget_flows(mappings: &[PortMapping], wrong: impl Fn(&Flow) -> bool) {
-    let udp: Vec<&PortMapping> = mappings.iter().filter(|m| m.protocol.eq_ignore_ascii_case("udp")).collect();
+    let udp: Vec<&PortMapping> = mappings
+        .iter()
+        .filter(|m| m.protocol.eq_ignore_ascii_case("udp"))
+        .collect();
     if udp.is_empty() {
         return;
     }
     let forget = || -> io::Result<usize> {
-        let local: Vec<IpAddr> = Netlink::open()?.addresses()?.into_iter().map(|(_, net)| net.addr().into()).collect();
-        let published = |flow: &Flow| local.contains(&flow.destination) && udp.iter().any(|m| concerns(m, flow));
-        conntrack::delete(&conntrack::udp_flows(|flow| published(flow) && wrong(flow))?)
+        let local: Vec<IpAddr> = Netlink::open()?
+            .addresses()?
+            .into_iter()
+            .map(|(_, net)| net.addr().into())
+            .collect();
+        let published = |flow: &Flow| {
+            local.contains(&flow.destination) && udp.iter().any(|m| concerns(m, flow))
+        };
+        conntrack::delete(&conntrack::udp_flows(|flow| {
+            published(flow) && wrong(flow)
+        })?)
     };
     match forget() {
         Ok(count) => tracing::debug!(count, "forgot UDP flows to published ports"),
@@ -202,7 +255,8 @@ fn forget_flows(mappings: &[PortMapping], wrong: impl Fn(&Flow) -> bool) {
 }
 
 fn concerns(mapping: &PortMapping, flow: &Flow) -> bool {
-    mapping.host_port == flow.destination_port && host_ip(mapping).is_none_or(|on| on == flow.destination)
+    mapping.host_port == flow.destination_port
+        && host_ip(mapping).is_none_or(|on| on == flow.destination)
 }
 
 #[cfg(test)]
@@ -217,17 +271,34 @@ mod tests {
             protocol: protocol.into(),
             host_ip: host_ip.into(),
         };
-        let mappings = vec![mapping("TCP", ""), mapping("udp", "0.0.0.0"), mapping("SCTP", "192.168.0.1")];
-        let entry = Published { address: [10, 0, 0, 5].into(), mappings };
+        let mappings = vec![
+            mapping("TCP", ""),
+            mapping("udp", "0.0.0.0"),
+            mapping("SCTP", "192.168.0.1"),
+        ];
+        let entry = Published {
+            address: [10, 0, 0, 5].into(),
+            mappings,
+        };
         let port = |protocol, host_ip: Option<[u8; 4]>| HostPort {
             protocol,
             host_ip: host_ip.map(Into::into),
             host_port: 8080,
             container_port: 80,
         };
-        let ports =
-            vec![port(Protocol::Tcp, None), port(Protocol::Udp, None), port(Protocol::Sctp, Some([192, 168, 0, 1]))];
-        assert_eq!(entry.plan("abc"), PodPorts { id: "abc".to_owned(), address: [10, 0, 0, 5].into(), ports });
+        let ports = vec![
+            port(Protocol::Tcp, None),
+            port(Protocol::Udp, None),
+            port(Protocol::Sctp, Some([192, 168, 0, 1])),
+        ];
+        assert_eq!(
+            entry.plan("abc"),
+            PodPorts {
+                id: "abc".to_owned(),
+                address: [10, 0, 0, 5].into(),
+                ports
+            }
+        );
     }
 
     #[test]
@@ -239,11 +310,24 @@ mod tests {
             host_ip: host_ip.into(),
         };
         let node = Ipv4Addr::new(192, 0, 2, 1);
-        let flow = |port| Flow::new((IpAddr::from([192, 0, 2, 9]), 4000), (node.into(), port), node.into());
-        for (host_ip, port, expected) in
-            [("", 5353, true), ("", 53, false), ("192.0.2.1", 5353, true), ("192.0.2.2", 5353, false)]
-        {
-            assert_eq!(concerns(&mapping(host_ip), &flow(port)), expected, "{host_ip} {port}");
+        let flow = |port| {
+            Flow::new(
+                (IpAddr::from([192, 0, 2, 9]), 4000),
+                (node.into(), port),
+                node.into(),
+            )
+        };
+        for (host_ip, port, expected) in [
+            ("", 5353, true),
+            ("", 53, false),
+            ("192.0.2.1", 5353, true),
+            ("192.0.2.2", 5353, false),
+        ] {
+            assert_eq!(
+                concerns(&mapping(host_ip), &flow(port)),
+                expected,
+                "{host_ip} {port}"
+            );
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Routes to the pods of other nodes: direct (host-gw) to those of the same subnet, through an overlay (`vxlan`) to
-//! the others.
+//! Routes to the pods of other nodes: direct (host-gw) to those of the same subnet, through an
+//! overlay (`vxlan`) to the others.
 //!
-//! Follows Nodes and keeps `podCIDR via InternalIP` in the main table, tagged with Coracle's own protocol number, so
-//! that routes of others are never touched and those of a killed predecessor are recognized. Which way is chosen for
-//! each node by itself; both sides choose alike, because sharing a subnet is mutual and the server tells all nodes the
-//! same ([`coracle_api::pod_network`]). Not for foreign networks, which keep routes of their own.
+//! Follows Nodes and keeps `podCIDR via InternalIP` in the main table, tagged with Coracle's own
+//! protocol number, so that routes of others are never touched and those of a killed predecessor
+//! are recognized. Which way is chosen for each node by itself; both sides choose alike, because
+//! sharing a subnet is mutual and the server tells all nodes the same
+//! ([`coracle_api::pod_network`]). Not for foreign networks, which keep routes of their own.
 
 mod plan;
 pub(crate) mod vxlan;
@@ -21,7 +22,9 @@ use coracle_client::{
     cache::{Cache, Change, Key},
     feed::Feed,
 };
-use coracle_cni::netlink::{AddressFamily, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage};
+use coracle_cni::netlink::{
+    AddressFamily, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage,
+};
 use coracle_telemetry::{Backoff, ErrorChain};
 use ipnet::{IpNet, Ipv4Net};
 use nix::errno::Errno;
@@ -93,13 +96,20 @@ impl Source {
             Change::Updated { old, new } if old.part.network == new.part.network => None,
             change => Some(Key::of(change.latest().as_ref())),
         });
-        Self { feed, nodes: informers.nodes.cache() }
+        Self {
+            feed,
+            nodes: informers.nodes.cache(),
+        }
     }
 
     fn known(&self) -> BTreeMap<String, NodeNetwork> {
         // One look for all that has changed.
         let _ = self.feed.take();
-        self.nodes.all().iter().map(|node| (Key::of(node.as_ref()).name, node.part.network.clone())).collect()
+        self.nodes
+            .all()
+            .iter()
+            .map(|node| (Key::of(node.as_ref()).name, node.part.network.clone()))
+            .collect()
     }
 }
 
@@ -107,10 +117,18 @@ impl Source {
 ///
 /// # Errors
 /// Only what makes going on useless; failures of single routes are logged and tried again.
-pub async fn run(source: Source, config: RoutesConfig, shutdown: CancellationToken) -> Result<(), RoutesError> {
+pub async fn run(
+    source: Source,
+    config: RoutesConfig,
+    shutdown: CancellationToken,
+) -> Result<(), RoutesError> {
     let interval = config.repair_interval;
     let mut retry = Backoff::new(RETRY_DELAY, interval);
-    let mut keeper = Keeper { config, told: PodNetwork::default(), taken: Vec::new() };
+    let mut keeper = Keeper {
+        config,
+        told: PodNetwork::default(),
+        taken: Vec::new(),
+    };
     let mut next = Instant::now() + interval;
     let mut listed = false;
     loop {
@@ -166,7 +184,10 @@ impl Keeper {
     async fn apply(&mut self, known: &BTreeMap<String, NodeNetwork>) -> bool {
         let own = known.get(&self.config.node_name);
         self.listen(own.and_then(|own| own.told.as_deref()));
-        let others = known.iter().filter(|(name, _)| **name != self.config.node_name).map(|(_, node)| node.clone());
+        let others = known
+            .iter()
+            .filter(|(name, _)| **name != self.config.node_name)
+            .map(|(_, node)| node.clone());
         let wanted = Wanted {
             others: others.collect(),
             node_ip: self.config.node_ip,
@@ -187,12 +208,18 @@ impl Keeper {
                 tracing::warn!(cidrs = ?self.taken, "somebody else routes the pods of other nodes: left as it is");
             }
         }
-        // A node of another subnet would answer a pod's own address into the void: its network does not know it.
+        // A node of another subnet would answer a pod's own address into the void: its network does
+        // not know it.
         let is_own = |name: &str| name == self.config.node_name;
-        let addresses = known.iter().filter_map(|(name, node)| Some((name, node.address?)));
-        let addresses = addresses.filter(|(name, address)| is_own(name) || outcome.near.contains(address));
+        let addresses = known
+            .iter()
+            .filter_map(|(name, node)| Some((name, node.address?)));
+        let addresses =
+            addresses.filter(|(name, address)| is_own(name) || outcome.near.contains(address));
         let addresses = addresses.map(|(_, address)| IpAddr::V4(address)).collect();
-        let Some(network) = &self.config.network else { return true };
+        let Some(network) = &self.config.network else {
+            return true;
+        };
         let exempted = network.set_node_addresses(addresses).await;
         if let Err(error) = exempted.and(network.set_overhead(outcome.overhead).await) {
             tracing::warn!(error = %ErrorChain(&error), "cannot tell the pod network of other nodes; trying again");
@@ -206,14 +233,21 @@ impl Keeper {
         let Some(text) = annotation else { return };
         let told = match PodNetwork::from_annotation(text) {
             Ok(told) => told,
-            Err(error) => return tracing::warn!(error, mode = %self.told.mode, "the pod network stays as it is"),
+            Err(error) => {
+                return tracing::warn!(error, mode = %self.told.mode, "the pod network stays as it is");
+            }
         };
         if told == self.told {
             return;
         }
         tracing::info!(mode = %told.mode, vxlan_port = told.vxlan_port, "the server tells how nodes are connected");
-        let own = self.config.cluster_cidr.map(|cidr| cidr.trunc().to_string());
-        if let Some(own) = own.filter(|own| !told.cluster_cidr.is_empty() && *own != told.cluster_cidr) {
+        let own = self
+            .config
+            .cluster_cidr
+            .map(|cidr| cidr.trunc().to_string());
+        if let Some(own) =
+            own.filter(|own| !told.cluster_cidr.is_empty() && *own != told.cluster_cidr)
+        {
             tracing::error!(
                 own,
                 server = told.cluster_cidr,
@@ -249,37 +283,77 @@ fn sync(wanted: &Wanted) -> Result<Outcome, NetlinkError> {
     let mut requests = Vec::new();
     let mut routes = ways.direct;
     let mut overlay = None;
-    if let (false, Some(IpAddr::V4(local)), Some(own_cidr)) = (ways.overlay.is_empty(), wanted.node_ip, wanted.own_cidr)
+    if let (false, Some(IpAddr::V4(local)), Some(own_cidr)) =
+        (ways.overlay.is_empty(), wanted.node_ip, wanted.own_cidr)
     {
-        let uplink = addresses.iter().find(|(_, net)| net.addr() == local).map(|(index, _)| *index);
-        let mtu = netlink.links()?.iter().find(|link| Some(link.index) == uplink).map_or(DEFAULT_MTU, |link| link.mtu);
-        let wanted_link = vxlan::Wanted { local, own_cidr, uplink_mtu: mtu, port: wanted.told.vxlan_port };
+        let uplink = addresses
+            .iter()
+            .find(|(_, net)| net.addr() == local)
+            .map(|(index, _)| *index);
+        let mtu = netlink
+            .links()?
+            .iter()
+            .find(|link| Some(link.index) == uplink)
+            .map_or(DEFAULT_MTU, |link| link.mtu);
+        let wanted_link = vxlan::Wanted {
+            local,
+            own_cidr,
+            uplink_mtu: mtu,
+            port: wanted.told.vxlan_port,
+        };
         let link = vxlan::ensure_link(&mut netlink, &wanted_link)?;
         overlay = Some(link.index);
         for family in [AddressFamily::Inet, AddressFamily::Bridge] {
             let present = netlink.neighbours(link.index, family)?;
-            requests.extend(vxlan::difference(&ways.overlay, &present, link.index, family));
+            requests.extend(vxlan::difference(
+                &ways.overlay,
+                &present,
+                link.index,
+                family,
+            ));
         }
-        routes.extend(ways.overlay.iter().map(|peer| vxlan::route(peer, link.index)));
+        routes.extend(
+            ways.overlay
+                .iter()
+                .map(|peer| vxlan::route(peer, link.index)),
+        );
     } else if ways.overlay.is_empty() && netlink.link(vxlan::LINK)?.is_some() {
         vxlan::remove_link(&mut netlink)?;
     }
     let plan = Plan::new(routes, &netlink.routes()?);
     requests.extend(plan_requests(&plan, overlay));
     netlink.batch(requests)?;
-    let overhead = if overlay.is_some() { OVERLAY_OVERHEAD } else { 0 };
-    Ok(Outcome { near: ways.near, taken: plan.taken, overhead })
+    let overhead = if overlay.is_some() {
+        OVERLAY_OVERHEAD
+    } else {
+        0
+    };
+    Ok(Outcome {
+        near: ways.near,
+        taken: plan.taken,
+        overhead,
+    })
 }
 
 fn plan_requests(plan: &Plan, overlay: Option<u32>) -> Vec<Request> {
     let message = |route: &Route| {
         tracing::info!(cidr = %route.destination, gateway = ?route.gateway, "route the pods of a node");
         let onlink = overlay.is_some() && route.interface == overlay;
-        RouteNetlinkMessage::NewRoute(if onlink { vxlan::route_message(route) } else { route.message() })
+        RouteNetlinkMessage::NewRoute(if onlink {
+            vxlan::route_message(route)
+        } else {
+            route.message()
+        })
     };
     // Somebody else may be quicker: the next comparison sees his route.
-    let missing = plan.missing.iter().map(|r| Request::create("add a route", message(r)).tolerate(&[Errno::EEXIST]));
-    let changed = plan.changed.iter().map(|route| Request::replace("change a route", message(route)));
+    let missing = plan
+        .missing
+        .iter()
+        .map(|r| Request::create("add a route", message(r)).tolerate(&[Errno::EEXIST]));
+    let changed = plan
+        .changed
+        .iter()
+        .map(|route| Request::replace("change a route", message(route)));
     let wrong = plan.wrong.iter().map(|route| {
         tracing::info!(cidr = %route.destination, "remove the route to the pods of a node that is gone");
         let request = Request::change("remove a route", RouteNetlinkMessage::DelRoute(route.message()));
@@ -295,9 +369,14 @@ fn plan_requests(plan: &Plan, overlay: Option<u32>) -> Vec<Request> {
 pub(crate) fn remove_all() -> Result<(), NetlinkError> {
     let mut netlink = Netlink::open()?;
     let routes = netlink.routes()?;
-    let ours = routes.iter().filter(|route| route.protocol == PROTOCOL && route.gateway.is_some());
+    let ours = routes
+        .iter()
+        .filter(|route| route.protocol == PROTOCOL && route.gateway.is_some());
     let requests = ours.map(|route| {
-        let request = Request::change("remove a route", RouteNetlinkMessage::DelRoute(route.message()));
+        let request = Request::change(
+            "remove a route",
+            RouteNetlinkMessage::DelRoute(route.message()),
+        );
         request.tolerate(&[Errno::ESRCH])
     });
     netlink.batch(requests.collect())?;

@@ -13,13 +13,21 @@ pub(crate) struct Loss {
 pub(crate) fn look(address: IpAddr) -> Option<Loss> {
     let mut found = nix::ifaddrs::getifaddrs().ok()?.filter_map(|interface| {
         let address = interface.address?;
-        let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+        let v4 = address
+            .as_sockaddr_in()
+            .map(|address| IpAddr::V4(address.ip()));
+        v4.or_else(|| {
+            address
+                .as_sockaddr_in6()
+                .map(|address| IpAddr::V6(address.ip()))
+        })
     });
     if address.is_loopback() || found.any(|found| found == address) {
         return None;
     }
-    Some(Loss { instead: default_route_address() })
+    Some(Loss {
+        instead: default_route_address(),
+    })
 }
 
 /// The source address of this machine's default route, if it has one.
@@ -27,8 +35,14 @@ pub(crate) fn look(address: IpAddr) -> Option<Loss> {
 pub fn default_route_address() -> Option<IpAddr> {
     // Connecting a UDP socket sends nothing: the kernel only chooses a route and a source address.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9))).ok()?;
-    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+    socket
+        .connect(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9)))
+        .ok()?;
+    socket
+        .local_addr()
+        .ok()
+        .map(|address| address.ip())
+        .filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
 }
 
 #[cfg(test)]

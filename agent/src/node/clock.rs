@@ -1,8 +1,9 @@
 //! Compares this machine's clock with the API server's.
 //!
-//! Certificates, tokens and Leases are worth nothing where clocks differ, and nothing else says why. The server's clock
-//! is the `Date` of its answers; a difference counts only as far as neither the answer's way nor the seconds that `Date`
-//! leaves out explain it. In one process with the server there is no such header, and nothing to compare.
+//! Certificates, tokens and Leases are worth nothing where clocks differ, and nothing else says
+//! why. The server's clock is the `Date` of its answers; a difference counts only as far as neither
+//! the answer's way nor the seconds that `Date` leaves out explain it. In one process with the
+//! server there is no such header, and nothing to compare.
 
 use std::{
     sync::Arc,
@@ -18,8 +19,8 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// Clocks may differ by this many seconds.
 pub(super) const TOLERANCE_SECS: i64 = 10;
 
-/// How many seconds this clock is ahead of the server's (behind it if negative), at least; `None` as long as it is
-/// not known.
+/// How many seconds this clock is ahead of the server's (behind it if negative), at least; `None`
+/// as long as it is not known.
 pub(crate) type ClockView = Arc<Mutex<Option<i64>>>;
 
 /// Measures until `shutdown`.
@@ -36,20 +37,29 @@ pub(crate) async fn run(client: kube::Client, view: ClockView, shutdown: Cancell
 }
 
 async fn measure(client: &kube::Client) -> Option<i64> {
-    let request = http::Request::get("/version").body(kube::client::Body::empty()).ok()?;
+    let request = http::Request::get("/version")
+        .body(kube::client::Body::empty())
+        .ok()?;
     let sent = unix_secs();
     let answer = client.send(request).await.ok()?;
     let received = unix_secs();
     let date = answer.headers().get(http::header::DATE)?.to_str().ok()?;
-    Some(ahead(sent, received, rfc2822::parse(date).ok()?.timestamp().as_second()))
+    Some(ahead(
+        sent,
+        received,
+        rfc2822::parse(date).ok()?.timestamp().as_second(),
+    ))
 }
 
 fn unix_secs() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The server wrote `date` at some time between `sent` and `received`. All are whole seconds, cut off.
+/// The server wrote `date` at some time between `sent` and `received`. All are whole seconds, cut
+/// off.
 fn ahead(sent: i64, received: i64, date: i64) -> i64 {
     let (least, most) = (sent - (date + 1), received + 1 - date);
     if least > 0 {
@@ -75,13 +85,20 @@ mod tests {
             ((100, 103, 160), -56),
         ];
         for ((sent, received, date), expected) in cases {
-            assert_eq!(ahead(sent, received, date), expected, "{sent} {received} {date}");
+            assert_eq!(
+                ahead(sent, received, date),
+                expected,
+                "{sent} {received} {date}"
+            );
         }
     }
 
     #[test]
     fn dates_of_http_are_read() {
-        let date = rfc2822::parse("Sun, 06 Nov 1994 08:49:37 GMT").expect("a date").timestamp().as_second();
+        let date = rfc2822::parse("Sun, 06 Nov 1994 08:49:37 GMT")
+            .expect("a date")
+            .timestamp()
+            .as_second();
         assert_eq!(date, 784_111_777);
     }
 }

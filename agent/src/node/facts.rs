@@ -1,4 +1,5 @@
-//! What this machine is and has. It is read anew at every report: processors, memory and disks come and go.
+//! What this machine is and has. It is read anew at every report: processors, memory and disks come
+//! and go.
 
 use std::{
     fs,
@@ -27,7 +28,8 @@ pub(crate) struct Machine {
     reading: Mutex<()>,
 }
 
-/// What all pods together may take, in the kernel's terms. Eviction begins before they have taken it all.
+/// What all pods together may take, in the kernel's terms. Eviction begins before they have taken
+/// it all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PodsShare {
     pub(crate) cpu_millis: i64,
@@ -51,7 +53,9 @@ impl Machine {
 
     /// Reads it again, unless that is going on. Blocking.
     pub(crate) fn refresh(&self) {
-        let Some(_once) = self.reading.try_lock() else { return };
+        let Some(_once) = self.reading.try_lock() else {
+            return;
+        };
         let fresh = Facts::read(&self.data_dir);
         *self.facts.write() = Arc::new(fresh);
     }
@@ -60,9 +64,11 @@ impl Machine {
         Arc::clone(&self.facts.read())
     }
 
-    /// What pods may ask for: everything but what is reserved, what huge pages hold, and what eviction keeps free.
+    /// What pods may ask for: everything but what is reserved, what huge pages hold, and what
+    /// eviction keeps free.
     pub(crate) fn allocatable(&self) -> Allocatable {
-        self.facts().allocatable(&self.reserved, &self.eviction_hard)
+        self.facts()
+            .allocatable(&self.reserved, &self.eviction_hard)
     }
 
     /// Bytes by size of page: `hugepages-2Mi`.
@@ -76,7 +82,8 @@ impl Machine {
         PodsShare {
             cpu_millis: (facts.cpu_millis() - reserved.cpu_millis).max(0),
             memory_bytes: (facts.memory_bytes - reserved.memory_bytes).max(0),
-            pids: Some((facts.pids - reserved.pids).max(1)).filter(|_| reserved.pids > 0 && facts.pids > 0),
+            pids: Some((facts.pids - reserved.pids).max(1))
+                .filter(|_| reserved.pids > 0 && facts.pids > 0),
         }
     }
 
@@ -85,13 +92,23 @@ impl Machine {
     /// # Errors
     /// Names the resource and both amounts, as upstream does.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let (facts, kept) = (self.facts(), self.facts().kept(&self.reserved, &self.eviction_hard));
+        let (facts, kept) = (
+            self.facts(),
+            self.facts().kept(&self.reserved, &self.eviction_hard),
+        );
         let all = [
             ("cpu", kept.cpu_millis, facts.cpu_millis()),
             ("memory", kept.memory_bytes, facts.memory_bytes),
-            ("ephemeral-storage", kept.ephemeral_bytes, facts.ephemeral_bytes),
+            (
+                "ephemeral-storage",
+                kept.ephemeral_bytes,
+                facts.ephemeral_bytes,
+            ),
         ];
-        match all.into_iter().find(|(_, kept, capacity)| *capacity > 0 && kept > capacity) {
+        match all
+            .into_iter()
+            .find(|(_, kept, capacity)| *capacity > 0 && kept > capacity)
+        {
             None => Ok(()),
             Some((name, kept, capacity)) => Err(ConfigError {
                 field: "--kube-reserved, --system-reserved",
@@ -172,23 +189,40 @@ fn read(path: &str) -> String {
 }
 
 fn total_memory(meminfo: &str) -> i64 {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    line.and_then(|rest| rest.split_whitespace().next()).and_then(|kib| kib.parse::<i64>().ok()).unwrap_or(0) * 1024
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
+    line.and_then(|rest| rest.split_whitespace().next())
+        .and_then(|kib| kib.parse::<i64>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 fn disk_size(dir: &Path) -> i64 {
-    nix::sys::statvfs::statvfs(dir)
-        .map_or(0, |stat| i64::try_from(stat.blocks() * stat.fragment_size()).unwrap_or(i64::MAX))
+    nix::sys::statvfs::statvfs(dir).map_or(0, |stat| {
+        i64::try_from(stat.blocks() * stat.fragment_size()).unwrap_or(i64::MAX)
+    })
 }
 
 fn hugepages(dir: &Path) -> Vec<(String, i64)> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
     let mut found: Vec<(String, i64)> = entries
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name();
-            let kib: i64 = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
-            let count: i64 = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?.trim().parse().ok()?;
+            let kib: i64 = name
+                .to_str()?
+                .strip_prefix("hugepages-")?
+                .strip_suffix("kB")?
+                .parse()
+                .ok()?;
+            let count: i64 = fs::read_to_string(entry.path().join("nr_hugepages"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()?;
             let size = if kib >= 1024 * 1024 {
                 format!("{}Gi", kib / 1024 / 1024)
             } else if kib >= 1024 {
@@ -208,7 +242,11 @@ fn system_info() -> NodeSystemInfo {
     let machine_id = trimmed("/etc/machine-id");
     let uuid = trimmed("/sys/class/dmi/id/product_uuid");
     NodeSystemInfo {
-        system_uuid: if uuid.is_empty() { machine_id.clone() } else { uuid },
+        system_uuid: if uuid.is_empty() {
+            machine_id.clone()
+        } else {
+            uuid
+        },
         machine_id,
         boot_id: trimmed("/proc/sys/kernel/random/boot_id"),
         kernel_version: trimmed("/proc/sys/kernel/osrelease"),
@@ -233,8 +271,13 @@ pub(crate) fn architecture() -> &'static str {
 }
 
 fn os_image(os_release: &str) -> String {
-    let name = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
-    name.map_or_else(|| "Linux".to_owned(), |name| name.trim_matches('"').to_owned())
+    let name = os_release
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.map_or_else(
+        || "Linux".to_owned(),
+        |name| name.trim_matches('"').to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -243,8 +286,14 @@ mod tests {
 
     #[test]
     fn proc_and_os_release_are_understood() {
-        assert_eq!(total_memory("MemTotal:       24000000 kB\nMemFree: 1 kB\n"), 24_000_000 * 1024);
-        assert_eq!(os_image("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"), "Debian GNU/Linux 12");
+        assert_eq!(
+            total_memory("MemTotal:       24000000 kB\nMemFree: 1 kB\n"),
+            24_000_000 * 1024
+        );
+        assert_eq!(
+            os_image("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"),
+            "Debian GNU/Linux 12"
+        );
         assert_eq!(os_image(""), "Linux");
     }
 
@@ -269,33 +318,71 @@ mod tests {
     #[test]
     fn pods_may_ask_for_what_is_neither_reserved_nor_kept_free() {
         let all = machine("", Reserved::default());
-        let expected = Allocatable { cpu_millis: 2000, memory_bytes: 3 << 30, ephemeral_bytes: 100 << 30 };
+        let expected = Allocatable {
+            cpu_millis: 2000,
+            memory_bytes: 3 << 30,
+            ephemeral_bytes: 100 << 30,
+        };
         assert_eq!(all.allocatable(), expected);
-        let share = PodsShare { cpu_millis: 2000, memory_bytes: 4 << 30, pids: None };
+        let share = PodsShare {
+            cpu_millis: 2000,
+            memory_bytes: 4 << 30,
+            pids: None,
+        };
         assert_eq!(all.pods_share(), share);
-        let reserved = Reserved { cpu_millis: 500, memory_bytes: 1 << 30, ephemeral_bytes: 1 << 30, pids: 768 };
+        let reserved = Reserved {
+            cpu_millis: 500,
+            memory_bytes: 1 << 30,
+            ephemeral_bytes: 1 << 30,
+            pids: 768,
+        };
         let some = machine("memory.available<100Mi,nodefs.available<10%", reserved);
-        let expected =
-            Allocatable { cpu_millis: 1500, memory_bytes: (2 << 30) - (100 << 20), ephemeral_bytes: 89 << 30 };
+        let expected = Allocatable {
+            cpu_millis: 1500,
+            memory_bytes: (2 << 30) - (100 << 20),
+            ephemeral_bytes: 89 << 30,
+        };
         assert_eq!(some.allocatable(), expected);
-        assert_eq!(some.pods_share(), PodsShare { cpu_millis: 1500, memory_bytes: 3 << 30, pids: Some(32_000) });
+        assert_eq!(
+            some.pods_share(),
+            PodsShare {
+                cpu_millis: 1500,
+                memory_bytes: 3 << 30,
+                pids: Some(32_000)
+            }
+        );
         assert_eq!(some.check(), Ok(()));
     }
 
     #[test]
     fn a_machine_smaller_than_its_reservations_is_refused() {
-        let reserved = Reserved { cpu_millis: 2001, ..Reserved::default() };
-        let error = machine("", reserved).check().expect_err("too much").to_string();
-        assert!(error.contains("resource \"cpu\" has a reservation of 2001 but capacity of 2000"), "{error}");
+        let reserved = Reserved {
+            cpu_millis: 2001,
+            ..Reserved::default()
+        };
+        let error = machine("", reserved)
+            .check()
+            .expect_err("too much")
+            .to_string();
+        assert!(
+            error.contains("resource \"cpu\" has a reservation of 2001 but capacity of 2000"),
+            "{error}"
+        );
     }
 
     #[test]
     fn what_the_machine_has_is_read_again() {
         let mut config = AgentConfig::new("n1", "192.0.2.1".parse().expect("address"));
         config.data_dir = PathBuf::from("/");
-        let machine = Machine { data_dir: PathBuf::from("/"), ..machine("", Reserved::default()) };
+        let machine = Machine {
+            data_dir: PathBuf::from("/"),
+            ..machine("", Reserved::default())
+        };
         machine.refresh();
-        assert_eq!(machine.facts().memory_bytes, Machine::read(&config).facts().memory_bytes);
+        assert_eq!(
+            machine.facts().memory_bytes,
+            Machine::read(&config).facts().memory_bytes
+        );
         assert_ne!(machine.facts().memory_bytes, 4 << 30);
     }
 }

@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 use super::NodeView;
 
 const DURATION_SECS: i32 = 40;
-/// Short, as is the longest pause: what is asked while the network is gone must not keep the node from being back soon.
+/// Short, as is the longest pause: what is asked while the network is gone must not keep the node
+/// from being back soon.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(3);
@@ -40,7 +41,11 @@ pub(crate) async fn run(
     pulse: Pulse,
     shutdown: CancellationToken,
 ) {
-    let keeper = Keeper { api: Api::namespaced(client, NODE_LEASE_NAMESPACE), node_name, node };
+    let keeper = Keeper {
+        api: Api::namespaced(client, NODE_LEASE_NAMESPACE),
+        node_name,
+        node,
+    };
     let mut known: Option<Lease> = None;
     let mut retry = Backoff::new(RETRY_MIN, RETRY_MAX);
     loop {
@@ -83,9 +88,13 @@ impl Keeper {
             Some(lease) => Some(lease),
             None => self.api.get_opt(&self.node_name).await?,
         };
-        let Some(mut lease) = known else { return self.api.create(&PostParams::default(), &self.fresh()).await };
+        let Some(mut lease) = known else {
+            return self.api.create(&PostParams::default(), &self.fresh()).await;
+        };
         self.stamp(&mut lease);
-        self.api.replace(&self.node_name, &PostParams::default(), &lease).await
+        self.api
+            .replace(&self.node_name, &PostParams::default(), &lease)
+            .await
     }
 
     fn fresh(&self) -> Lease {
@@ -105,8 +114,16 @@ impl Keeper {
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some(self.node_name.clone());
         spec.lease_duration_seconds = Some(DURATION_SECS);
-        spec.renew_time = Some(MicroTime(renewal(spec.renew_time.as_ref(), Timestamp::now())));
-        if lease.metadata.owner_references.as_ref().is_none_or(Vec::is_empty) {
+        spec.renew_time = Some(MicroTime(renewal(
+            spec.renew_time.as_ref(),
+            Timestamp::now(),
+        )));
+        if lease
+            .metadata
+            .owner_references
+            .as_ref()
+            .is_none_or(Vec::is_empty)
+        {
             lease.metadata.owner_references = self.owner().map(|owner| vec![owner]);
         }
     }
@@ -123,8 +140,8 @@ impl Keeper {
     }
 }
 
-/// The control plane takes only a later time for a sign of life: a clock that was set back must not make the node a dead
-/// one until it has caught up.
+/// The control plane takes only a later time for a sign of life: a clock that was set back must not
+/// make the node a dead one until it has caught up.
 fn renewal(last: Option<&MicroTime>, now: Timestamp) -> Timestamp {
     let after_last = last.and_then(|last| last.0.checked_add(STEP).ok());
     after_last.map_or(now, |after_last| after_last.max(now))
@@ -153,7 +170,9 @@ mod tests {
                 }
                 let lease = serde_json::json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                     "metadata": {"name": "n", "resourceVersion": "1"}, "spec": {}});
-                Ok(http::Response::new(kube::client::Body::from(lease.to_string().into_bytes())))
+                Ok(http::Response::new(kube::client::Body::from(
+                    lease.to_string().into_bytes(),
+                )))
             }
         });
         let client = kube::Client::new(service, NODE_LEASE_NAMESPACE);
@@ -162,9 +181,19 @@ mod tests {
         let interval = Duration::from_millis(1);
         let keeper = coracle_telemetry::spawn(
             "task of a test",
-            run(client, "n".to_owned(), interval, NodeView::default(), pulse, shutdown.clone()),
+            run(
+                client,
+                "n".to_owned(),
+                interval,
+                NodeView::default(),
+                pulse,
+                shutdown.clone(),
+            ),
         );
-        tokio::time::timeout(Duration::from_secs(20), back.changed()).await.expect("told").expect("it runs");
+        tokio::time::timeout(Duration::from_secs(20), back.changed())
+            .await
+            .expect("told")
+            .expect("it runs");
         assert_eq!(*back.borrow(), 1, "and only then");
         shutdown.cancel();
         keeper.await.expect("no panic");

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use coracle_api::quantity::Quantity as Amount;
 use k8s_openapi::{
-    api::core::v1::{ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus},
+    api::core::v1::{
+        ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+    },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
     jiff::Timestamp,
 };
@@ -13,7 +15,10 @@ use super::{
     facts::{Facts, architecture},
     health::{Health, Told},
 };
-use crate::{config::AgentConfig, container_config::fields::Allocatable, network::NetworkError, runtime::Image};
+use crate::{
+    config::AgentConfig, container_config::fields::Allocatable, network::NetworkError,
+    runtime::Image,
+};
 
 /// As many images as upstream lists.
 const MAX_IMAGES: usize = 50;
@@ -44,7 +49,10 @@ pub(crate) fn build(
     health: &Health,
     before: Option<&NodeStatus>,
 ) -> NodeStatus {
-    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+    let address = |type_: &str, address: String| NodeAddress {
+        type_: type_.to_owned(),
+        address,
+    };
     NodeStatus {
         capacity: Some(resources(config, facts, facts.capacity())),
         allocatable: Some(resources(config, facts, allocatable)),
@@ -54,7 +62,9 @@ pub(crate) fn build(
         ]),
         conditions: Some(conditions(network, health, before)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
-            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.listen.port()) }),
+            kubelet_endpoint: Some(DaemonEndpoint {
+                port: i32::from(config.listen.port()),
+            }),
         }),
         node_info: Some(facts.info.clone()),
         images: Some(image_list(images)),
@@ -65,7 +75,10 @@ pub(crate) fn build(
 /// The address that others reach the node at.
 pub(crate) fn internal_ip(status: &NodeStatus) -> Option<&str> {
     let addresses = status.addresses.iter().flatten();
-    addresses.filter(|address| address.type_ == "InternalIP").map(|address| address.address.as_str()).next()
+    addresses
+        .filter(|address| address.type_ == "InternalIP")
+        .map(|address| address.address.as_str())
+        .next()
 }
 
 /// Whether anything but heartbeat times differs.
@@ -75,7 +88,14 @@ pub(crate) fn differs(a: &NodeStatus, b: &NodeStatus) -> bool {
             .conditions
             .iter()
             .flatten()
-            .map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone(), c.message.clone()))
+            .map(|c| {
+                (
+                    c.type_.clone(),
+                    c.status.clone(),
+                    c.reason.clone(),
+                    c.message.clone(),
+                )
+            })
             .collect();
         conditions.sort();
         (
@@ -94,31 +114,53 @@ pub(crate) fn differs(a: &NodeStatus, b: &NodeStatus) -> bool {
 /// Whether a condition of `b` has another status, or none, in `a`.
 pub(crate) fn conditions_differ(a: &NodeStatus, b: &NodeStatus) -> bool {
     let has = |wanted: &NodeCondition| {
-        a.conditions.iter().flatten().any(|c| c.type_ == wanted.type_ && c.status == wanted.status)
+        a.conditions
+            .iter()
+            .flatten()
+            .any(|c| c.type_ == wanted.type_ && c.status == wanted.status)
     };
     !b.conditions.iter().flatten().all(has)
 }
 
-fn resources(config: &AgentConfig, facts: &Facts, amounts: Allocatable) -> BTreeMap<String, Quantity> {
+fn resources(
+    config: &AgentConfig,
+    facts: &Facts,
+    amounts: Allocatable,
+) -> BTreeMap<String, Quantity> {
     let mut map: BTreeMap<String, Quantity> = [
         ("cpu", Amount::from_milli(amounts.cpu_millis).to_string()),
         ("memory", format!("{}Ki", amounts.memory_bytes / 1024)),
-        ("ephemeral-storage", format!("{}Ki", amounts.ephemeral_bytes / 1024)),
+        (
+            "ephemeral-storage",
+            format!("{}Ki", amounts.ephemeral_bytes / 1024),
+        ),
         ("pods", config.max_pods.to_string()),
     ]
     .into_iter()
     .map(|(name, quantity)| (name.to_owned(), Quantity(quantity)))
     .collect();
     for (name, bytes) in &facts.hugepages {
-        let text = if *bytes == 0 { "0".to_owned() } else { format!("{}Ki", bytes / 1024) };
+        let text = if *bytes == 0 {
+            "0".to_owned()
+        } else {
+            format!("{}Ki", bytes / 1024)
+        };
         map.insert(name.clone(), Quantity(text));
     }
     map
 }
 
-fn conditions(network: &Result<(), NetworkError>, health: &Health, before: Option<&NodeStatus>) -> Vec<NodeCondition> {
+fn conditions(
+    network: &Result<(), NetworkError>,
+    health: &Health,
+    before: Option<&NodeStatus>,
+) -> Vec<NodeCondition> {
     let (ready, reason, message) = match network {
-        Ok(()) => ("True", "KubeletReady", "kubelet is posting ready status".to_owned()),
+        Ok(()) => (
+            "True",
+            "KubeletReady",
+            "kubelet is posting ready status".to_owned(),
+        ),
         Err(error) => (
             "False",
             "KubeletNotReady",
@@ -127,16 +169,23 @@ fn conditions(network: &Result<(), NetworkError>, health: &Health, before: Optio
             ),
         ),
     };
-    let told = |(kind, is, reason, message): Told| (kind, if is { "True" } else { "False" }, reason, message);
+    let told = |(kind, is, reason, message): Told| {
+        (kind, if is { "True" } else { "False" }, reason, message)
+    };
     let all = health.pressure_conditions().into_iter().map(told);
     let all = all.chain([("Ready", ready, reason, message)]);
     let all = all.chain(health.more_conditions(before).into_iter().map(told));
-    let now = Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH));
+    let now =
+        Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH));
     all.map(|(kind, status, reason, message)| {
-        let known = before.and_then(|before| before.conditions.as_ref()).into_iter().flatten();
+        let known = before
+            .and_then(|before| before.conditions.as_ref())
+            .into_iter()
+            .flatten();
         // As upstream: another reason or message alone is no transition.
-        let since =
-            known.filter(|c| c.type_ == kind && c.status == status).find_map(|c| c.last_transition_time.clone());
+        let since = known
+            .filter(|c| c.type_ == kind && c.status == status)
+            .find_map(|c| c.last_transition_time.clone());
         NodeCondition {
             type_: kind.to_owned(),
             status: status.to_owned(),
@@ -152,12 +201,23 @@ fn conditions(network: &Result<(), NetworkError>, health: &Health, before: Optio
 /// The largest images, with all their names.
 fn image_list(images: &[Image]) -> Vec<ContainerImage> {
     let mut images: Vec<&Image> = images.iter().collect();
-    images.sort_by(|a, b| b.size_bytes.cmp(&a.size_bytes).then_with(|| a.id.cmp(&b.id)));
+    images.sort_by(|a, b| {
+        b.size_bytes
+            .cmp(&a.size_bytes)
+            .then_with(|| a.id.cmp(&b.id))
+    });
     images.truncate(MAX_IMAGES);
     images
         .into_iter()
         .map(|image| ContainerImage {
-            names: Some(image.repo_digests.iter().chain(&image.repo_tags).cloned().collect()),
+            names: Some(
+                image
+                    .repo_digests
+                    .iter()
+                    .chain(&image.repo_tags)
+                    .cloned()
+                    .collect(),
+            ),
             size_bytes: i64::try_from(image.size_bytes).ok(),
         })
         .collect()
@@ -167,7 +227,11 @@ fn image_list(images: &[Image]) -> Vec<ContainerImage> {
 mod tests {
     use super::*;
 
-    const ALLOCATABLE: Allocatable = Allocatable { cpu_millis: 1900, memory_bytes: 3 << 30, ephemeral_bytes: 90 << 30 };
+    const ALLOCATABLE: Allocatable = Allocatable {
+        cpu_millis: 1900,
+        memory_bytes: 3 << 30,
+        ephemeral_bytes: 90 << 30,
+    };
 
     fn facts() -> Facts {
         Facts {
@@ -186,28 +250,75 @@ mod tests {
 
     #[test]
     fn capacity_is_reported_in_upstreams_units() {
-        let status = build(&config(), &facts(), ALLOCATABLE, &[], &Ok(()), &Health::default(), None);
+        let status = build(
+            &config(),
+            &facts(),
+            ALLOCATABLE,
+            &[],
+            &Ok(()),
+            &Health::default(),
+            None,
+        );
         let listed = |map: Option<BTreeMap<String, Quantity>>| -> Vec<String> {
-            map.expect("amounts").into_iter().map(|(name, quantity)| format!("{name}={}", quantity.0)).collect()
+            map.expect("amounts")
+                .into_iter()
+                .map(|(name, quantity)| format!("{name}={}", quantity.0))
+                .collect()
         };
-        let expected = ["cpu=2", "ephemeral-storage=104857600Ki", "hugepages-2Mi=0", "memory=4194304Ki", "pods=110"];
+        let expected = [
+            "cpu=2",
+            "ephemeral-storage=104857600Ki",
+            "hugepages-2Mi=0",
+            "memory=4194304Ki",
+            "pods=110",
+        ];
         assert_eq!(listed(status.capacity), expected);
-        let expected = ["cpu=1900m", "ephemeral-storage=94371840Ki", "hugepages-2Mi=0", "memory=3145728Ki", "pods=110"];
+        let expected = [
+            "cpu=1900m",
+            "ephemeral-storage=94371840Ki",
+            "hugepages-2Mi=0",
+            "memory=3145728Ki",
+            "pods=110",
+        ];
         assert_eq!(listed(status.allocatable), expected);
     }
 
     #[test]
     fn missing_network_makes_the_node_not_ready() {
-        let why = Err(NetworkError::NotReady { why: "no podCIDR".to_owned() });
-        let status = build(&config(), &facts(), ALLOCATABLE, &[], &why, &Health::default(), None);
+        let why = Err(NetworkError::NotReady {
+            why: "no podCIDR".to_owned(),
+        });
+        let status = build(
+            &config(),
+            &facts(),
+            ALLOCATABLE,
+            &[],
+            &why,
+            &Health::default(),
+            None,
+        );
         let conditions = status.conditions.expect("conditions");
-        let ready = conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
-        assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("KubeletNotReady")));
+        let ready = conditions
+            .iter()
+            .find(|c| c.type_ == "Ready")
+            .expect("Ready");
+        assert_eq!(
+            (ready.status.as_str(), ready.reason.as_deref()),
+            ("False", Some("KubeletNotReady"))
+        );
     }
 
     #[test]
     fn heartbeats_alone_are_no_difference() {
-        let one = build(&config(), &facts(), ALLOCATABLE, &[], &Ok(()), &Health::default(), None);
+        let one = build(
+            &config(),
+            &facts(),
+            ALLOCATABLE,
+            &[],
+            &Ok(()),
+            &Health::default(),
+            None,
+        );
         let mut other = one.clone();
         for condition in other.conditions.iter_mut().flatten() {
             condition.last_heartbeat_time = Some(Time(Timestamp::UNIX_EPOCH));

@@ -15,10 +15,16 @@ struct World {
 
 impl World {
     fn new(spec: Value) -> Self {
-        let pod =
-            serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}))
-                .expect("pod");
-        Self { pod, sandboxes: Vec::new(), containers: Vec::new(), verdicts: HashMap::new() }
+        let pod = serde_json::from_value(
+            json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}),
+        )
+        .expect("pod");
+        Self {
+            pod,
+            sandboxes: Vec::new(),
+            containers: Vec::new(),
+            verdicts: HashMap::new(),
+        }
     }
 
     fn sandbox(mut self, attempt: u32, state: SandboxState) -> Self {
@@ -37,7 +43,12 @@ impl World {
 
     fn container(mut self, sandbox: u32, name: &str, attempt: u32, state: ContainerState) -> Self {
         let ephemeral = self.pod.ephemeral_containers();
-        let spec = self.pod.all_containers().chain(&ephemeral).find(|one| one.name == name).expect("in the spec");
+        let spec = self
+            .pod
+            .all_containers()
+            .chain(&ephemeral)
+            .find(|one| one.name == name)
+            .expect("in the spec");
         self.containers.push(ContainerStatus {
             id: ContainerId(format!("{name}{attempt}")),
             sandbox_id: SandboxId(format!("s{sandbox}")),
@@ -64,17 +75,28 @@ impl World {
     fn plan(&self) -> PodActions {
         plan(
             &self.pod,
-            &Observed { sandboxes: &self.sandboxes, containers: &self.containers, verdicts: &self.verdicts },
+            &Observed {
+                sandboxes: &self.sandboxes,
+                containers: &self.containers,
+                verdicts: &self.verdicts,
+            },
         )
     }
 }
 
 fn reference() -> PodRef {
-    PodRef { namespace: "n".to_owned(), name: "p".to_owned(), uid: PodUid("u".to_owned()) }
+    PodRef {
+        namespace: "n".to_owned(),
+        name: "p".to_owned(),
+        uid: PodUid("u".to_owned()),
+    }
 }
 
 fn running() -> ContainerState {
-    ContainerState::Running { started_at: SystemTime::UNIX_EPOCH, pid: 1 }
+    ContainerState::Running {
+        started_at: SystemTime::UNIX_EPOCH,
+        pid: 1,
+    }
 }
 
 fn exited(exit_code: i32) -> ContainerState {
@@ -113,7 +135,11 @@ fn names(list: &[&str]) -> Vec<String> {
 
 #[test]
 fn new_pod_gets_a_sandbox_and_its_containers() {
-    let expected = PodActions { create_sandbox: Some(0), to_start: names(&["a", "b"]), ..PodActions::default() };
+    let expected = PodActions {
+        create_sandbox: Some(0),
+        to_start: names(&["a", "b"]),
+        ..PodActions::default()
+    };
     assert_eq!(World::new(two()).plan(), expected);
 }
 
@@ -124,42 +150,82 @@ fn ephemeral_containers_start_once_even_before_the_pod_is_initialized() {
         spec["ephemeralContainers"] = json!([{"name": "debug", "image": "i"}]);
         spec
     };
-    let start = PodActions { ephemeral_to_start: names(&["debug"]), ..PodActions::default() };
-    let world =
-        || World::new(spec(two())).sandbox(0, Ready).container(0, "a", 0, running()).container(0, "b", 0, running());
+    let start = PodActions {
+        ephemeral_to_start: names(&["debug"]),
+        ..PodActions::default()
+    };
+    let world = || {
+        World::new(spec(two()))
+            .sandbox(0, Ready)
+            .container(0, "a", 0, running())
+            .container(0, "b", 0, running())
+    };
     assert_eq!(world().plan(), start);
-    assert_eq!(world().container(0, "debug", 0, running()).plan(), PodActions::default());
-    assert_eq!(world().container(0, "debug", 0, exited(1)).plan(), PodActions::default(), "never again");
-    let initializing = World::new(spec(with_init())).sandbox(0, Ready).container(0, "i", 0, running());
+    assert_eq!(
+        world().container(0, "debug", 0, running()).plan(),
+        PodActions::default()
+    );
+    assert_eq!(
+        world().container(0, "debug", 0, exited(1)).plan(),
+        PodActions::default(),
+        "never again"
+    );
+    let initializing =
+        World::new(spec(with_init()))
+            .sandbox(0, Ready)
+            .container(0, "i", 0, running());
     assert_eq!(initializing.plan(), start);
 }
 
 #[test]
 fn init_containers_come_first_and_one_by_one() {
     use SandboxState::Ready;
-    let start = |name: &str| PodActions { init_to_start: names(&[name]), ..PodActions::default() };
+    let start = |name: &str| PodActions {
+        init_to_start: names(&[name]),
+        ..PodActions::default()
+    };
     let world = || World::new(with_init());
     let cases = [
-        (world(), PodActions { create_sandbox: Some(0), ..start("i") }),
-        (world().sandbox(0, Ready), start("i")),
-        (world().sandbox(0, Ready).container(0, "i", 0, running()), PodActions::default()),
-        (world().sandbox(0, Ready).container(0, "i", 0, exited(1)), start("i")),
-        (world().sandbox(0, Ready).container(0, "i", 0, exited(0)), start("j")),
         (
-            world().sandbox(0, Ready).container(0, "j", 0, exited(0)),
-            PodActions { to_start: names(&["a"]), ..PodActions::default() },
+            world(),
+            PodActions {
+                create_sandbox: Some(0),
+                ..start("i")
+            },
+        ),
+        (world().sandbox(0, Ready), start("i")),
+        (
+            world().sandbox(0, Ready).container(0, "i", 0, running()),
+            PodActions::default(),
         ),
         (
-            world().sandbox(0, Ready).container(0, "i", 0, exited(0)).container(0, "j", 0, exited(0)).container(
-                0,
-                "a",
-                0,
-                running(),
-            ),
+            world().sandbox(0, Ready).container(0, "i", 0, exited(1)),
+            start("i"),
+        ),
+        (
+            world().sandbox(0, Ready).container(0, "i", 0, exited(0)),
+            start("j"),
+        ),
+        (
+            world().sandbox(0, Ready).container(0, "j", 0, exited(0)),
+            PodActions {
+                to_start: names(&["a"]),
+                ..PodActions::default()
+            },
+        ),
+        (
+            world()
+                .sandbox(0, Ready)
+                .container(0, "i", 0, exited(0))
+                .container(0, "j", 0, exited(0))
+                .container(0, "a", 0, running()),
             PodActions::default(),
         ),
         // A new sandbox begins from the start.
-        (world().sandbox(1, Ready).container(0, "a", 0, exited(1)), start("i")),
+        (
+            world().sandbox(1, Ready).container(0, "a", 0, exited(1)),
+            start("i"),
+        ),
     ];
     for (index, (world, expected)) in cases.into_iter().enumerate() {
         assert_eq!(world.plan(), expected, "case {index}");
@@ -170,14 +236,25 @@ fn init_containers_come_first_and_one_by_one() {
 fn failed_init_container_ends_a_pod_that_never_restarts() {
     let mut spec = with_init();
     spec["restartPolicy"] = json!("Never");
-    let world = World::new(spec).sandbox(0, SandboxState::Ready).container(0, "i", 0, exited(1));
-    assert_eq!(world.plan(), PodActions { kill_pod: true, ..PodActions::default() });
+    let world = World::new(spec)
+        .sandbox(0, SandboxState::Ready)
+        .container(0, "i", 0, exited(1));
+    assert_eq!(
+        world.plan(),
+        PodActions {
+            kill_pod: true,
+            ..PodActions::default()
+        }
+    );
 }
 
 #[test]
 fn sidecar_must_be_started_before_what_follows() {
     use SandboxState::Ready;
-    let started = Verdict { started: true, ..Verdict::default() };
+    let started = Verdict {
+        started: true,
+        ..Verdict::default()
+    };
     let world = || World::new(with_sidecar()).sandbox(0, Ready);
     let start = |init: &[&str], main: &[&str]| PodActions {
         init_to_start: names(init),
@@ -187,14 +264,25 @@ fn sidecar_must_be_started_before_what_follows() {
     let cases = [
         (world(), start(&["s"], &[])),
         (world().container(0, "s", 0, running()), start(&[], &[])),
-        (world().container(0, "s", 0, running()).verdict("s0", started), start(&["i"], &[])),
         (
-            world().container(0, "s", 0, running()).verdict("s0", started).container(0, "i", 0, exited(0)),
+            world()
+                .container(0, "s", 0, running())
+                .verdict("s0", started),
+            start(&["i"], &[]),
+        ),
+        (
+            world()
+                .container(0, "s", 0, running())
+                .verdict("s0", started)
+                .container(0, "i", 0, exited(0)),
             start(&[], &["a"]),
         ),
         // It restarts while the pod runs, whatever the pod's policy.
         (
-            world().container(0, "s", 0, exited(1)).container(0, "i", 0, exited(0)).container(0, "a", 0, running()),
+            world()
+                .container(0, "s", 0, exited(1))
+                .container(0, "i", 0, exited(0))
+                .container(0, "a", 0, running()),
             start(&["s"], &[]),
         ),
     ];
@@ -205,14 +293,23 @@ fn sidecar_must_be_started_before_what_follows() {
 
 #[test]
 fn sidecars_do_not_keep_a_finished_pod() {
-    let started = Verdict { started: true, ..Verdict::default() };
+    let started = Verdict {
+        started: true,
+        ..Verdict::default()
+    };
     let world = World::new(with_sidecar())
         .sandbox(0, SandboxState::Ready)
         .container(0, "s", 0, running())
         .verdict("s0", started)
         .container(0, "i", 0, exited(0))
         .container(0, "a", 0, exited(0));
-    assert_eq!(world.plan(), PodActions { kill_pod: true, ..PodActions::default() });
+    assert_eq!(
+        world.plan(),
+        PodActions {
+            kill_pod: true,
+            ..PodActions::default()
+        }
+    );
 }
 
 #[test]
@@ -229,7 +326,10 @@ fn restart_policy_decides_what_starts_again() {
             .sandbox(0, SandboxState::Ready)
             .container(0, "a", 0, exited(code))
             .container(0, "b", 0, running());
-        let expected = PodActions { to_start: names(&expected), ..PodActions::default() };
+        let expected = PodActions {
+            to_start: names(&expected),
+            ..PodActions::default()
+        };
         assert_eq!(world.plan(), expected, "{policy} {code}");
     }
 }
@@ -240,27 +340,56 @@ fn pod_is_killed_when_all_is_done() {
         .sandbox(0, SandboxState::Ready)
         .container(0, "a", 0, exited(0))
         .container(0, "b", 1, exited(0));
-    assert_eq!(world.plan(), PodActions { kill_pod: true, ..PodActions::default() });
+    assert_eq!(
+        world.plan(),
+        PodActions {
+            kill_pod: true,
+            ..PodActions::default()
+        }
+    );
 }
 
 #[test]
 fn changed_image_and_failed_probes_restart_a_container() {
     let base = || {
-        World::new(two()).sandbox(0, SandboxState::Ready).container(0, "a", 0, running()).container(
-            0,
-            "b",
-            0,
-            running(),
-        )
+        World::new(two())
+            .sandbox(0, SandboxState::Ready)
+            .container(0, "a", 0, running())
+            .container(0, "b", 0, running())
     };
     let mut changed = base();
     changed.containers[0].spec_hash = "other".to_owned();
-    let liveness = base().verdict("a0", Verdict { liveness_failed: true, started: true, ..Verdict::default() });
-    let startup = base().verdict("a0", Verdict { startup_failed: true, ..Verdict::default() });
+    let liveness = base().verdict(
+        "a0",
+        Verdict {
+            liveness_failed: true,
+            started: true,
+            ..Verdict::default()
+        },
+    );
+    let startup = base().verdict(
+        "a0",
+        Verdict {
+            startup_failed: true,
+            ..Verdict::default()
+        },
+    );
     let cases = [
-        (changed, KillReason::SpecChanged, "Container a definition changed, will be restarted"),
-        (liveness, KillReason::LivenessProbe, "Container a failed liveness probe, will be restarted"),
-        (startup, KillReason::StartupProbe, "Container a failed startup probe, will be restarted"),
+        (
+            changed,
+            KillReason::SpecChanged,
+            "Container a definition changed, will be restarted",
+        ),
+        (
+            liveness,
+            KillReason::LivenessProbe,
+            "Container a failed liveness probe, will be restarted",
+        ),
+        (
+            startup,
+            KillReason::StartupProbe,
+            "Container a failed startup probe, will be restarted",
+        ),
     ];
     for (world, reason, message) in cases {
         let kill = ContainerToKill {
@@ -269,48 +398,55 @@ fn changed_image_and_failed_probes_restart_a_container() {
             reason,
             message: message.to_owned(),
         };
-        assert_eq!(world.plan(), PodActions { to_kill: vec![kill], to_start: names(&["a"]), ..PodActions::default() });
+        assert_eq!(
+            world.plan(),
+            PodActions {
+                to_kill: vec![kill],
+                to_start: names(&["a"]),
+                ..PodActions::default()
+            }
+        );
     }
 }
 
 #[test]
 fn dead_sandbox_is_replaced() {
-    let world = World::new(two()).sandbox(0, SandboxState::NotReady).container(0, "a", 0, exited(137)).container(
-        0,
-        "b",
-        0,
-        exited(137),
-    );
-    let expected =
-        PodActions { kill_pod: true, create_sandbox: Some(1), to_start: names(&["a", "b"]), ..PodActions::default() };
+    let world = World::new(two())
+        .sandbox(0, SandboxState::NotReady)
+        .container(0, "a", 0, exited(137))
+        .container(0, "b", 0, exited(137));
+    let expected = PodActions {
+        kill_pod: true,
+        create_sandbox: Some(1),
+        to_start: names(&["a", "b"]),
+        ..PodActions::default()
+    };
     assert_eq!(world.plan(), expected);
 }
 
 #[test]
 fn dead_sandbox_ends_a_pod_that_never_restarts() {
-    let world = World::new(with_policy("Never")).sandbox(0, SandboxState::NotReady).container(0, "a", 0, exited(137));
+    let world = World::new(with_policy("Never"))
+        .sandbox(0, SandboxState::NotReady)
+        .container(0, "a", 0, exited(137));
     assert_eq!(world.plan(), PodActions::default());
 }
 
 #[test]
 fn settled_pod_needs_nothing() {
-    let world = World::new(two()).sandbox(0, SandboxState::Ready).container(0, "a", 0, running()).container(
-        0,
-        "b",
-        0,
-        running(),
-    );
+    let world = World::new(two())
+        .sandbox(0, SandboxState::Ready)
+        .container(0, "a", 0, running())
+        .container(0, "b", 0, running());
     assert!(world.plan().is_empty());
 }
 
 #[test]
 fn deleted_pod_starts_nothing() {
-    let mut world = World::new(two()).sandbox(0, SandboxState::Ready).container(0, "a", 0, exited(1)).container(
-        0,
-        "b",
-        0,
-        running(),
-    );
+    let mut world = World::new(two())
+        .sandbox(0, SandboxState::Ready)
+        .container(0, "a", 0, exited(1))
+        .container(0, "b", 0, running());
     world.pod.metadata.deletion_timestamp = Some(crate::pod::api_time(SystemTime::UNIX_EPOCH));
     assert!(world.plan().to_start.is_empty());
 }
@@ -339,8 +475,16 @@ fn resized_container_is_changed_in_place_unless_it_must_restart() {
         world.containers[0].resources = actual.clone();
         world.sandboxes[0].resources = actual.clone();
         let plan = world.plan();
-        assert_eq!((plan.to_resize.len(), plan.to_kill.len()), expected, "{actual:?}");
-        assert_eq!((plan.resize_pod, plan.to_start.len()), (expected != (0, 0), expected.1), "{actual:?}");
+        assert_eq!(
+            (plan.to_resize.len(), plan.to_kill.len()),
+            expected,
+            "{actual:?}"
+        );
+        assert_eq!(
+            (plan.resize_pod, plan.to_start.len()),
+            (expected != (0, 0), expected.1),
+            "{actual:?}"
+        );
     }
 }
 
@@ -349,15 +493,22 @@ fn a_containers_own_policy_and_rules_decide_before_the_pods() {
     let rule = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
     let spec = json!({"restartPolicy": "Never", "containers": [
         {"name": "a", "restartPolicy": "Never", "restartPolicyRules": rule}, {"name": "b", "restartPolicy": "OnFailure"}]});
-    for (a, b, expected) in [(42, 0, vec!["a"]), (1, 1, vec!["b"]), (42, 7, vec!["a", "b"]), (1, 0, vec![])] {
-        let world = World::new(spec.clone()).sandbox(0, SandboxState::Ready).container(0, "a", 0, exited(a)).container(
-            0,
-            "b",
-            0,
-            exited(b),
-        );
+    for (a, b, expected) in [
+        (42, 0, vec!["a"]),
+        (1, 1, vec!["b"]),
+        (42, 7, vec!["a", "b"]),
+        (1, 0, vec![]),
+    ] {
+        let world = World::new(spec.clone())
+            .sandbox(0, SandboxState::Ready)
+            .container(0, "a", 0, exited(a))
+            .container(0, "b", 0, exited(b));
         let kill_pod = expected.is_empty();
-        let expected = PodActions { to_start: names(&expected), kill_pod, ..PodActions::default() };
+        let expected = PodActions {
+            to_start: names(&expected),
+            kill_pod,
+            ..PodActions::default()
+        };
         assert_eq!(world.plan(), expected, "{a} {b}");
     }
 }

@@ -52,7 +52,8 @@ impl Checkpoints {
         let _ = self.queue.try_send(Command::Save(Arc::clone(pod)));
     }
 
-    /// The pod has ended: removes what an earlier copy may have left after its directory was removed.
+    /// The pod has ended: removes what an earlier copy may have left after its directory was
+    /// removed.
     pub(crate) fn forget(&self, uid: &PodUid) {
         let _ = self.queue.try_send(Command::Forget(uid.clone()));
     }
@@ -81,7 +82,9 @@ fn forget(pods_dir: &Path, uid: &PodUid) -> io::Result<()> {
 
 /// All copies; directories without a usable one are skipped.
 pub(crate) fn load(pods_dir: &Path) -> Vec<Arc<Pod>> {
-    let Ok(entries) = fs::read_dir(pods_dir) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(pods_dir) else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| {
@@ -94,16 +97,28 @@ pub(crate) fn load(pods_dir: &Path) -> Vec<Arc<Pod>> {
 
 /// UIDs of all pods that left a directory.
 pub(crate) fn directories(pods_dir: &Path) -> Vec<PodUid> {
-    let Ok(entries) = fs::read_dir(pods_dir) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| Some(PodUid(entry.file_name().to_str()?.to_owned()))).collect()
+    let Ok(entries) = fs::read_dir(pods_dir) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| Some(PodUid(entry.file_name().to_str()?.to_owned())))
+        .collect()
 }
 
 /// Log directories, `<namespace>_<name>_<uid>`, with the UID.
 pub(crate) fn log_directories(logs_dir: &Path) -> Vec<(PathBuf, PodUid)> {
-    let Ok(entries) = fs::read_dir(logs_dir) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(logs_dir) else {
+        return Vec::new();
+    };
     entries
         .flatten()
-        .filter_map(|entry| Some((entry.path(), PodUid(entry.file_name().to_str()?.rsplit_once('_')?.1.to_owned()))))
+        .filter_map(|entry| {
+            Some((
+                entry.path(),
+                PodUid(entry.file_name().to_str()?.rsplit_once('_')?.1.to_owned()),
+            ))
+        })
         .collect()
 }
 
@@ -122,6 +137,9 @@ mod tests {
         fs::create_dir(dir.path().join("broken")).expect("directory");
         fs::write(dir.path().join("broken").join(FILE), "{").expect("write");
         let loaded = load(dir.path());
-        assert_eq!(loaded.iter().map(|pod| (**pod).clone()).collect::<Vec<_>>(), [pod]);
+        assert_eq!(
+            loaded.iter().map(|pod| (**pod).clone()).collect::<Vec<_>>(),
+            [pod]
+        );
     }
 }

@@ -37,15 +37,27 @@ struct Verdict {
 
 impl Verdict {
     fn yes() -> Self {
-        Self { status: true, reason: None, message: None }
+        Self {
+            status: true,
+            reason: None,
+            message: None,
+        }
     }
 
     fn yes_because(reason: &str) -> Self {
-        Self { status: true, reason: Some(reason.to_owned()), message: None }
+        Self {
+            status: true,
+            reason: Some(reason.to_owned()),
+            message: None,
+        }
     }
 
     fn no(reason: Option<&str>, message: Option<String>) -> Self {
-        Self { status: false, reason: reason.map(str::to_owned), message }
+        Self {
+            status: false,
+            reason: reason.map(str::to_owned),
+            message,
+        }
     }
 }
 
@@ -65,7 +77,11 @@ pub(super) fn generate(
     let verdicts = [
         (
             "PodReadyToStartContainers",
-            if network && !input.terminated { Verdict::yes() } else { Verdict::no(None, None) },
+            if network && !input.terminated {
+                Verdict::yes()
+            } else {
+                Verdict::no(None, None)
+            },
         ),
         ("Initialized", initialized(input, phase, init, containers)),
         ("Ready", ready),
@@ -80,7 +96,9 @@ pub(super) fn generate(
         .collect();
     let is_new = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind);
     let previous = input.previous.conditions.iter().flatten();
-    let others = previous.filter(|condition| !is_own(&condition.type_) && !is_new(&condition.type_)).cloned();
+    let others = previous
+        .filter(|condition| !is_own(&condition.type_) && !is_new(&condition.type_))
+        .cloned();
     let others: Vec<PodCondition> = others.collect();
     conditions.extend(others);
     conditions
@@ -89,27 +107,47 @@ pub(super) fn generate(
 /// A resize that waits, and one that is not done yet.
 fn resizing(input: &StatusInput<'_>) -> impl Iterator<Item = (&'static str, Verdict)> {
     let pending = input.resize_pending.map(|why| {
-        let verdict = Verdict { message: Some(why.message.clone()), ..Verdict::yes_because(&why.reason) };
+        let verdict = Verdict {
+            message: Some(why.message.clone()),
+            ..Verdict::yes_because(&why.reason)
+        };
         (RESIZE_PENDING, verdict)
     });
-    let runs = |container: &ContainerRecord| matches!(container.state, ContainerState::Running { .. });
+    let runs =
+        |container: &ContainerRecord| matches!(container.state, ContainerState::Running { .. });
     let differs = |container: &Container| {
-        let running = input.observed.latest(&container.name).filter(|record| runs(record));
-        running
-            .is_some_and(|one| Difference::between(&resources::limits_of(input.pod, container), &one.resources).any())
+        let running = input
+            .observed
+            .latest(&container.name)
+            .filter(|record| runs(record));
+        running.is_some_and(|one| {
+            Difference::between(&resources::limits_of(input.pod, container), &one.resources).any()
+        })
     };
     let under_way = !input.terminated && input.pod.all_containers().any(differs);
-    let in_progress = (under_way || input.resize_error.is_some()).then(|| match input.resize_error {
-        Some(error) => Verdict { message: Some(error.to_owned()), ..Verdict::yes_because("Error") },
-        None => Verdict::yes(),
-    });
-    pending.into_iter().chain(in_progress.map(|verdict| (RESIZE_IN_PROGRESS, verdict)))
+    let in_progress =
+        (under_way || input.resize_error.is_some()).then(|| match input.resize_error {
+            Some(error) => Verdict {
+                message: Some(error.to_owned()),
+                ..Verdict::yes_because("Error")
+            },
+            None => Verdict::yes(),
+        });
+    pending
+        .into_iter()
+        .chain(in_progress.map(|verdict| (RESIZE_IN_PROGRESS, verdict)))
 }
 
-/// Once the node has taken a pod down; whoever made the pod makes another. It stays, though others write it as well.
+/// Once the node has taken a pod down; whoever made the pod makes another. It stays, though others
+/// write it as well.
 fn disrupted(input: &StatusInput<'_>) -> Option<(&'static str, Verdict)> {
-    let why = input.failed.filter(|why| why.reason == EVICTED && ranking::is_shortage(&why.message))?;
-    let verdict = Verdict { message: Some(why.message.clone()), ..Verdict::yes_because("TerminationByKubelet") };
+    let why = input
+        .failed
+        .filter(|why| why.reason == EVICTED && ranking::is_shortage(&why.message))?;
+    let verdict = Verdict {
+        message: Some(why.message.clone()),
+        ..Verdict::yes_because("TerminationByKubelet")
+    };
     Some(("DisruptionTarget", verdict))
 }
 
@@ -140,15 +178,28 @@ fn initialized(
     init: &[ContainerStatus],
     containers: &[ContainerStatus],
 ) -> Verdict {
-    if containers.iter().any(|status| status.container_id.is_some()) {
-        return if phase == Phase::Succeeded { Verdict::yes_because("PodCompleted") } else { Verdict::yes() };
+    if containers
+        .iter()
+        .any(|status| status.container_id.is_some())
+    {
+        return if phase == Phase::Succeeded {
+            Verdict::yes_because("PodCompleted")
+        } else {
+            Verdict::yes()
+        };
     }
     let incomplete: Vec<&str> = input
         .pod
         .init_containers()
         .iter()
         .zip(init)
-        .filter(|(container, status)| if is_sidecar(container) { status.started != Some(true) } else { !status.ready })
+        .filter(|(container, status)| {
+            if is_sidecar(container) {
+                status.started != Some(true)
+            } else {
+                !status.ready
+            }
+        })
         .map(|(container, _)| container.name.as_str())
         .collect();
     if incomplete.is_empty() {
@@ -156,7 +207,10 @@ fn initialized(
     }
     Verdict::no(
         Some("ContainersNotInitialized"),
-        Some(format!("containers with incomplete status: [{}]", incomplete.join(" "))),
+        Some(format!(
+            "containers with incomplete status: [{}]",
+            incomplete.join(" ")
+        )),
     )
 }
 
@@ -171,7 +225,12 @@ fn containers_ready(
         Phase::Failed => return Verdict::no(Some("PodFailed"), None),
         Phase::Pending | Phase::Running => {}
     }
-    let sidecars = input.pod.init_containers().iter().zip(init).filter(|(container, _)| is_sidecar(container));
+    let sidecars = input
+        .pod
+        .init_containers()
+        .iter()
+        .zip(init)
+        .filter(|(container, _)| is_sidecar(container));
     let ordinary = input.pod.containers().iter().zip(containers);
     let unready: Vec<&str> = sidecars
         .chain(ordinary)
@@ -181,7 +240,10 @@ fn containers_ready(
     if !unready.is_empty() {
         return Verdict::no(
             Some("ContainersNotReady"),
-            Some(format!("containers with unready status: [{}]", unready.join(" "))),
+            Some(format!(
+                "containers with unready status: [{}]",
+                unready.join(" ")
+            )),
         );
     }
     Verdict::yes()
@@ -189,7 +251,10 @@ fn containers_ready(
 
 fn ready(input: &StatusInput<'_>, containers_ready: &Verdict) -> Verdict {
     if !containers_ready.status {
-        return Verdict::no(containers_ready.reason.as_deref(), containers_ready.message.clone());
+        return Verdict::no(
+            containers_ready.reason.as_deref(),
+            containers_ready.message.clone(),
+        );
     }
     if input.terminating {
         return Verdict::no(Some("PodTerminating"), None);
@@ -197,10 +262,20 @@ fn ready(input: &StatusInput<'_>, containers_ready: &Verdict) -> Verdict {
     let mut messages = Vec::new();
     for gate in input.pod.spec_or_default().readiness_gates.iter().flatten() {
         let kind = &gate.condition_type;
-        match input.previous.conditions.iter().flatten().find(|condition| condition.type_ == *kind) {
-            None => messages.push(format!("corresponding condition of pod readiness gate \"{kind}\" does not exist.")),
-            Some(condition) if condition.status != "True" => messages
-                .push(format!("the status of pod readiness gate \"{kind}\" is not \"True\", but {}", condition.status)),
+        match input
+            .previous
+            .conditions
+            .iter()
+            .flatten()
+            .find(|condition| condition.type_ == *kind)
+        {
+            None => messages.push(format!(
+                "corresponding condition of pod readiness gate \"{kind}\" does not exist."
+            )),
+            Some(condition) if condition.status != "True" => messages.push(format!(
+                "the status of pod readiness gate \"{kind}\" is not \"True\", but {}",
+                condition.status
+            )),
             Some(_) => {}
         }
     }

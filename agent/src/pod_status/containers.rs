@@ -2,8 +2,8 @@
 
 use coracle_api::scheduling::is_sidecar;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus as ApiStatus, Pod, VolumeMountStatus,
+    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus as ApiStatus, Pod, VolumeMountStatus,
 };
 
 use super::StatusInput;
@@ -18,8 +18,15 @@ use crate::{
 pub(crate) const ID_SCHEME: &str = "coracle://";
 
 /// One status for each container of the spec, in its order.
-pub(super) fn statuses(input: &StatusInput<'_>, containers: &[Container], init: bool) -> Vec<ApiStatus> {
-    containers.iter().map(|container| status(input, container, init)).collect()
+pub(super) fn statuses(
+    input: &StatusInput<'_>,
+    containers: &[Container],
+    init: bool,
+) -> Vec<ApiStatus> {
+    containers
+        .iter()
+        .map(|container| status(input, container, init))
+        .collect()
 }
 
 /// One status for each ephemeral container. They are never ready, and never started again.
@@ -35,38 +42,66 @@ pub(super) fn ephemeral_statuses(input: &StatusInput<'_>) -> Vec<ApiStatus> {
 }
 
 fn status(input: &StatusInput<'_>, container: &Container, init: bool) -> ApiStatus {
-    let mut records: Vec<&ContainerStatus> =
-        input.observed.containers.iter().filter(|c| c.name == container.name).collect();
+    let mut records: Vec<&ContainerStatus> = input
+        .observed
+        .containers
+        .iter()
+        .filter(|c| c.name == container.name)
+        .collect();
     records.sort_by_key(|record| std::cmp::Reverse((record.attempt, record.created_at)));
     let earlier = earlier_status(input, &container.name, init);
     let mut status = match records.first() {
         Some(latest) => from_records(input, latest, records.get(1).copied(), earlier),
         None => without_record(input, container, earlier),
     };
-    override_with_waiting(input, container, records.first().copied(), init, &mut status);
+    override_with_waiting(
+        input,
+        container,
+        records.first().copied(),
+        init,
+        &mut status,
+    );
     set_resources(input.pod, container, records.first().copied(), &mut status);
-    set_probes(input, container, records.first().copied(), init, &mut status);
+    set_probes(
+        input,
+        container,
+        records.first().copied(),
+        init,
+        &mut status,
+    );
     status.volume_mounts = volume_mounts(container);
     status
 }
 
-/// What it mounts; whether what is mounted below a read-only volume can be written to is told of such volumes alone.
+/// What it mounts; whether what is mounted below a read-only volume can be written to is told of
+/// such volumes alone.
 fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
-    let mounts = container.volume_mounts.iter().flatten().map(|mount| VolumeMountStatus {
-        name: mount.name.clone(),
-        mount_path: mount.mount_path.clone(),
-        read_only: mount.read_only.filter(|read_only| *read_only),
-        recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
-        ..VolumeMountStatus::default()
-    });
+    let mounts = container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .map(|mount| VolumeMountStatus {
+            name: mount.name.clone(),
+            mount_path: mount.mount_path.clone(),
+            read_only: mount.read_only.filter(|read_only| *read_only),
+            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+            ..VolumeMountStatus::default()
+        });
     let mounts: Vec<_> = mounts.collect();
     (!mounts.is_empty()).then_some(mounts)
 }
 
 fn earlier_status<'a>(input: &StatusInput<'a>, name: &str, init: bool) -> Option<&'a ApiStatus> {
     let previous = input.previous;
-    let list = if init { &previous.init_container_statuses } else { &previous.container_statuses };
-    list.iter().chain(&previous.ephemeral_container_statuses).flatten().find(|status| status.name == name)
+    let list = if init {
+        &previous.init_container_statuses
+    } else {
+        &previous.container_statuses
+    };
+    list.iter()
+        .chain(&previous.ephemeral_container_statuses)
+        .flatten()
+        .find(|status| status.name == name)
 }
 
 fn from_records(
@@ -76,30 +111,48 @@ fn from_records(
     earlier: Option<&ApiStatus>,
 ) -> ApiStatus {
     // Without a record of the instance before, the API may still remember it.
-    let last_state = before.and_then(|record| terminated(input, record)).map(state_terminated).or_else(|| {
-        earlier.and_then(|earlier| {
-            let same = earlier.container_id.as_deref() == Some(&format!("{ID_SCHEME}{}", latest.id));
-            if same {
-                earlier.last_state.clone()
-            } else {
-                earlier.state.clone().filter(|state| state.terminated.is_some()).or_else(|| earlier.last_state.clone())
-            }
-        })
-    });
+    let last_state = before
+        .and_then(|record| terminated(input, record))
+        .map(state_terminated)
+        .or_else(|| {
+            earlier.and_then(|earlier| {
+                let same =
+                    earlier.container_id.as_deref() == Some(&format!("{ID_SCHEME}{}", latest.id));
+                if same {
+                    earlier.last_state.clone()
+                } else {
+                    earlier
+                        .state
+                        .clone()
+                        .filter(|state| state.terminated.is_some())
+                        .or_else(|| earlier.last_state.clone())
+                }
+            })
+        });
     let state = match &latest.state {
         ContainerState::Created => waiting(default_reason(input.pod), None),
         // As upstream: not before its postStart hook is done.
-        ContainerState::Running { .. } if input.hooked.contains(&latest.id) => waiting(default_reason(input.pod), None),
+        ContainerState::Running { .. } if input.hooked.contains(&latest.id) => {
+            waiting(default_reason(input.pod), None)
+        }
         ContainerState::Running { started_at, .. } => ApiState {
-            running: Some(ContainerStateRunning { started_at: Some(api_time(*started_at)) }),
+            running: Some(ContainerStateRunning {
+                started_at: Some(api_time(*started_at)),
+            }),
             ..ApiState::default()
         },
-        ContainerState::Exited { .. } => terminated(input, latest).map(state_terminated).unwrap_or_default(),
+        ContainerState::Exited { .. } => terminated(input, latest)
+            .map(state_terminated)
+            .unwrap_or_default(),
     };
     ApiStatus {
         name: latest.name.clone(),
         image: latest.image.clone(),
-        image_id: if latest.image_ref.is_empty() { latest.image_id.clone() } else { latest.image_ref.clone() },
+        image_id: if latest.image_ref.is_empty() {
+            latest.image_id.clone()
+        } else {
+            latest.image_ref.clone()
+        },
         container_id: Some(format!("{ID_SCHEME}{}", latest.id)),
         restart_count: i32::try_from(latest.attempt).unwrap_or(i32::MAX),
         state: Some(state),
@@ -110,11 +163,19 @@ fn from_records(
 
 /// What a container waits for that nobody has tried to start.
 fn default_reason(pod: &Pod) -> &'static str {
-    if pod.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" }
+    if pod.init_containers().is_empty() {
+        "ContainerCreating"
+    } else {
+        "PodInitializing"
+    }
 }
 
 /// A container of which no record exists: never started, or lost.
-fn without_record(input: &StatusInput<'_>, container: &Container, earlier: Option<&ApiStatus>) -> ApiStatus {
+fn without_record(
+    input: &StatusInput<'_>,
+    container: &Container,
+    earlier: Option<&ApiStatus>,
+) -> ApiStatus {
     let mut status = ApiStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
@@ -122,24 +183,35 @@ fn without_record(input: &StatusInput<'_>, container: &Container, earlier: Optio
         last_state: Some(ApiState::default()),
         ..ApiStatus::default()
     };
-    let Some(earlier) = earlier else { return status };
+    let Some(earlier) = earlier else {
+        return status;
+    };
     status.restart_count = earlier.restart_count;
     status.last_state.clone_from(&earlier.last_state);
-    let Some(state) = &earlier.state else { return status };
+    let Some(state) = &earlier.state else {
+        return status;
+    };
     if let Some(end) = &state.terminated {
         // Its record was collected; the API remembers how it ended.
         status.container_id.clone_from(&earlier.container_id);
         status.image_id.clone_from(&earlier.image_id);
-        status.state = Some(ApiState { terminated: Some(end.clone()), ..ApiState::default() });
+        status.state = Some(ApiState {
+            terminated: Some(end.clone()),
+            ..ApiState::default()
+        });
     } else if state.running.is_some() {
-        let lost = ContainerStateTerminated { container_id: earlier.container_id.clone(), ..unlocated() };
+        let lost = ContainerStateTerminated {
+            container_id: earlier.container_id.clone(),
+            ..unlocated()
+        };
         if input.terminating || input.terminated {
             status.state = Some(state_terminated(lost));
         } else {
-            let message =
-                "The container could not be located when the pod was deleted.  The container used to be Running";
-            status.last_state =
-                Some(state_terminated(ContainerStateTerminated { message: Some(message.to_owned()), ..lost }));
+            let message = "The container could not be located when the pod was deleted.  The container used to be Running";
+            status.last_state = Some(state_terminated(ContainerStateTerminated {
+                message: Some(message.to_owned()),
+                ..lost
+            }));
             status.restart_count += 1;
         }
     }
@@ -155,18 +227,32 @@ fn unlocated() -> ContainerStateTerminated {
     }
 }
 
-/// Nothing of the pod will ever run: what has not ended counts as lost. Init containers that never had their turn stay as
-/// they are, and with them all others. Source: `TerminatePod` in `pkg/kubelet/status/status_manager.go` at v1.37.
+/// Nothing of the pod will ever run: what has not ended counts as lost. Init containers that never
+/// had their turn stay as they are, and with them all others. Source: `TerminatePod` in
+/// `pkg/kubelet/status/status_manager.go` at v1.37.
 pub(super) fn close(pod: &Pod, init: &mut [ApiStatus], containers: &mut [ApiStatus]) {
     let succeeded = |status: &ApiStatus| {
-        status.state.as_ref().and_then(|state| state.terminated.as_ref()).is_some_and(|end| end.exit_code == 0)
+        status
+            .state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref())
+            .is_some_and(|end| end.exit_code == 0)
     };
     let sidecar = |status: &ApiStatus| pod.container(&status.name).is_some_and(is_sidecar);
     let had_its_turn = |status: &ApiStatus| {
-        let waits = status.state.as_ref().is_none_or(|state| state.waiting.is_some());
-        !waits || status.last_state.as_ref().is_some_and(|last| last.terminated.is_some())
+        let waits = status
+            .state
+            .as_ref()
+            .is_none_or(|state| state.waiting.is_some());
+        !waits
+            || status
+                .last_state
+                .as_ref()
+                .is_some_and(|last| last.terminated.is_some())
     };
-    let through = init.last().is_none_or(|last| succeeded(last) || (sidecar(last) && last.container_id.is_some()));
+    let through = init
+        .last()
+        .is_none_or(|last| succeeded(last) || (sidecar(last) && last.container_id.is_some()));
     if through || containers.iter().any(had_its_turn) {
         close_all(containers);
     }
@@ -176,9 +262,12 @@ pub(super) fn close(pod: &Pod, init: &mut [ApiStatus], containers: &mut [ApiStat
 
 /// Whatever has not ended counts as lost.
 pub(super) fn close_all(statuses: &mut [ApiStatus]) {
-    for status in
-        statuses.iter_mut().filter(|status| status.state.as_ref().is_none_or(|state| state.terminated.is_none()))
-    {
+    for status in statuses.iter_mut().filter(|status| {
+        status
+            .state
+            .as_ref()
+            .is_none_or(|state| state.terminated.is_none())
+    }) {
         status.state = Some(state_terminated(unlocated()));
         status.started = Some(false);
         status.ready = false;
@@ -193,20 +282,30 @@ fn override_with_waiting(
     init: bool,
     status: &mut ApiStatus,
 ) {
-    let Some(why) = input.waiting.get(&container.name) else { return };
+    let Some(why) = input.waiting.get(&container.name) else {
+        return;
+    };
     if input.terminated || input.terminating {
         return;
     }
     let runs = latest.is_some_and(|record| matches!(record.state, ContainerState::Running { .. }));
-    let restarts =
-        if is_sidecar(container) { !input.pod.is_deleting() } else { should_start(input.pod, container, latest) };
-    let done = init
-        && latest.is_some_and(|record| matches!(record.state, ContainerState::Exited { exit_code: 0, .. }))
-        && !is_sidecar(container);
+    let restarts = if is_sidecar(container) {
+        !input.pod.is_deleting()
+    } else {
+        should_start(input.pod, container, latest)
+    };
+    let done =
+        init && latest.is_some_and(|record| {
+            matches!(record.state, ContainerState::Exited { exit_code: 0, .. })
+        }) && !is_sidecar(container);
     if runs || !restarts || done {
         return;
     }
-    if let Some(end) = status.state.as_ref().and_then(|state| state.terminated.clone()) {
+    if let Some(end) = status
+        .state
+        .as_ref()
+        .and_then(|state| state.terminated.clone())
+    {
         status.last_state = Some(state_terminated(end));
     }
     status.state = Some(waiting(&why.reason, Some(&why.message)));
@@ -219,12 +318,20 @@ fn set_probes(
     init: bool,
     status: &mut ApiStatus,
 ) {
-    let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
+    let running = status
+        .state
+        .as_ref()
+        .is_some_and(|state| state.running.is_some());
     let probed = latest.and_then(|record| input.probes.get(&record.id));
-    let started = running && probed.map_or(container.startup_probe.is_none(), |probe| probe.started);
+    let started =
+        running && probed.map_or(container.startup_probe.is_none(), |probe| probe.started);
     status.started = Some(started);
     status.ready = if init && !is_sidecar(container) {
-        status.state.as_ref().and_then(|state| state.terminated.as_ref()).is_some_and(|end| end.exit_code == 0)
+        status
+            .state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref())
+            .is_some_and(|end| end.exit_code == 0)
     } else {
         running
             && started
@@ -234,10 +341,22 @@ fn set_probes(
 }
 
 /// What a running container has, and what any other would get.
-fn set_resources(pod: &Pod, container: &Container, latest: Option<&ContainerStatus>, status: &mut ApiStatus) {
+fn set_resources(
+    pod: &Pod,
+    container: &Container,
+    latest: Option<&ContainerStatus>,
+    status: &mut ApiStatus,
+) {
     let running = latest.filter(|record| matches!(record.state, ContainerState::Running { .. }));
-    status.resources = Some(resources::in_effect(pod, container, running.map(|record| &record.resources)));
-    status.allocated_resources = container.resources.as_ref().and_then(|resources| resources.requests.clone());
+    status.resources = Some(resources::in_effect(
+        pod,
+        container,
+        running.map(|record| &record.resources),
+    ));
+    status.allocated_resources = container
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.clone());
 }
 
 fn waiting(reason: &str, message: Option<&str>) -> ApiState {
@@ -245,18 +364,38 @@ fn waiting(reason: &str, message: Option<&str>) -> ApiState {
         reason: Some(reason.to_owned()),
         message: message.filter(|m| !m.is_empty()).map(str::to_owned),
     };
-    ApiState { waiting: Some(waiting), ..ApiState::default() }
+    ApiState {
+        waiting: Some(waiting),
+        ..ApiState::default()
+    }
 }
 
 fn state_terminated(end: ContainerStateTerminated) -> ApiState {
-    ApiState { terminated: Some(end), ..ApiState::default() }
+    ApiState {
+        terminated: Some(end),
+        ..ApiState::default()
+    }
 }
 
-fn terminated(input: &StatusInput<'_>, record: &ContainerStatus) -> Option<ContainerStateTerminated> {
-    let ContainerState::Exited { started_at, finished_at, exit_code, reason, message, .. } = &record.state else {
+fn terminated(
+    input: &StatusInput<'_>,
+    record: &ContainerStatus,
+) -> Option<ContainerStateTerminated> {
+    let ContainerState::Exited {
+        started_at,
+        finished_at,
+        exit_code,
+        reason,
+        message,
+        ..
+    } = &record.state
+    else {
         return None;
     };
-    let message = input.termination_messages.get(&record.id).unwrap_or(message);
+    let message = input
+        .termination_messages
+        .get(&record.id)
+        .unwrap_or(message);
     Some(ContainerStateTerminated {
         container_id: Some(format!("{ID_SCHEME}{}", record.id)),
         exit_code: *exit_code,

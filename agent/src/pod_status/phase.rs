@@ -30,7 +30,8 @@ impl Phase {
     }
 }
 
-/// Computes the phase from the containers' statuses (in the order of the spec). A final phase stays.
+/// Computes the phase from the containers' statuses (in the order of the spec). A final phase
+/// stays.
 pub(crate) fn compute(
     pod: &Pod,
     init: &[ContainerStatus],
@@ -46,10 +47,13 @@ pub(crate) fn compute(
     let (mut pending_init, mut failed_init, mut lost_init) = (0, 0, 0);
     for (container, status) in pod.init_containers().iter().zip(init) {
         let ended = exit_code(status);
-        // As upstream: once a container proper was made, no init container that starts again makes the pod pending.
+        // As upstream: once a container proper was made, no init container that starts again makes
+        // the pod pending.
         if is_sidecar(container) {
-            let started = status.started.unwrap_or(false) || status.restart_count > 0 || ended.is_some();
-            pending_init += usize::from(!started && containers.iter().all(|c| c.container_id.is_none()));
+            let started =
+                status.started.unwrap_or(false) || status.restart_count > 0 || ended.is_some();
+            pending_init +=
+                usize::from(!started && containers.iter().all(|c| c.container_id.is_none()));
         } else {
             match ended {
                 Some(0) => {}
@@ -57,7 +61,9 @@ pub(crate) fn compute(
                     failed_init += 1;
                     lost_init += usize::from(!restarts_after(pod, container, code));
                 }
-                None => pending_init += usize::from(containers.iter().all(|c| c.container_id.is_none())),
+                None => {
+                    pending_init += usize::from(containers.iter().all(|c| c.container_id.is_none()))
+                }
             }
         }
     }
@@ -70,7 +76,9 @@ pub(crate) fn compute(
             stopped += 1;
             succeeded += usize::from(code == 0);
             let container = pod.container(&status.name);
-            restarts += usize::from(container.is_some_and(|container| restarts_after(pod, container, code)));
+            restarts += usize::from(
+                container.is_some_and(|container| restarts_after(pod, container, code)),
+            );
         } else {
             waiting += 1;
         }
@@ -81,7 +89,11 @@ pub(crate) fn compute(
     if terminated {
         // What never ran will not run any more: not all was done.
         let all_ran = waiting == 0 && running == 0 && stopped > 0;
-        return if all_ran && stopped == succeeded { Phase::Succeeded } else { Phase::Failed };
+        return if all_ran && stopped == succeeded {
+            Phase::Succeeded
+        } else {
+            Phase::Failed
+        };
     }
     if pending_init > 0 || failed_init > 0 || waiting > 0 {
         Phase::Pending
@@ -106,5 +118,10 @@ fn exit_code(status: &ContainerStatus) -> Option<i32> {
         return Some(end.exit_code);
     }
     state.waiting.as_ref()?;
-    status.last_state.as_ref()?.terminated.as_ref().map(|end| end.exit_code)
+    status
+        .last_state
+        .as_ref()?
+        .terminated
+        .as_ref()
+        .map(|end| end.exit_code)
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::runtime::types::{
-    ContainerState, ContainerStatus, PodRef, PodUid, Resources, SandboxId, SandboxState, SandboxStatus,
+    ContainerState, ContainerStatus, PodRef, PodUid, Resources, SandboxId, SandboxState,
+    SandboxStatus,
 };
 
 /// A pod, what runs for it, and what else its status depends on.
@@ -73,7 +74,11 @@ impl World {
 
     fn status(&self) -> PodStatus {
         let verdicts = HashMap::new();
-        let observed = Observed { sandboxes: &self.sandboxes, containers: &self.containers, verdicts: &verdicts };
+        let observed = Observed {
+            sandboxes: &self.sandboxes,
+            containers: &self.containers,
+            verdicts: &verdicts,
+        };
         generate(&StatusInput {
             pod: &self.pod,
             previous: &self.previous,
@@ -102,11 +107,18 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn reference() -> PodRef {
-    PodRef { namespace: "n".to_owned(), name: "p".to_owned(), uid: PodUid("u".to_owned()) }
+    PodRef {
+        namespace: "n".to_owned(),
+        name: "p".to_owned(),
+        uid: PodUid("u".to_owned()),
+    }
 }
 
 fn running() -> ContainerState {
-    ContainerState::Running { started_at: at(10), pid: 1 }
+    ContainerState::Running {
+        started_at: at(10),
+        pid: 1,
+    }
 }
 
 fn exited(exit_code: i32) -> ContainerState {
@@ -124,8 +136,16 @@ fn two(policy: &str) -> Value {
     json!({"restartPolicy": policy, "containers": [{"name": "a", "image": "img"}, {"name": "b", "image": "img"}]})
 }
 
-fn condition<'a>(status: &'a PodStatus, kind: &str) -> &'a k8s_openapi::api::core::v1::PodCondition {
-    status.conditions.iter().flatten().find(|condition| condition.type_ == kind).expect("condition")
+fn condition<'a>(
+    status: &'a PodStatus,
+    kind: &str,
+) -> &'a k8s_openapi::api::core::v1::PodCondition {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == kind)
+        .expect("condition")
 }
 
 #[test]
@@ -133,27 +153,55 @@ fn phase_follows_the_containers() {
     let cases = [
         ("Always", vec![], "Pending"),
         ("Always", vec![("a", running())], "Pending"),
-        ("Always", vec![("a", running()), ("b", running())], "Running"),
-        ("Always", vec![("a", running()), ("b", exited(1))], "Running"),
-        ("Always", vec![("a", exited(0)), ("b", exited(1))], "Running"),
-        ("OnFailure", vec![("a", exited(0)), ("b", exited(1))], "Running"),
-        ("OnFailure", vec![("a", exited(0)), ("b", exited(0))], "Succeeded"),
+        (
+            "Always",
+            vec![("a", running()), ("b", running())],
+            "Running",
+        ),
+        (
+            "Always",
+            vec![("a", running()), ("b", exited(1))],
+            "Running",
+        ),
+        (
+            "Always",
+            vec![("a", exited(0)), ("b", exited(1))],
+            "Running",
+        ),
+        (
+            "OnFailure",
+            vec![("a", exited(0)), ("b", exited(1))],
+            "Running",
+        ),
+        (
+            "OnFailure",
+            vec![("a", exited(0)), ("b", exited(0))],
+            "Succeeded",
+        ),
         ("Never", vec![("a", exited(0)), ("b", exited(1))], "Failed"),
-        ("Never", vec![("a", exited(0)), ("b", exited(0))], "Succeeded"),
+        (
+            "Never",
+            vec![("a", exited(0)), ("b", exited(0))],
+            "Succeeded",
+        ),
         ("Never", vec![("a", exited(1)), ("b", running())], "Running"),
     ];
     for (policy, containers, expected) in cases {
         let world = containers
             .clone()
             .into_iter()
-            .fold(World::new(two(policy)), |world, (name, state)| world.container(name, 0, state));
+            .fold(World::new(two(policy)), |world, (name, state)| {
+                world.container(name, 0, state)
+            });
         assert_eq!(world.phase(), expected, "{policy} {containers:?}");
     }
 }
 
 #[test]
 fn final_phase_stays() {
-    let mut world = World::new(two("Always")).container("a", 0, running()).container("b", 0, running());
+    let mut world = World::new(two("Always"))
+        .container("a", 0, running())
+        .container("b", 0, running());
     world.previous.phase = Some("Failed".to_owned());
     assert_eq!(world.phase(), "Failed");
 }
@@ -162,7 +210,9 @@ fn final_phase_stays() {
 fn deleted_pod_ends_as_its_containers_did() {
     let cases = [(0, "Succeeded"), (143, "Failed")];
     for (code, expected) in cases {
-        let mut world = World::new(two("Always")).container("a", 0, exited(code)).container("b", 0, exited(0));
+        let mut world = World::new(two("Always"))
+            .container("a", 0, exited(code))
+            .container("b", 0, exited(0));
         world.terminated = true;
         assert_eq!(world.phase(), expected);
     }
@@ -170,10 +220,23 @@ fn deleted_pod_ends_as_its_containers_did() {
 
 #[test]
 fn running_pod_is_ready() {
-    let status = World::new(two("Always")).container("a", 0, running()).container("b", 0, running()).status();
-    for kind in ["Ready", "ContainersReady", "Initialized", "PodReadyToStartContainers", "PodScheduled"] {
+    let status = World::new(two("Always"))
+        .container("a", 0, running())
+        .container("b", 0, running())
+        .status();
+    for kind in [
+        "Ready",
+        "ContainersReady",
+        "Initialized",
+        "PodReadyToStartContainers",
+        "PodScheduled",
+    ] {
         assert_eq!(condition(&status, kind).status, "True", "{kind}");
-        assert_eq!(condition(&status, kind).observed_generation, Some(3), "{kind}");
+        assert_eq!(
+            condition(&status, kind).observed_generation,
+            Some(3),
+            "{kind}"
+        );
     }
     assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.2"));
     assert_eq!(status.host_ip.as_deref(), Some("192.0.2.1"));
@@ -181,65 +244,100 @@ fn running_pod_is_ready() {
 
 #[test]
 fn unready_containers_are_named() {
-    let status = World::new(two("Always")).container("a", 0, running()).status();
+    let status = World::new(two("Always"))
+        .container("a", 0, running())
+        .status();
     let ready = condition(&status, "Ready");
     assert_eq!(
-        (ready.status.as_str(), ready.reason.as_deref(), ready.message.as_deref()),
-        ("False", Some("ContainersNotReady"), Some("containers with unready status: [b]"))
+        (
+            ready.status.as_str(),
+            ready.reason.as_deref(),
+            ready.message.as_deref()
+        ),
+        (
+            "False",
+            Some("ContainersNotReady"),
+            Some("containers with unready status: [b]")
+        )
     );
 }
 
 #[test]
 fn terminating_pod_is_not_ready() {
-    let mut world = World::new(two("Always")).container("a", 0, running()).container("b", 0, running());
+    let mut world = World::new(two("Always"))
+        .container("a", 0, running())
+        .container("b", 0, running());
     world.terminating = true;
     assert_eq!(condition(&world.status(), "Ready").status, "False");
 }
 
 #[test]
 fn transition_times_are_kept_while_nothing_changes() {
-    let mut world = World::new(two("Always")).container("a", 0, running()).container("b", 0, running());
+    let mut world = World::new(two("Always"))
+        .container("a", 0, running())
+        .container("b", 0, running());
     let mut before = world.status();
     for condition in before.conditions.iter_mut().flatten() {
         condition.last_transition_time = Some(api_time(at(50)));
     }
     world.previous = before;
     let status = world.status();
-    assert_eq!(condition(&status, "Ready").last_transition_time, Some(api_time(at(50))));
+    assert_eq!(
+        condition(&status, "Ready").last_transition_time,
+        Some(api_time(at(50)))
+    );
     assert_eq!(status, world.previous);
 }
 
 #[test]
 fn foreign_conditions_are_kept() {
     let mut world = World::new(two("Always"));
-    world.previous = serde_json::from_value(json!({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}))
-        .expect("status");
-    assert_eq!(condition(&world.status(), "DisruptionTarget").status, "True");
+    world.previous = serde_json::from_value(
+        json!({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}),
+    )
+    .expect("status");
+    assert_eq!(
+        condition(&world.status(), "DisruptionTarget").status,
+        "True"
+    );
 }
 
 #[test]
 fn readiness_gates_hold_back_ready_only() {
     let mut spec = two("Always");
     spec["readinessGates"] = json!([{"conditionType": "x/y"}]);
-    let status = World::new(spec).container("a", 0, running()).container("b", 0, running()).status();
+    let status = World::new(spec)
+        .container("a", 0, running())
+        .container("b", 0, running())
+        .status();
     assert_eq!(condition(&status, "ContainersReady").status, "True");
-    assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("ReadinessGatesNotReady"));
+    assert_eq!(
+        condition(&status, "Ready").reason.as_deref(),
+        Some("ReadinessGatesNotReady")
+    );
 }
 
 #[test]
 fn crash_loop_shows_the_last_end() {
-    let mut world = World::new(two("Always")).container("a", 0, exited(1)).container("a", 1, exited(2)).container(
-        "b",
-        0,
-        running(),
-    );
+    let mut world = World::new(two("Always"))
+        .container("a", 0, exited(1))
+        .container("a", 1, exited(2))
+        .container("b", 0, running());
     let why = StatusReason::new("CrashLoopBackOff", "m".to_owned());
     world.waiting.insert("a".to_owned(), why);
     let status = world.status();
     let a = &status.container_statuses.expect("containers")[0];
-    let waiting = a.state.as_ref().and_then(|state| state.waiting.as_ref()).expect("waiting");
+    let waiting = a
+        .state
+        .as_ref()
+        .and_then(|state| state.waiting.as_ref())
+        .expect("waiting");
     assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
-    let last = a.last_state.as_ref().and_then(|state| state.terminated.as_ref()).expect("last");
+    let last = a
+        .last_state
+        .as_ref()
+        .and_then(|state| state.terminated.as_ref())
+        .expect("last");
     assert_eq!((last.exit_code, a.restart_count, a.ready), (2, 1, false));
     assert_eq!(status.phase.as_deref(), Some("Running"));
 }
@@ -255,29 +353,49 @@ fn probes_decide_readiness() {
     ];
     for (probe, expected) in cases {
         let mut world = World::new(spec.clone()).container("a", 0, running());
-        world
-            .probes
-            .extend(probe.map(|(started, ready)| (ContainerId("a0".to_owned()), ProbeState { started, ready })));
-        let a = world.status().container_statuses.expect("containers").remove(0);
+        world.probes.extend(
+            probe.map(|(started, ready)| {
+                (ContainerId("a0".to_owned()), ProbeState { started, ready })
+            }),
+        );
+        let a = world
+            .status()
+            .container_statuses
+            .expect("containers")
+            .remove(0);
         assert_eq!((a.started == Some(true), a.ready), expected, "{probe:?}");
     }
 }
 
 #[test]
 fn init_containers_hold_the_pod_pending() {
-    let spec =
-        json!({"initContainers": [{"name": "i", "image": "img"}], "containers": [{"name": "a", "image": "img"}]});
+    let spec = json!({"initContainers": [{"name": "i", "image": "img"}], "containers": [{"name": "a", "image": "img"}]});
     let world = World::new(spec.clone()).container("i", 0, running());
     let status = world.status();
     assert_eq!(status.phase.as_deref(), Some("Pending"));
-    assert_eq!(condition(&status, "Initialized").message.as_deref(), Some("containers with incomplete status: [i]"));
+    assert_eq!(
+        condition(&status, "Initialized").message.as_deref(),
+        Some("containers with incomplete status: [i]")
+    );
     let a = &status.container_statuses.as_ref().expect("containers")[0];
     assert_eq!(
-        a.state.as_ref().and_then(|s| s.waiting.as_ref()).and_then(|w| w.reason.as_deref()),
+        a.state
+            .as_ref()
+            .and_then(|s| s.waiting.as_ref())
+            .and_then(|w| w.reason.as_deref()),
         Some("PodInitializing")
     );
-    let done = World::new(spec).container("i", 0, exited(0)).container("a", 0, running()).status();
-    assert_eq!((done.phase.as_deref(), condition(&done, "Ready").status.as_str()), (Some("Running"), "True"));
+    let done = World::new(spec)
+        .container("i", 0, exited(0))
+        .container("a", 0, running())
+        .status();
+    assert_eq!(
+        (
+            done.phase.as_deref(),
+            condition(&done, "Ready").status.as_str()
+        ),
+        (Some("Running"), "True")
+    );
 }
 
 #[test]
@@ -288,9 +406,20 @@ fn lost_container_counts_as_a_restart() {
         "restartCount": 4, "containerID": "coracle://x", "state": {"running": {}}}]}),
     )
     .expect("status");
-    let a = world.status().container_statuses.expect("containers").remove(0);
-    let last = a.last_state.as_ref().and_then(|state| state.terminated.as_ref()).expect("last");
-    assert_eq!((a.restart_count, last.exit_code, last.reason.as_deref()), (5, 137, Some("ContainerStatusUnknown")));
+    let a = world
+        .status()
+        .container_statuses
+        .expect("containers")
+        .remove(0);
+    let last = a
+        .last_state
+        .as_ref()
+        .and_then(|state| state.terminated.as_ref())
+        .expect("last");
+    assert_eq!(
+        (a.restart_count, last.exit_code, last.reason.as_deref()),
+        (5, 137, Some("ContainerStatusUnknown"))
+    );
 }
 
 #[test]
@@ -298,33 +427,65 @@ fn resize_is_told_until_it_is_done() {
     let container = json!({"name": "a", "image": "img", "resources": {
         "limits": {"memory": "64Mi"}, "requests": {"memory": "64Mi"}}});
     let mut world = World::new(json!({"containers": [container]})).container("a", 0, running());
-    world.containers[0].resources =
-        Resources { cpu_shares: Some(2), memory_limit_bytes: Some(32 << 20), ..Resources::default() };
+    world.containers[0].resources = Resources {
+        cpu_shares: Some(2),
+        memory_limit_bytes: Some(32 << 20),
+        ..Resources::default()
+    };
     let why = StatusReason::new("Deferred", "no room".to_owned());
     world.resize_pending = Some(why);
     let status = world.status();
     assert_eq!(condition(&status, "PodResizeInProgress").status, "True");
     let pending = condition(&status, "PodResizePending");
-    assert_eq!((pending.reason.as_deref(), pending.message.as_deref()), (Some("Deferred"), Some("no room")));
-    let one = serde_json::to_value(&status.container_statuses.as_ref().expect("statuses")[0]).expect("JSON");
-    assert_eq!(one["resources"], json!({"limits": {"memory": "32Mi"}, "requests": {"memory": "64Mi"}}));
+    assert_eq!(
+        (pending.reason.as_deref(), pending.message.as_deref()),
+        (Some("Deferred"), Some("no room"))
+    );
+    let one = serde_json::to_value(&status.container_statuses.as_ref().expect("statuses")[0])
+        .expect("JSON");
+    assert_eq!(
+        one["resources"],
+        json!({"limits": {"memory": "32Mi"}, "requests": {"memory": "64Mi"}})
+    );
     assert_eq!(one["allocatedResources"], json!({"memory": "64Mi"}));
 
     world.previous = status;
     world.containers[0].resources.memory_limit_bytes = Some(64 << 20);
     world.resize_pending = None;
     let status = world.status();
-    let kinds: Vec<&str> = status.conditions.iter().flatten().map(|condition| &*condition.type_).collect();
-    assert_eq!(kinds, ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]);
+    let kinds: Vec<&str> = status
+        .conditions
+        .iter()
+        .flatten()
+        .map(|condition| &*condition.type_)
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "PodReadyToStartContainers",
+            "Initialized",
+            "Ready",
+            "ContainersReady",
+            "PodScheduled"
+        ]
+    );
 }
 
 #[test]
 fn a_container_tells_its_image_by_manifest_and_what_it_mounts() {
     let mounts = json!([{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]);
     let mut world = World::new(json!({"containers": [{"name": "a", "volumeMounts": mounts}]}));
-    world = world.container("a", 0, ContainerState::Running { started_at: at(1), pid: 1 });
+    world = world.container(
+        "a",
+        0,
+        ContainerState::Running {
+            started_at: at(1),
+            pid: 1,
+        },
+    );
     world.containers[0].image_ref = "r.example/a@sha256:m".to_owned();
-    let status = serde_json::to_value(&world.status().container_statuses.expect("statuses")[0]).expect("JSON");
+    let status = serde_json::to_value(&world.status().container_statuses.expect("statuses")[0])
+        .expect("JSON");
     assert_eq!(status["imageID"], "r.example/a@sha256:m");
     let expected = json!([{"name": "v", "mountPath": "/v"},
         {"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"}]);
@@ -341,10 +502,11 @@ fn a_pod_is_not_over_while_a_container_starts_again() {
         reason: String::new(),
         message: String::new(),
     };
-    let spec =
-        json!({"restartPolicy": "Never", "containers": [{"name": "a"}, {"name": "b", "restartPolicy": "OnFailure"}]});
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "a"}, {"name": "b", "restartPolicy": "OnFailure"}]});
     for (a, b, expected) in [(1, 1, "Running"), (1, 0, "Failed"), (0, 0, "Succeeded")] {
-        let world = World::new(spec.clone()).container("a", 0, ended(a)).container("b", 0, ended(b));
+        let world = World::new(spec.clone())
+            .container("a", 0, ended(a))
+            .container("b", 0, ended(b));
         assert_eq!(world.phase(), expected, "{a} {b}");
     }
 }
@@ -364,19 +526,36 @@ fn states(statuses: Option<&Vec<k8s_openapi::api::core::v1::ContainerStatus>>) -
 
 #[test]
 fn every_waiting_container_of_a_pod_with_init_containers_waits_for_them() {
-    let spec = json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]});
-    let status = World::new(spec).container("i", 0, ContainerState::Created).status();
-    assert_eq!(states(status.init_container_statuses.as_ref()), ["PodInitializing", "PodInitializing"]);
-    assert_eq!(states(status.container_statuses.as_ref()), ["PodInitializing"]);
+    let spec =
+        json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]});
+    let status = World::new(spec)
+        .container("i", 0, ContainerState::Created)
+        .status();
+    assert_eq!(
+        states(status.init_container_statuses.as_ref()),
+        ["PodInitializing", "PodInitializing"]
+    );
+    assert_eq!(
+        states(status.container_statuses.as_ref()),
+        ["PodInitializing"]
+    );
 }
 
 #[test]
 fn a_container_runs_once_its_post_start_hook_is_done() {
-    let mut world = World::new(two("Always")).container("a", 0, running()).container("b", 0, running());
+    let mut world = World::new(two("Always"))
+        .container("a", 0, running())
+        .container("b", 0, running());
     world.hooked.insert(ContainerId("b0".to_owned()));
     let status = world.status();
-    assert_eq!(states(status.container_statuses.as_ref()), ["running", "ContainerCreating"]);
-    assert_eq!((status.phase.as_deref(), is_ready(&status)), (Some("Pending"), false));
+    assert_eq!(
+        states(status.container_statuses.as_ref()),
+        ["running", "ContainerCreating"]
+    );
+    assert_eq!(
+        (status.phase.as_deref(), is_ready(&status)),
+        (Some("Pending"), false)
+    );
     world.hooked.clear();
     assert!(is_ready(&world.status()));
 }
@@ -386,26 +565,45 @@ fn containers_of_a_pod_that_is_over_do_not_wait() {
     let lost = "137 ContainerStatusUnknown".to_owned();
     let mut world = World::new(two("Always")).container("a", 0, exited(0));
     world.terminated = true;
-    assert_eq!(states(world.status().container_statuses.as_ref()), ["0 Error".to_owned(), lost.clone()]);
+    assert_eq!(
+        states(world.status().container_statuses.as_ref()),
+        ["0 Error".to_owned(), lost.clone()]
+    );
     assert_eq!(world.phase(), "Failed");
     // What never had its turn behind init containers stays as it is.
-    let spec = json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]});
+    let spec =
+        json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]});
     let mut world = World::new(spec);
     world.terminated = true;
     let status = world.status();
-    assert_eq!(states(status.init_container_statuses.as_ref()), [lost, "PodInitializing".to_owned()]);
-    assert_eq!(states(status.container_statuses.as_ref()), ["PodInitializing"]);
+    assert_eq!(
+        states(status.init_container_statuses.as_ref()),
+        [lost, "PodInitializing".to_owned()]
+    );
+    assert_eq!(
+        states(status.container_statuses.as_ref()),
+        ["PodInitializing"]
+    );
 }
 
 #[test]
 fn a_rejected_pod_has_no_containers() {
     let mut world = World::new(two("Always"));
-    let why = StatusReason { reason: "OutOfcpu".to_owned(), message: format!("{REJECTED}no") };
+    let why = StatusReason {
+        reason: "OutOfcpu".to_owned(),
+        message: format!("{REJECTED}no"),
+    };
     world.rejected = Some(why);
     let status = world.status();
-    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));
+    assert_eq!(
+        (status.phase.as_deref(), status.reason.as_deref()),
+        (Some("Failed"), Some("OutOfcpu"))
+    );
     assert_eq!(status.message.as_deref(), Some("Pod was rejected: no"));
-    assert_eq!((&status.container_statuses, &status.init_container_statuses), (&None, &None));
+    assert_eq!(
+        (&status.container_statuses, &status.init_container_statuses),
+        (&None, &None)
+    );
     // Another agent has only that to go by.
     world.rejected = None;
     world.previous = status.clone();

@@ -1,9 +1,9 @@
-//! postStart hooks under way: each a task of its own, so that a slow one holds up neither the pod's status nor its other
-//! containers' probes and restarts.
+//! postStart hooks under way: each a task of its own, so that a slow one holds up neither the pod's
+//! status nor its other containers' probes and restarts.
 //!
-//! As upstream has it, a container does not count as running before its hook is done, and containers that come after it
-//! in the spec are not started before (some rely on that: a proxy whose hook waits until it serves). The end of the pod
-//! ends its hooks.
+//! As upstream has it, a container does not count as running before its hook is done, and
+//! containers that come after it in the spec are not started before (some rely on that: a proxy
+//! whose hook waits until it serves). The end of the pod ends its hooks.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -55,7 +55,14 @@ impl Hooks {
                 wake.notify_one();
             }
         }));
-        self.0.insert(id, Hook { container, outcome, _stop: stop.drop_guard() });
+        self.0.insert(
+            id,
+            Hook {
+                container,
+                outcome,
+                _stop: stop.drop_guard(),
+            },
+        );
     }
 
     /// Whether the container's hook is not done.
@@ -70,13 +77,24 @@ impl Hooks {
 
     /// Whether a container that comes before this one in the spec is not done with its hook.
     pub(super) fn hold_back(&self, pod: &Pod, name: &str) -> bool {
-        let position = |name: &str| pod.all_containers().position(|container| container.name == name);
-        let Some(own) = position(name) else { return false };
-        self.0.values().any(|hook| position(&hook.container).is_some_and(|other| other < own))
+        let position = |name: &str| {
+            pod.all_containers()
+                .position(|container| container.name == name)
+        };
+        let Some(own) = position(name) else {
+            return false;
+        };
+        self.0
+            .values()
+            .any(|hook| position(&hook.container).is_some_and(|other| other < own))
     }
 
-    /// Those that are done, with their containers' names; and forgets those of containers that run no more.
-    fn settle(&mut self, runs: impl Fn(&ContainerId) -> bool) -> Vec<(ContainerId, String, Outcome)> {
+    /// Those that are done, with their containers' names; and forgets those of containers that run
+    /// no more.
+    fn settle(
+        &mut self,
+        runs: impl Fn(&ContainerId) -> bool,
+    ) -> Vec<(ContainerId, String, Outcome)> {
         let mut done = Vec::new();
         self.0.retain(|id, hook| {
             if !runs(id) {
@@ -98,32 +116,54 @@ impl Hooks {
 
 impl PodWorker {
     /// Starts the postStart hook of a container that has just been started, if it has one.
-    pub(super) fn start_hook(&mut self, container: &Container, id: &ContainerId, pod_ip: Option<std::net::IpAddr>) {
-        let Some(hook) = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.clone()) else {
+    pub(super) fn start_hook(
+        &mut self,
+        container: &Container,
+        id: &ContainerId,
+        pod_ip: Option<std::net::IpAddr>,
+    ) {
+        let Some(hook) = container
+            .lifecycle
+            .as_ref()
+            .and_then(|lifecycle| lifecycle.post_start.clone())
+        else {
             return;
         };
         let (ctx, wake): (Arc<NodeContext>, _) = (Arc::clone(&self.ctx), Arc::clone(&self.wake));
         let (own, own_id) = (container.clone(), id.clone());
-        self.hooks.start(id.clone(), container.name.clone(), wake, async move {
-            lifecycle::run(ctx.runtime.as_ref(), &own_id, &own, &hook, pod_ip, LIMIT).await
-        });
+        self.hooks
+            .start(id.clone(), container.name.clone(), wake, async move {
+                lifecycle::run(ctx.runtime.as_ref(), &own_id, &own, &hook, pod_ip, LIMIT).await
+            });
     }
 
     /// Takes note of hooks that are done; a container whose hook failed is killed. Whether one was.
     pub(super) async fn settle_hooks(&mut self, state: &RuntimeState) -> bool {
         let running = |id: &ContainerId| {
-            state.containers.iter().any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. }))
+            state
+                .containers
+                .iter()
+                .any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. }))
         };
         let mut killed = false;
         for (id, name, outcome) in self.hooks.settle(running) {
             let Err(message) = outcome else { continue };
             let pod = Arc::clone(&self.pod);
-            let Some(container) = pod.container(&name) else { continue };
+            let Some(container) = pod.container(&name) else {
+                continue;
+            };
             let text = format!("PostStartHook failed: {message}");
-            self.ctx.events.pod(&pod, Some(&name), EventType::Warning, "FailedPostStartHook", text);
+            self.ctx.events.pod(
+                &pod,
+                Some(&name),
+                EventType::Warning,
+                "FailedPostStartHook",
+                text,
+            );
             let why = StatusReason::new("PostStartHookError", message);
             self.waiting.insert(name.clone(), why);
-            self.kill_container(container, &id, "FailedPostStartHook", None).await;
+            self.kill_container(container, &id, "FailedPostStartHook", None)
+                .await;
             killed = true;
         }
         killed

@@ -19,7 +19,8 @@ use crate::{
     status_reason::StatusReason,
 };
 
-/// Failed pulls, by image. Owned by the pod's worker; the lock is only for concurrent pulls of one sync.
+/// Failed pulls, by image. Owned by the pod's worker; the lock is only for concurrent pulls of one
+/// sync.
 #[derive(Default, Clone)]
 pub(super) struct PullBackoff(Arc<Mutex<Pulls>>);
 
@@ -42,8 +43,15 @@ impl PodWorker {
         &self,
         containers: &[&Container],
     ) -> impl Future<Output = Vec<Result<Image, Unavailable>>> + use<> {
-        let (ctx, pod, pulls) = (Arc::clone(&self.ctx), Arc::clone(&self.pod), self.pulls.clone());
-        let containers: Vec<Container> = containers.iter().map(|&container| container.clone()).collect();
+        let (ctx, pod, pulls) = (
+            Arc::clone(&self.ctx),
+            Arc::clone(&self.pod),
+            self.pulls.clone(),
+        );
+        let containers: Vec<Container> = containers
+            .iter()
+            .map(|&container| container.clone())
+            .collect();
         let mut desired = self.desired.clone();
         let shutdown = self.shutdown.clone();
         async move {
@@ -54,8 +62,11 @@ impl PodWorker {
                 }
             };
             tokio::pin!(cancelled);
-            let all =
-                futures::future::join_all(containers.iter().map(|container| ensure(&ctx, &pod, &pulls, container)));
+            let all = futures::future::join_all(
+                containers
+                    .iter()
+                    .map(|container| ensure(&ctx, &pod, &pulls, container)),
+            );
             tokio::select! {
                 images = all => images,
                 () = &mut cancelled => containers.iter().map(|_| Err(interrupted())).collect(),
@@ -66,7 +77,10 @@ impl PodWorker {
 
 fn interrupted() -> Unavailable {
     let why = StatusReason::new("ContainerCreating", String::new());
-    Unavailable { why, retry: Some(Duration::from_millis(1)) }
+    Unavailable {
+        why,
+        retry: Some(Duration::from_millis(1)),
+    }
 }
 
 async fn ensure(
@@ -76,13 +90,18 @@ async fn ensure(
     container: &Container,
 ) -> Result<Image, Unavailable> {
     let reference = container.image.as_deref().unwrap_or_default();
-    let event =
-        |severity, reason, message: String| ctx.events.pod(pod, Some(&container.name), severity, reason, message);
+    let event = |severity, reason, message: String| {
+        ctx.events
+            .pod(pod, Some(&container.name), severity, reason, message)
+    };
     let present = match ctx.images.image_status(reference).await {
         Ok(present) => present,
         Err(error) => return Err(failed(&error, &event, None)),
     };
-    let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(reference));
+    let policy = container
+        .image_pull_policy
+        .as_deref()
+        .unwrap_or_else(|| default_policy(reference));
     match (present, policy) {
         (Some(image), "IfNotPresent" | "Never")
             if has_run(ctx, pod, container, &image).await || may_use(ctx, pod, reference).await =>
@@ -90,32 +109,51 @@ async fn ensure(
             event(
                 EventType::Normal,
                 "Pulled",
-                format!("Container image \"{reference}\" already present on machine and can be accessed by the pod"),
+                format!(
+                    "Container image \"{reference}\" already present on machine and can be accessed by the pod"
+                ),
             );
             return Ok(image);
         }
-        // Somebody else's credentials brought it here. Who may ask its registry proves there what they may have.
+        // Somebody else's credentials brought it here. Who may ask its registry proves there what
+        // they may have.
         (Some(_), "Never") => {
-            return Err(failed(&ImageError::NeverPullForeign { reference: reference.to_owned() }, &event, None));
+            return Err(failed(
+                &ImageError::NeverPullForeign {
+                    reference: reference.to_owned(),
+                },
+                &event,
+                None,
+            ));
         }
         (None, "Never") => {
-            return Err(failed(&ImageError::NeverPull { reference: reference.to_owned() }, &event, None));
+            return Err(failed(
+                &ImageError::NeverPull {
+                    reference: reference.to_owned(),
+                },
+                &event,
+                None,
+            ));
         }
         _ => {}
     }
     pull(ctx, pod, pulls, reference, &event).await
 }
 
-/// Whether this very container ran from the image before: it proved then that it may, and must be able to start again
-/// while neither the API nor the registry answers. The node's own records tell: a pod's status opens no image, as many
-/// more may write that than may have the image.
+/// Whether this very container ran from the image before: it proved then that it may, and must be
+/// able to start again while neither the API nor the registry answers. The node's own records tell:
+/// a pod's status opens no image, as many more may write that than may have the image.
 async fn has_run(ctx: &NodeContext, pod: &Pod, container: &Container, image: &Image) -> bool {
     let known = ctx.runtime.pod_state(&pod.uid()).await;
-    known.is_ok_and(|(_, known)| known.iter().any(|known| known.name == container.name && known.image_id == image.id))
+    known.is_ok_and(|(_, known)| {
+        known
+            .iter()
+            .any(|known| known.name == container.name && known.image_id == image.id)
+    })
 }
 
-/// Whether the pod may run an image that is there, without asking its registry. The pod's secrets are read only if that
-/// depends on them. What cannot be told is no.
+/// Whether the pod may run an image that is there, without asking its registry. The pod's secrets
+/// are read only if that depends on them. What cannot be told is no.
 async fn may_use(ctx: &NodeContext, pod: &Arc<Pod>, reference: &str) -> bool {
     if matches!(ctx.images.may_use(reference, &[]).await, Ok(true)) {
         return true;
@@ -138,12 +176,19 @@ async fn pull(
         {
             let message = format!("Back-off pulling image \"{reference}\"");
             event(EventType::Normal, "BackOff", message.clone());
-            event(EventType::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
+            event(
+                EventType::Warning,
+                "Failed",
+                "Error: ImagePullBackOff".to_owned(),
+            );
             let why = StatusReason {
                 reason: "ImagePullBackOff".to_owned(),
                 message: format!("{message}: ErrImagePull: {last}"),
             };
-            return Err(Unavailable { why, retry: Some(left) });
+            return Err(Unavailable {
+                why,
+                retry: Some(left),
+            });
         }
     }
     let (auth, missing) = container_config::pull_credentials(ctx, pod).await;
@@ -154,9 +199,18 @@ async fn pull(
         );
         event(EventType::Warning, "FailedToRetrieveImagePullSecret", text);
     }
-    event(EventType::Normal, "Pulling", format!("Pulling image \"{reference}\""));
+    event(
+        EventType::Normal,
+        "Pulling",
+        format!("Pulling image \"{reference}\""),
+    );
     let began = Instant::now();
-    match ctx.images.pull_image(reference, &auth).instrument(span!("PullImage", image = reference)).await {
+    match ctx
+        .images
+        .pull_image(reference, &auth)
+        .instrument(span!("PullImage", image = reference))
+        .await
+    {
         Ok(image) => {
             let mut pulls = pulls.0.lock();
             pulls.backoff.reset(reference);
@@ -179,7 +233,9 @@ async fn pull(
                 let mut pulls = pulls.0.lock();
                 let now = Instant::now();
                 pulls.backoff.next(reference, now, now);
-                pulls.failed_at.insert(reference.to_owned(), (now, ErrorChain(&error).to_string()));
+                pulls
+                    .failed_at
+                    .insert(reference.to_owned(), (now, ErrorChain(&error).to_string()));
                 // Comes again soon to say that it waits.
                 retry = Some(Duration::from_secs(1));
             }
@@ -195,11 +251,16 @@ fn failed(
 ) -> Unavailable {
     let (event_reason, text, why) = told(error);
     event(EventType::Warning, event_reason, text);
-    event(EventType::Warning, "Failed", format!("Error: {}", why.reason));
+    event(
+        EventType::Warning,
+        "Failed",
+        format!("Error: {}", why.reason),
+    );
     Unavailable { why, retry }
 }
 
-/// The event's reason and text, and the waiting reason, in the words of upstream's `image_manager.go` at v1.37.
+/// The event's reason and text, and the waiting reason, in the words of upstream's
+/// `image_manager.go` at v1.37.
 fn told(error: &ImageError) -> (&'static str, String, StatusReason) {
     let cause = ErrorChain(error).to_string();
     let (waiting, event, text, message) = match error {
@@ -208,7 +269,8 @@ fn told(error: &ImageError) -> (&'static str, String, StatusReason) {
             ("InvalidImageName", "InspectFailed", text.clone(), text)
         }
         ImageError::NeverPull { reference } => {
-            let text = format!("Container image \"{reference}\" is not present with pull policy of Never");
+            let text =
+                format!("Container image \"{reference}\" is not present with pull policy of Never");
             ("ErrImageNeverPull", "ErrImageNeverPull", text.clone(), text)
         }
         ImageError::NeverPullForeign { reference } => {
@@ -221,9 +283,12 @@ fn told(error: &ImageError) -> (&'static str, String, StatusReason) {
             let text = format!("Failed to pull image \"{reference}\": {message}");
             ("ErrImagePull", "Failed", text, cause)
         }
-        ImageError::Store { .. } => {
-            ("ImageInspectError", "InspectFailed", format!("Failed to inspect image: {cause}"), cause)
-        }
+        ImageError::Store { .. } => (
+            "ImageInspectError",
+            "InspectFailed",
+            format!("Failed to inspect image: {cause}"),
+            cause,
+        ),
     };
     (event, text, StatusReason::new(waiting, message))
 }
@@ -231,7 +296,8 @@ fn told(error: &ImageError) -> (&'static str, String, StatusReason) {
 /// `Always` for `:latest` and untagged images, as the API server defaults it.
 fn default_policy(reference: &str) -> &'static str {
     let name = reference.rsplit('/').next().unwrap_or(reference);
-    let moving = !reference.contains('@') && name.rsplit_once(':').is_none_or(|(_, tag)| tag == "latest");
+    let moving =
+        !reference.contains('@') && name.rsplit_once(':').is_none_or(|(_, tag)| tag == "latest");
     if moving { "Always" } else { "IfNotPresent" }
 }
 
@@ -245,20 +311,28 @@ mod tests {
         let why = "invalid reference format: repository name must be lowercase".to_owned();
         for (error, waiting, event, text) in [
             (
-                ImageError::InvalidName { reference: reference(), why },
+                ImageError::InvalidName {
+                    reference: reference(),
+                    why,
+                },
                 "InvalidImageName",
                 "InspectFailed",
                 "Failed to apply default image tag \"A/b:c\": couldn't parse image name \"A/b:c\": \
                  invalid reference format: repository name must be lowercase",
             ),
             (
-                ImageError::NeverPull { reference: reference() },
+                ImageError::NeverPull {
+                    reference: reference(),
+                },
                 "ErrImageNeverPull",
                 "ErrImageNeverPull",
                 "Container image \"A/b:c\" is not present with pull policy of Never",
             ),
             (
-                ImageError::Pull { reference: reference(), message: "r.test: not found".to_owned() },
+                ImageError::Pull {
+                    reference: reference(),
+                    message: "r.test: not found".to_owned(),
+                },
                 "ErrImagePull",
                 "Failed",
                 "Failed to pull image \"A/b:c\": r.test: not found",

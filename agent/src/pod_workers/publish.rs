@@ -19,12 +19,22 @@ const MAX_LOG_MESSAGE: usize = 2048;
 const MAX_LOG_LINES: usize = 80;
 
 impl PodWorker {
-    /// Computes and hands over; returns the phase. Before the API server has told of the pod nothing is handed over: a
-    /// status is made from the last one, and a copy on disk may have an older one.
-    pub(super) async fn publish(&mut self, state: &RuntimeState, terminating: bool, terminated: bool) -> Phase {
+    /// Computes and hands over; returns the phase. Before the API server has told of the pod
+    /// nothing is handed over: a status is made from the last one, and a copy on disk may have an
+    /// older one.
+    pub(super) async fn publish(
+        &mut self,
+        state: &RuntimeState,
+        terminating: bool,
+        terminated: bool,
+    ) -> Phase {
         self.read_termination_messages(state).await;
         let verdicts = self.probes.verdicts();
-        let observed = Observed { sandboxes: &state.sandboxes, containers: &state.containers, verdicts: &verdicts };
+        let observed = Observed {
+            sandboxes: &state.sandboxes,
+            containers: &state.containers,
+            verdicts: &verdicts,
+        };
         let previous = self.previous_status();
         let hooked = self.hooks.under_way().cloned().collect();
         let input = StatusInput {
@@ -59,11 +69,18 @@ impl PodWorker {
     /// What was handed over last, with the conditions of others as the API has them.
     fn previous_status(&self) -> PodStatus {
         let in_api = self.pod.status_or_default();
-        let Some(mut known) = self.ctx.status.get(&self.uid) else { return in_api.clone() };
+        let Some(mut known) = self.ctx.status.get(&self.uid) else {
+            return in_api.clone();
+        };
         let mut conditions = known.conditions.take().unwrap_or_default();
         for condition in in_api.conditions.iter().flatten() {
-            match conditions.iter_mut().find(|known| known.type_ == condition.type_) {
-                Some(known) if !pod_status::is_own_condition(&condition.type_) => known.clone_from(condition),
+            match conditions
+                .iter_mut()
+                .find(|known| known.type_ == condition.type_)
+            {
+                Some(known) if !pod_status::is_own_condition(&condition.type_) => {
+                    known.clone_from(condition)
+                }
                 Some(_) => {}
                 None => conditions.push(condition.clone()),
             }
@@ -74,7 +91,9 @@ impl PodWorker {
 
     async fn read_termination_messages(&mut self, state: &RuntimeState) {
         for status in &state.containers {
-            let ContainerState::Exited { exit_code, .. } = status.state else { continue };
+            let ContainerState::Exited { exit_code, .. } = status.state else {
+                continue;
+            };
             if self.termination_messages.contains_key(&status.id) {
                 continue;
             }
@@ -82,19 +101,33 @@ impl PodWorker {
                 self.termination_messages.insert(status.id.clone(), message);
             }
         }
-        self.termination_messages.retain(|id, _| state.containers.iter().any(|c| c.id == *id));
+        self.termination_messages
+            .retain(|id, _| state.containers.iter().any(|c| c.id == *id));
     }
 
     /// `None`: the runtime's own message stands.
-    async fn termination_message(&self, status: &ContainerStatus, exit_code: i32) -> Option<String> {
+    async fn termination_message(
+        &self,
+        status: &ContainerStatus,
+        exit_code: i32,
+    ) -> Option<String> {
         let container = self.pod.container(&status.name)?;
-        let file = message_file(&self.ctx.volumes.pod_dir(&self.uid), &status.name, status.attempt);
-        let fall_back =
-            container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError") && exit_code != 0;
+        let file = message_file(
+            &self.ctx.volumes.pod_dir(&self.uid),
+            &status.name,
+            status.attempt,
+        );
+        let fall_back = container.termination_message_policy.as_deref()
+            == Some("FallbackToLogsOnError")
+            && exit_code != 0;
         let log = status.log_path.clone();
         let read = move || {
             let text = read_start(&file, MAX_MESSAGE).filter(|text| !text.is_empty());
-            text.or_else(|| fall_back.then(|| crate::logs::last_words(&log, MAX_LOG_LINES, MAX_LOG_MESSAGE)).flatten())
+            text.or_else(|| {
+                fall_back
+                    .then(|| crate::logs::last_words(&log, MAX_LOG_LINES, MAX_LOG_MESSAGE))
+                    .flatten()
+            })
         };
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }
@@ -110,6 +143,9 @@ fn read_start(path: &std::path::Path, limit: usize) -> Option<String> {
         rustix::fs::Mode::empty(),
     )
     .ok()?;
-    std::fs::File::from(file).take(u64::try_from(limit).unwrap_or(u64::MAX)).read_to_end(&mut text).ok()?;
+    std::fs::File::from(file)
+        .take(u64::try_from(limit).unwrap_or(u64::MAX))
+        .read_to_end(&mut text)
+        .ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
 }

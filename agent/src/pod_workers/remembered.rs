@@ -1,12 +1,15 @@
 //! Containers of which only the API knows that they ran (pure).
 //!
-//! The runtime's records are the truth as long as there are any. A disk that was replaced, or a power cut just after a
-//! start, takes them away; what the pod's status in the API says of a container then stands for its record, so that what
-//! must run once does not run twice and restarts are counted on.
+//! The runtime's records are the truth as long as there are any. A disk that was replaced, or a
+//! power cut just after a start, takes them away; what the pod's status in the API says of a
+//! container then stands for its record, so that what must run once does not run twice and restarts
+//! are counted on.
 
 use std::{path::PathBuf, time::SystemTime};
 
-use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus as ApiStatus, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStateTerminated, ContainerStatus as ApiStatus, Pod,
+};
 
 use crate::{
     pod::{PodExt, RestartPolicy, restart_policy, system_time},
@@ -17,27 +20,44 @@ use crate::{
 /// What the API tells of containers that `known` has no record of.
 pub(super) fn containers(pod: &Pod, known: &[ContainerStatus]) -> Vec<ContainerStatus> {
     let status = pod.status_or_default();
-    let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
     let told = lists.into_iter().flatten().flatten();
     told.filter(|told| !known.iter().any(|known| known.name == told.name))
         .filter_map(|told| container(pod, told))
         .collect()
 }
 
-/// Whether nothing may be started on the word of a copy on disk: a pod of which something runs only once, and of which
-/// there is no record. It may have run, and the copy be older than that.
+/// Whether nothing may be started on the word of a copy on disk: a pod of which something runs only
+/// once, and of which there is no record. It may have run, and the copy be older than that.
 pub(super) fn must_be_told(pod: &Pod, known: &[ContainerStatus]) -> bool {
     let once = |container: &Container| restart_policy(pod, container) != RestartPolicy::Always;
-    known.is_empty() && (pod.containers().iter().any(once) || !pod.ephemeral_containers().is_empty())
+    known.is_empty()
+        && (pod.containers().iter().any(once) || !pod.ephemeral_containers().is_empty())
 }
 
 fn container(pod: &Pod, told: &ApiStatus) -> Option<ContainerStatus> {
     let id = told.container_id.as_deref()?.strip_prefix(ID_SCHEME)?;
     let state = told.state.as_ref()?;
-    let waits_again = || told.last_state.as_ref().filter(|_| state.waiting.is_some())?.terminated.as_ref();
-    let state = match (&state.running, state.terminated.as_ref().or_else(waits_again)) {
+    let waits_again = || {
+        told.last_state
+            .as_ref()
+            .filter(|_| state.waiting.is_some())?
+            .terminated
+            .as_ref()
+    };
+    let state = match (
+        &state.running,
+        state.terminated.as_ref().or_else(waits_again),
+    ) {
         (Some(running), _) => {
-            let started_at = running.started_at.as_ref().map_or(SystemTime::UNIX_EPOCH, system_time);
+            let started_at = running
+                .started_at
+                .as_ref()
+                .map_or(SystemTime::UNIX_EPOCH, system_time);
             crate::runtime::lost_in_a_reboot(started_at)
         }
         (None, Some(end)) => exited(end),
@@ -93,7 +113,11 @@ mod tests {
         let ended = json!({"terminated": {"exitCode": 4, "reason": "Error"}});
         let waits = json!({"waiting": {"reason": "CrashLoopBackOff"}});
         let cases = [
-            (json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}), json!({}), Some(255)),
+            (
+                json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}),
+                json!({}),
+                Some(255),
+            ),
             (ended.clone(), json!({}), Some(4)),
             (waits.clone(), ended, Some(4)),
             (waits, json!({}), None),
@@ -105,7 +129,12 @@ mod tests {
                 _ => -1,
             });
             assert_eq!(code, expected, "{state}");
-            assert!(found.iter().all(|one| (one.attempt, &*one.id.0) == (3, "x")), "{state}");
+            assert!(
+                found
+                    .iter()
+                    .all(|one| (one.attempt, &*one.id.0) == (3, "x")),
+                "{state}"
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! The end of a pod: stops what runs, reports it, and removes every trace once the API lets go of it.
+//! The end of a pod: stops what runs, reports it, and removes every trace once the API lets go of
+//! it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,8 +58,14 @@ impl PodWorker {
                 continue;
             };
             self.probes.keep_running(&state.containers);
-            let alive = state.containers.iter().any(|c| !matches!(c.state, ContainerState::Exited { .. }));
-            let ready = state.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+            let alive = state
+                .containers
+                .iter()
+                .any(|c| !matches!(c.state, ContainerState::Exited { .. }));
+            let ready = state
+                .sandboxes
+                .iter()
+                .any(|s| s.state == SandboxState::Ready);
             if !alive && !ready {
                 return true;
             }
@@ -69,7 +76,8 @@ impl PodWorker {
             let grace = self.grace();
             let mut desired = self.desired.clone();
             let shutdown = self.shutdown.clone();
-            // Another deletion with less grace counts at once: then all of this begins again with that.
+            // Another deletion with less grace counts at once: then all of this begins again with
+            // that.
             let fine = tokio::select! {
                 fine = self.kill_pod(&state) => fine,
                 () = shutdown.cancelled() => return false,
@@ -150,7 +158,10 @@ impl PodWorker {
         if !removed {
             return false;
         }
-        let (logs, dir) = (self.ctx.log_dir(&self.pod.reference()), self.ctx.volumes.pod_dir(&self.uid));
+        let (logs, dir) = (
+            self.ctx.log_dir(&self.pod.reference()),
+            self.ctx.volumes.pod_dir(&self.uid),
+        );
         crate::gc::remove_dirs([logs, dir]).await;
         if self.gone {
             self.ctx.status.forget(&self.uid).await;

@@ -22,9 +22,11 @@ pub(super) async fn probe(
             output.truncate(MAX_OUTPUT);
             Outcome::Failure(String::from_utf8_lossy(&output).into_owned())
         }
-        Err(RuntimeError::Timeout { .. }) => {
-            Outcome::Failure(format!("command timed out: {:?} timed out after {}s", command.join(" "), limit.as_secs()))
-        }
+        Err(RuntimeError::Timeout { .. }) => Outcome::Failure(format!(
+            "command timed out: {:?} timed out after {}s",
+            command.join(" "),
+            limit.as_secs()
+        )),
         Err(error) => Outcome::Unknown(error.to_string()),
     }
 }

@@ -1,8 +1,10 @@
 //! Probes that call `grpc.health.v1.Health/Check`, over HTTP/2 without TLS.
 //!
-//! One call of one message each way: the few bytes of protobuf and of gRPC's framing are written and read here.
+//! One call of one message each way: the few bytes of protobuf and of gRPC's framing are written
+//! and read here.
 //!
-//! Source: `pkg/probe/grpc/grpc.go` at v1.37; gRPC's PROTOCOL-HTTP2.md; `grpc/health/v1/health.proto`.
+//! Source: `pkg/probe/grpc/grpc.go` at v1.37; gRPC's PROTOCOL-HTTP2.md;
+//! `grpc/health/v1/health.proto`.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -35,7 +37,10 @@ struct Status {
 
 /// A status that is the caller's own.
 fn failed(code: u32, message: impl Into<String>) -> Status {
-    Status { code, message: message.into() }
+    Status {
+        code,
+        message: message.into(),
+    }
 }
 
 pub(super) async fn probe(host: IpAddr, port: u16, service: &str, limit: Duration) -> Outcome {
@@ -45,7 +50,9 @@ pub(super) async fn probe(host: IpAddr, port: u16, service: &str, limit: Duratio
     let stream = match tokio::time::timeout_at(deadline, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            return Outcome::Failure(format!("error: failed to connect service at \"{address}\": {error}"));
+            return Outcome::Failure(format!(
+                "error: failed to connect service at \"{address}\": {error}"
+            ));
         }
         Err(_) => {
             return Outcome::Failure(format!(
@@ -58,13 +65,22 @@ pub(super) async fn probe(host: IpAddr, port: u16, service: &str, limit: Duratio
     let answer = tokio::time::timeout_at(deadline, check(stream, address, service, limit)).await;
     match answer.unwrap_or_else(|_| Err(late())) {
         Ok(1) => Outcome::Success,
-        Ok(other) => Outcome::Failure(format!("service unhealthy (responded with \"{}\")", serving_status(other))),
-        Err(Status { code: UNIMPLEMENTED, message }) => Outcome::Failure(format!(
+        Ok(other) => Outcome::Failure(format!(
+            "service unhealthy (responded with \"{}\")",
+            serving_status(other)
+        )),
+        Err(Status {
+            code: UNIMPLEMENTED,
+            message,
+        }) => Outcome::Failure(format!(
             "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
         )),
-        Err(Status { code: DEADLINE_EXCEEDED, .. }) => {
-            Outcome::Failure(format!("timeout: health rpc did not complete within {seconds}s"))
-        }
+        Err(Status {
+            code: DEADLINE_EXCEEDED,
+            ..
+        }) => Outcome::Failure(format!(
+            "timeout: health rpc did not complete within {seconds}s"
+        )),
         Err(Status { code, message }) => Outcome::Failure(format!(
             "error: health rpc probe failed: rpc error: code = {} desc = {message}",
             code_name(code)
@@ -73,18 +89,27 @@ pub(super) async fn probe(host: IpAddr, port: u16, service: &str, limit: Duratio
 }
 
 /// The number that the service answers.
-async fn check(stream: TcpStream, address: SocketAddr, service: &str, limit: Duration) -> Result<u64, Status> {
+async fn check(
+    stream: TcpStream,
+    address: SocketAddr,
+    service: &str,
+    limit: Duration,
+) -> Result<u64, Status> {
     const UNAVAILABLE: u32 = 14;
     let broken = |error: hyper::Error| failed(UNAVAILABLE, error.to_string());
     let _ = stream.set_nodelay(true);
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(broken)?;
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
     let exchange = async {
         let request = hyper::Request::post(format!("http://{address}{METHOD}"))
             .header(header::CONTENT_TYPE, "application/grpc")
             .header(header::TE, "trailers")
             .header(header::USER_AGENT, "kube-probe/1.37")
-            .header("grpc-timeout", format!("{}m", limit.as_millis().min(99_999_999)))
+            .header(
+                "grpc-timeout",
+                format!("{}m", limit.as_millis().min(99_999_999)),
+            )
             .body(Full::new(request(service)))
             .map_err(|error| failed(UNAVAILABLE, error.to_string()))?;
         let response = sender.send_request(request).await.map_err(broken)?;
@@ -92,7 +117,10 @@ async fn check(stream: TcpStream, address: SocketAddr, service: &str, limit: Dur
         if head.status != http::StatusCode::OK {
             return Err(failed(
                 UNAVAILABLE,
-                format!("unexpected HTTP status code received from server: {}", head.status),
+                format!(
+                    "unexpected HTTP status code received from server: {}",
+                    head.status
+                ),
             ));
         }
         // Without a message the status comes at once.
@@ -144,7 +172,9 @@ fn decode(framed: &[u8]) -> Option<u64> {
     let (prefix, rest) = framed.split_at_checked(PREFIX)?;
     let (compressed, length) = prefix.split_first()?;
     let length = u32::from_be_bytes(length.try_into().ok()?);
-    let mut message = rest.get(..usize::try_from(length).ok()?).filter(|_| *compressed == 0)?;
+    let mut message = rest
+        .get(..usize::try_from(length).ok()?)
+        .filter(|_| *compressed == 0)?;
     let mut status = 0;
     while !message.is_empty() {
         let tag = varint(&mut message)?;
@@ -183,15 +213,23 @@ fn status(headers: &HeaderMap) -> Option<Result<(), Status>> {
     if code == 0 {
         return Some(Ok(()));
     }
-    Some(Err(Status { code, message: unescape(text("grpc-message").unwrap_or_default()) }))
+    Some(Err(Status {
+        code,
+        message: unescape(text("grpc-message").unwrap_or_default()),
+    }))
 }
 
 /// `%XX` of a status message.
 fn unescape(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((byte, after)) = rest.split_first() {
-        let pair = after.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        match pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()).filter(|_| *byte == b'%') {
+        let pair = after
+            .get(..2)
+            .and_then(|pair| std::str::from_utf8(pair).ok());
+        match pair
+            .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+            .filter(|_| *byte == b'%')
+        {
             Some(decoded) => {
                 bytes.push(decoded);
                 rest = &after[2..];

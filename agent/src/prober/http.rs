@@ -1,7 +1,7 @@
 //! Probes and hooks that make an HTTP request. Certificates are not verified, as upstream has it.
 //!
-//! Redirects are followed on the same host; one that leads to another host is not, and ends a probe well but with a warning.
-//! Source: `pkg/probe/http/http.go` at v1.37.
+//! Redirects are followed on the same host; one that leads to another host is not, and ends a probe
+//! well but with a warning. Source: `pkg/probe/http/http.go` at v1.37.
 
 use std::{
     net::IpAddr,
@@ -33,14 +33,26 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(action: &HTTPGetAction, container: &Container, pod_ip: Option<IpAddr>) -> Result<Self, String> {
-        let host = action.host.clone().filter(|host| !host.is_empty()).or_else(|| pod_ip.map(|ip| ip.to_string()));
+    pub(crate) fn new(
+        action: &HTTPGetAction,
+        container: &Container,
+        pod_ip: Option<IpAddr>,
+    ) -> Result<Self, String> {
+        let host = action
+            .host
+            .clone()
+            .filter(|host| !host.is_empty())
+            .or_else(|| pod_ip.map(|ip| ip.to_string()));
         let path = action.path.clone().unwrap_or_default();
         Ok(Self {
             host: host.ok_or("no address to connect to")?,
             port: port_number(&action.port, container).ok_or("no such port")?,
             tls: action.scheme.as_deref() == Some("HTTPS"),
-            path: if path.starts_with('/') { path } else { format!("/{path}") },
+            path: if path.starts_with('/') {
+                path
+            } else {
+                format!("/{path}")
+            },
             headers: action
                 .http_headers
                 .iter()
@@ -53,14 +65,22 @@ impl Request {
     /// The same request to where the answer leads; `None` if that is another host.
     fn redirected(&self, location: &str) -> Result<Option<Self>, BoxError> {
         let target = reqwest::Url::parse(&self.url())?.join(location)?;
-        let host = target.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let host = target
+            .host_str()
+            .unwrap_or_default()
+            .trim_start_matches('[')
+            .trim_end_matches(']');
         if !host.eq_ignore_ascii_case(&self.host) {
             return Ok(None);
         }
-        // A name that the request gave to the host stays with it only as long as nobody names the host anew.
+        // A name that the request gave to the host stays with it only as long as nobody names the
+        // host anew.
         let relative = reqwest::Url::parse(location).is_err();
         let keep = |(name, _): &&(String, String)| relative || !name.eq_ignore_ascii_case("host");
-        let query = target.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let query = target
+            .query()
+            .map(|query| format!("?{query}"))
+            .unwrap_or_default();
         Ok(Some(Self {
             host: self.host.clone(),
             port: target.port_or_known_default().unwrap_or(self.port),
@@ -72,7 +92,11 @@ impl Request {
 
     fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
         format!("{scheme}://{host}:{}{}", self.port, self.path)
     }
 }
@@ -80,13 +104,20 @@ impl Request {
 pub(crate) async fn probe(request: &Request, limit: Duration) -> Outcome {
     match tokio::time::timeout(limit, send(request)).await {
         Ok(Ok(Answer { code: 200..300, .. })) => Outcome::Success,
-        Ok(Ok(Answer { code: 300..400, body })) => {
+        Ok(Ok(Answer {
+            code: 300..400,
+            body,
+        })) => {
             let body = String::from_utf8_lossy(&body);
             Outcome::Warning(format!("Probe terminated redirects, Response body: {body}"))
         }
-        Ok(Ok(Answer { code, .. })) => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
+        Ok(Ok(Answer { code, .. })) => {
+            Outcome::Failure(format!("HTTP probe failed with statuscode: {code}"))
+        }
         Ok(Err(error)) => match error.downcast_ref::<TooManyRedirects>() {
-            Some(TooManyRedirects(location)) => Outcome::Failure(format!("Get \"{location}\": {error}")),
+            Some(TooManyRedirects(location)) => {
+                Outcome::Failure(format!("Get \"{location}\": {error}"))
+            }
             None => Outcome::Failure(format!("Get \"{}\": {error}", request.url())),
         },
         Err(_) => Outcome::Failure(format!(
@@ -115,10 +146,13 @@ pub(crate) async fn send(request: &Request) -> Result<Answer, BoxError> {
     let (mut next, mut last) = (request.clone(), String::new());
     for _ in 0..MAX_REQUESTS {
         let (answer, location) = send_once(&next).await?;
-        let Some(location) = location.filter(|_| matches!(answer.code, 301..=303 | 307 | 308)) else {
+        let Some(location) = location.filter(|_| matches!(answer.code, 301..=303 | 307 | 308))
+        else {
             return Ok(answer);
         };
-        let Some(target) = next.redirected(&location)? else { return Ok(answer) };
+        let Some(target) = next.redirected(&location)? else {
+            return Ok(answer);
+        };
         (next, last) = (target, location);
     }
     Err(TooManyRedirects(last).into())
@@ -130,7 +164,9 @@ async fn send_once(request: &Request) -> Result<(Answer, Option<String>), BoxErr
     stream.set_nodelay(true)?;
     if request.tls {
         let name = rustls_pki_types::ServerName::try_from(request.host.clone())?;
-        let stream = tokio_rustls::TlsConnector::from(Arc::clone(&ANY_CERTIFICATE)).connect(name, stream).await?;
+        let stream = tokio_rustls::TlsConnector::from(Arc::clone(&ANY_CERTIFICATE))
+            .connect(name, stream)
+            .await?;
         exchange(request, TokioIo::new(stream)).await
     } else {
         exchange(request, TokioIo::new(stream)).await
@@ -143,10 +179,18 @@ where
 {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let exchange = async move {
-        let named = |name: &str| request.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name));
+        let named = |name: &str| {
+            request
+                .headers
+                .iter()
+                .any(|(header, _)| header.eq_ignore_ascii_case(name))
+        };
         let mut message = hyper::Request::get(&request.path);
         if !named("host") {
-            message = message.header(hyper::header::HOST, format!("{}:{}", request.host, request.port));
+            message = message.header(
+                hyper::header::HOST,
+                format!("{}:{}", request.host, request.port),
+            );
         }
         if !named("user-agent") {
             message = message.header(hyper::header::USER_AGENT, "kube-probe/1.37");
@@ -157,10 +201,14 @@ where
         for (name, value) in &request.headers {
             message = message.header(name, value);
         }
-        let response = sender.send_request(message.body(Empty::<Bytes>::new())?).await?;
+        let response = sender
+            .send_request(message.body(Empty::<Bytes>::new())?)
+            .await?;
         let code = response.status().as_u16();
         let location = response.headers().get(hyper::header::LOCATION);
-        let location = location.and_then(|location| location.to_str().ok()).map(str::to_owned);
+        let location = location
+            .and_then(|location| location.to_str().ok())
+            .map(str::to_owned);
         // More than this nobody reads: the connection ends here anyway.
         let body = Limited::new(response.into_body(), MAX_BODY)
             .collect()
@@ -211,7 +259,12 @@ impl rustls::client::danger::ServerCertVerifier for Unverified {
         cert: &rustls_pki_types::CertificateDer<'_>,
         dss: &rustls::DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -220,7 +273,12 @@ impl rustls::client::danger::ServerCertVerifier for Unverified {
         cert: &rustls_pki_types::CertificateDer<'_>,
         dss: &rustls::DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {

@@ -21,19 +21,36 @@ async fn web_server() -> u16 {
             let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
                 let path = request.uri().path().trim_start_matches('/');
                 if let Some(target) = path.strip_prefix("to/") {
-                    let target = target.replace("HOST", request.headers()["host"].to_str().expect("text"));
+                    let target =
+                        target.replace("HOST", request.headers()["host"].to_str().expect("text"));
                     let response = Response::builder().status(302).header("Location", target);
                     return Ok::<_, Infallible>(
-                        response.body(Full::new(Bytes::from_static(b"gone"))).expect("response"),
+                        response
+                            .body(Full::new(Bytes::from_static(b"gone")))
+                            .expect("response"),
                     );
                 }
                 let code = path.parse().unwrap_or(200);
-                let code = if request.headers().get("x-secret").is_some_and(|value| value == "1") { 204 } else { code };
-                Ok::<_, Infallible>(Response::builder().status(code).body(Full::new(Bytes::new())).expect("response"))
+                let code = if request
+                    .headers()
+                    .get("x-secret")
+                    .is_some_and(|value| value == "1")
+                {
+                    204
+                } else {
+                    code
+                };
+                Ok::<_, Infallible>(
+                    Response::builder()
+                        .status(code)
+                        .body(Full::new(Bytes::new()))
+                        .expect("response"),
+                )
             });
             coracle_telemetry::spawn(
                 "task of a test",
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service),
             );
         }
     });
@@ -51,16 +68,26 @@ async fn http_probes_judge_by_status_code() {
         (serde_json::json!({"port": port, "path": "/200"}), true),
         (serde_json::json!({"port": port, "path": "/404"}), false),
         (serde_json::json!({"port": port, "path": "/500"}), false),
-        (serde_json::json!({"port": port, "path": "/500", "httpHeaders": [{"name": "X-Secret", "value": "1"}]}), true),
+        (
+            serde_json::json!({"port": port, "path": "/500", "httpHeaders": [{"name": "X-Secret", "value": "1"}]}),
+            true,
+        ),
         (serde_json::json!({"port": "web"}), true),
         (serde_json::json!({"port": port, "host": "127.0.0.1"}), true),
     ];
-    let container: Container =
-        serde_json::from_value(serde_json::json!({"name": "c", "ports": [{"name": "web", "containerPort": port}]}))
-            .expect("container");
+    let container: Container = serde_json::from_value(
+        serde_json::json!({"name": "c", "ports": [{"name": "web", "containerPort": port}]}),
+    )
+    .expect("container");
     for (json, fine) in cases {
-        let request = http::Request::new(&action(json.clone()), &container, "127.0.0.1".parse().ok()).expect("request");
-        assert_eq!(http::probe(&request, LIMIT).await == Outcome::Success, fine, "{json}");
+        let request =
+            http::Request::new(&action(json.clone()), &container, "127.0.0.1".parse().ok())
+                .expect("request");
+        assert_eq!(
+            http::probe(&request, LIMIT).await == Outcome::Success,
+            fine,
+            "{json}"
+        );
     }
 }
 
@@ -71,15 +98,28 @@ async fn http_probes_follow_redirects_on_their_host() {
     let cases = [
         ("/to//204", Outcome::Success),
         ("/to/http://HOST/204", Outcome::Success),
-        ("/to//500", Outcome::Failure("HTTP probe failed with statuscode: 500".to_owned())),
-        ("/to//to//404", Outcome::Failure("HTTP probe failed with statuscode: 404".to_owned())),
-        ("/to/http://login.example/", Outcome::Warning(warning.to_owned())),
+        (
+            "/to//500",
+            Outcome::Failure("HTTP probe failed with statuscode: 500".to_owned()),
+        ),
+        (
+            "/to//to//404",
+            Outcome::Failure("HTTP probe failed with statuscode: 404".to_owned()),
+        ),
+        (
+            "/to/http://login.example/",
+            Outcome::Warning(warning.to_owned()),
+        ),
         // A redirect that leads nowhere.
-        ("/302", Outcome::Warning("Probe terminated redirects, Response body: ".to_owned())),
+        (
+            "/302",
+            Outcome::Warning("Probe terminated redirects, Response body: ".to_owned()),
+        ),
     ];
     for (path, expected) in cases {
         let action = action(serde_json::json!({"port": port, "path": path}));
-        let request = http::Request::new(&action, &Container::default(), "127.0.0.1".parse().ok()).expect("request");
+        let request = http::Request::new(&action, &Container::default(), "127.0.0.1".parse().ok())
+            .expect("request");
         assert_eq!(http::probe(&request, LIMIT).await, expected, "{path}");
     }
 }
@@ -99,12 +139,14 @@ async fn http_probes_do_not_go_round_for_ever() {
             });
             coracle_telemetry::spawn(
                 "task of a test",
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service),
             );
         }
     });
     let action = action(serde_json::json!({"port": port}));
-    let request = http::Request::new(&action, &Container::default(), "127.0.0.1".parse().ok()).expect("request");
+    let request = http::Request::new(&action, &Container::default(), "127.0.0.1".parse().ok())
+        .expect("request");
     let expected = Outcome::Failure("Get \"/again\": stopped after 10 redirects".to_owned());
     assert_eq!(http::probe(&request, LIMIT).await, expected);
     assert_eq!(*asked.lock(), 10);
@@ -114,15 +156,24 @@ async fn http_probes_do_not_go_round_for_ever() {
 async fn tcp_probes_connect() {
     let port = web_server().await;
     assert_eq!(tcp::probe("127.0.0.1", port, LIMIT).await, Outcome::Success);
-    let closed = TcpListener::bind("127.0.0.1:0").await.expect("listen").local_addr().expect("address").port();
-    assert!(matches!(tcp::probe("127.0.0.1", closed, LIMIT).await, Outcome::Failure(_)));
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("listen")
+        .local_addr()
+        .expect("address")
+        .port();
+    assert!(matches!(
+        tcp::probe("127.0.0.1", closed, LIMIT).await,
+        Outcome::Failure(_)
+    ));
 }
 
 #[test]
 fn ports_are_found_by_name_and_number() {
-    let container: Container =
-        serde_json::from_value(serde_json::json!({"name": "c", "ports": [{"name": "web", "containerPort": 80}]}))
-            .expect("container");
+    let container: Container = serde_json::from_value(
+        serde_json::json!({"name": "c", "ports": [{"name": "web", "containerPort": 80}]}),
+    )
+    .expect("container");
     let cases = [
         (IntOrString::Int(8080), Some(8080)),
         (IntOrString::String("web".to_owned()), Some(80)),

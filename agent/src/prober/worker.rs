@@ -15,7 +15,8 @@ use tracing::{Instrument as _, field::Empty};
 
 use super::{Outcome, ProbingNode, exec, grpc, http, port_number, tcp};
 use crate::{
-    events::EventType, pod::PodExt, pod_actions::Verdict, pod_status::ProbeState, runtime::types::ContainerId,
+    events::EventType, pod::PodExt, pod_actions::Verdict, pod_status::ProbeState,
+    runtime::types::ContainerId,
 };
 
 /// First and longest distance of early tries.
@@ -60,7 +61,10 @@ impl Probed {
 
     /// What they say, for the status.
     pub(super) fn state(&self) -> ProbeState {
-        ProbeState { started: *self.shared.started.borrow(), ready: *self.shared.ready.lock() }
+        ProbeState {
+            started: *self.shared.started.borrow(),
+            ready: *self.shared.ready.lock(),
+        }
     }
 
     pub(super) fn stop_all_but_readiness(&self) {
@@ -86,7 +90,10 @@ pub(super) fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
     let started = container.startup_probe.is_none() || seed.is_some_and(|seed| seed.started);
     let ready = container.readiness_probe.is_none() || seed.is_some_and(|seed| seed.ready);
     let shared = Arc::new(Shared {
-        verdict: Mutex::new(Verdict { started, ..Verdict::default() }),
+        verdict: Mutex::new(Verdict {
+            started,
+            ..Verdict::default()
+        }),
         ready: Mutex::new(ready),
         started: watch::Sender::new(started),
     });
@@ -94,8 +101,13 @@ pub(super) fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
     let others = all.child_token();
     let run = |kind, probe: &Option<Probe>, stop: &CancellationToken| {
         let Some(probe) = probe.clone() else { return };
-        let worker =
-            ProbeWorker { target: target.clone(), shared: Arc::clone(&shared), kind, probe, seeded: seed.is_some() };
+        let worker = ProbeWorker {
+            target: target.clone(),
+            shared: Arc::clone(&shared),
+            kind,
+            probe,
+            seeded: seed.is_some(),
+        };
         let stop = stop.clone();
         // Ended by its token, which the owner's guard cancels.
         drop(coracle_telemetry::spawn("probe", async move {
@@ -110,7 +122,11 @@ pub(super) fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
     }
     run(Kind::Liveness, &container.liveness_probe, &others);
     run(Kind::Readiness, &container.readiness_probe, &all);
-    Probed { shared, others, _stop: all.drop_guard() }
+    Probed {
+        shared,
+        others,
+        _stop: all.drop_guard(),
+    }
 }
 
 struct ProbeWorker {
@@ -123,7 +139,15 @@ struct ProbeWorker {
 
 impl ProbeWorker {
     async fn run(self) {
-        if self.kind != Kind::Startup && self.shared.started.subscribe().wait_for(|started| *started).await.is_err() {
+        if self.kind != Kind::Startup
+            && self
+                .shared
+                .started
+                .subscribe()
+                .wait_for(|started| *started)
+                .await
+                .is_err()
+        {
             return;
         }
         let delay = seconds(self.probe.initial_delay_seconds, 0);
@@ -192,8 +216,7 @@ impl ProbeWorker {
     async fn attempt(&self) -> Outcome {
         let Target { pod, container, .. } = &self.target;
         let (kind, name) = (self.kind.as_str(), container.name.as_str());
-        let span =
-            span!("probe", pod = %pod.reference(), uid = %pod.uid(), container = name, "type" = kind, outcome = Empty);
+        let span = span!("probe", pod = %pod.reference(), uid = %pod.uid(), container = name, "type" = kind, outcome = Empty);
         let outcome = self.ask().instrument(span.clone()).await;
         span.record("outcome", outcome.as_str());
         outcome
@@ -219,14 +242,23 @@ impl ProbeWorker {
         }
         if let Some(action) = &self.probe.grpc {
             return match (target.host, u16::try_from(action.port)) {
-                (Some(host), Ok(port)) => grpc::probe(host, port, action.service.as_deref().unwrap_or(""), limit).await,
+                (Some(host), Ok(port)) => {
+                    grpc::probe(host, port, action.service.as_deref().unwrap_or(""), limit).await
+                }
                 // Without an address it is not the container's failure: unknown.
                 _ => Outcome::Unknown("no address or port to connect to".to_owned()),
             };
         }
-        let Some(action) = &self.probe.tcp_socket else { return Outcome::Unknown("no handler".to_owned()) };
-        let (host, port) = (action.host.clone(), port_number(&action.port, &target.container));
-        let host = host.filter(|host| !host.is_empty()).or_else(|| target.host.map(|ip| ip.to_string()));
+        let Some(action) = &self.probe.tcp_socket else {
+            return Outcome::Unknown("no handler".to_owned());
+        };
+        let (host, port) = (
+            action.host.clone(),
+            port_number(&action.port, &target.container),
+        );
+        let host = host
+            .filter(|host| !host.is_empty())
+            .or_else(|| target.host.map(|ip| ip.to_string()));
         match (host, port) {
             (Some(host), Some(port)) => tcp::probe(&host, port, limit).await,
             _ => Outcome::Unknown("no address or port to connect to".to_owned()),
@@ -245,7 +277,9 @@ impl ProbeWorker {
                 true
             }
             Kind::Readiness => {
-                if successes >= threshold && !std::mem::replace(&mut *self.shared.ready.lock(), true) {
+                if successes >= threshold
+                    && !std::mem::replace(&mut *self.shared.ready.lock(), true)
+                {
                     self.target.wake.notify_one();
                 }
                 false
@@ -273,21 +307,38 @@ impl ProbeWorker {
     }
 
     fn complain(&self, message: &str) {
-        self.tell("Unhealthy", format!("{} probe failed: {message}", self.kind.as_str()));
+        self.tell(
+            "Unhealthy",
+            format!("{} probe failed: {message}", self.kind.as_str()),
+        );
     }
 
     fn warn(&self, outcome: &Outcome) {
         if let Outcome::Warning(message) = outcome {
-            self.tell("ProbeWarning", format!("{} probe warning: {message}", self.kind.as_str()));
+            self.tell(
+                "ProbeWarning",
+                format!("{} probe warning: {message}", self.kind.as_str()),
+            );
         }
     }
 
     fn tell(&self, reason: &'static str, text: String) {
         let name = &self.target.container.name;
-        self.target.node.events.pod(&self.target.pod, Some(name), EventType::Warning, reason, text);
+        self.target.node.events.pod(
+            &self.target.pod,
+            Some(name),
+            EventType::Warning,
+            reason,
+            text,
+        );
     }
 }
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
-    Duration::from_secs(value.and_then(|value| u64::try_from(value).ok()).filter(|&value| value > 0).unwrap_or(default))
+    Duration::from_secs(
+        value
+            .and_then(|value| u64::try_from(value).ok())
+            .filter(|&value| value > 0)
+            .unwrap_or(default),
+    )
 }

@@ -24,7 +24,12 @@ impl RulesView {
 
     /// Nothing can be written. Returns whether it could before.
     pub(crate) fn failing(&self, why: String) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).failing.replace(why).is_none()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .failing
+            .replace(why)
+            .is_none()
     }
 
     /// One line for people.
@@ -36,7 +41,9 @@ impl RulesView {
         match (&state.failing, state.refused) {
             (Some(why), _) => Err(format!("no Service can be changed on this node: {why}")),
             (None, 0) => Ok(()),
-            (None, count) => Err(format!("{count} Services have no rules on this node: their events say why")),
+            (None, count) => Err(format!(
+                "{count} Services have no rules on this node: their events say why"
+            )),
         }
     }
 }

@@ -1,7 +1,9 @@
-//! Addresses and ports that are somebody's already: no Service takes them, whatever its owner writes (CVE-2020-8554).
+//! Addresses and ports that are somebody's already: no Service takes them, whatever its owner
+//! writes (CVE-2020-8554).
 //!
-//! Who may write a Service need not have any right over nodes or the API server. A node's address is a common external
-//! address: on that node it stays one, on ports that nobody listens on; other nodes leave its packets to it.
+//! Who may write a Service need not have any right over nodes or the API server. A node's address
+//! is a common external address: on that node it stays one, on ports that nobody listens on; other
+//! nodes leave its packets to it.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -20,7 +22,8 @@ pub(super) type Place = (IpAddr, Protocol, u16);
 pub(super) struct Holdings {
     /// This machine's addresses.
     pub(super) own: BTreeSet<IpAddr>,
-    /// What is listened on here, for others than the node itself; without an address: on all of them.
+    /// What is listened on here, for others than the node itself; without an address: on all of
+    /// them.
     pub(super) listening: HashSet<(Option<IpAddr>, Protocol, u16)>,
     /// Addresses of all nodes.
     pub(super) nodes: BTreeSet<IpAddr>,
@@ -34,29 +37,49 @@ impl Holdings {
     /// What this machine has. Blocks for as long as it takes to read the tables of sockets.
     pub(super) fn of_machine() -> Self {
         let own = nix::ifaddrs::getifaddrs().into_iter().flatten();
-        let own = own.filter_map(|interface| Some(IpAddr::V4(interface.address?.as_sockaddr_in()?.ip())));
+        let own =
+            own.filter_map(|interface| Some(IpAddr::V4(interface.address?.as_sockaddr_in()?.ip())));
         let listening = listening::kernel().into_iter().filter_map(|one| {
-            let address = one.ip.parse().ok().filter(|ip: &IpAddr| !ip.is_unspecified());
-            Some((address, Protocol::parse(Some(&one.protocol))?, u16::try_from(one.port).ok()?))
+            let address = one
+                .ip
+                .parse()
+                .ok()
+                .filter(|ip: &IpAddr| !ip.is_unspecified());
+            Some((
+                address,
+                Protocol::parse(Some(&one.protocol))?,
+                u16::try_from(one.port).ok()?,
+            ))
         });
-        Self { own: own.collect(), listening: listening.collect(), ..Self::default() }
+        Self {
+            own: own.collect(),
+            listening: listening.collect(),
+            ..Self::default()
+        }
     }
 
     /// What of a Service's external addresses somebody is reached under.
     pub(super) fn among(&self, view: &ServiceView) -> BTreeSet<Place> {
         let ips = view.external_ips.iter().chain(&view.balancer_ips);
-        let places = ips.flat_map(|ip| view.ports.iter().map(|one| (*ip, one.port.protocol, one.port.port)));
+        let places = ips.flat_map(|ip| {
+            view.ports
+                .iter()
+                .map(|one| (*ip, one.port.protocol, one.port.port))
+        });
         places.filter(|place| self.contain(*place)).collect()
     }
 
     fn contain(&self, (ip, protocol, port): Place) -> bool {
-        if self.api_servers.contains(&(ip, protocol, port)) || (protocol, Some(port)) == (Protocol::Tcp, self.api_port)
+        if self.api_servers.contains(&(ip, protocol, port))
+            || (protocol, Some(port)) == (Protocol::Tcp, self.api_port)
         {
             return true;
         }
         if !self.own.contains(&ip) {
             return self.nodes.contains(&ip);
         }
-        [Some(ip), None].iter().any(|address| self.listening.contains(&(*address, protocol, port)))
+        [Some(ip), None]
+            .iter()
+            .any(|address| self.listening.contains(&(*address, protocol, port)))
     }
 }

@@ -1,7 +1,8 @@
 //! A route for the node's own packets to Services where it has no default route.
 //!
-//! The kernel looks a route up before the rules translate the address: without any, `connect` to a ClusterIP fails at
-//! once. The route only has to exist; translated packets are routed anew. Nodes with a default route need none.
+//! The kernel looks a route up before the rules translate the address: without any, `connect` to a
+//! ClusterIP fails at once. The route only has to exist; translated packets are routed anew. Nodes
+//! with a default route need none.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -24,10 +25,24 @@ pub(super) struct ServiceRoute {
 impl ServiceRoute {
     /// For the IPv4 part.
     pub(super) fn new(network: &ServiceNetwork) -> Self {
-        let cidrs =
-            network.service_cidrs.iter().filter_map(|cidr| if let IpNet::V4(v4) = cidr { Some(*v4) } else { None });
-        let node_ip = network.node_ip.and_then(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None });
-        Self { cidrs: cidrs.collect(), node_ip }
+        let cidrs = network.service_cidrs.iter().filter_map(|cidr| {
+            if let IpNet::V4(v4) = cidr {
+                Some(*v4)
+            } else {
+                None
+            }
+        });
+        let node_ip = network.node_ip.and_then(|ip| {
+            if let IpAddr::V4(ip) = ip {
+                Some(ip)
+            } else {
+                None
+            }
+        });
+        Self {
+            cidrs: cidrs.collect(),
+            node_ip,
+        }
     }
 
     /// Makes it if it is needed, missing and possible. Blocks for some microseconds.
@@ -43,18 +58,28 @@ impl ServiceRoute {
         }
         let mut netlink = Netlink::open()?;
         let routes = netlink.routes()?;
-        if routes.iter().any(|route| route.destination.prefix_len() == 0) {
+        if routes
+            .iter()
+            .any(|route| route.destination.prefix_len() == 0)
+        {
             return Ok(());
         }
-        let missing: Vec<&Ipv4Net> =
-            self.cidrs.iter().filter(|cidr| !routes.iter().any(|route| route.destination.contains(*cidr))).collect();
+        let missing: Vec<&Ipv4Net> = self
+            .cidrs
+            .iter()
+            .filter(|cidr| !routes.iter().any(|route| route.destination.contains(*cidr)))
+            .collect();
         if missing.is_empty() {
             return Ok(());
         }
         let addresses = netlink.addresses()?;
-        let own = addresses.iter().find(|(index, net)| *index != LOOPBACK_INDEX && Some(net.addr()) == self.node_ip);
+        let own = addresses
+            .iter()
+            .find(|(index, net)| *index != LOOPBACK_INDEX && Some(net.addr()) == self.node_ip);
         let any = || addresses.iter().find(|(index, _)| *index != LOOPBACK_INDEX);
-        let Some((interface, address)) = own.or_else(any) else { return Ok(()) };
+        let Some((interface, address)) = own.or_else(any) else {
+            return Ok(());
+        };
         let requests = missing.into_iter().map(|cidr| {
             let route = Route {
                 destination: *cidr,
@@ -63,7 +88,10 @@ impl ServiceRoute {
                 source: Some(address.addr()),
                 protocol: PROTOCOL,
             };
-            Request::replace("route Services", RouteNetlinkMessage::NewRoute(route.message()))
+            Request::replace(
+                "route Services",
+                RouteNetlinkMessage::NewRoute(route.message()),
+            )
         });
         netlink.batch(requests.collect())
     }

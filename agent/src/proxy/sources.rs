@@ -1,4 +1,5 @@
-//! What Services and EndpointSlices say of packets, and which Services have changed since last asked. No I/O.
+//! What Services and EndpointSlices say of packets, and which Services have changed since last
+//! asked. No I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,17 +45,28 @@ impl Sources {
             }
         });
         let (services, nodes) = (informers.services.cache(), informers.nodes.cache());
-        Self { feed, services, slices: informers.slices.index(by_service), nodes }
+        Self {
+            feed,
+            services,
+            slices: informers.slices.index(by_service),
+            nodes,
+        }
     }
 
-    /// Returns once both lists are complete: before, rules made from this would tear down what works. Cancel-safe.
+    /// Returns once both lists are complete: before, rules made from this would tear down what
+    /// works. Cancel-safe.
     pub(super) async fn listed(&self) {
         self.feed.listed().await;
     }
 
     /// For a proxy that begins anew: everything counts as changed.
     pub(super) fn restart(&self) {
-        self.feed.add(self.services.all().iter().map(|service| Key::of(service.as_ref())));
+        self.feed.add(
+            self.services
+                .all()
+                .iter()
+                .map(|service| Key::of(service.as_ref())),
+        );
     }
 
     /// Returns once [`Self::take_changes`] has something to return. Cancel-safe.
@@ -71,15 +83,27 @@ impl Sources {
     pub(super) fn take_changes(&self) -> Vec<Changed> {
         let changed = self.feed.take().into_iter().map(|key| {
             let service = self.services.get(&key);
-            let view = service.and_then(|service| view(&service, &self.slices.get(&key.to_string())));
-            (ServiceKey { namespace: key.namespace, name: key.name }, view)
+            let view =
+                service.and_then(|service| view(&service, &self.slices.get(&key.to_string())));
+            (
+                ServiceKey {
+                    namespace: key.namespace,
+                    name: key.name,
+                },
+                view,
+            )
         });
         changed.collect()
     }
 
     /// The addresses of the nodes that are known.
     pub(super) fn nodes(&self) -> BTreeSet<IpAddr> {
-        self.nodes.all().iter().filter_map(|node| node.part.network.address).map(IpAddr::V4).collect()
+        self.nodes
+            .all()
+            .iter()
+            .filter_map(|node| node.part.network.address)
+            .map(IpAddr::V4)
+            .collect()
     }
 
     /// Where the API servers are.
@@ -87,7 +111,12 @@ impl Sources {
         let slices = self.slices.get(API_SERVERS);
         let places = slices.iter().map(|slice| &slice.part).flat_map(|slice| {
             let ports = slice.ports.iter();
-            ports.flat_map(|(_, protocol, port)| slice.endpoints.iter().map(|one| (one.address, *protocol, *port)))
+            ports.flat_map(|(_, protocol, port)| {
+                slice
+                    .endpoints
+                    .iter()
+                    .map(|one| (one.address, *protocol, *port))
+            })
         });
         places.collect()
     }
@@ -99,7 +128,11 @@ fn service_news(change: &Change<'_, SeenService>) -> Option<Key> {
         Change::Updated { old, new } => old.part != new.part,
         Change::Added(_) | Change::Deleted(_) => true,
     };
-    let before = if let Change::Updated { old, .. } = change { old } else { change.latest() };
+    let before = if let Change::Updated { old, .. } = change {
+        old
+    } else {
+        change.latest()
+    };
     let has_rules = before.part.rules.is_some() || change.latest().part.rules.is_some();
     (is_news && has_rules).then(|| Key::of(before.as_ref()))
 }
@@ -108,13 +141,18 @@ fn slice_news(change: &Change<'_, SeenSlice>) -> BTreeSet<Key> {
     match change {
         Change::Updated { old, new } if old.part == new.part => BTreeSet::new(),
         // It may be another's now.
-        Change::Updated { old, new } => service_of(old).into_iter().chain(service_of(new)).collect(),
+        Change::Updated { old, new } => {
+            service_of(old).into_iter().chain(service_of(new)).collect()
+        }
         Change::Added(slice) | Change::Deleted(slice) => service_of(slice).into_iter().collect(),
     }
 }
 
 fn service_of(slice: &SeenSlice) -> Option<Key> {
-    Some(Key::new(slice.metadata.namespace.clone()?, slice.part.service.clone()?))
+    Some(Key::new(
+        slice.metadata.namespace.clone()?,
+        slice.part.service.clone()?,
+    ))
 }
 
 fn view(service: &SeenService, slices: &[Arc<SeenSlice>]) -> Option<ServiceView> {
@@ -128,7 +166,12 @@ fn view(service: &SeenService, slices: &[Arc<SeenSlice>]) -> Option<ServiceView>
         affinity_secs: rules.affinity_secs,
         internal_local: rules.internal_local,
         external_local: rules.external_local,
-        ports: service.part.ports.iter().map(|port| port_view(port, slices)).collect(),
+        ports: service
+            .part
+            .ports
+            .iter()
+            .map(|port| port_view(port, slices))
+            .collect(),
         ..ServiceView::default()
     })
 }
@@ -137,14 +180,24 @@ fn port_view(port: &Port, slices: &[Arc<SeenSlice>]) -> PortView {
     // By address: the same endpoint in two slices is one, and local if either says so.
     let mut endpoints: BTreeMap<SocketAddr, SliceEndpoint> = BTreeMap::new();
     for slice in slices.iter().map(|slice| &slice.part) {
-        for (_, _, target) in slice.ports.iter().filter(|(n, p, _)| *n == port.name && *p == port.protocol) {
+        for (_, _, target) in slice
+            .ports
+            .iter()
+            .filter(|(n, p, _)| *n == port.name && *p == port.protocol)
+        {
             for endpoint in &slice.endpoints {
                 let address = SocketAddr::new(endpoint.address, *target);
-                endpoints.entry(address).and_modify(|known| merge(known, endpoint)).or_insert(*endpoint);
+                endpoints
+                    .entry(address)
+                    .and_modify(|known| merge(known, endpoint))
+                    .or_insert(*endpoint);
             }
         }
     }
-    let serving = endpoints.values().filter(|e| e.serving || e.ready).map(|e| e.address);
+    let serving = endpoints
+        .values()
+        .filter(|e| e.serving || e.ready)
+        .map(|e| e.address);
     PortView {
         port: port.clone(),
         cluster: usable(&endpoints, |_| true),
@@ -161,13 +214,27 @@ fn merge(known: &mut SliceEndpoint, other: &SliceEndpoint) {
 }
 
 /// Terminating pods serve only when nobody else does, as upstream has it (KEP-1669).
-fn usable(endpoints: &BTreeMap<SocketAddr, SliceEndpoint>, wanted: impl Fn(&SliceEndpoint) -> bool) -> Vec<Endpoint> {
+fn usable(
+    endpoints: &BTreeMap<SocketAddr, SliceEndpoint>,
+    wanted: impl Fn(&SliceEndpoint) -> bool,
+) -> Vec<Endpoint> {
     let choose = |fits: &dyn Fn(&SliceEndpoint) -> bool| -> Vec<Endpoint> {
-        let chosen = endpoints.iter().filter(|(_, endpoint)| wanted(endpoint) && fits(endpoint));
-        chosen.map(|(address, endpoint)| Endpoint { address: *address, local: endpoint.local }).collect()
+        let chosen = endpoints
+            .iter()
+            .filter(|(_, endpoint)| wanted(endpoint) && fits(endpoint));
+        chosen
+            .map(|(address, endpoint)| Endpoint {
+                address: *address,
+                local: endpoint.local,
+            })
+            .collect()
     };
     let ready = choose(&|endpoint| endpoint.ready);
-    if ready.is_empty() { choose(&|endpoint| endpoint.serving && endpoint.terminating) } else { ready }
+    if ready.is_empty() {
+        choose(&|endpoint| endpoint.serving && endpoint.terminating)
+    } else {
+        ready
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Between what changed and what is written next: what a Service may not have is taken away, and one of very many rules
-//! does not keep the others waiting. Pure.
+//! Between what changed and what is written next: what a Service may not have is taken away, and
+//! one of very many rules does not keep the others waiting. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use super::{
     sources::Changed,
 };
 
-/// Most ports of a Service that gets rules, times its addresses beyond the cluster's. The kernel takes about a second for
-/// these, in which nothing else changes.
+/// Most ports of a Service that gets rules, times its addresses beyond the cluster's. The kernel
+/// takes about a second for these, in which nothing else changes.
 const MOST_PORTS: usize = 5_000;
 /// A Service of about so many rules goes after the others, and alone.
 const WIDE: usize = 1_000;
@@ -46,7 +46,11 @@ impl Turns {
     pub(super) fn add(&mut self, changes: Vec<Changed>) {
         for (key, view) in changes {
             let mut view = view.filter(|view| !self.is_too_large(&key, view));
-            let before = self.external.remove(&key).map(|view| view.withheld).unwrap_or_default();
+            let before = self
+                .external
+                .remove(&key)
+                .map(|view| view.withheld)
+                .unwrap_or_default();
             if let Some(view) = view.as_mut().filter(|view| has_external(view)) {
                 view.withheld = self.holdings.among(view);
                 self.tell(&key, view, &before);
@@ -61,7 +65,9 @@ impl Turns {
         self.holdings = holdings;
         let differ = |view: &ServiceView| self.holdings.among(view) != view.withheld;
         let differing = self.external.iter().filter(|(_, view)| differ(view));
-        let again: Vec<Changed> = differing.map(|(key, view)| (key.clone(), Some(view.clone()))).collect();
+        let again: Vec<Changed> = differing
+            .map(|(key, view)| (key.clone(), Some(view.clone())))
+            .collect();
         self.add(again);
     }
 
@@ -77,7 +83,8 @@ impl Turns {
         let is_wide = |(key, view): &(ServiceKey, Option<ServiceView>)| {
             self.wide.contains(key) || view.as_ref().is_some_and(|view| size(view) > WIDE)
         };
-        let (mut wide, narrow): (BTreeMap<_, _>, BTreeMap<_, _>) = all.into_iter().partition(is_wide);
+        let (mut wide, narrow): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.into_iter().partition(is_wide);
         if narrow.is_empty() || self.waited >= MOST_WAITS {
             self.waited = 0;
             let turn = wide.pop_first().into_iter().collect();
@@ -110,9 +117,15 @@ impl Turns {
         let addresses = 1 + view.external_ips.len() + view.balancer_ips.len();
         let ports = view.ports.len().saturating_mul(addresses);
         if ports > MOST_PORTS {
-            let why = format!("it has {ports} ports, on all of its addresses, and {MOST_PORTS} are the most");
+            let why = format!(
+                "it has {ports} ports, on all of its addresses, and {MOST_PORTS} are the most"
+            );
             tracing::warn!(service = %key, why, "a Service gets no rules");
-            self.news.push(News::Refused(Refusal { service: key.clone(), uid: view.uid.clone(), why }));
+            self.news.push(News::Refused(Refusal {
+                service: key.clone(),
+                uid: view.uid.clone(),
+                why,
+            }));
         }
         ports > MOST_PORTS
     }
@@ -123,14 +136,19 @@ impl Turns {
             return;
         }
         let named = view.withheld.iter().take(3);
-        let mut named: Vec<String> =
-            named.map(|(ip, protocol, port)| format!("{ip}:{port}/{}", protocol.as_str())).collect();
+        let mut named: Vec<String> = named
+            .map(|(ip, protocol, port)| format!("{ip}:{port}/{}", protocol.as_str()))
+            .collect();
         if view.withheld.len() > named.len() {
             named.push("...".to_owned());
         }
         let why = named.join(", ");
         tracing::warn!(service = %key, why, "external addresses of a Service are left to the nodes");
-        self.news.push(News::Withheld(Refusal { service: key.clone(), uid: view.uid.clone(), why }));
+        self.news.push(News::Withheld(Refusal {
+            service: key.clone(),
+            uid: view.uid.clone(),
+            why,
+        }));
     }
 }
 
@@ -142,7 +160,10 @@ pub(super) fn has_external(view: &ServiceView) -> bool {
 /// About how many rules it has.
 fn size(view: &ServiceView) -> usize {
     let addresses = view.cluster_ips.len() + view.external_ips.len() + view.balancer_ips.len();
-    view.ports.iter().map(|port| 1 + addresses + port.cluster.len() + port.local.len()).sum()
+    view.ports
+        .iter()
+        .map(|port| 1 + addresses + port.cluster.len() + port.local.len())
+        .sum()
 }
 
 #[cfg(test)]

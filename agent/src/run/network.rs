@@ -1,4 +1,5 @@
-//! The node's network: Service rules, routes to other nodes, and who hears of it when they cannot be kept.
+//! The node's network: Service rules, routes to other nodes, and who hears of it when they cannot
+//! be kept.
 
 use std::sync::Arc;
 
@@ -33,7 +34,12 @@ pub(super) fn spawn(
     let (sender, news) = mpsc::channel(NEWS_QUEUE);
     let rules_lost = Arc::new(Notify::new());
     let view = parts.rules.clone();
-    let herald = Herald { node: config.node_name.clone(), events, rules_lost: Arc::clone(&rules_lost), view };
+    let herald = Herald {
+        node: config.node_name.clone(),
+        events,
+        rules_lost: Arc::clone(&rules_lost),
+        view,
+    };
     tasks.add("tell of Service rules", herald.run(news, shutdown.clone()));
     let sources = proxy::Sources::new(informers);
     let proxy_config = proxy::ProxyConfig {
@@ -45,9 +51,12 @@ pub(super) fn spawn(
         api_port: Some(config.listen.port()),
         news: Some(sender),
     };
-    tasks.keep("service-proxy", RESTART, health, move |stop| proxy::run(sources.clone(), proxy_config.clone(), stop));
+    tasks.keep("service-proxy", RESTART, health, move |stop| {
+        proxy::run(sources.clone(), proxy_config.clone(), stop)
+    });
     if foreign {
-        // A foreign network routes by itself; what an earlier run with the own one left would be in its way.
+        // A foreign network routes by itself; what an earlier run with the own one left would be in
+        // its way.
         tasks.add("routes of an own network", leave_routes_to_others(shutdown));
         return;
     }
@@ -60,7 +69,9 @@ pub(super) fn spawn(
         rules_lost,
     };
     let source = routes::Source::new(informers);
-    tasks.keep("routes", RESTART, health, move |stop| routes::run(source.clone(), routes_config.clone(), stop));
+    tasks.keep("routes", RESTART, health, move |stop| {
+        routes::run(source.clone(), routes_config.clone(), stop)
+    });
 }
 
 async fn leave_routes_to_others(shutdown: CancellationToken) {
@@ -92,11 +103,14 @@ impl Herald {
     fn tell(&self, news: News) {
         match news {
             News::Refused(refusal) => self.tell_of_service(refusal, "has no rules for it"),
-            News::Withheld(refusal) => self.tell_of_service(refusal, "leaves to those who listen there"),
+            News::Withheld(refusal) => {
+                self.tell_of_service(refusal, "leaves to those who listen there")
+            }
             News::Failing { why } => {
                 let message = format!("no Service can be changed on this node: {why}");
                 if self.view.failing(why) {
-                    self.events.node(EventType::Warning, "ServiceRulesFailing", message);
+                    self.events
+                        .node(EventType::Warning, "ServiceRulesFailing", message);
                 }
             }
             News::Written { refused } => {
@@ -113,8 +127,19 @@ impl Herald {
         }
     }
     fn tell_of_service(&self, refusal: Refusal, what: &str) {
-        let Refusal { service: key, uid, why } = refusal;
+        let Refusal {
+            service: key,
+            uid,
+            why,
+        } = refusal;
         let message = format!("node {} {what}: {why}", self.node);
-        self.events.service(&key.namespace, &key.name, uid, EventType::Warning, "FailedToProgramService", message);
+        self.events.service(
+            &key.namespace,
+            &key.name,
+            uid,
+            EventType::Warning,
+            "FailedToProgramService",
+            message,
+        );
     }
 }

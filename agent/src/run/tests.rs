@@ -27,7 +27,12 @@ async fn pod_with_a_present_image_becomes_ready() {
     assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
     let container = &status.container_statuses.expect("containers")[0];
     assert!(container.ready && container.started == Some(true) && container.restart_count == 0);
-    assert!(container.container_id.as_deref().is_some_and(|id| id.starts_with("coracle://")));
+    assert!(
+        container
+            .container_id
+            .as_deref()
+            .is_some_and(|id| id.starts_with("coracle://"))
+    );
     cluster.stop().await;
 }
 
@@ -37,12 +42,22 @@ async fn crashed_container_restarts_and_then_backs_off() {
     cluster.create(pod("web", json!({}))).await;
     cluster.wait_pod("web", is_ready).await;
     cluster.crash("web", 1).await;
-    cluster.wait_pod("web", |pod| is_ready(pod) && container_status(pod).restart_count == 1).await;
+    cluster
+        .wait_pod("web", |pod| {
+            is_ready(pod) && container_status(pod).restart_count == 1
+        })
+        .await;
     cluster.crash("web", 2).await;
-    let waiting = cluster.wait_pod("web", |pod| waiting_reason(pod) == Some("CrashLoopBackOff")).await;
+    let waiting = cluster
+        .wait_pod("web", |pod| waiting_reason(pod) == Some("CrashLoopBackOff"))
+        .await;
     let status = container_status(&waiting);
     assert_eq!(
-        status.last_state.as_ref().and_then(|state| state.terminated.as_ref()).map(|end| end.exit_code),
+        status
+            .last_state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref())
+            .map(|end| end.exit_code),
         Some(2)
     );
     assert!(!is_ready(&waiting));
@@ -52,22 +67,41 @@ async fn crashed_container_restarts_and_then_backs_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_would_change_the_node_is_refused() {
     let cluster = Cluster::start().await;
-    let sysctl = |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
-    cluster.create(pod("bad", sysctl("kernel.core_pattern"))).await;
-    cluster.create(pod("good", sysctl("net.ipv4.tcp_syncookies"))).await;
-    let failed = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
+    let sysctl =
+        |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+    cluster
+        .create(pod("bad", sysctl("kernel.core_pattern")))
+        .await;
+    cluster
+        .create(pod("good", sysctl("net.ipv4.tcp_syncookies")))
+        .await;
+    let failed = |pod: &Pod| {
+        pod.status
+            .as_ref()
+            .is_some_and(|status| status.phase.as_deref() == Some("Failed"))
+    };
     let bad = cluster.wait_pod("bad", failed).await;
     let status = bad.status.expect("status");
     assert_eq!(status.reason.as_deref(), Some("SysctlForbidden"));
     let message = "Pod was rejected: forbidden sysctl: \"kernel.core_pattern\" not allowlisted";
     assert_eq!(status.message.as_deref(), Some(message));
     cluster.wait_pod("good", is_ready).await;
-    assert!(!cluster.runtime.calls().iter().any(|call| call.contains("bad")), "{:?}", cluster.runtime.calls());
+    assert!(
+        !cluster
+            .runtime
+            .calls()
+            .iter()
+            .any(|call| call.contains("bad")),
+        "{:?}",
+        cluster.runtime.calls()
+    );
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     cluster
         .wait_until("the event SysctlForbidden", async || {
             let list = events.list(&ListParams::default()).await.expect("events");
-            list.items.iter().any(|event| event.reason.as_deref() == Some("SysctlForbidden"))
+            list.items
+                .iter()
+                .any(|event| event.reason.as_deref() == Some("SysctlForbidden"))
         })
         .await;
     cluster.stop().await;
@@ -76,14 +110,30 @@ async fn a_pod_that_would_change_the_node_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_pod_leaves_nothing() {
     let cluster = Cluster::start().await;
-    cluster.create(pod("web", json!({"volumes": [{"name": "v", "emptyDir": {}}]}))).await;
-    let uid = cluster.wait_pod("web", is_ready).await.metadata.uid.expect("uid");
-    cluster.pods().delete("web", &DeleteParams::default()).await.expect("delete");
+    cluster
+        .create(pod(
+            "web",
+            json!({"volumes": [{"name": "v", "emptyDir": {}}]}),
+        ))
+        .await;
+    let uid = cluster
+        .wait_pod("web", is_ready)
+        .await
+        .metadata
+        .uid
+        .expect("uid");
+    cluster
+        .pods()
+        .delete("web", &DeleteParams::default())
+        .await
+        .expect("delete");
     cluster.wait_gone("web").await;
     let left = cluster.runtime_state(&uid).await;
     assert!(left.0.is_empty() && left.1.is_empty(), "{left:?}");
     cluster
-        .wait_until("the pod's directory is gone", async || !cluster.agent_dir().join("pods").join(&uid).exists())
+        .wait_until("the pod's directory is gone", async || {
+            !cluster.agent_dir().join("pods").join(&uid).exists()
+        })
         .await;
     cluster.stop().await;
 }
@@ -104,7 +154,9 @@ async fn agent_restart_changes_nothing() {
     let touched = new
         .iter()
         .filter(|call| !call.contains("exec_sync"))
-        .filter(|call| call.contains("web") || call.starts_with("stop") || call.starts_with("remove"));
+        .filter(|call| {
+            call.contains("web") || call.starts_with("stop") || call.starts_with("remove")
+        });
     assert_eq!(touched.collect::<Vec<_>>(), Vec::<&String>::new());
     cluster.stop().await;
 }
@@ -113,19 +165,32 @@ async fn agent_restart_changes_nothing() {
 async fn agent_killed_before_it_copied_the_last_status_keeps_it() {
     let mut cluster = Cluster::start().await;
     let probe = json!({"exec": {"command": ["true"]}});
-    let main = json!({"name": "main", "image": "nginx:1", "readinessProbe": probe, "startupProbe": probe});
-    cluster.create(pod("web", json!({"containers": [main]}))).await;
+    let main =
+        json!({"name": "main", "image": "nginx:1", "readinessProbe": probe, "startupProbe": probe});
+    cluster
+        .create(pod("web", json!({"containers": [main]})))
+        .await;
     let before = cluster.wait_pod("web", is_ready).await;
     cluster.stop_agent().await;
     // The copy on disk is of the moment at which the pod was bound.
-    let copy = Pod { status: None, ..before.clone() };
-    let path = cluster.agent_dir().join("pods").join(before.metadata.uid.as_deref().expect("uid")).join("pod.json");
+    let copy = Pod {
+        status: None,
+        ..before.clone()
+    };
+    let path = cluster
+        .agent_dir()
+        .join("pods")
+        .join(before.metadata.uid.as_deref().expect("uid"))
+        .join("pod.json");
     std::fs::write(path, serde_json::to_vec(&copy).expect("JSON")).expect("write the copy");
     cluster.start_agent();
     cluster.create(pod("other", json!({}))).await;
     cluster.wait_pod("other", is_ready).await;
     let after = cluster.pods().get("web").await.expect("get");
-    assert_eq!((before.metadata.resource_version, before.status), (after.metadata.resource_version, after.status));
+    assert_eq!(
+        (before.metadata.resource_version, before.status),
+        (after.metadata.resource_version, after.status)
+    );
     cluster.stop().await;
 }
 
@@ -133,18 +198,31 @@ async fn agent_killed_before_it_copied_the_last_status_keeps_it() {
 async fn pod_deleted_while_the_agent_was_away_is_removed() {
     let mut cluster = Cluster::start().await;
     cluster.create(pod("web", json!({}))).await;
-    let uid = cluster.wait_pod("web", is_ready).await.metadata.uid.expect("uid");
+    let uid = cluster
+        .wait_pod("web", is_ready)
+        .await
+        .metadata
+        .uid
+        .expect("uid");
     cluster.stop_agent().await;
     cluster
         .pods()
-        .delete("web", &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() })
+        .delete(
+            "web",
+            &DeleteParams {
+                grace_period_seconds: Some(0),
+                ..DeleteParams::default()
+            },
+        )
         .await
         .expect("delete");
     cluster.start_agent();
     cluster
         .wait_until("the runtime is empty", async || {
             let (sandboxes, containers) = cluster.runtime_state(&uid).await;
-            sandboxes.is_empty() && containers.is_empty() && !cluster.agent_dir().join("pods").join(&uid).exists()
+            sandboxes.is_empty()
+                && containers.is_empty()
+                && !cluster.agent_dir().join("pods").join(&uid).exists()
         })
         .await;
     cluster.stop().await;
@@ -155,8 +233,17 @@ async fn absent_image_is_a_waiting_reason_until_it_comes() {
     let cluster = Cluster::start().await;
     cluster.images.withhold("nginx:1");
     cluster.create(pod("web", json!({}))).await;
-    cluster.wait_pod("web", |pod| matches!(waiting_reason(pod), Some("ErrImagePull" | "ImagePullBackOff"))).await;
-    cluster.wait_pod("web", |pod| waiting_reason(pod) == Some("ImagePullBackOff")).await;
+    cluster
+        .wait_pod("web", |pod| {
+            matches!(
+                waiting_reason(pod),
+                Some("ErrImagePull" | "ImagePullBackOff")
+            )
+        })
+        .await;
+    cluster
+        .wait_pod("web", |pod| waiting_reason(pod) == Some("ImagePullBackOff"))
+        .await;
     cluster.images.provide("nginx:1");
     cluster.wait_pod("web", is_ready).await;
     cluster.stop().await;
@@ -169,16 +256,26 @@ async fn environment_comes_from_config_maps() {
         {"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "color"}}},
         {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}]});
     cluster.create(pod("web", spec)).await;
-    cluster.wait_pod("web", |pod| waiting_reason(pod) == Some("CreateContainerConfigError")).await;
+    cluster
+        .wait_pod("web", |pod| {
+            waiting_reason(pod) == Some("CreateContainerConfigError")
+        })
+        .await;
     let map: ConfigMap =
-        serde_json::from_value(json!({"metadata": {"name": "cm"}, "data": {"color": "blue"}})).expect("map");
+        serde_json::from_value(json!({"metadata": {"name": "cm"}, "data": {"color": "blue"}}))
+            .expect("map");
     Api::<ConfigMap>::namespaced(cluster.client.clone(), "default")
         .create(&PostParams::default(), &map)
         .await
         .expect("create");
     let ready = cluster.wait_pod("web", is_ready).await;
-    let (_, containers) = cluster.runtime_state(&ready.metadata.uid.expect("uid")).await;
-    let config = cluster.runtime.container_config(&containers[0].id).expect("config");
+    let (_, containers) = cluster
+        .runtime_state(&ready.metadata.uid.expect("uid"))
+        .await;
+    let config = cluster
+        .runtime
+        .container_config(&containers[0].id)
+        .expect("config");
     assert_eq!(config.args, ["blue"]);
     assert!(config.env.contains(&("NODE".to_owned(), "n1".to_owned())));
     cluster.stop().await;
@@ -188,15 +285,39 @@ async fn environment_comes_from_config_maps() {
 async fn a_sub_path_without_a_value_keeps_the_container_from_the_volume() {
     let cluster = Cluster::start().await;
     let mount = json!({"name": "v", "mountPath": "/data", "subPathExpr": "$(TENANT)"});
-    let main = |env| json!({"name": "main", "image": "nginx:1", "env": env, "volumeMounts": [mount]});
+    let main =
+        |env| json!({"name": "main", "image": "nginx:1", "env": env, "volumeMounts": [mount]});
     let volumes = json!([{"name": "v", "emptyDir": {}}]);
-    for (name, env) in [("empty", json!([{"name": "TENANT", "value": ""}])), ("absent", json!([]))] {
-        cluster.create(pod(name, json!({"containers": [main(env)], "volumes": volumes}))).await;
-        let waiting = cluster.wait_pod(name, |pod| waiting_reason(pod) == Some("CreateContainerConfigError")).await;
-        let message = container_status(&waiting).state.and_then(|state| state.waiting?.message);
-        assert_eq!(message.as_deref(), Some("missing value for TENANT"), "{name}");
-        let volume = format!("pods/{}/volumes/kubernetes.io~empty-dir/v", waiting.metadata.uid.expect("uid"));
-        let made = std::fs::read_dir(cluster.agent_dir().join(volume)).expect("the volume").count();
+    for (name, env) in [
+        ("empty", json!([{"name": "TENANT", "value": ""}])),
+        ("absent", json!([])),
+    ] {
+        cluster
+            .create(pod(
+                name,
+                json!({"containers": [main(env)], "volumes": volumes}),
+            ))
+            .await;
+        let waiting = cluster
+            .wait_pod(name, |pod| {
+                waiting_reason(pod) == Some("CreateContainerConfigError")
+            })
+            .await;
+        let message = container_status(&waiting)
+            .state
+            .and_then(|state| state.waiting?.message);
+        assert_eq!(
+            message.as_deref(),
+            Some("missing value for TENANT"),
+            "{name}"
+        );
+        let volume = format!(
+            "pods/{}/volumes/kubernetes.io~empty-dir/v",
+            waiting.metadata.uid.expect("uid")
+        );
+        let made = std::fs::read_dir(cluster.agent_dir().join(volume))
+            .expect("the volume")
+            .count();
         assert_eq!(made, 0, "{name}");
     }
     cluster.stop().await;
@@ -205,8 +326,18 @@ async fn a_sub_path_without_a_value_keeps_the_container_from_the_volume() {
 #[tokio::test(flavor = "multi_thread")]
 async fn init_containers_run_before_the_others() {
     let cluster = Cluster::start().await;
-    cluster.create(pod("web", json!({"initContainers": [{"name": "init", "image": "nginx:1"}]}))).await;
-    let uid = cluster.wait_pod("web", |_| true).await.metadata.uid.expect("uid");
+    cluster
+        .create(pod(
+            "web",
+            json!({"initContainers": [{"name": "init", "image": "nginx:1"}]}),
+        ))
+        .await;
+    let uid = cluster
+        .wait_pod("web", |_| true)
+        .await
+        .metadata
+        .uid
+        .expect("uid");
     cluster
         .wait_until("the init container runs", async || {
             cluster
@@ -227,11 +358,16 @@ async fn init_containers_run_before_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_job_pod_succeeds_and_stays() {
     let cluster = Cluster::start().await;
-    cluster.create(pod("job", json!({"restartPolicy": "Never"}))).await;
+    cluster
+        .create(pod("job", json!({"restartPolicy": "Never"})))
+        .await;
     cluster.wait_pod("job", is_ready).await;
     cluster.crash("job", 0).await;
-    let done =
-        cluster.wait_pod("job", |pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded")).await;
+    let done = cluster
+        .wait_pod("job", |pod| {
+            pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded")
+        })
+        .await;
     assert!(!is_ready(&done));
     cluster.stop().await;
 }
@@ -239,16 +375,25 @@ async fn finished_job_pod_succeeds_and_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_liveness_probe_restarts() {
     let cluster = Cluster::start().await;
-    cluster.runtime.on_exec(|status, _| crate::runtime::types::ExecResult {
-        exit_code: i32::from(status.attempt == 0),
-        stdout: Vec::new(),
-        stderr: b"sick".to_vec(),
-    });
+    cluster
+        .runtime
+        .on_exec(|status, _| crate::runtime::types::ExecResult {
+            exit_code: i32::from(status.attempt == 0),
+            stdout: Vec::new(),
+            stderr: b"sick".to_vec(),
+        });
     let probe = json!({"exec": {"command": ["check"]}, "periodSeconds": 1, "failureThreshold": 1});
     cluster
-        .create(pod("web", json!({"containers": [{"name": "main", "image": "nginx:1", "livenessProbe": probe}]})))
+        .create(pod(
+            "web",
+            json!({"containers": [{"name": "main", "image": "nginx:1", "livenessProbe": probe}]}),
+        ))
         .await;
-    cluster.wait_pod("web", |pod| is_ready(pod) && container_status(pod).restart_count == 1).await;
+    cluster
+        .wait_pod("web", |pod| {
+            is_ready(pod) && container_status(pod).restart_count == 1
+        })
+        .await;
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     cluster
         .wait_until("the event Unhealthy", async || {
@@ -266,10 +411,19 @@ async fn failing_liveness_probe_restarts() {
 async fn dead_sandbox_is_made_anew() {
     let cluster = Cluster::start().await;
     cluster.create(pod("web", json!({}))).await;
-    let uid = cluster.wait_pod("web", is_ready).await.metadata.uid.expect("uid");
+    let uid = cluster
+        .wait_pod("web", is_ready)
+        .await
+        .metadata
+        .uid
+        .expect("uid");
     let (sandboxes, _) = cluster.runtime_state(&uid).await;
     cluster.runtime.kill_sandbox(&sandboxes[0].id);
-    cluster.wait_pod("web", |pod| is_ready(pod) && container_status(pod).restart_count == 1).await;
+    cluster
+        .wait_pod("web", |pod| {
+            is_ready(pod) && container_status(pod).restart_count == 1
+        })
+        .await;
     cluster.stop().await;
 }
 
@@ -280,16 +434,28 @@ async fn node_registers_with_what_it_has() {
     cluster
         .wait_until("the node is Ready", async || {
             let node = nodes.get_opt("n1").await.expect("get");
-            let conditions = node.and_then(|node| node.status).and_then(|status| status.conditions).unwrap_or_default();
-            conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+            let conditions = node
+                .and_then(|node| node.status)
+                .and_then(|status| status.conditions)
+                .unwrap_or_default();
+            conditions
+                .iter()
+                .any(|c| c.type_ == "Ready" && c.status == "True")
         })
         .await;
     let node = nodes.get("n1").await.expect("node");
     let status = node.status.expect("status");
     assert!(status.capacity.expect("capacity").contains_key("memory"));
     assert_eq!(status.addresses.expect("addresses").len(), 2);
-    nodes.delete("n1", &DeleteParams::default()).await.expect("delete");
-    cluster.wait_until("the node registers again", async || nodes.get_opt("n1").await.expect("get").is_some()).await;
+    nodes
+        .delete("n1", &DeleteParams::default())
+        .await
+        .expect("delete");
+    cluster
+        .wait_until("the node registers again", async || {
+            nodes.get_opt("n1").await.expect("get").is_some()
+        })
+        .await;
     cluster.stop().await;
 }
 
@@ -299,8 +465,16 @@ async fn changed_image_replaces_the_container() {
     cluster.create(pod("web", json!({}))).await;
     cluster.wait_pod("web", is_ready).await;
     let patch = json!({"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}});
-    cluster.pods().patch("web", &PatchParams::default(), &Patch::Strategic(&patch)).await.expect("patch");
-    let changed: Pod = cluster.wait_pod("web", |pod| is_ready(pod) && container_status(pod).image == "nginx:2").await;
+    cluster
+        .pods()
+        .patch("web", &PatchParams::default(), &Patch::Strategic(&patch))
+        .await
+        .expect("patch");
+    let changed: Pod = cluster
+        .wait_pod("web", |pod| {
+            is_ready(pod) && container_status(pod).image == "nginx:2"
+        })
+        .await;
     assert_eq!(container_status(&changed).restart_count, 1);
     cluster.stop().await;
 }
@@ -308,41 +482,80 @@ async fn changed_image_replaces_the_container() {
 #[tokio::test(flavor = "multi_thread")]
 async fn resize_changes_a_running_container() {
     let cluster = Cluster::start().await;
-    let sized =
-        |limits: serde_json::Value| json!({"name": "main", "image": "nginx:1", "resources": {"limits": limits}});
-    cluster.create(pod("web", json!({"containers": [sized(json!({"cpu": "100m", "memory": "64Mi"}))]}))).await;
+    let sized = |limits: serde_json::Value| json!({"name": "main", "image": "nginx:1", "resources": {"limits": limits}});
+    cluster
+        .create(pod(
+            "web",
+            json!({"containers": [sized(json!({"cpu": "100m", "memory": "64Mi"}))]}),
+        ))
+        .await;
     let before = cluster.wait_pod("web", is_ready).await;
     let resize = async |limits: serde_json::Value| {
         let requirements = json!({"limits": limits, "requests": limits});
         let patch = json!({"spec": {"containers": [{"name": "main", "resources": requirements}]}});
         let patch = Patch::Strategic(&patch);
-        cluster.pods().patch_subresource("resize", "web", &PatchParams::default(), &patch).await.expect("resize");
+        cluster
+            .pods()
+            .patch_subresource("resize", "web", &PatchParams::default(), &patch)
+            .await
+            .expect("resize");
     };
     let limit = |pod: &Pod, name: &str| {
-        let limits = container_status(pod).resources.and_then(|resources| resources.limits).unwrap_or_default();
+        let limits = container_status(pod)
+            .resources
+            .and_then(|resources| resources.limits)
+            .unwrap_or_default();
         limits.get(name).map(|amount| amount.0.clone())
     };
     resize(json!({"cpu": "200m", "memory": "32Mi"})).await;
-    let after = cluster.wait_pod("web", |pod| limit(pod, "cpu").as_deref() == Some("200m") && !is_resizing(pod)).await;
-    assert_eq!((limit(&after, "memory").as_deref(), container_status(&after).restart_count), (Some("32Mi"), 0));
-    assert_eq!(container_status(&after).container_id, container_status(&before).container_id);
-    let (sandboxes, containers) = cluster.runtime_state(&after.metadata.uid.expect("uid")).await;
+    let after = cluster
+        .wait_pod("web", |pod| {
+            limit(pod, "cpu").as_deref() == Some("200m") && !is_resizing(pod)
+        })
+        .await;
+    assert_eq!(
+        (
+            limit(&after, "memory").as_deref(),
+            container_status(&after).restart_count
+        ),
+        (Some("32Mi"), 0)
+    );
+    assert_eq!(
+        container_status(&after).container_id,
+        container_status(&before).container_id
+    );
+    let (sandboxes, containers) = cluster
+        .runtime_state(&after.metadata.uid.expect("uid"))
+        .await;
     for resources in [&sandboxes[0].resources, &containers[0].resources] {
-        assert_eq!((resources.cpu_quota_us, resources.memory_limit_bytes), (Some(20_000), Some(32 << 20)));
+        assert_eq!(
+            (resources.cpu_quota_us, resources.memory_limit_bytes),
+            (Some(20_000), Some(32 << 20))
+        );
     }
 
     // More than any node has: nothing changes.
     resize(json!({"cpu": "10M", "memory": "32Mi"})).await;
     let refused = cluster.wait_pod("web", is_resizing).await;
-    let conditions = refused.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-    let pending = conditions.iter().find(|condition| condition.type_ == "PodResizePending").expect("condition");
+    let conditions = refused
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.clone())
+        .unwrap_or_default();
+    let pending = conditions
+        .iter()
+        .find(|condition| condition.type_ == "PodResizePending")
+        .expect("condition");
     assert_eq!(pending.reason.as_deref(), Some("Infeasible"));
     assert_eq!(limit(&refused, "cpu").as_deref(), Some("200m"));
     cluster.stop().await;
 }
 
 fn is_resizing(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|condition| condition.type_.starts_with("PodResize"))
 }
 
@@ -351,20 +564,42 @@ async fn pods_are_evicted_one_after_the_other_while_the_node_is_short() {
     // However many process IDs are free, they are too few.
     let cluster = Cluster::start_with("pid.available<100%".parse().expect("thresholds")).await;
     for (name, class) in [("system", "system-node-critical"), ("web", "")] {
-        cluster.create(pod(name, json!({"priorityClassName": class}))).await;
+        cluster
+            .create(pod(name, json!({"priorityClassName": class})))
+            .await;
     }
-    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-    let evicted = cluster.wait_pod("web", |pod| phase(pod) == "Failed").await.status.expect("status");
+    let phase = |pod: &Pod| {
+        pod.status
+            .as_ref()
+            .and_then(|status| status.phase.clone())
+            .unwrap_or_default()
+    };
+    let evicted = cluster
+        .wait_pod("web", |pod| phase(pod) == "Failed")
+        .await
+        .status
+        .expect("status");
     assert_eq!(evicted.reason.as_deref(), Some("Evicted"));
     let message = evicted.message.unwrap_or_default();
-    assert!(message.starts_with("The node was low on resource: pids. Threshold quantity: "), "{message}");
+    assert!(
+        message.starts_with("The node was low on resource: pids. Threshold quantity: "),
+        "{message}"
+    );
     let conditions = evicted.conditions.unwrap_or_default();
-    let target = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").expect("condition");
-    assert_eq!((&*target.status, target.reason.as_deref()), ("True", Some("TerminationByKubelet")));
+    let target = conditions
+        .iter()
+        .find(|condition| condition.type_ == "DisruptionTarget")
+        .expect("condition");
+    assert_eq!(
+        (&*target.status, target.reason.as_deref()),
+        ("True", Some("TerminationByKubelet"))
+    );
     let spared = cluster.wait_pod("system", is_ready).await;
     assert_eq!(phase(&spared), "Running");
     // The next one goes, too.
     cluster.create(pod("later", json!({}))).await;
-    cluster.wait_pod("later", |pod| phase(pod) == "Failed").await;
+    cluster
+        .wait_pod("later", |pod| phase(pod) == "Failed")
+        .await;
     cluster.stop().await;
 }

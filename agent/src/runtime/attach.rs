@@ -1,4 +1,5 @@
-//! `Attach`: joins a container's own streams. The shim copies between the container's pipes and ours.
+//! `Attach`: joins a container's own streams. The shim copies between the container's pipes and
+//! ours.
 
 use std::{os::fd::AsFd, sync::Arc, time::Duration};
 
@@ -6,7 +7,8 @@ use coracle_shim_protocol::Request;
 use tokio::sync::mpsc;
 
 use super::{
-    ContainerId, ContainerState, ExecRequest, RuntimeError, StreamSession, container_stop, local::Inner, streams,
+    ContainerId, ContainerState, ExecRequest, RuntimeError, StreamSession, container_stop,
+    local::Inner, streams,
 };
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -22,14 +24,33 @@ pub(super) async fn attach(
     let container = inner.container(id)?;
     let client = container.sandbox.client("attach")?;
     let config = &container.checkpoint.config;
-    let io = |source| RuntimeError::Shim { id: container.sandbox.id.clone(), operation: "attach", source };
-    let input = (request.stdin && config.stdin).then(streams::input_pipe).transpose().map_err(io)?;
-    let output = request.stdout.then(streams::output_pipe).transpose().map_err(io)?;
-    let errors = (request.stderr && !config.tty).then(streams::output_pipe).transpose().map_err(io)?;
+    let io = |source| RuntimeError::Shim {
+        id: container.sandbox.id.clone(),
+        operation: "attach",
+        source,
+    };
+    let input = (request.stdin && config.stdin)
+        .then(streams::input_pipe)
+        .transpose()
+        .map_err(io)?;
+    let output = request
+        .stdout
+        .then(streams::output_pipe)
+        .transpose()
+        .map_err(io)?;
+    let errors = (request.stderr && !config.tty)
+        .then(streams::output_pipe)
+        .transpose()
+        .map_err(io)?;
     let given: Vec<_> = input
         .iter()
         .map(|(_, theirs)| theirs.as_fd())
-        .chain(output.iter().chain(&errors).map(|(_, theirs)| theirs.as_fd()))
+        .chain(
+            output
+                .iter()
+                .chain(&errors)
+                .map(|(_, theirs)| theirs.as_fd()),
+        )
         .collect();
     let call = Request::Attach {
         container: id.0.clone(),
@@ -37,14 +58,21 @@ pub(super) async fn attach(
         stdout: output.is_some(),
         stderr: errors.is_some(),
     };
-    client.call(call, &given, LIMIT).await.map_err(|error| client.error("attach to container", &config.name, error))?;
+    client
+        .call(call, &given, LIMIT)
+        .await
+        .map_err(|error| client.error("attach to container", &config.name, error))?;
 
     let (resize, mut sizes) = mpsc::channel::<(u16, u16)>(RESIZES);
     let resizer = (Arc::clone(&client), id.0.clone());
     coracle_telemetry::spawn("resize a terminal", async move {
         let (client, container) = resizer;
         while let Some((columns, rows)) = sizes.recv().await {
-            client.post(Request::Resize { container: container.clone(), columns, rows });
+            client.post(Request::Resize {
+                container: container.clone(),
+                columns,
+                rows,
+            });
         }
     });
     let drained = streams::Drained::new();

@@ -1,7 +1,8 @@
 //! The shim's and the helper's executables, copied once into sealed memory.
 //!
-//! Containers can reach `/proc/<pid>/exe` of what runs beside or before them; what they find there cannot be written
-//! (CVE-2019-5736), and replacing the files on disk changes nothing under a running pod.
+//! Containers can reach `/proc/<pid>/exe` of what runs beside or before them; what they find there
+//! cannot be written (CVE-2019-5736), and replacing the files on disk changes nothing under a
+//! running pod.
 
 use std::{
     fs::File,
@@ -37,7 +38,11 @@ impl Binaries {
     /// Reads and seals `coracle-shim` and the `coracle-oci` beside it.
     pub(super) fn seal(shim: &Path) -> Result<Self, RuntimeError> {
         let load = |path: PathBuf, name: &str| {
-            seal(&path, name).map_err(|source| RuntimeError::State { operation: "load the program", path, source })
+            seal(&path, name).map_err(|source| RuntimeError::State {
+                operation: "load the program",
+                path,
+                source,
+            })
         };
         Ok(Self {
             shim: load(shim.to_owned(), "coracle-shim")?,
@@ -65,8 +70,12 @@ fn seal(path: &Path, name: &str) -> io::Result<OwnedFd> {
             length => sealed.write_all(&buffer[..length])?,
         }
     }
-    let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
-    // The kernel says "busy" while it looks at one of the pages itself (reclaim, migration): that passes.
+    let seals = SealFlag::F_SEAL_SEAL
+        | SealFlag::F_SEAL_SHRINK
+        | SealFlag::F_SEAL_GROW
+        | SealFlag::F_SEAL_WRITE;
+    // The kernel says "busy" while it looks at one of the pages itself (reclaim, migration): that
+    // passes.
     let mut left = SEAL_ATTEMPTS;
     loop {
         left -= 1;

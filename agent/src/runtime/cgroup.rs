@@ -28,12 +28,14 @@ pub(super) struct Hierarchies {
     unified: Option<PathBuf>,
 }
 
-/// Ends what runs in a cgroup and removes it, everything below it, and every parent that is empty then.
+/// Ends what runs in a cgroup and removes it, everything below it, and every parent that is empty
+/// then.
 ///
 /// # Errors
 /// What cannot be removed; trying again is harmless.
 pub(crate) fn remove(path: &str) -> Result<(), RuntimeError> {
-    let hierarchies = Hierarchies::detect().map_err(|source| state("read", "/proc/self/mountinfo".into(), source))?;
+    let hierarchies = Hierarchies::detect()
+        .map_err(|source| state("read", "/proc/self/mountinfo".into(), source))?;
     hierarchies.destroy(path, &BTreeSet::new())
 }
 
@@ -46,10 +48,14 @@ impl Hierarchies {
     fn parse(mountinfo: &str) -> Self {
         let mut found = Self::default();
         for line in mountinfo.lines() {
-            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let Some((left, right)) = line.split_once(" - ") else {
+                continue;
+            };
             let mut right = right.split(' ');
             let (kind, options) = (right.next().unwrap_or(""), right.nth(1).unwrap_or(""));
-            let Some(point) = left.split(' ').nth(4) else { continue };
+            let Some(point) = left.split(' ').nth(4) else {
+                continue;
+            };
             match kind {
                 "cgroup" => {
                     let controllers: Vec<String> = options.split(',').map(str::to_owned).collect();
@@ -75,12 +81,18 @@ impl Hierarchies {
     /// Mount points in which a pod has a cgroup.
     fn points(&self) -> impl Iterator<Item = &Path> {
         let unified = self.unified.as_deref().filter(|_| self.v1.is_empty());
-        self.v1.iter().map(|(point, _)| point.as_path()).chain(unified)
+        self.v1
+            .iter()
+            .map(|(point, _)| point.as_path())
+            .chain(unified)
     }
 
     fn v1_point(&self, controller: &str) -> Option<&Path> {
         let has = |controllers: &[String]| controllers.iter().any(|own| own == controller);
-        self.v1.iter().find(|(_, controllers)| has(controllers)).map(|(point, _)| point.as_path())
+        self.v1
+            .iter()
+            .find(|(_, controllers)| has(controllers))
+            .map(|(point, _)| point.as_path())
     }
 
     /// Makes the cgroup with all parents and writes its limits. Idempotent.
@@ -95,12 +107,16 @@ impl Hierarchies {
 
     /// Changes the limits of a cgroup in use. What is absent becomes unlimited.
     ///
-    /// Below what is in use memory is not limited: v2 would kill for it, v1 would refuse in fewer words.
+    /// Below what is in use memory is not limited: v2 would kill for it, v1 would refuse in fewer
+    /// words.
     pub(super) fn update(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError> {
         let used = self.stats(path).memory_working_set_bytes;
-        let limit = resources.memory_limit_bytes.and_then(|limit| u64::try_from(limit).ok());
+        let limit = resources
+            .memory_limit_bytes
+            .and_then(|limit| u64::try_from(limit).ok());
         if let Some(limit) = limit.filter(|limit| *limit < used) {
-            let message = format!("attempting to set memory limits ({limit}) below current usage ({used})");
+            let message =
+                format!("attempting to set memory limits ({limit}) below current usage ({used})");
             return Err(RuntimeError::InvalidConfig { message });
         }
         let explicit = Resources {
@@ -114,23 +130,29 @@ impl Hierarchies {
     fn write_limits(&self, relative: &str, resources: &Resources) -> Result<(), RuntimeError> {
         for (file, value) in self.limits(resources) {
             let target = match self.is_v2() {
-                true => self.unified.as_ref().map(|point| point.join(relative).join(file)),
+                true => self
+                    .unified
+                    .as_ref()
+                    .map(|point| point.join(relative).join(file)),
                 false => {
                     let controller = file.split('.').next().unwrap_or("");
-                    self.v1_point(controller).map(|point| point.join(relative).join(file))
+                    self.v1_point(controller)
+                        .map(|point| point.join(relative).join(file))
                 }
             };
             // A controller that the node lacks limits nothing: `coracle check` says so.
             if let Some(target) = target.filter(|target| target.exists()) {
-                fs::write(&target, &value).map_err(|source| state("write the limit", target, source))?;
+                fs::write(&target, &value)
+                    .map_err(|source| state("write the limit", target, source))?;
             }
         }
         Ok(())
     }
 
-    /// Makes the next moves of processes between cgroups quick. The first one in a while waits for a grace period of the
-    /// kernel's RCU (5 to 20 ms); those within some 20 ms after it do not. So one that moves nothing is made ahead of
-    /// time: this process into the cgroup that it is in already. Says nothing when that fails: it is only slower.
+    /// Makes the next moves of processes between cgroups quick. The first one in a while waits for
+    /// a grace period of the kernel's RCU (5 to 20 ms); those within some 20 ms after it do not. So
+    /// one that moves nothing is made ahead of time: this process into the cgroup that it is in
+    /// already. Says nothing when that fails: it is only slower.
     pub(super) fn hasten_moves(&self) {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         if let Some(directory) = self.locate(&own) {
@@ -159,11 +181,22 @@ impl Hierarchies {
                 out.push(("cpu.weight", weight(shares).to_string()));
             }
             if let Some(quota) = resources.cpu_quota_us {
-                let quota = if quota > 0 { quota.to_string() } else { "max".to_owned() };
+                let quota = if quota > 0 {
+                    quota.to_string()
+                } else {
+                    "max".to_owned()
+                };
                 out.push(("cpu.max", format!("{quota} {period}")));
             }
             if let Some(limit) = resources.memory_limit_bytes {
-                out.push(("memory.max", if limit > 0 { limit.to_string() } else { "max".to_owned() }));
+                out.push((
+                    "memory.max",
+                    if limit > 0 {
+                        limit.to_string()
+                    } else {
+                        "max".to_owned()
+                    },
+                ));
             }
         } else {
             if let Some(shares) = resources.cpu_shares {
@@ -179,7 +212,14 @@ impl Hierarchies {
             }
         }
         if let Some(limit) = resources.pids_limit {
-            out.push(("pids.max", if limit > 0 { limit.to_string() } else { "max".to_owned() }));
+            out.push((
+                "pids.max",
+                if limit > 0 {
+                    limit.to_string()
+                } else {
+                    "max".to_owned()
+                },
+            ));
         }
         out
     }
@@ -189,13 +229,14 @@ impl Hierarchies {
         let relative = path.trim_matches('/');
         let mut found = BTreeSet::new();
         if !relative.is_empty() {
-            self.points().for_each(|point| collect(&point.join(relative), &mut found));
+            self.points()
+                .for_each(|point| collect(&point.join(relative), &mut found));
         }
         found.into_iter().collect()
     }
 
-    /// Kills every process in it until there is none (bounded), then removes it and every parent that is empty and not
-    /// one of `kept`.
+    /// Kills every process in it until there is none (bounded), then removes it and every parent
+    /// that is empty and not one of `kept`.
     #[allow(
         clippy::disallowed_methods,
         reason = "runs where it may block; the kernel gives no event to wait for on v1"
@@ -207,11 +248,18 @@ impl Hierarchies {
         }
         let mut last = None;
         for attempt in 0..REMOVE_ATTEMPTS {
-            // Each time anew: what forked meanwhile is still there, and what was killed takes a while to go.
+            // Each time anew: what forked meanwhile is still there, and what was killed takes a
+            // while to go.
             for pid in self.processes(path) {
-                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
             }
-            last = self.points().filter_map(|point| remove_tree(&point.join(relative)).err()).last();
+            last = self
+                .points()
+                .filter_map(|point| remove_tree(&point.join(relative)).err())
+                .last();
             if last.is_none() {
                 break;
             }
@@ -222,10 +270,15 @@ impl Hierarchies {
         if let Some((path, source)) = last {
             return Err(state("remove the cgroup", path, source));
         }
-        // Parents that other pods share go with the last one's: the first that is not empty ends the walk.
+        // Parents that other pods share go with the last one's: the first that is not empty ends
+        // the walk.
         for point in self.points() {
             let mut parent = Path::new(relative).parent();
-            let stays = |parent: &Path| parent.to_str().is_none_or(|parent| parent.is_empty() || kept.contains(parent));
+            let stays = |parent: &Path| {
+                parent
+                    .to_str()
+                    .is_none_or(|parent| parent.is_empty() || kept.contains(parent))
+            };
             while let Some(relative) = parent.filter(|parent| !stays(parent)) {
                 if fs::remove_dir(point.join(relative)).is_err() {
                     break;
@@ -239,10 +292,15 @@ impl Hierarchies {
     /// Usage of a container's cgroup.
     pub(super) fn stats(&self, path: &str) -> ContainerStats {
         let relative = path.trim_matches('/');
-        let number = |path: PathBuf| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let number = |path: PathBuf| {
+            fs::read_to_string(path)
+                .ok()
+                .and_then(|text| text.trim().parse::<u64>().ok())
+        };
         let field = |path: PathBuf, name: &str| {
             let text = fs::read_to_string(path).ok()?;
-            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
         };
         let (cpu, used, inactive, processes) = match (self.is_v2(), &self.unified) {
             (true, Some(point)) => {
@@ -255,11 +313,15 @@ impl Hierarchies {
                 )
             }
             _ => {
-                let below = |controller: &str| self.v1_point(controller).map(|point| point.join(relative));
+                let below =
+                    |controller: &str| self.v1_point(controller).map(|point| point.join(relative));
                 (
                     below("cpuacct").and_then(|directory| number(directory.join("cpuacct.usage"))),
-                    below("memory").and_then(|directory| number(directory.join("memory.usage_in_bytes"))),
-                    below("memory").and_then(|directory| field(directory.join("memory.stat"), "total_inactive_file ")),
+                    below("memory")
+                        .and_then(|directory| number(directory.join("memory.usage_in_bytes"))),
+                    below("memory").and_then(|directory| {
+                        field(directory.join("memory.stat"), "total_inactive_file ")
+                    }),
                     below("pids").and_then(|directory| number(directory.join("pids.current"))),
                 )
             }
@@ -273,12 +335,14 @@ impl Hierarchies {
     }
 }
 
-/// `cpu.shares` (2 to 262144) as `cpu.weight` (1 to 10000), by the formula of Kubernetes (KEP 2254).
+/// `cpu.shares` (2 to 262144) as `cpu.weight` (1 to 10000), by the formula of Kubernetes (KEP
+/// 2254).
 fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
 }
 
-/// Level by level: an empty parent may be removed by a pod that ends at the same time, then it starts again.
+/// Level by level: an empty parent may be removed by a pod that ends at the same time, then it
+/// starts again.
 fn make(point: &Path, relative: &str, v2: bool) -> io::Result<()> {
     const RACES: u32 = 10;
     let mut outcome = Ok(());
@@ -297,7 +361,10 @@ fn make_once(point: &Path, relative: &str, v2: bool) -> io::Result<()> {
     for part in relative.split('/') {
         if v2 {
             for controller in V2_CONTROLLERS {
-                let _ = fs::write(directory.join("cgroup.subtree_control"), format!("+{controller}"));
+                let _ = fs::write(
+                    directory.join("cgroup.subtree_control"),
+                    format!("+{controller}"),
+                );
             }
         }
         let parent = directory.clone();
@@ -316,7 +383,10 @@ fn make_once(point: &Path, relative: &str, v2: bool) -> io::Result<()> {
     }
     if v2 {
         for controller in V2_CONTROLLERS {
-            let _ = fs::write(directory.join("cgroup.subtree_control"), format!("+{controller}"));
+            let _ = fs::write(
+                directory.join("cgroup.subtree_control"),
+                format!("+{controller}"),
+            );
         }
     }
     Ok(())
@@ -324,7 +394,11 @@ fn make_once(point: &Path, relative: &str, v2: bool) -> io::Result<()> {
 
 fn collect(directory: &Path, found: &mut BTreeSet<i32>) {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
+    found.extend(
+        text.lines()
+            .filter_map(|line| line.parse::<i32>().ok())
+            .filter(|pid| *pid > 0),
+    );
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             collect(&entry.path(), found);
@@ -345,7 +419,11 @@ fn remove_tree(directory: &Path) -> Result<(), (PathBuf, io::Error)> {
 }
 
 fn state(operation: &'static str, path: PathBuf, source: io::Error) -> RuntimeError {
-    RuntimeError::State { operation, path, source }
+    RuntimeError::State {
+        operation,
+        path,
+        source,
+    }
 }
 
 #[cfg(test)]
@@ -360,31 +438,50 @@ mod tests {
 34 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
         let found = Hierarchies::parse(text);
         assert!(!found.is_v2());
-        assert_eq!(found.points().collect::<Vec<_>>(), [Path::new("/sys/fs/cgroup/cpu,cpuacct")]);
-        assert_eq!(found.v1_point("cpuacct"), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
+        assert_eq!(
+            found.points().collect::<Vec<_>>(),
+            [Path::new("/sys/fs/cgroup/cpu,cpuacct")]
+        );
+        assert_eq!(
+            found.v1_point("cpuacct"),
+            Some(Path::new("/sys/fs/cgroup/cpu,cpuacct"))
+        );
     }
 
     #[test]
     fn own_cgroup_is_located() {
-        let mount =
-            "31 30 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n34 30 0:29 / /cg2 rw - cgroup2 cgroup2 rw";
+        let mount = "31 30 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n34 30 0:29 / /cg2 rw - cgroup2 cgroup2 rw";
         let v1 = Hierarchies::parse(mount);
         let v2 = Hierarchies::parse("34 30 0:29 / /cg2 rw - cgroup2 cgroup2 rw");
         let table = [
-            (&v1, "9:name=systemd:/\n2:cpuacct:/x\n1:cpu:/a:b\n0::/c", Some("/sys/fs/cgroup/cpu/a:b")),
+            (
+                &v1,
+                "9:name=systemd:/\n2:cpuacct:/x\n1:cpu:/a:b\n0::/c",
+                Some("/sys/fs/cgroup/cpu/a:b"),
+            ),
             (&v1, "1:cpu:/\n0::/c", Some("/sys/fs/cgroup/cpu")),
             (&v2, "0::/system.slice/c", Some("/cg2/system.slice/c")),
             (&v1, "0::/c", None),
             (&v2, "", None),
         ];
         for (hierarchies, own, expected) in table {
-            assert_eq!(hierarchies.locate(own), expected.map(PathBuf::from), "{own:?}");
+            assert_eq!(
+                hierarchies.locate(own),
+                expected.map(PathBuf::from),
+                "{own:?}"
+            );
         }
     }
 
     #[test]
     fn shares_become_weight_as_kubernetes_converts_them() {
-        for (shares, expected) in [(2, 1), (1024, 39), (262_144, 10_000), (0, 1), (1_000_000, 10_000)] {
+        for (shares, expected) in [
+            (2, 1),
+            (1024, 39),
+            (262_144, 10_000),
+            (0, 1),
+            (1_000_000, 10_000),
+        ] {
             assert_eq!(weight(shares), expected, "{shares}");
         }
     }
@@ -396,19 +493,31 @@ mod tests {
         let root = format!("coracle-unit-{}", std::process::id());
         let class = format!("{root}/kubepods/besteffort");
         let pod = format!("/{class}/podu");
-        let least = Resources { cpu_shares: Some(2), ..Resources::default() };
-        hierarchies.create(&format!("/{class}"), &least).expect("make the class");
+        let least = Resources {
+            cpu_shares: Some(2),
+            ..Resources::default()
+        };
+        hierarchies
+            .create(&format!("/{class}"), &least)
+            .expect("make the class");
         let kept = BTreeSet::from([class.clone()]);
-        hierarchies.create(&pod, &Resources::default()).expect("make the pod's");
+        hierarchies
+            .create(&pod, &Resources::default())
+            .expect("make the pod's");
         hierarchies.destroy(&pod, &kept).expect("remove the pod's");
         let (point, file) = match &hierarchies.unified {
             Some(point) if hierarchies.is_v2() => (point.as_path(), "cpu.weight"),
-            _ => (hierarchies.v1_point("cpu").expect("the cpu controller"), "cpu.shares"),
+            _ => (
+                hierarchies.v1_point("cpu").expect("the cpu controller"),
+                "cpu.shares",
+            ),
         };
         let weight = fs::read_to_string(point.join(&class).join(file)).expect("the class is there");
         assert_eq!(weight.trim(), if hierarchies.is_v2() { "1" } else { "2" });
         assert!(!point.join(pod.trim_matches('/')).exists());
-        hierarchies.destroy(&class, &BTreeSet::new()).expect("remove all");
+        hierarchies
+            .destroy(&class, &BTreeSet::new())
+            .expect("remove all");
         assert!(!point.join(&root).exists(), "nothing is left");
     }
 }

@@ -6,8 +6,8 @@
 //!                                   /exit.json        the shim's
 //! ```
 //!
-//! Written to a temporary name and renamed: a reader sees all or nothing. Not synced: a reboot ends the containers too,
-//! and what must be known of them then is in [`super::past`].
+//! Written to a temporary name and renamed: a reader sees all or nothing. Not synced: a reboot ends
+//! the containers too, and what must be known of them then is in [`super::past`].
 
 use std::{
     fs, io,
@@ -59,14 +59,23 @@ impl Process {
     /// The process that has this PID now.
     pub(super) fn current(pid: i32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let start_time = text[text.rfind(')')? + 1..].split_whitespace().nth(19)?.parse().ok()?;
+        let start_time = text[text.rfind(')')? + 1..]
+            .split_whitespace()
+            .nth(19)?
+            .parse()
+            .ok()?;
         Some(Self { pid, start_time })
     }
 
     /// Kills it, if it is still the same. A pidfd holds it between the look and the signal.
     pub(super) fn kill(self) {
-        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return };
-        let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
+        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else {
+            return;
+        };
+        let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+        else {
+            return;
+        };
         if Self::current(self.pid) == Some(self) {
             let _ = rustix::process::pidfd_send_signal(handle, rustix::process::Signal::KILL);
         }
@@ -74,23 +83,37 @@ impl Process {
 
     /// Waits until it has ended or `limit` has passed; true if it has ended.
     pub(super) fn wait(self, limit: Duration) -> bool {
-        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return true };
-        let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return true };
+        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else {
+            return true;
+        };
+        let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+        else {
+            return true;
+        };
         if Self::current(self.pid) != Some(self) {
             return true;
         }
         let limit = nix::poll::PollTimeout::try_from(limit).unwrap_or(nix::poll::PollTimeout::MAX);
         use std::os::fd::AsFd;
-        let mut set = [nix::poll::PollFd::new(handle.as_fd(), nix::poll::PollFlags::POLLIN)];
+        let mut set = [nix::poll::PollFd::new(
+            handle.as_fd(),
+            nix::poll::PollFlags::POLLIN,
+        )];
         nix::poll::poll(&mut set, limit).is_ok_and(|ready| ready > 0)
     }
 }
 
 pub(super) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
-pub(super) fn write_sandbox(directory: &Path, checkpoint: &SandboxCheckpoint) -> Result<(), RuntimeError> {
+pub(super) fn write_sandbox(
+    directory: &Path,
+    checkpoint: &SandboxCheckpoint,
+) -> Result<(), RuntimeError> {
     write(&directory.join(SANDBOX), checkpoint)
 }
 
@@ -98,7 +121,10 @@ pub(super) fn read_sandbox(directory: &Path) -> Option<SandboxCheckpoint> {
     read(&directory.join(SANDBOX))
 }
 
-pub(super) fn write_container(directory: &Path, checkpoint: &ContainerCheckpoint) -> Result<(), RuntimeError> {
+pub(super) fn write_container(
+    directory: &Path,
+    checkpoint: &ContainerCheckpoint,
+) -> Result<(), RuntimeError> {
     write(&directory.join(CONTAINER), checkpoint)
 }
 
@@ -126,7 +152,11 @@ pub(super) fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), RuntimeE
         fs::write(&temporary, serde_json::to_vec(value)?)?;
         fs::rename(&temporary, path)
     };
-    attempt().map_err(|source| RuntimeError::State { operation: "write", path: path.to_owned(), source })
+    attempt().map_err(|source| RuntimeError::State {
+        operation: "write",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// What cannot be read or parsed is as good as absent: the owner makes it anew or cleans up.
@@ -141,13 +171,19 @@ pub(super) fn time(nanoseconds: u64) -> SystemTime {
 /// How a recorded end looks to CRI.
 pub(super) fn exited(exit: &Exit) -> ContainerState {
     let reason = match exit {
-        Exit { oom_killed: true, .. } => "OOMKilled",
+        Exit {
+            oom_killed: true, ..
+        } => "OOMKilled",
         Exit { exit_code: 0, .. } => "Completed",
         _ => "Error",
     };
     let finished_at = time(exit.finished_at);
     ContainerState::Exited {
-        started_at: if exit.started_at == 0 { finished_at } else { time(exit.started_at) },
+        started_at: if exit.started_at == 0 {
+            finished_at
+        } else {
+            time(exit.started_at)
+        },
         finished_at,
         exit_code: exit.exit_code,
         signal: exit.signal,
@@ -156,8 +192,8 @@ pub(super) fn exited(exit: &Exit) -> ContainerState {
     }
 }
 
-/// How an end looks that a reboot brought. Source: containerd `internal/cri/server/restart.go`, `unknownExitCode` and
-/// `unknownExitReason`.
+/// How an end looks that a reboot brought. Source: containerd `internal/cri/server/restart.go`,
+/// `unknownExitCode` and `unknownExitReason`.
 pub(crate) fn unknown(started_at: SystemTime) -> ContainerState {
     ContainerState::Exited {
         started_at,

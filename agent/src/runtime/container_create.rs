@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    ContainerConfig, ContainerId, ContainerState, Image, RuntimeError, SandboxConfig, SandboxId, SandboxState,
-    SeccompProfile,
+    ContainerConfig, ContainerId, ContainerState, Image, RuntimeError, SandboxConfig, SandboxId,
+    SandboxState, SeccompProfile,
     checkpoint::{self, ContainerCheckpoint},
     container_remove,
     entries::{Container, Sandbox},
@@ -63,7 +63,11 @@ async fn image(inner: &Inner, config: &ContainerConfig) -> Result<Image, Runtime
         operation: format!("create container {}", config.name),
         message: error.to_string(),
     };
-    let found = inner.images.image_status(&config.image_id).await.map_err(|error| failed(&error))?;
+    let found = inner
+        .images
+        .image_status(&config.image_id)
+        .await
+        .map_err(|error| failed(&error))?;
     found.ok_or_else(|| failed(&format_args!("image {} is not present", config.image_id)))
 }
 
@@ -78,28 +82,58 @@ async fn make(
     let client = sandbox.client("create container")?;
     let sandbox_config = sandbox.checkpoint.lock().config.clone();
     let writable = inner.writable_dir(id);
-    let mut spec = plan(inner, sandbox, &sandbox_config, id, &writable, &config, image)?;
-    let stop_signal = stop_signal(config.stop_signal.as_deref().or(image.config.stop_signal.as_deref()))?;
+    let mut spec = plan(
+        inner,
+        sandbox,
+        &sandbox_config,
+        id,
+        &writable,
+        &config,
+        image,
+    )?;
+    let stop_signal = stop_signal(
+        config
+            .stop_signal
+            .as_deref()
+            .or(image.config.stop_signal.as_deref()),
+    )?;
     let log_path = log_path(&sandbox_config.log_directory, &config.log_path)?;
 
     let state = |path: &Path| {
         let path = path.to_owned();
-        move |source| RuntimeError::State { operation: "make", path, source }
+        move |source| RuntimeError::State {
+            operation: "make",
+            path,
+            source,
+        }
     };
     make_private(directory).map_err(state(directory))?;
-    let checkpoint = ContainerCheckpoint { config, created_at: SystemTime::now(), stop_signal };
+    let checkpoint = ContainerCheckpoint {
+        config,
+        created_at: SystemTime::now(),
+        stop_signal,
+    };
     // Before the writable layer: the next start finds what belongs to it.
     checkpoint::write_container(directory, &checkpoint)?;
     make_private(&writable).map_err(state(&writable))?;
-    spec.layers = inner.images.layers(&image.id, &writable).await.map_err(|error| RuntimeError::Oci {
-        operation: format!("create container {}", checkpoint.config.name),
-        message: ErrorChain(&error).to_string(),
-    })?;
+    spec.layers = inner
+        .images
+        .layers(&image.id, &writable)
+        .await
+        .map_err(|error| RuntimeError::Oci {
+            operation: format!("create container {}", checkpoint.config.name),
+            message: ErrorChain(&error).to_string(),
+        })?;
     if let Some(parent) = log_path.parent() {
         fs::create_dir_all(parent).map_err(state(parent))?;
     }
     checkpoint::write(&directory.join(layout::CREATE), &spec)?;
-    let request = request(id, &checkpoint.config, log_path, oci_spec::cgroup_path(&sandbox_config, &id.0));
+    let request = request(
+        id,
+        &checkpoint.config,
+        log_path,
+        oci_spec::cgroup_path(&sandbox_config, &id.0),
+    );
     let name = checkpoint.config.name.clone();
     let container = Arc::new(Container {
         id: id.clone(),
@@ -114,8 +148,13 @@ async fn make(
     // Before it is made: its end may be told before this function is heard of again.
     inner.insert_container(Arc::clone(&container));
     sandbox_run::hasten_moves(inner);
-    let answer = client.call(Request::Create(request), &[], CREATE_LIMIT + REPLY_SLACK).await;
-    match answer.map_err(|error| client.error("create container", &name, error))?.reply {
+    let answer = client
+        .call(Request::Create(request), &[], CREATE_LIMIT + REPLY_SLACK)
+        .await;
+    match answer
+        .map_err(|error| client.error("create container", &name, error))?
+        .reply
+    {
         Reply::Created { pid } => {
             container.created();
             ensure_joined_target(inner, &container, pid).await
@@ -127,7 +166,12 @@ async fn make(
     }
 }
 
-fn request(id: &ContainerId, config: &ContainerConfig, log_path: PathBuf, cgroup: String) -> Create {
+fn request(
+    id: &ContainerId,
+    config: &ContainerConfig,
+    log_path: PathBuf,
+    cgroup: String,
+) -> Create {
     Create {
         container: id.0.clone(),
         log_path,
@@ -140,9 +184,13 @@ fn request(id: &ContainerId, config: &ContainerConfig, log_path: PathBuf, cgroup
     }
 }
 
-/// Removes and refuses a debugger that was made beside its target: a shim of an older release does not know that one can
-/// be joined, and whoever debugs would look at nothing.
-async fn ensure_joined_target(inner: &Arc<Inner>, container: &Container, pid: i32) -> Result<(), RuntimeError> {
+/// Removes and refuses a debugger that was made beside its target: a shim of an older release does
+/// not know that one can be joined, and whoever debugs would look at nothing.
+async fn ensure_joined_target(
+    inner: &Arc<Inner>,
+    container: &Container,
+    pid: i32,
+) -> Result<(), RuntimeError> {
     let outcome = compare_with_target(inner, container, pid);
     if outcome.is_err()
         && let Err(error) = container_remove::remove(inner, &container.id).await
@@ -154,10 +202,14 @@ async fn ensure_joined_target(inner: &Arc<Inner>, container: &Container, pid: i3
 
 fn compare_with_target(inner: &Inner, container: &Container, pid: i32) -> Result<(), RuntimeError> {
     let config = &container.checkpoint.config;
-    let Some(target) = &config.security.debug_target else { return Ok(()) };
+    let Some(target) = &config.security.debug_target else {
+        return Ok(());
+    };
     let target = inner.container(target)?;
-    let failed =
-        |message: String| RuntimeError::Oci { operation: format!("create container {}", config.name), message };
+    let failed = |message: String| RuntimeError::Oci {
+        operation: format!("create container {}", config.name),
+        message,
+    };
     let name = &target.checkpoint.config.name;
     let state = target.state.borrow().clone();
     let Some(ContainerState::Running { pid: theirs, .. }) = state else {
@@ -203,34 +255,52 @@ fn plan(
         compiled_filters: &compiled_filters,
         node: inner.node,
     })
-    .map_err(|error| RuntimeError::InvalidConfig { message: ErrorChain(&error).to_string() })
+    .map_err(|error| RuntimeError::InvalidConfig {
+        message: ErrorChain(&error).to_string(),
+    })
 }
 
 fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, RuntimeError> {
     match &config.security.seccomp {
-        SeccompProfile::Localhost(path) => fs::read_to_string(path).map(Some).map_err(|error| {
-            RuntimeError::InvalidConfig { message: format!("cannot load seccomp profile {}: {error}", path.display()) }
-        }),
+        SeccompProfile::Localhost(path) => {
+            fs::read_to_string(path)
+                .map(Some)
+                .map_err(|error| RuntimeError::InvalidConfig {
+                    message: format!("cannot load seccomp profile {}: {error}", path.display()),
+                })
+        }
         _ => Ok(None),
     }
 }
 
 /// `SIGQUIT`, `QUIT` or `3`.
 fn stop_signal(text: Option<&str>) -> Result<i32, RuntimeError> {
-    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(Signal::SIGTERM as i32) };
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else {
+        return Ok(Signal::SIGTERM as i32);
+    };
     let upper = text.to_uppercase();
     let named = Signal::from_str(&upper).or_else(|_| Signal::from_str(&format!("SIG{upper}")));
-    let signal = named.or_else(|error| text.parse::<i32>().map_err(|_| error).and_then(Signal::try_from));
+    let signal = named.or_else(|error| {
+        text.parse::<i32>()
+            .map_err(|_| error)
+            .and_then(Signal::try_from)
+    });
     signal
         .map(|signal| signal as i32)
-        .map_err(|_| RuntimeError::InvalidConfig { message: format!("unknown stop signal {text:?}") })
+        .map_err(|_| RuntimeError::InvalidConfig {
+            message: format!("unknown stop signal {text:?}"),
+        })
 }
 
 /// Below the log directory, never beside it.
 fn log_path(directory: &Path, relative: &str) -> Result<PathBuf, RuntimeError> {
-    let plain = Path::new(relative).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    let plain = Path::new(relative)
+        .components()
+        .all(|part| matches!(part, std::path::Component::Normal(_)));
     if relative.is_empty() || !plain {
-        return Err(RuntimeError::InvalidConfig { message: format!("log path {relative:?} is not relative") });
+        return Err(RuntimeError::InvalidConfig {
+            message: format!("log path {relative:?} is not relative"),
+        });
     }
     Ok(directory.join(relative))
 }
@@ -241,7 +311,13 @@ mod tests {
 
     #[test]
     fn stop_signals_are_names_or_numbers() {
-        for (text, expected) in [(None, 15), (Some("SIGQUIT"), 3), (Some("quit"), 3), (Some("9"), 9), (Some(""), 15)] {
+        for (text, expected) in [
+            (None, 15),
+            (Some("SIGQUIT"), 3),
+            (Some("quit"), 3),
+            (Some("9"), 9),
+            (Some(""), 15),
+        ] {
             assert_eq!(stop_signal(text).unwrap(), expected, "{text:?}");
         }
         assert!(stop_signal(Some("SIGNOPE")).is_err());
@@ -260,15 +336,26 @@ mod tests {
         assert_ne!(namespace(1).unwrap(), namespace(2).unwrap());
         let gone = namespace(4).unwrap_err();
         let why = ErrorChain(&gone).to_string();
-        assert!(why.starts_with("read the PID namespace of process 4: ") && why.contains("os error 2"), "{why}");
+        assert!(
+            why.starts_with("read the PID namespace of process 4: ") && why.contains("os error 2"),
+            "{why}"
+        );
     }
 
     #[test]
     fn log_path_stays_in_its_directory() {
-        for (path, allowed) in
-            [("c/0.log", true), ("../x", false), ("/etc/passwd", false), ("", false), ("a/../../b", false)]
-        {
-            assert_eq!(log_path(Path::new("/logs"), path).is_ok(), allowed, "{path:?}");
+        for (path, allowed) in [
+            ("c/0.log", true),
+            ("../x", false),
+            ("/etc/passwd", false),
+            ("", false),
+            ("a/../../b", false),
+        ] {
+            assert_eq!(
+                log_path(Path::new("/logs"), path).is_ok(),
+                allowed,
+                "{path:?}"
+            );
         }
     }
 }

@@ -4,29 +4,41 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_shim_protocol::{Reply, Request};
 
-use super::{ContainerId, ContainerState, RuntimeError, checkpoint, entries::blocking, local::Inner, past};
+use super::{
+    ContainerId, ContainerState, RuntimeError, checkpoint, entries::blocking, local::Inner, past,
+};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), RuntimeError> {
     let container = inner.container(id)?;
-    if matches!(*container.state.borrow(), Some(ContainerState::Running { .. })) {
+    if matches!(
+        *container.state.borrow(),
+        Some(ContainerState::Running { .. })
+    ) {
         return Ok(());
     }
     let client = container.sandbox.client("start container")?;
     // First: whatever happens from here on, it has been started.
     let started = Arc::clone(&container);
     blocking(move || past::note_start(&started)).await??;
-    let request = Request::Start { container: id.0.clone() };
+    let request = Request::Start {
+        container: id.0.clone(),
+    };
     let name = &container.checkpoint.config.name;
-    let answer =
-        client.call(request, &[], LIMIT).await.map_err(|error| client.error("start container", name, error))?;
+    let answer = client
+        .call(request, &[], LIMIT)
+        .await
+        .map_err(|error| client.error("start container", name, error))?;
     if let Reply::Started { started_at, pid } = answer.reply {
         container.state.send_if_modified(|state| {
             // It may have ended already: that news comes by another way.
             let waiting = matches!(state, Some(ContainerState::Created));
             if waiting {
-                *state = Some(ContainerState::Running { started_at: checkpoint::time(started_at), pid });
+                *state = Some(ContainerState::Running {
+                    started_at: checkpoint::time(started_at),
+                    pid,
+                });
             }
             waiting
         });
@@ -42,7 +54,15 @@ pub(super) async fn reopen_log(inner: &Arc<Inner>, id: &ContainerId) -> Result<(
         return Ok(());
     }
     let client = container.sandbox.client("reopen the log")?;
-    let request = Request::ReopenLog { container: id.0.clone() };
+    let request = Request::ReopenLog {
+        container: id.0.clone(),
+    };
     let answer = client.call(request, &[], LIMIT).await;
-    answer.map(drop).map_err(|error| client.error("reopen the log of", &container.checkpoint.config.name, error))
+    answer.map(drop).map_err(|error| {
+        client.error(
+            "reopen the log of",
+            &container.checkpoint.config.name,
+            error,
+        )
+    })
 }

@@ -1,4 +1,5 @@
-//! A sandbox and a container in memory, and how verbs run: as whole tasks, blocking work where it may block.
+//! A sandbox and a container in memory, and how verbs run: as whole tasks, blocking work where it
+//! may block.
 
 use std::{
     path::PathBuf,
@@ -65,15 +66,21 @@ impl Sandbox {
 
     /// The shim's client, or an error that names the operation.
     pub(super) fn client(&self, operation: &'static str) -> Result<Arc<ShimClient>, RuntimeError> {
-        self.client.lock().clone().ok_or_else(|| RuntimeError::Shim {
-            id: self.id.clone(),
-            operation,
-            source: std::io::ErrorKind::NotConnected.into(),
-        })
+        self.client
+            .lock()
+            .clone()
+            .ok_or_else(|| RuntimeError::Shim {
+                id: self.id.clone(),
+                operation,
+                source: std::io::ErrorKind::NotConnected.into(),
+            })
     }
 
     /// Changes the checkpoint in memory and on disk.
-    pub(super) fn update(&self, change: impl FnOnce(&mut SandboxCheckpoint)) -> Result<(), RuntimeError> {
+    pub(super) fn update(
+        &self,
+        change: impl FnOnce(&mut SandboxCheckpoint),
+    ) -> Result<(), RuntimeError> {
         let checkpoint = {
             let mut checkpoint = self.checkpoint.lock();
             change(&mut checkpoint);
@@ -165,7 +172,9 @@ pub(super) async fn whole<T: Send + 'static>(
 }
 
 /// Runs short blocking work where it may block.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RuntimeError> {
     joined(tokio::task::spawn_blocking(work).await)
 }
 
@@ -173,6 +182,9 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 pub(super) fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> Result<T, RuntimeError> {
     outcome.map_err(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
-        Err(_) => RuntimeError::Timeout { operation: "a task of an ending process".to_owned(), limit: Duration::ZERO },
+        Err(_) => RuntimeError::Timeout {
+            operation: "a task of an ending process".to_owned(),
+            limit: Duration::ZERO,
+        },
     })
 }

@@ -1,5 +1,5 @@
-//! Removes what a sandbox or container that has ended left on the disk. In an order that a death in between leaves to be
-//! found again.
+//! Removes what a sandbox or container that has ended left on the disk. In an order that a death in
+//! between leaves to be found again.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,7 +12,8 @@ use super::{
 };
 use crate::removal;
 
-/// Removes directories and forgets; the sandbox has ended. Containers first, the checkpoint with the directory last.
+/// Removes directories and forgets; the sandbox has ended. Containers first, the checkpoint with
+/// the directory last.
 pub(super) async fn erase(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), RuntimeError> {
     let containers = checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS));
     for (name, directory) in containers {
@@ -31,7 +32,11 @@ pub(super) async fn erase(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<
 }
 
 /// Removes what a container wrote, and its record last: without it nobody would look for the rest.
-pub(super) async fn erase_container(inner: &Inner, id: &ContainerId, directory: &Path) -> Result<(), RuntimeError> {
+pub(super) async fn erase_container(
+    inner: &Inner,
+    id: &ContainerId,
+    directory: &Path,
+) -> Result<(), RuntimeError> {
     remove_tree(&inner.writable_dir(id)).await?;
     remove_tree(directory).await
 }
@@ -40,5 +45,9 @@ pub(super) async fn erase_container(inner: &Inner, id: &ContainerId, directory: 
 pub(super) async fn remove_tree(path: &Path) -> Result<(), RuntimeError> {
     let owned = path.to_owned();
     let removed = blocking(move || removal::remove_tree(&owned)).await?;
-    removed.map_err(|source| RuntimeError::State { operation: "remove", path: path.to_owned(), source })
+    removed.map_err(|source| RuntimeError::State {
+        operation: "remove",
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -1,7 +1,7 @@
 //! `ExecSync` and `Exec`: one more process in a container, its streams straight to the agent.
 //!
-//! The shim only starts it and reports its end; the bytes go through pipes (or a terminal) that both ends of the stream
-//! hold themselves, so back-pressure is the kernel's.
+//! The shim only starts it and reports its end; the bytes go through pipes (or a terminal) that
+//! both ends of the stream hold themselves, so back-pressure is the kernel's.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -82,11 +82,27 @@ async fn start(
     };
     let name = &container.checkpoint.config.name;
     // The shim's own limit comes first: only it can clean up.
-    let answer = client.call(Request::Exec(request), streams, limit + Duration::from_secs(2)).await;
+    let answer = client
+        .call(
+            Request::Exec(request),
+            streams,
+            limit + Duration::from_secs(2),
+        )
+        .await;
     match answer.map_err(|error| client.error("exec in container", name, error))? {
-        Answer { reply: Reply::Executing { exec, .. }, mut descriptors, exit: Some(exit) } => {
-            Ok(Started { running: Running { client, exec, ended: false }, exit, terminal: descriptors.pop() })
-        }
+        Answer {
+            reply: Reply::Executing { exec, .. },
+            mut descriptors,
+            exit: Some(exit),
+        } => Ok(Started {
+            running: Running {
+                client,
+                exec,
+                ended: false,
+            },
+            exit,
+            terminal: descriptors.pop(),
+        }),
         _ => Err(RuntimeError::Oci {
             operation: format!("exec in container {name}"),
             message: "unexpected answer".to_owned(),
@@ -103,13 +119,22 @@ pub(super) async fn exec_sync(
     let container = inner.container(id)?;
     let timeout = if timeout.is_zero() { LONGEST } else { timeout };
     let deadline = Instant::now() + timeout;
-    let late = || RuntimeError::Timeout { operation: format!("command {:?}", command.join(" ")), limit: timeout };
-    let io = |source| RuntimeError::Shim { id: container.sandbox.id.clone(), operation: "exec", source };
+    let late = || RuntimeError::Timeout {
+        operation: format!("command {:?}", command.join(" ")),
+        limit: timeout,
+    };
+    let io = |source| RuntimeError::Shim {
+        id: container.sandbox.id.clone(),
+        operation: "exec",
+        source,
+    };
     let (stdout, theirs_out) = streams::output_pipe().map_err(io)?;
     let (stderr, theirs_err) = streams::output_pipe().map_err(io)?;
     let null = streams::null().map_err(io)?;
     let given = [null.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()];
-    let Started { mut running, exit, .. } = start(&container, command, false, &given, timeout.min(START_LIMIT)).await?;
+    let Started {
+        mut running, exit, ..
+    } = start(&container, command, false, &given, timeout.min(START_LIMIT)).await?;
     drop((null, theirs_out, theirs_err));
 
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -127,13 +152,21 @@ pub(super) async fn exec_sync(
         }
     };
     let exit_code = code.map_err(|_| io(std::io::ErrorKind::ConnectionReset.into()))?;
-    if !drained && tokio::time::timeout_at(deadline, &mut output).await.is_err() {
+    if !drained
+        && tokio::time::timeout_at(deadline, &mut output)
+            .await
+            .is_err()
+    {
         // A descendant holds the streams: it goes, the result stands.
         running.kill();
     }
     running.ended = true;
     drop(output);
-    Ok(ExecResult { exit_code, stdout: out, stderr: err })
+    Ok(ExecResult {
+        exit_code,
+        stdout: out,
+        stderr: err,
+    })
 }
 
 /// Reads to the end, keeps the beginning.
@@ -151,19 +184,48 @@ pub(super) async fn exec(
     request: &ExecRequest,
 ) -> Result<StreamSession, RuntimeError> {
     let container = inner.container(id)?;
-    if request.tty { exec_terminal(&container, request).await } else { exec_pipes(&container, request).await }
+    if request.tty {
+        exec_terminal(&container, request).await
+    } else {
+        exec_pipes(&container, request).await
+    }
 }
 
-async fn exec_pipes(container: &Container, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
-    let io = |source| RuntimeError::Shim { id: container.sandbox.id.clone(), operation: "exec", source };
+async fn exec_pipes(
+    container: &Container,
+    request: &ExecRequest,
+) -> Result<StreamSession, RuntimeError> {
+    let io = |source| RuntimeError::Shim {
+        id: container.sandbox.id.clone(),
+        operation: "exec",
+        source,
+    };
     let null = streams::null().map_err(io)?;
-    let input = request.stdin.then(streams::input_pipe).transpose().map_err(io)?;
-    let output = request.stdout.then(streams::output_pipe).transpose().map_err(io)?;
-    let errors = request.stderr.then(streams::output_pipe).transpose().map_err(io)?;
+    let input = request
+        .stdin
+        .then(streams::input_pipe)
+        .transpose()
+        .map_err(io)?;
+    let output = request
+        .stdout
+        .then(streams::output_pipe)
+        .transpose()
+        .map_err(io)?;
+    let errors = request
+        .stderr
+        .then(streams::output_pipe)
+        .transpose()
+        .map_err(io)?;
     let given = [
-        input.as_ref().map_or(null.as_fd(), |(_, theirs)| theirs.as_fd()),
-        output.as_ref().map_or(null.as_fd(), |(_, theirs)| theirs.as_fd()),
-        errors.as_ref().map_or(null.as_fd(), |(_, theirs)| theirs.as_fd()),
+        input
+            .as_ref()
+            .map_or(null.as_fd(), |(_, theirs)| theirs.as_fd()),
+        output
+            .as_ref()
+            .map_or(null.as_fd(), |(_, theirs)| theirs.as_fd()),
+        errors
+            .as_ref()
+            .map_or(null.as_fd(), |(_, theirs)| theirs.as_fd()),
     ];
     let started = start(container, &request.command, false, &given, START_LIMIT).await?;
     let drained = Drained::new();
@@ -176,10 +238,19 @@ async fn exec_pipes(container: &Container, request: &ExecRequest) -> Result<Stre
     })
 }
 
-async fn exec_terminal(container: &Container, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
-    let io = |source| RuntimeError::Shim { id: container.sandbox.id.clone(), operation: "exec", source };
+async fn exec_terminal(
+    container: &Container,
+    request: &ExecRequest,
+) -> Result<StreamSession, RuntimeError> {
+    let io = |source| RuntimeError::Shim {
+        id: container.sandbox.id.clone(),
+        operation: "exec",
+        source,
+    };
     let started = start(container, &request.command, true, &[], START_LIMIT).await?;
-    let master = started.terminal.ok_or_else(|| io(std::io::ErrorKind::UnexpectedEof.into()))?;
+    let master = started
+        .terminal
+        .ok_or_else(|| io(std::io::ErrorKind::UnexpectedEof.into()))?;
     let terminal = Terminal::new(master).map_err(io)?;
     let drained = Drained::new();
     let (resize, mut sizes) = mpsc::channel::<(u16, u16)>(RESIZES);
@@ -207,7 +278,8 @@ fn exit(
 ) -> futures::future::BoxFuture<'static, Result<i32, RuntimeError>> {
     let id = container.sandbox.id.clone();
     Box::pin(async move {
-        // Whole: a closure captures fields, and a part of it would leave the rest to be dropped, and the process killed.
+        // Whole: a closure captures fields, and a part of it would leave the rest to be dropped,
+        // and the process killed.
         let mut running = running;
         let code = exit.await;
         running.ended = true;

@@ -1,8 +1,9 @@
 //! A runtime without containers, for tests of everything above it.
 //!
-//! Keeps sandboxes and containers in memory with the transitions of the real one; never runs anything. Tests end
-//! containers with [`FakeRuntime::exit`], script failures with [`FakeRuntime::fail_next`], commands with
-//! [`FakeRuntime::on_exec`], and read what was asked in [`FakeRuntime::calls`].
+//! Keeps sandboxes and containers in memory with the transitions of the real one; never runs
+//! anything. Tests end containers with [`FakeRuntime::exit`], script failures with
+//! [`FakeRuntime::fail_next`], commands with [`FakeRuntime::on_exec`], and read what was asked in
+//! [`FakeRuntime::calls`].
 
 mod faults;
 mod images;
@@ -62,24 +63,39 @@ impl FakeRuntime {
 
     /// The next call of this verb (such as `create_container`) fails so; several queue up.
     pub fn fail_next(&self, verb: &'static str, error: RuntimeError) {
-        self.state.lock().failures.entry(verb).or_default().push_back(error);
+        self.state
+            .lock()
+            .failures
+            .entry(verb)
+            .or_default()
+            .push_back(error);
     }
 
     /// Answers `exec_sync` and the streams of `exec`; without it they exit 0 silently.
-    pub fn on_exec(&self, handler: impl Fn(&ContainerStatus, &[String]) -> ExecResult + Send + Sync + 'static) {
+    pub fn on_exec(
+        &self,
+        handler: impl Fn(&ContainerStatus, &[String]) -> ExecResult + Send + Sync + 'static,
+    ) {
         *self.exec.lock() = Some(Box::new(handler));
     }
 
     /// Ends a container and tells subscribers.
     pub fn exit(&self, id: &ContainerId, exit_code: i32, reason: &str) {
-        self.end(id, exit_code, (exit_code > 128).then(|| exit_code - 128), reason);
+        self.end(
+            id,
+            exit_code,
+            (exit_code > 128).then(|| exit_code - 128),
+            reason,
+        );
     }
 
     /// Makes a sandbox NotReady and ends its containers, as a dead shim does.
     pub fn kill_sandbox(&self, id: &SandboxId) {
         let containers = {
             let mut state = self.state.lock();
-            let Some((_, status)) = state.sandboxes.get_mut(id) else { return };
+            let Some((_, status)) = state.sandboxes.get_mut(id) else {
+                return;
+            };
             status.state = SandboxState::NotReady;
             state
                 .containers
@@ -102,13 +118,21 @@ impl FakeRuntime {
     /// The configuration a container was made with.
     #[must_use]
     pub fn container_config(&self, id: &ContainerId) -> Option<ContainerConfig> {
-        self.state.lock().containers.get(id).map(|(config, _)| config.clone())
+        self.state
+            .lock()
+            .containers
+            .get(id)
+            .map(|(config, _)| config.clone())
     }
 
     /// The configuration a sandbox was made with.
     #[must_use]
     pub fn sandbox_config(&self, id: &SandboxId) -> Option<SandboxConfig> {
-        self.state.lock().sandboxes.get(id).map(|(config, _)| config.clone())
+        self.state
+            .lock()
+            .sandboxes
+            .get(id)
+            .map(|(config, _)| config.clone())
     }
 
     /// The limits of a cgroup above those of pods.
@@ -132,17 +156,24 @@ impl FakeRuntime {
 
     fn container(&self, id: &ContainerId) -> Result<ContainerStatus, RuntimeError> {
         let state = self.state.lock();
-        state.containers.get(id).map(|(_, status)| status.clone()).ok_or_else(|| not_found("container", &id.0))
+        state
+            .containers
+            .get(id)
+            .map(|(_, status)| status.clone())
+            .ok_or_else(|| not_found("container", &id.0))
     }
 
     fn name_of(&self, id: &ContainerId) -> String {
-        self.container(id).map_or_else(|_| id.0.clone(), |status| status.name)
+        self.container(id)
+            .map_or_else(|_| id.0.clone(), |status| status.name)
     }
 
     fn end(&self, id: &ContainerId, exit_code: i32, signal: Option<i32>, reason: &str) {
         let uid = {
             let mut state = self.state.lock();
-            let Some((_, status)) = state.containers.get_mut(id) else { return };
+            let Some((_, status)) = state.containers.get_mut(id) else {
+                return;
+            };
             let finished_at = SystemTime::now();
             let started_at = match status.state {
                 ContainerState::Exited { .. } => return,
@@ -150,7 +181,14 @@ impl FakeRuntime {
                 ContainerState::Created => finished_at,
             };
             let (reason, message) = (reason.to_owned(), String::new());
-            status.state = ContainerState::Exited { started_at, finished_at, exit_code, signal, reason, message };
+            status.state = ContainerState::Exited {
+                started_at,
+                finished_at,
+                exit_code,
+                signal,
+                reason,
+                message,
+            };
             status.pod.uid.clone()
         };
         self.tell(uid);
@@ -163,13 +201,20 @@ impl FakeRuntime {
     fn run(&self, status: &ContainerStatus, command: &[String]) -> ExecResult {
         match &*self.exec.lock() {
             Some(handler) => handler(status, command),
-            None => ExecResult { exit_code: 0, stdout: Vec::new(), stderr: Vec::new() },
+            None => ExecResult {
+                exit_code: 0,
+                stdout: Vec::new(),
+                stderr: Vec::new(),
+            },
         }
     }
 }
 
 fn not_found(kind: &'static str, id: &str) -> RuntimeError {
-    RuntimeError::NotFound { kind, id: id.to_owned() }
+    RuntimeError::NotFound {
+        kind,
+        id: id.to_owned(),
+    }
 }
 
 #[async_trait]
@@ -185,11 +230,18 @@ impl RuntimeService for FakeRuntime {
             attempt: config.attempt,
             state: SandboxState::Ready,
             created_at: SystemTime::now(),
-            ips: if config.host_network { vec![] } else { vec![IpAddr::V4(Ipv4Addr::new(10, 244, 0, last))] },
+            ips: if config.host_network {
+                vec![]
+            } else {
+                vec![IpAddr::V4(Ipv4Addr::new(10, 244, 0, last))]
+            },
             host_network: config.host_network,
             resources: config.resources.clone(),
         };
-        self.state.lock().sandboxes.insert(status.id.clone(), (config.clone(), status.clone()));
+        self.state
+            .lock()
+            .sandboxes
+            .insert(status.id.clone(), (config.clone(), status.clone()));
         self.tell(config.pod.uid.clone());
         Ok(status)
     }
@@ -198,7 +250,9 @@ impl RuntimeService for FakeRuntime {
         self.begin("stop_pod_sandbox", &id.0)?;
         let containers = {
             let mut state = self.state.lock();
-            let Some((_, status)) = state.sandboxes.get_mut(id) else { return Ok(()) };
+            let Some((_, status)) = state.sandboxes.get_mut(id) else {
+                return Ok(());
+            };
             status.state = SandboxState::NotReady;
             state
                 .containers
@@ -217,13 +271,21 @@ impl RuntimeService for FakeRuntime {
         self.begin("remove_pod_sandbox", &id.0)?;
         let mut state = self.state.lock();
         state.sandboxes.remove(id);
-        state.containers.retain(|_, (_, status)| &status.sandbox_id != id);
+        state
+            .containers
+            .retain(|_, (_, status)| &status.sandbox_id != id);
         Ok(())
     }
 
     async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError> {
         self.begin("list_pod_sandboxes", "")?;
-        Ok(self.state.lock().sandboxes.values().map(|(_, status)| status.clone()).collect())
+        Ok(self
+            .state
+            .lock()
+            .sandboxes
+            .values()
+            .map(|(_, status)| status.clone())
+            .collect())
     }
 
     async fn create_container(
@@ -252,7 +314,9 @@ impl RuntimeService for FakeRuntime {
             state: ContainerState::Created,
             log_path: sandbox_config.log_directory.join(&config.log_path),
         };
-        state.containers.insert(id.clone(), (config.clone(), status));
+        state
+            .containers
+            .insert(id.clone(), (config.clone(), status));
         Ok(id)
     }
 
@@ -260,9 +324,15 @@ impl RuntimeService for FakeRuntime {
         self.begin("start_container", &self.name_of(id))?;
         let uid = {
             let mut state = self.state.lock();
-            let (_, status) = state.containers.get_mut(id).ok_or_else(|| not_found("container", &id.0))?;
+            let (_, status) = state
+                .containers
+                .get_mut(id)
+                .ok_or_else(|| not_found("container", &id.0))?;
             let pid = i32::try_from(1000 + self.next()).expect("few calls");
-            status.state = ContainerState::Running { started_at: SystemTime::now(), pid };
+            status.state = ContainerState::Running {
+                started_at: SystemTime::now(),
+                pid,
+            };
             status.pod.uid.clone()
         };
         self.tell(uid);
@@ -281,7 +351,11 @@ impl RuntimeService for FakeRuntime {
         Ok(())
     }
 
-    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<(), RuntimeError> {
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError> {
         self.begin("update_container_resources", &self.name_of(id))?;
         if let Some((_, status)) = self.state.lock().containers.get_mut(id) {
             status.resources = resources.clone();
@@ -289,7 +363,11 @@ impl RuntimeService for FakeRuntime {
         Ok(())
     }
 
-    async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError> {
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError> {
         self.begin("update_pod_sandbox_resources", &id.0)?;
         if let Some((_, status)) = self.state.lock().sandboxes.get_mut(id) {
             status.resources = resources.clone();
@@ -297,13 +375,26 @@ impl RuntimeService for FakeRuntime {
         Ok(())
     }
 
-    async fn update_class_cgroup(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError> {
-        self.state.lock().class_cgroups.insert(path.to_owned(), resources.clone());
+    async fn update_class_cgroup(
+        &self,
+        path: &str,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError> {
+        self.state
+            .lock()
+            .class_cgroups
+            .insert(path.to_owned(), resources.clone());
         Ok(())
     }
 
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError> {
-        Ok(self.state.lock().containers.values().map(|(_, status)| status.clone()).collect())
+        Ok(self
+            .state
+            .lock()
+            .containers
+            .values()
+            .map(|(_, status)| status.clone())
+            .collect())
     }
 
     async fn exec_sync(
@@ -316,31 +407,49 @@ impl RuntimeService for FakeRuntime {
         Ok(self.run(&self.container(id)?, command))
     }
 
-    async fn exec(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<StreamSession, RuntimeError> {
         self.begin("exec", &self.name_of(id))?;
         let result = self.run(&self.container(id)?, &request.command);
         let exit_code = result.exit_code;
         Ok(StreamSession {
             stdin: request.stdin.then(|| Box::new(tokio::io::sink()) as _),
-            stdout: request.stdout.then(|| Box::new(std::io::Cursor::new(result.stdout)) as _),
-            stderr: request.stderr.then(|| Box::new(std::io::Cursor::new(result.stderr)) as _),
+            stdout: request
+                .stdout
+                .then(|| Box::new(std::io::Cursor::new(result.stdout)) as _),
+            stderr: request
+                .stderr
+                .then(|| Box::new(std::io::Cursor::new(result.stderr)) as _),
             resize: mpsc::channel(1).0,
             exit: Box::pin(async move { Ok(exit_code) }),
         })
     }
 
-    async fn attach(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
+    async fn attach(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<StreamSession, RuntimeError> {
         self.begin("attach", &self.name_of(id))?;
         self.exec(id, request).await
     }
 
-    async fn port_forward(&self, id: &SandboxId, port: u16) -> Result<tokio::net::TcpStream, RuntimeError> {
+    async fn port_forward(
+        &self,
+        id: &SandboxId,
+        port: u16,
+    ) -> Result<tokio::net::TcpStream, RuntimeError> {
         self.begin("port_forward", &port.to_string())?;
-        tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.map_err(|source| RuntimeError::Shim {
-            id: id.clone(),
-            operation: "connect to a port",
-            source,
-        })
+        tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+            .await
+            .map_err(|source| RuntimeError::Shim {
+                id: id.clone(),
+                operation: "connect to a port",
+                source,
+            })
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {

@@ -1,8 +1,8 @@
 //! The real runtime: one shim a pod, state on disk under the run directory.
 //!
-//! This file holds the state in memory and maps CRI's verbs to the modules that do them, one verb a file. The state follows
-//! the shims' news; nobody else writes it. Verbs that make or destroy run in tasks of their own, so that a caller who gives
-//! up leaves nothing half done.
+//! This file holds the state in memory and maps CRI's verbs to the modules that do them, one verb a
+//! file. The state follows the shims' news; nobody else writes it. Verbs that make or destroy run
+//! in tasks of their own, so that a caller who gives up leaves nothing half done.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,7 +62,8 @@ pub(super) struct Inner {
     pub(super) boot_id: String,
     pub(super) syncs: past::Syncs,
     state: Mutex<State>,
-    /// cgroups above those of pods, which stay when they are empty: their weights are not the kernel's defaults.
+    /// cgroups above those of pods, which stay when they are empty: their weights are not the
+    /// kernel's defaults.
     class_cgroups: Mutex<BTreeSet<String>>,
     events: broadcast::Sender<RuntimeEvent>,
     weak: Weak<Inner>,
@@ -75,22 +76,33 @@ struct State {
 }
 
 impl LocalRuntime {
-    /// Seals the shim's binaries in memory, rescans the run directory, reconnects to living shims and removes what a
-    /// killed predecessor left half made.
+    /// Seals the shim's binaries in memory, rescans the run directory, reconnects to living shims
+    /// and removes what a killed predecessor left half made.
     ///
     /// # Errors
     /// [`RuntimeError::State`] when directories or binaries are unusable.
     pub async fn start(config: RuntimeConfig) -> Result<Arc<Self>, RuntimeError> {
         let state = |operation, path: &Path| {
             let path = path.to_owned();
-            move |source| RuntimeError::State { operation, path, source }
+            move |source| RuntimeError::State {
+                operation,
+                path,
+                source,
+            }
         };
-        for directory in [&config.run_dir.join("sandboxes"), &held_layers::holders(&config.root_dir)] {
+        for directory in [
+            &config.run_dir.join("sandboxes"),
+            &held_layers::holders(&config.root_dir),
+        ] {
             make_private(directory).map_err(state("make", directory))?;
         }
         let binaries = Binaries::seal(&config.shim_path)?;
-        let hierarchies = Hierarchies::detect().map_err(state("read", Path::new("/proc/self/mountinfo")))?;
-        let node = Node { cgroup_v2: hierarchies.is_v2(), min_oom_score_adj: min_oom_score_adj() };
+        let hierarchies =
+            Hierarchies::detect().map_err(state("read", Path::new("/proc/self/mountinfo")))?;
+        let node = Node {
+            cgroup_v2: hierarchies.is_v2(),
+            min_oom_score_adj: min_oom_score_adj(),
+        };
         let inner = Arc::new_cyclic(|weak| Inner {
             run_dir: config.run_dir,
             root_dir: config.root_dir,
@@ -108,7 +120,8 @@ impl LocalRuntime {
         });
         recover::recover(&inner).await;
         let recovered: Vec<_> = inner.state.lock().containers.values().cloned().collect();
-        // An older agent made no such note itself, and layers without one may be removed while they are mounted.
+        // An older agent made no such note itself, and layers without one may be removed while they
+        // are mounted.
         for container in recovered {
             held_layers::note(&container.directory, &container.writable);
             if past::is_past(&container.sandbox) {
@@ -118,12 +131,23 @@ impl LocalRuntime {
         Ok(Arc::new(Self { inner }))
     }
 
-    /// Every sandbox of this boot with records on this node, also those that have ended: they may hold a network
-    /// attachment. Those of another boot hold nothing.
+    /// Every sandbox of this boot with records on this node, also those that have ended: they may
+    /// hold a network attachment. Those of another boot hold nothing.
     #[must_use]
     pub fn known_sandboxes(&self) -> Vec<SandboxId> {
-        let sandboxes: Vec<_> = self.inner.state.lock().sandboxes.values().cloned().collect();
-        sandboxes.iter().filter(|sandbox| !past::is_past(sandbox)).map(|sandbox| sandbox.id.clone()).collect()
+        let sandboxes: Vec<_> = self
+            .inner
+            .state
+            .lock()
+            .sandboxes
+            .values()
+            .cloned()
+            .collect();
+        sandboxes
+            .iter()
+            .filter(|sandbox| !past::is_past(sandbox))
+            .map(|sandbox| sandbox.id.clone())
+            .collect()
     }
 }
 
@@ -131,18 +155,30 @@ impl LocalRuntime {
 fn min_oom_score_adj() -> i32 {
     const CAP_SYS_RESOURCE: u32 = 24;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    let mask = status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
     if mask.is_some_and(|mask| mask >> CAP_SYS_RESOURCE & 1 == 1) {
         return -1000;
     }
-    let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default().trim().parse().unwrap_or(0);
-    tracing::warn!(lowest = own, "no CAP_SYS_RESOURCE: oom_score_adj of containers is clamped");
+    let own = std::fs::read_to_string("/proc/self/oom_score_adj")
+        .unwrap_or_default()
+        .trim()
+        .parse()
+        .unwrap_or(0);
+    tracing::warn!(
+        lowest = own,
+        "no CAP_SYS_RESOURCE: oom_score_adj of containers is clamped"
+    );
     own
 }
 
 pub(super) fn make_private(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 impl Inner {
@@ -168,34 +204,59 @@ impl Inner {
 
     pub(super) fn sandbox(&self, id: &SandboxId) -> Result<Arc<Sandbox>, RuntimeError> {
         let found = self.state.lock().sandboxes.get(id).cloned();
-        found.ok_or_else(|| RuntimeError::NotFound { kind: "sandbox", id: id.0.clone() })
+        found.ok_or_else(|| RuntimeError::NotFound {
+            kind: "sandbox",
+            id: id.0.clone(),
+        })
     }
 
     pub(super) fn container(&self, id: &ContainerId) -> Result<Arc<Container>, RuntimeError> {
         let found = self.state.lock().containers.get(id).cloned();
-        found.ok_or_else(|| RuntimeError::NotFound { kind: "container", id: id.0.clone() })
+        found.ok_or_else(|| RuntimeError::NotFound {
+            kind: "container",
+            id: id.0.clone(),
+        })
     }
 
     pub(super) fn containers_of(&self, sandbox: &SandboxId) -> Vec<Arc<Container>> {
-        self.state.lock().containers.values().filter(|container| &container.sandbox.id == sandbox).cloned().collect()
+        self.state
+            .lock()
+            .containers
+            .values()
+            .filter(|container| &container.sandbox.id == sandbox)
+            .cloned()
+            .collect()
     }
 
     /// Whether another sandbox that has not been stopped has its containers there.
     pub(super) fn cgroup_in_use(&self, path: &str, except: &SandboxId) -> bool {
-        let others: Vec<_> =
-            self.state.lock().sandboxes.values().filter(|other| &other.id != except).cloned().collect();
+        let others: Vec<_> = self
+            .state
+            .lock()
+            .sandboxes
+            .values()
+            .filter(|other| &other.id != except)
+            .cloned()
+            .collect();
         others.iter().any(|other| {
             let checkpoint = other.checkpoint.lock();
-            checkpoint.config.cgroup_parent == path && (checkpoint.state == SandboxState::Ready || !checkpoint.complete)
+            checkpoint.config.cgroup_parent == path
+                && (checkpoint.state == SandboxState::Ready || !checkpoint.complete)
         })
     }
 
     pub(super) fn insert_sandbox(&self, sandbox: Arc<Sandbox>) {
-        self.state.lock().sandboxes.insert(sandbox.id.clone(), sandbox);
+        self.state
+            .lock()
+            .sandboxes
+            .insert(sandbox.id.clone(), sandbox);
     }
 
     pub(super) fn insert_container(&self, container: Arc<Container>) {
-        self.state.lock().containers.insert(container.id.clone(), container);
+        self.state
+            .lock()
+            .containers
+            .insert(container.id.clone(), container);
     }
 
     pub(super) fn forget_container(&self, id: &ContainerId) {
@@ -208,10 +269,13 @@ impl Inner {
 
     pub(super) fn tell(&self, pod_uid: &PodUid) {
         // Nobody listening is fine.
-        let _ = self.events.send(RuntimeEvent { pod_uid: pod_uid.clone() });
+        let _ = self.events.send(RuntimeEvent {
+            pod_uid: pod_uid.clone(),
+        });
     }
 
-    /// Marks every container of the sandbox that has not ended: its record if there is one, else unknown.
+    /// Marks every container of the sandbox that has not ended: its record if there is one, else
+    /// unknown.
     pub(super) fn end_containers(&self, sandbox: &SandboxId) {
         for container in self.containers_of(sandbox) {
             container.end(checkpoint::read_exit(&container.directory).as_ref());
@@ -221,7 +285,9 @@ impl Inner {
 
 impl Listener for Inner {
     fn container_exited(&self, sandbox: &SandboxId, container: &str, exit: &Exit) {
-        let Ok(container) = self.container(&ContainerId(container.to_owned())) else { return };
+        let Ok(container) = self.container(&ContainerId(container.to_owned())) else {
+            return;
+        };
         if &container.sandbox.id == sandbox {
             container.end(Some(exit));
             self.tell(&container.sandbox.pod().uid);
@@ -229,17 +295,26 @@ impl Listener for Inner {
     }
 
     fn shim_closed(&self, sandbox: &SandboxId, client: &Arc<ShimClient>) {
-        let Ok(sandbox) = self.sandbox(sandbox) else { return };
+        let Ok(sandbox) = self.sandbox(sandbox) else {
+            return;
+        };
         {
             let mut current = sandbox.client.lock();
             // A newer connection speaks for the shim.
-            if !current.as_ref().is_some_and(|current| Arc::ptr_eq(current, client)) {
+            if !current
+                .as_ref()
+                .is_some_and(|current| Arc::ptr_eq(current, client))
+            {
                 return;
             }
             *current = None;
         }
-        let Some(inner) = self.weak.upgrade() else { return };
-        coracle_telemetry::spawn("take note of a lost shim", async move { recover::shim_lost(&inner, &sandbox).await });
+        let Some(inner) = self.weak.upgrade() else {
+            return;
+        };
+        coracle_telemetry::spawn("take note of a lost shim", async move {
+            recover::shim_lost(&inner, &sandbox).await
+        });
     }
 }
 
@@ -261,7 +336,14 @@ impl RuntimeService for LocalRuntime {
     }
 
     async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError> {
-        let sandboxes: Vec<_> = self.inner.state.lock().sandboxes.values().cloned().collect();
+        let sandboxes: Vec<_> = self
+            .inner
+            .state
+            .lock()
+            .sandboxes
+            .values()
+            .cloned()
+            .collect();
         Ok(sandboxes
             .iter()
             .filter(|sandbox| sandbox.checkpoint.lock().complete)
@@ -291,40 +373,80 @@ impl RuntimeService for LocalRuntime {
         whole(async move { container_remove::remove(&inner, &id).await }).await
     }
 
-    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<(), RuntimeError> {
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError> {
         container_update::update(&self.inner, id, resources).await
     }
 
-    async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError> {
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError> {
         sandbox_update::update(&self.inner, id, resources).await
     }
 
-    async fn update_class_cgroup(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError> {
-        let (inner, path, resources) = (Arc::clone(&self.inner), path.to_owned(), resources.clone());
+    async fn update_class_cgroup(
+        &self,
+        path: &str,
+        resources: &Resources,
+    ) -> Result<(), RuntimeError> {
+        let (inner, path, resources) =
+            (Arc::clone(&self.inner), path.to_owned(), resources.clone());
         let work = move || {
-            inner.class_cgroups.lock().insert(path.trim_matches('/').to_owned());
+            inner
+                .class_cgroups
+                .lock()
+                .insert(path.trim_matches('/').to_owned());
             inner.hierarchies.create(&path, &resources)
         };
         entries::blocking(work).await?
     }
 
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError> {
-        let containers: Vec<_> = self.inner.state.lock().containers.values().cloned().collect();
-        Ok(containers.iter().filter_map(|container| container.status()).collect())
+        let containers: Vec<_> = self
+            .inner
+            .state
+            .lock()
+            .containers
+            .values()
+            .cloned()
+            .collect();
+        Ok(containers
+            .iter()
+            .filter_map(|container| container.status())
+            .collect())
     }
 
-    async fn pod_state(&self, uid: &PodUid) -> Result<(Vec<SandboxStatus>, Vec<ContainerStatus>), RuntimeError> {
-        // Chosen before they are described: a worker asks at every step of its pod, whatever else runs here.
+    async fn pod_state(
+        &self,
+        uid: &PodUid,
+    ) -> Result<(Vec<SandboxStatus>, Vec<ContainerStatus>), RuntimeError> {
+        // Chosen before they are described: a worker asks at every step of its pod, whatever else
+        // runs here.
         let (mut sandboxes, mut containers): (Vec<_>, Vec<_>) = {
             let state = self.inner.state.lock();
-            (state.sandboxes.values().cloned().collect(), state.containers.values().cloned().collect())
+            (
+                state.sandboxes.values().cloned().collect(),
+                state.containers.values().cloned().collect(),
+            )
         };
         sandboxes.retain(|sandbox| sandbox.checkpoint.lock().config.pod.uid == *uid);
-        containers.retain(|container| sandboxes.iter().any(|sandbox| Arc::ptr_eq(sandbox, &container.sandbox)));
+        containers.retain(|container| {
+            sandboxes
+                .iter()
+                .any(|sandbox| Arc::ptr_eq(sandbox, &container.sandbox))
+        });
         sandboxes.retain(|sandbox| sandbox.checkpoint.lock().complete);
         Ok((
             sandboxes.iter().map(|sandbox| sandbox.status()).collect(),
-            containers.iter().filter_map(|container| container.status()).collect(),
+            containers
+                .iter()
+                .filter_map(|container| container.status())
+                .collect(),
         ))
     }
 
@@ -337,15 +459,27 @@ impl RuntimeService for LocalRuntime {
         exec::exec_sync(&self.inner, id, command, timeout).await
     }
 
-    async fn exec(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<StreamSession, RuntimeError> {
         exec::exec(&self.inner, id, request).await
     }
 
-    async fn attach(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
+    async fn attach(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<StreamSession, RuntimeError> {
         attach::attach(&self.inner, id, request).await
     }
 
-    async fn port_forward(&self, id: &SandboxId, port: u16) -> Result<tokio::net::TcpStream, RuntimeError> {
+    async fn port_forward(
+        &self,
+        id: &SandboxId,
+        port: u16,
+    ) -> Result<tokio::net::TcpStream, RuntimeError> {
         port_forward::connect(&self.inner, id, port).await
     }
 
@@ -360,7 +494,9 @@ impl RuntimeService for LocalRuntime {
     }
 
     async fn writable_layer(&self, id: &ContainerId) -> Result<PathBuf, RuntimeError> {
-        self.inner.container(id).map(|container| self.inner.writable_dir(&container.id))
+        self.inner
+            .container(id)
+            .map(|container| self.inner.writable_dir(&container.id))
     }
 
     fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {

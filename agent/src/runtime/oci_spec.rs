@@ -1,8 +1,9 @@
 //! What a container is made of, as an OCI runtime spec. Pure: no I/O, same input, same output.
 //!
-//! What only the mounted image can tell (numeric user, HOME, where volumes end up) is left to the helper, which gets it as
-//! [`UserRequest`] and [`VolumeMount`]. Network, IPC and UTS namespaces are absent from the spec on purpose: the helper
-//! runs inside the sandbox's already. Source: containerd `internal/cri/server/container_create.go` and `pkg/oci/spec.go`.
+//! What only the mounted image can tell (numeric user, HOME, where volumes end up) is left to the
+//! helper, which gets it as [`UserRequest`] and [`VolumeMount`]. Network, IPC and UTS namespaces
+//! are absent from the spec on purpose: the helper runs inside the sandbox's already. Source:
+//! containerd `internal/cri/server/container_create.go` and `pkg/oci/spec.go`.
 
 mod capabilities;
 pub mod seccomp;
@@ -14,7 +15,9 @@ use std::path::{Path, PathBuf};
 use coracle_shim_protocol::{CreateSpec, UserRequest, VolumeMount, layout};
 use serde_json::{Value, json};
 
-use super::{ContainerConfig, ImageConfig, MountPropagation, Resources, SandboxConfig, SeccompProfile};
+use super::{
+    ContainerConfig, ImageConfig, MountPropagation, Resources, SandboxConfig, SeccompProfile,
+};
 
 /// Search path of an image that names none.
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -35,7 +38,13 @@ const MASKED_PATHS: &[&str] = &[
     "/sys/devices/virtual/powercap",
 ];
 
-const READONLY_PATHS: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READONLY_PATHS: &[&str] = &[
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 
 /// Facts about the node that shape every container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -109,8 +118,13 @@ pub fn plan(input: &Input<'_>) -> Result<CreateSpec, SpecError> {
     let (container, security) = (input.container, &input.container.security);
     let args = command(container, input.image)?;
     let caps = capabilities::compute(security)?;
-    let no_new_privileges = !security.privileged && security.allow_privilege_escalation == Some(false);
-    let cwd = container.working_dir.as_deref().or(input.image.working_dir.as_deref()).filter(|dir| !dir.is_empty());
+    let no_new_privileges =
+        !security.privileged && security.allow_privilege_escalation == Some(false);
+    let cwd = container
+        .working_dir
+        .as_deref()
+        .or(input.image.working_dir.as_deref())
+        .filter(|dir| !dir.is_empty());
     let mut process = json!({
         "terminal": container.tty,
         "user": { "uid": 0, "gid": 0 },
@@ -142,7 +156,10 @@ pub fn plan(input: &Input<'_>) -> Result<CreateSpec, SpecError> {
         work: input.writable.join("work"),
         mounts: container.mounts.iter().map(volume).collect(),
         user: UserRequest {
-            image_user: security.image_user.clone().or_else(|| input.image.user.clone()),
+            image_user: security
+                .image_user
+                .clone()
+                .or_else(|| input.image.user.clone()),
             uid: security.run_as_user,
             gid: security.run_as_group,
             non_root: security.run_as_non_root,
@@ -157,19 +174,35 @@ pub fn plan(input: &Input<'_>) -> Result<CreateSpec, SpecError> {
 
 /// `command` replaces the image's entrypoint and its command; `args` replaces its command only.
 fn command(container: &ContainerConfig, image: &ImageConfig) -> Result<Vec<String>, SpecError> {
-    let entrypoint = if container.command.is_empty() { &image.entrypoint } else { &container.command };
+    let entrypoint = if container.command.is_empty() {
+        &image.entrypoint
+    } else {
+        &container.command
+    };
     let cmd = match (container.args.is_empty(), container.command.is_empty()) {
         (false, _) => container.args.as_slice(),
         (true, true) => image.cmd.as_slice(),
         (true, false) => &[],
     };
     let args: Vec<String> = entrypoint.iter().chain(cmd).cloned().collect();
-    args.iter().try_for_each(|text| without_nul("command", text))?;
-    if args.is_empty() { Err(SpecError::NoCommand) } else { Ok(args) }
+    args.iter()
+        .try_for_each(|text| without_nul("command", text))?;
+    if args.is_empty() {
+        Err(SpecError::NoCommand)
+    } else {
+        Ok(args)
+    }
 }
 
 fn without_nul(what: &'static str, text: &str) -> Result<(), SpecError> {
-    if text.contains('\0') { Err(SpecError::Nul { what, text: text.to_owned() }) } else { Ok(()) }
+    if text.contains('\0') {
+        Err(SpecError::Nul {
+            what,
+            text: text.to_owned(),
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn environment(input: &Input<'_>) -> Result<Vec<String>, SpecError> {
@@ -204,7 +237,11 @@ fn environment(input: &Input<'_>) -> Result<Vec<String>, SpecError> {
 fn mounts(input: &Input<'_>) -> Value {
     let security = &input.container.security;
     let access = if security.privileged { "rw" } else { "ro" };
-    let shm = if input.sandbox.host_ipc { PathBuf::from("/dev/shm") } else { input.sandbox_dir.join(layout::SHM) };
+    let shm = if input.sandbox.host_ipc {
+        PathBuf::from("/dev/shm")
+    } else {
+        input.sandbox_dir.join(layout::SHM)
+    };
     let mut list = vec![
         json!({ "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] }),
         json!({ "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
@@ -218,9 +255,16 @@ fn mounts(input: &Input<'_>) -> Value {
         json!({ "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
                 "options": ["nosuid", "noexec", "nodev", "relatime", access] }),
     ];
-    if !input.container.mounts.iter().any(|mount| mount.container_path == "/dev/shm") {
-        list.push(json!({ "destination": "/dev/shm", "type": "bind", "source": shm,
-                          "options": ["rbind", "nosuid", "noexec", "nodev", "rw"] }));
+    if !input
+        .container
+        .mounts
+        .iter()
+        .any(|mount| mount.container_path == "/dev/shm")
+    {
+        list.push(
+            json!({ "destination": "/dev/shm", "type": "bind", "source": shm,
+                          "options": ["rbind", "nosuid", "noexec", "nodev", "rw"] }),
+        );
     }
     Value::Array(list)
 }
@@ -260,9 +304,15 @@ fn linux(input: &Input<'_>, caps: &[String]) -> Result<Value, SpecError> {
     });
     // Bidirectional volumes need a root that lets mounts out.
     let spread = input.container.mounts.iter().map(|mount| mount.propagation);
-    if spread.clone().any(|propagation| propagation == MountPropagation::Bidirectional) {
+    if spread
+        .clone()
+        .any(|propagation| propagation == MountPropagation::Bidirectional)
+    {
         linux["rootfsPropagation"] = json!("shared");
-    } else if spread.clone().any(|propagation| propagation == MountPropagation::HostToContainer) {
+    } else if spread
+        .clone()
+        .any(|propagation| propagation == MountPropagation::HostToContainer)
+    {
         linux["rootfsPropagation"] = json!("slave");
     }
     if !security.privileged {
@@ -272,9 +322,10 @@ fn linux(input: &Input<'_>, caps: &[String]) -> Result<Value, SpecError> {
     let profile = match (&security.seccomp, security.privileged) {
         (SeccompProfile::Unconfined, _) | (_, true) => None,
         (SeccompProfile::RuntimeDefault, false) => Some(seccomp::runtime_default(caps)),
-        (SeccompProfile::Localhost(_), false) => {
-            Some(seccomp::from_profile(input.localhost_profile.unwrap_or_default(), caps)?)
-        }
+        (SeccompProfile::Localhost(_), false) => Some(seccomp::from_profile(
+            input.localhost_profile.unwrap_or_default(),
+            caps,
+        )?),
     };
     if let Some(profile) = profile {
         linux["seccomp"] = profile;
@@ -296,7 +347,8 @@ fn resources(resources: &Resources, privileged: bool, cgroup_v2: bool) -> Value 
     if let Some(limit) = resources.memory_limit_bytes {
         out["memory"] = json!({ "limit": limit });
         if cgroup_v2 && limit > 0 {
-            // A container that has lost one process to the limit is no longer whole: as kubelet, all of it goes.
+            // A container that has lost one process to the limit is no longer whole: as kubelet,
+            // all of it goes.
             out["unified"] = json!({ "memory.oom.group": "1" });
         }
     }
@@ -327,7 +379,17 @@ fn devices(privileged: bool) -> Value {
         json!({ "allow": true, "type": "b", "access": "m" }),
     ];
     // null, zero, full, tty, random, urandom, console, ptmx, pts/*.
-    for (major, minor) in [(1, 3), (1, 5), (1, 7), (5, 0), (1, 8), (1, 9), (5, 1), (5, 2), (136, -1)] {
+    for (major, minor) in [
+        (1, 3),
+        (1, 5),
+        (1, 7),
+        (5, 0),
+        (1, 8),
+        (1, 9),
+        (5, 1),
+        (5, 2),
+        (136, -1),
+    ] {
         rules.push(character(major, minor, "rwm"));
     }
     Value::Array(rules)

@@ -1,14 +1,17 @@
-//! What a reboot leaves of the containers that ran here: one record each, on the disk beside its writable layer.
+//! What a reboot leaves of the containers that ran here: one record each, on the disk beside its
+//! writable layer.
 //!
 //! ```text
 //! ROOT/containers/<id>/record.json    written before the container is started, and once more at its end
 //! ```
-//! While the machine is up the run directory and the shims are the truth, and nobody reads these. After a reboot the run
-//! directory is empty, and without a record a pod that must run once would run twice. Records say nothing of what ran,
-//! only that it did: environment, arguments and mounts may hold Secrets, which are not to outlive the boot.
+//! While the machine is up the run directory and the shims are the truth, and nobody reads these.
+//! After a reboot the run directory is empty, and without a record a pod that must run once would
+//! run twice. Records say nothing of what ran, only that it did: environment, arguments and mounts
+//! may hold Secrets, which are not to outlive the boot.
 //!
-//! Records are synced together, shortly after they were written: syncing each before its start would make the starts of
-//! other pods wait for the disk. A power cut in between loses some, and then the status in the API is what tells.
+//! Records are synced together, shortly after they were written: syncing each before its start
+//! would make the starts of other pods wait for the disk. A power cut in between loses some, and
+//! then the status in the API is what tells.
 
 use std::{
     collections::HashMap,
@@ -27,7 +30,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::{
-    ContainerConfig, ContainerId, ContainerState, RuntimeError, SandboxConfig, SandboxId, SandboxState,
+    ContainerConfig, ContainerId, ContainerState, RuntimeError, SandboxConfig, SandboxId,
+    SandboxState,
     checkpoint::{self, ContainerCheckpoint, SandboxCheckpoint},
     entries::{Container, Sandbox},
     held_layers,
@@ -86,7 +90,10 @@ impl Record {
         let sandbox = container.sandbox.checkpoint.lock();
         Self {
             sandbox: container.sandbox.id.clone(),
-            sandbox_config: SandboxConfig { annotations: Default::default(), ..sandbox.config.clone() },
+            sandbox_config: SandboxConfig {
+                annotations: Default::default(),
+                ..sandbox.config.clone()
+            },
             sandbox_created_at: sandbox.created_at,
             ips: sandbox.ips.clone(),
             container: ContainerCheckpoint {
@@ -113,11 +120,20 @@ impl Record {
         let path = directory.join(FILE);
         let attempt = || -> io::Result<()> {
             let temporary = path.with_extension("tmp");
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&temporary)?;
             file.write_all(&serde_json::to_vec(self)?)?;
             fs::rename(&temporary, &path)
         };
-        attempt().map_err(|source| RuntimeError::State { operation: "write", path: path.clone(), source })
+        attempt().map_err(|source| RuntimeError::State {
+            operation: "write",
+            path: path.clone(),
+            source,
+        })
     }
 }
 
@@ -137,16 +153,21 @@ fn sync(directory: &Path) {
     }
 }
 
-/// Notes how the container ended, unless it was never started or that is known. Whether there is something to be synced.
-/// Blocks.
+/// Notes how the container ended, unless it was never started or that is known. Whether there is
+/// something to be synced. Blocks.
 pub(super) fn note_end(directory: &Path, end: ContainerState) -> bool {
-    let Some(mut record) = Record::read(directory).filter(|record| record.end.is_none()) else { return false };
+    let Some(mut record) = Record::read(directory).filter(|record| record.end.is_none()) else {
+        return false;
+    };
     record.end = Some(end);
     match record.write(directory) {
         Ok(()) => return true,
         // Removed meanwhile.
         Err(RuntimeError::State { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "record how a container ended"),
+        Err(error) => tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "record how a container ended"
+        ),
     }
     false
 }
@@ -158,9 +179,16 @@ pub(super) fn ensure(container: &Container) {
         && !container.writable.join(FILE).exists()
         && let Err(error) = note_start(container)
     {
-        tracing::warn!(error = &error as &dyn std::error::Error, "record a running container");
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "record a running container"
+        );
     }
-    let end = container.state.borrow().clone().filter(|state| matches!(state, ContainerState::Exited { .. }));
+    let end = container
+        .state
+        .borrow()
+        .clone()
+        .filter(|state| matches!(state, ContainerState::Exited { .. }));
     if end.is_some_and(|end| note_end(&container.writable, end)) {
         container.syncs.soon(container.writable.clone());
     }
@@ -171,20 +199,34 @@ pub(super) fn recall(inner: &Arc<Inner>) {
     let mut sandboxes: HashMap<SandboxId, Arc<Sandbox>> = HashMap::new();
     for (name, directory) in checkpoint::subdirectories(&held_layers::holders(&inner.root_dir)) {
         let id = ContainerId(name);
-        let Some(record) = Record::read(&directory) else { continue };
+        let Some(record) = Record::read(&directory) else {
+            continue;
+        };
         // Known, or about to be removed by what found it in the run directory.
-        if inner.container(&id).is_ok() || inner.sandbox(&record.sandbox).is_ok_and(|known| !is_past(&known)) {
+        if inner.container(&id).is_ok()
+            || inner
+                .sandbox(&record.sandbox)
+                .is_ok_and(|known| !is_past(&known))
+        {
             continue;
         }
-        let end = record.end.clone().unwrap_or_else(|| checkpoint::unknown(record.started_at));
+        let end = record
+            .end
+            .clone()
+            .unwrap_or_else(|| checkpoint::unknown(record.started_at));
         if note_end(&directory, end.clone()) {
             inner.syncs.soon(directory.clone());
         }
-        let sandbox = sandboxes.entry(record.sandbox.clone()).or_insert_with(|| sandbox(inner, &record));
+        let sandbox = sandboxes
+            .entry(record.sandbox.clone())
+            .or_insert_with(|| sandbox(inner, &record));
         inner.insert_sandbox(Arc::clone(sandbox));
         tracing::info!(container = %id, pod = %record.sandbox_config.pod.name, "a container of before the last boot");
         inner.insert_container(Arc::new(Container {
-            directory: sandbox.directory.join(coracle_shim_protocol::layout::CONTAINERS).join(&id.0),
+            directory: sandbox
+                .directory
+                .join(coracle_shim_protocol::layout::CONTAINERS)
+                .join(&id.0),
             writable: directory,
             syncs: inner.syncs.clone(),
             id,

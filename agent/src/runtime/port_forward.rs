@@ -17,10 +17,17 @@ pub(super) async fn connect(
     port: u16,
 ) -> Result<tokio::net::TcpStream, RuntimeError> {
     let sandbox = inner.sandbox(id)?;
-    let error = |source| RuntimeError::Shim { id: id.clone(), operation: "connect to a port", source };
+    let error = |source| RuntimeError::Shim {
+        id: id.clone(),
+        operation: "connect to a port",
+        source,
+    };
     let (ready, host_network) = {
         let checkpoint = sandbox.checkpoint.lock();
-        (checkpoint.state == SandboxState::Ready, checkpoint.config.host_network)
+        (
+            checkpoint.state == SandboxState::Ready,
+            checkpoint.config.host_network,
+        )
     };
     if !ready {
         return Err(error(io::ErrorKind::NotConnected.into()));
@@ -41,7 +48,10 @@ pub(super) async fn connect(
 }
 
 fn dial(port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), LIMIT).or_else(|error| {
-        TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), LIMIT).map_err(|_| error)
-    })
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), LIMIT).or_else(
+        |error| {
+            TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), LIMIT)
+                .map_err(|_| error)
+        },
+    )
 }

@@ -1,7 +1,9 @@
-//! After a restart: finds what the last agent made, takes living shims over, finishes what it was in the middle of.
+//! After a restart: finds what the last agent made, takes living shims over, finishes what it was
+//! in the middle of.
 //!
-//! What another boot left is ended and kept as records ([`super::past`]): it must be known that it ran.
-//! Also what happens when a shim dies while the agent lives. Nothing here trusts a PID without its start time.
+//! What another boot left is ended and kept as records ([`super::past`]): it must be known that it
+//! ran. Also what happens when a shim dies while the agent lives. Nothing here trusts a PID without
+//! its start time.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -29,10 +31,18 @@ const CREATING_PAUSE: Duration = Duration::from_millis(100);
 /// Rescans the run directory. Failures are logged and left for the next start.
 pub(super) async fn recover(inner: &Arc<Inner>) {
     let found = checkpoint::subdirectories(&inner.run_dir.join("sandboxes"));
-    join_all(found.into_iter().map(|(name, directory)| recover_sandbox(inner, SandboxId(name), directory))).await;
+    join_all(
+        found
+            .into_iter()
+            .map(|(name, directory)| recover_sandbox(inner, SandboxId(name), directory)),
+    )
+    .await;
     let recalling = Arc::clone(inner);
     if let Err(error) = blocking(move || past::recall(&recalling)).await {
-        tracing::warn!(error = &error as &dyn std::error::Error, "look for containers of before the last boot");
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "look for containers of before the last boot"
+        );
     }
     // Writable layers of containers that no record names.
     for (name, path) in checkpoint::subdirectories(&held_layers::holders(&inner.root_dir)) {
@@ -46,7 +56,10 @@ pub(super) async fn recover(inner: &Arc<Inner>) {
 
 async fn clean(path: &std::path::Path) {
     if let Err(error) = erase::remove_tree(path).await {
-        tracing::warn!(error = &error as &dyn std::error::Error, "clean up after the last agent");
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "clean up after the last agent"
+        );
     }
 }
 
@@ -77,10 +90,21 @@ async fn recover_sandbox(inner: &Arc<Inner>, id: SandboxId, directory: PathBuf) 
         tracing::info!(sandbox = %id, "removing a sandbox that was not finished");
         return sandbox_stop::destroy(inner, &sandbox).await;
     }
-    let records = state.as_ref().map(|state| state.containers.clone()).unwrap_or_default();
+    let records = state
+        .as_ref()
+        .map(|state| state.containers.clone())
+        .unwrap_or_default();
     for (name, path) in checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS)) {
         let record = records.iter().find(|record| record.container == name);
-        recover_container(inner, &sandbox, ContainerId(name), path, record, state.is_some()).await;
+        recover_container(
+            inner,
+            &sandbox,
+            ContainerId(name),
+            path,
+            record,
+            state.is_some(),
+        )
+        .await;
     }
     if state.is_none() {
         shim_lost(inner, &sandbox).await;
@@ -89,8 +113,11 @@ async fn recover_sandbox(inner: &Arc<Inner>, id: SandboxId, directory: PathBuf) 
 
 /// Ends what another boot left, but for the records of what ran in it.
 async fn retire(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
-    for (name, directory) in checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS)) {
-        let Some(exit) = checkpoint::read_exit(&directory) else { continue };
+    for (name, directory) in checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS))
+    {
+        let Some(exit) = checkpoint::read_exit(&directory) else {
+            continue;
+        };
         let (writable, syncs) = (inner.writable_dir(&ContainerId(name)), inner.syncs.clone());
         let noted = blocking(move || {
             if past::note_end(&writable, checkpoint::exited(&exit)) {
@@ -98,7 +125,10 @@ async fn retire(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
             }
         });
         if let Err(error) = noted.await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "keep the end of a container");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "keep the end of a container"
+            );
         }
     }
     // What fails is logged there; the directory then stays for the next start.
@@ -109,10 +139,15 @@ async fn retire(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
 }
 
 async fn reconnect(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Option<State> {
-    let client = ShimClient::connect(sandbox.id.clone(), &sandbox.directory, inner.listener()).ok()?;
+    let client =
+        ShimClient::connect(sandbox.id.clone(), &sandbox.directory, inner.listener()).ok()?;
     // First: news from now on must find it.
     *sandbox.client.lock() = Some(Arc::clone(&client));
-    match client.call(Request::State, &[], STATE_LIMIT).await.map(|answer| answer.reply) {
+    match client
+        .call(Request::State, &[], STATE_LIMIT)
+        .await
+        .map(|answer| answer.reply)
+    {
         Ok(Reply::State(state)) => Some(state),
         _ => {
             *sandbox.client.lock() = None;
@@ -150,12 +185,16 @@ async fn recover_container(
     };
     let exit = checkpoint::read_exit(&directory);
     let state = match record.map(|record| &record.phase) {
-        Some(Phase::Running { pid, started_at }) => {
-            ContainerState::Running { started_at: checkpoint::time(*started_at), pid: *pid }
-        }
+        Some(Phase::Running { pid, started_at }) => ContainerState::Running {
+            started_at: checkpoint::time(*started_at),
+            pid: *pid,
+        },
         Some(Phase::Exited(exit)) => checkpoint::exited(exit),
         Some(Phase::Created { .. } | Phase::Creating) => ContainerState::Created,
-        None => exit.as_ref().map_or_else(|| checkpoint::lost(checkpoint.created_at), checkpoint::exited),
+        None => exit.as_ref().map_or_else(
+            || checkpoint::lost(checkpoint.created_at),
+            checkpoint::exited,
+        ),
     };
     let writable = inner.writable_dir(&id);
     let container = Container {
@@ -175,7 +214,10 @@ async fn recover_container(
     let container = Arc::new(container);
     inner.insert_container(Arc::clone(&container));
     if let Err(error) = blocking(move || past::ensure(&container)).await {
-        tracing::warn!(error = &error as &dyn std::error::Error, "record a container");
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "record a container"
+        );
     }
 }
 
@@ -183,10 +225,26 @@ async fn recover_container(
 async fn abandon(sandbox: &Arc<Sandbox>, id: &ContainerId) {
     let attempt = async {
         loop {
-            let Some(client) = sandbox.client.lock().clone() else { return };
-            let kill = Request::Signal { container: id.0.clone(), signal: Signal::SIGKILL as i32, all: true };
+            let Some(client) = sandbox.client.lock().clone() else {
+                return;
+            };
+            let kill = Request::Signal {
+                container: id.0.clone(),
+                signal: Signal::SIGKILL as i32,
+                all: true,
+            };
             let _ = client.call(kill, &[], STATE_LIMIT).await;
-            if client.call(Request::Delete { container: id.0.clone() }, &[], STATE_LIMIT).await.is_ok() {
+            if client
+                .call(
+                    Request::Delete {
+                        container: id.0.clone(),
+                    },
+                    &[],
+                    STATE_LIMIT,
+                )
+                .await
+                .is_ok()
+            {
                 return;
             }
             tokio::time::sleep(CREATING_PAUSE).await;
@@ -195,15 +253,16 @@ async fn abandon(sandbox: &Arc<Sandbox>, id: &ContainerId) {
     let _ = tokio::time::timeout(CREATING_LIMIT, attempt).await;
 }
 
-/// The shim has died: its containers die with it (their parent-death signal, and here), the sandbox is not ready. The
-/// network stays until the sandbox is stopped.
+/// The shim has died: its containers die with it (their parent-death signal, and here), the sandbox
+/// is not ready. The network stays until the sandbox is stopped.
 pub(super) async fn shim_lost(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
     let _one_at_a_time = sandbox.ending.lock().await;
     let complete = sandbox.checkpoint.lock().complete;
     if !complete || inner.sandbox(&sandbox.id).is_err() {
         return;
     }
-    // A hung-up connection to a living shim is as bad as a dead one: nobody sees its containers end.
+    // A hung-up connection to a living shim is as bad as a dead one: nobody sees its containers
+    // end.
     let shim = sandbox.checkpoint.lock().shim;
     if let Some(shim) = shim {
         shim.kill();

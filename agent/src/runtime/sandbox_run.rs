@@ -1,4 +1,5 @@
-//! `RunPodSandbox`: checkpoint, cgroup, shim with namespaces, network; undone in reverse when a step fails.
+//! `RunPodSandbox`: checkpoint, cgroup, shim with namespaces, network; undone in reverse when a
+//! step fails.
 
 use std::{
     fs,
@@ -33,7 +34,8 @@ const INIT_LIMIT: Duration = Duration::from_secs(15);
 /// CNI plugins are foreign programs.
 const NETWORK_LIMIT: Duration = Duration::from_secs(60);
 
-/// The names under which RuntimeClasses know this runtime: its own, and that of the runtime whose work it does.
+/// The names under which RuntimeClasses know this runtime: its own, and that of the runtime whose
+/// work it does.
 const HANDLERS: [&str; 3] = ["", "coracle", "runc"];
 
 /// Refuses what would otherwise be dropped without a word.
@@ -44,13 +46,17 @@ fn check(config: &SandboxConfig) -> Result<(), RuntimeError> {
     }
     let handler = config.runtime_handler.as_str();
     if !HANDLERS.contains(&handler) {
-        let message = format!("failed to get sandbox runtime: no runtime for {handler:?} is configured");
+        let message =
+            format!("failed to get sandbox runtime: no runtime for {handler:?} is configured");
         return Err(RuntimeError::InvalidConfig { message });
     }
     Ok(())
 }
 
-pub(super) async fn run(inner: &Arc<Inner>, config: SandboxConfig) -> Result<SandboxStatus, RuntimeError> {
+pub(super) async fn run(
+    inner: &Arc<Inner>,
+    config: SandboxConfig,
+) -> Result<SandboxStatus, RuntimeError> {
     check(&config)?;
     let id = SandboxId(random_id());
     let directory = inner.sandbox_dir(&id);
@@ -87,7 +93,11 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
     let config = sandbox.checkpoint.lock().config.clone();
     let state = |operation, path: &Path| {
         let path = path.to_owned();
-        move |source| RuntimeError::State { operation, path, source }
+        move |source| RuntimeError::State {
+            operation,
+            path,
+            source,
+        }
     };
     // First of all: what follows is found by it if this process dies.
     make_private(&sandbox.directory).map_err(state("make", &sandbox.directory))?;
@@ -98,10 +108,16 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
     hasten_moves(inner);
     let cgroup = {
         let (inner, config, around) = (Arc::clone(inner), config.clone(), tracing::Span::current());
-        let make = move || inner.hierarchies.create(&config.cgroup_parent, &config.resources);
+        let make = move || {
+            inner
+                .hierarchies
+                .create(&config.cgroup_parent, &config.resources)
+        };
         tokio::task::spawn_blocking(move || around.in_scope(|| span!("cgroup").in_scope(make)))
     };
-    let shim = launch(inner, sandbox, &config).instrument(span!("shim")).await;
+    let shim = launch(inner, sandbox, &config)
+        .instrument(span!("shim"))
+        .await;
     joined(cgroup.await)??;
     shim?;
 
@@ -110,7 +126,12 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
         let setup = tokio::time::timeout(NETWORK_LIMIT, inner.network.setup(&request));
         let ips = match setup.instrument(span!("network")).await {
             Ok(Ok(ips)) => ips,
-            Ok(Err(error)) => return Err(RuntimeError::Network { id: sandbox.id.clone(), source: Box::new(error) }),
+            Ok(Err(error)) => {
+                return Err(RuntimeError::Network {
+                    id: sandbox.id.clone(),
+                    source: Box::new(error),
+                });
+            }
             Err(_) => {
                 return Err(RuntimeError::Timeout {
                     operation: "set up the pod network".to_owned(),
@@ -131,20 +152,38 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
 /// Not waited for: by the time a container's processes are moved into its cgroup, it is done.
 pub(super) fn hasten_moves(inner: &Arc<Inner>) {
     let inner = Arc::clone(inner);
-    drop(tokio::task::spawn_blocking(move || inner.hierarchies.hasten_moves()));
+    drop(tokio::task::spawn_blocking(move || {
+        inner.hierarchies.hasten_moves()
+    }));
 }
 
 /// Starts the shim and waits until its namespaces are pinned.
-async fn launch(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: &SandboxConfig) -> Result<(), RuntimeError> {
-    let shim_error = |source| RuntimeError::Shim { id: sandbox.id.clone(), operation: "start", source };
-    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-        .map_err(|error| shim_error(error.into()))?;
+async fn launch(
+    inner: &Arc<Inner>,
+    sandbox: &Arc<Sandbox>,
+    config: &SandboxConfig,
+) -> Result<(), RuntimeError> {
+    let shim_error = |source| RuntimeError::Shim {
+        id: sandbox.id.clone(),
+        operation: "start",
+        source,
+    };
+    let (ours, theirs) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(|error| shim_error(error.into()))?;
     let program = inner.binaries.shim_path();
     let log = sandbox.directory.join(layout::SHIM_LOG);
     let name = format!("coracle-shim {}/{}", config.pod.namespace, config.pod.name);
-    blocking(move || spawn(&program, &name, theirs, &log)).await?.map_err(shim_error)?;
+    blocking(move || spawn(&program, &name, theirs, &log))
+        .await?
+        .map_err(shim_error)?;
 
-    let client = ShimClient::start(sandbox.id.clone(), ours, inner.listener()).map_err(shim_error)?;
+    let client =
+        ShimClient::start(sandbox.id.clone(), ours, inner.listener()).map_err(shim_error)?;
     // Before anything is asked: should the shim die right after its answer, this is what notices.
     *sandbox.client.lock() = Some(Arc::clone(&client));
     let init = Init {
@@ -156,7 +195,11 @@ async fn launch(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: &SandboxConf
         sysctls: config.sysctls.clone(),
     };
     let answer = client
-        .call(Request::Init(init), &[inner.binaries.helper.as_fd()], INIT_LIMIT)
+        .call(
+            Request::Init(init),
+            &[inner.binaries.helper.as_fd()],
+            INIT_LIMIT,
+        )
         .await
         .map_err(|error| client.error("make the sandbox", "", error))?;
     if let Reply::Ready { pid } = answer.reply {
@@ -176,7 +219,13 @@ fn spawn(program: &Path, name: &str, socket: OwnedFd, log: &Path) -> std::io::Re
         .stdout(Stdio::null())
         .stderr(Stdio::from(log))
         .status()?;
-    if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("the shim ended with {status}"))) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(format!(
+            "the shim ended with {status}"
+        )))
+    }
 }
 
 /// 64 lower-case hex digits.

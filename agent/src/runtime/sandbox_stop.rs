@@ -1,4 +1,5 @@
-//! `StopPodSandbox`: containers and shim end, network and pins go, records stay. Every step is tried, whatever the others do.
+//! `StopPodSandbox`: containers and shim end, network and pins go, records stay. Every step is
+//! tried, whatever the others do.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -27,7 +28,9 @@ const DEATH_LIMIT: Duration = Duration::from_secs(5);
 const SWEEP_DELAY: Duration = Duration::from_secs(1);
 
 pub(super) async fn stop(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), RuntimeError> {
-    let Ok(sandbox) = inner.sandbox(id) else { return Ok(()) };
+    let Ok(sandbox) = inner.sandbox(id) else {
+        return Ok(());
+    };
     let _one_at_a_time = sandbox.ending.lock().await;
     let outcome = end(inner, &sandbox).await;
     inner.tell(&sandbox.pod().uid);
@@ -43,8 +46,8 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
             first.get_or_insert(error);
         }
     };
-    // No new containers from here on. Unwritten (the disk is full), the next agent finds the shim gone and knows as much:
-    // no reason to keep what takes the room.
+    // No new containers from here on. Unwritten (the disk is full), the next agent finds the shim
+    // gone and knows as much: no reason to keep what takes the room.
     if sandbox.directory.exists()
         && let Err(error) = sandbox.update(|checkpoint| checkpoint.state = SandboxState::NotReady)
     {
@@ -52,37 +55,60 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
     }
     let orderly = end_shim(sandbox).await;
     let host_network = sandbox.checkpoint.lock().config.host_network;
-    let cgroups_gone =
-        coracle_telemetry::spawn("remove cgroups", remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)));
+    let cgroups_gone = coracle_telemetry::spawn(
+        "remove cgroups",
+        remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)),
+    );
     if !host_network {
         let request = sandbox.network_request();
-        note(match tokio::time::timeout(NETWORK_LIMIT, inner.network.teardown(&request)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(RuntimeError::Network { id: sandbox.id.clone(), source: Box::new(error) }),
-            Err(_) => {
-                Err(RuntimeError::Timeout { operation: "tear the pod network down".to_owned(), limit: NETWORK_LIMIT })
-            }
-        });
+        note(
+            match tokio::time::timeout(NETWORK_LIMIT, inner.network.teardown(&request)).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(RuntimeError::Network {
+                    id: sandbox.id.clone(),
+                    source: Box::new(error),
+                }),
+                Err(_) => Err(RuntimeError::Timeout {
+                    operation: "tear the pod network down".to_owned(),
+                    limit: NETWORK_LIMIT,
+                }),
+            },
+        );
     }
     note(joined(cgroups_gone.await).and_then(|outcome| outcome));
     if !orderly {
-        drop(coracle_telemetry::spawn("sweep a sandbox", sweep(Arc::clone(inner), Arc::clone(sandbox))));
+        drop(coracle_telemetry::spawn(
+            "sweep a sandbox",
+            sweep(Arc::clone(inner), Arc::clone(sandbox)),
+        ));
     }
     inner.end_containers(&sandbox.id);
-    // The pinned network namespace is needed until the network is torn down; then the kernel frees it in the background.
+    // The pinned network namespace is needed until the network is torn down; then the kernel frees
+    // it in the background.
     let unpinned = unpin(&sandbox.directory);
-    note(unpinned.map_err(|(path, error)| RuntimeError::State { operation: "unmount", path, source: error.into() }));
+    note(unpinned.map_err(|(path, error)| RuntimeError::State {
+        operation: "unmount",
+        path,
+        source: error.into(),
+    }));
     first.map_or(Ok(()), Err)
 }
 
-/// Kills what runs in the sandbox's cgroups and removes them. The pod's own goes unless a newer sandbox of the pod uses it.
+/// Kills what runs in the sandbox's cgroups and removes them. The pod's own goes unless a newer
+/// sandbox of the pod uses it.
 async fn remove_cgroups(inner: Arc<Inner>, sandbox: Arc<Sandbox>) -> Result<(), RuntimeError> {
     let paths = cgroups(&inner, &sandbox);
-    let work = move || paths.iter().map(|path| inner.destroy_cgroup(path)).fold(Ok(()), Result::and);
+    let work = move || {
+        paths
+            .iter()
+            .map(|path| inner.destroy_cgroup(path))
+            .fold(Ok(()), Result::and)
+    };
     blocking(work).await?
 }
 
-/// What a killed shim's helper had in hand lives a moment longer, and may make the cgroup anew after its removal.
+/// What a killed shim's helper had in hand lives a moment longer, and may make the cgroup anew
+/// after its removal.
 async fn sweep(inner: Arc<Inner>, sandbox: Arc<Sandbox>) {
     tokio::time::sleep(SWEEP_DELAY).await;
     let path = sandbox.checkpoint.lock().config.cgroup_parent.clone();
@@ -98,7 +124,10 @@ async fn sweep(inner: Arc<Inner>, sandbox: Arc<Sandbox>) {
 fn cgroups(inner: &Inner, sandbox: &Sandbox) -> Vec<String> {
     let config = sandbox.checkpoint.lock().config.clone();
     let containers = checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS));
-    let mut paths: Vec<String> = containers.iter().map(|(id, _)| oci_spec::cgroup_path(&config, id)).collect();
+    let mut paths: Vec<String> = containers
+        .iter()
+        .map(|(id, _)| oci_spec::cgroup_path(&config, id))
+        .collect();
     if !inner.cgroup_in_use(&config.cgroup_parent, &sandbox.id) {
         paths.push(config.cgroup_parent);
     }
@@ -117,7 +146,10 @@ async fn end_shim(sandbox: &Arc<Sandbox>) -> bool {
     let client = sandbox.client.lock().clone();
     let shim = sandbox.checkpoint.lock().shim;
     let asked = match &client {
-        Some(client) => client.call(Request::Shutdown, &[], SHUTDOWN_LIMIT).await.is_ok(),
+        Some(client) => client
+            .call(Request::Shutdown, &[], SHUTDOWN_LIMIT)
+            .await
+            .is_ok(),
         None => false,
     };
     // Only now: its news about ending containers were still wanted.
@@ -156,7 +188,8 @@ fn unpin(directory: &Path) -> Result<(), (std::path::PathBuf, Errno)> {
     outcome
 }
 
-/// Ends a sandbox and removes every trace but the logs; errors are logged, leftovers are the next start's.
+/// Ends a sandbox and removes every trace but the logs; errors are logged, leftovers are the next
+/// start's.
 pub(super) async fn destroy(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
     let _one_at_a_time = sandbox.ending.lock().await;
     if end(inner, sandbox).await.is_ok()

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use super::{Resources, RuntimeError, SandboxId, entries::blocking, local::Inner};
 
-pub(super) async fn update(inner: &Arc<Inner>, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError> {
+pub(super) async fn update(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    resources: &Resources,
+) -> Result<(), RuntimeError> {
     let sandbox = inner.sandbox(id)?;
     let (inner, resources) = (Arc::clone(inner), resources.clone());
     let work = move || {
@@ -13,7 +17,10 @@ pub(super) async fn update(inner: &Arc<Inner>, id: &SandboxId, resources: &Resou
         sandbox.update(|checkpoint| {
             let current = &mut checkpoint.config.resources;
             // It stays what it was when the sandbox was made.
-            *current = Resources { pids_limit: current.pids_limit, ..resources };
+            *current = Resources {
+                pids_limit: current.pids_limit,
+                ..resources
+            };
         })
     };
     blocking(work).await?

@@ -1,7 +1,8 @@
 //! The agent's side of a shim's socket: calls with deadlines, and news.
 //!
-//! One connection a shim, kept for the sandbox's life. A reader task matches replies to calls and hands events on, in the
-//! order in which the shim sent them. It ends with the connection, and says so once.
+//! One connection a shim, kept for the sandbox's life. A reader task matches replies to calls and
+//! hands events on, in the order in which the shim sent them. It ends with the connection, and says
+//! so once.
 
 use std::{
     collections::HashMap,
@@ -15,7 +16,9 @@ use std::{
     time::Duration,
 };
 
-use coracle_shim_protocol::{Call, Event, Failure, FailureKind, Message, Reply, Request, layout, socket};
+use coracle_shim_protocol::{
+    Call, Event, Failure, FailureKind, Message, Reply, Request, layout, socket,
+};
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket},
@@ -28,7 +31,12 @@ use super::{RuntimeError, SandboxId, streams};
 /// What hears the shim's news.
 pub(super) trait Listener: Send + Sync + 'static {
     /// A container of the sandbox has ended.
-    fn container_exited(&self, sandbox: &SandboxId, container: &str, exit: &coracle_shim_protocol::Exit);
+    fn container_exited(
+        &self,
+        sandbox: &SandboxId,
+        container: &str,
+        exit: &coracle_shim_protocol::Exit,
+    );
     /// The shim has gone or hung up: no more news from this client.
     fn shim_closed(&self, sandbox: &SandboxId, client: &Arc<ShimClient>);
 }
@@ -66,7 +74,11 @@ pub(super) struct ShimClient {
 
 impl ShimClient {
     /// Serves an open connection.
-    pub(super) fn start(id: SandboxId, socket: OwnedFd, listener: Weak<dyn Listener>) -> io::Result<Arc<Self>> {
+    pub(super) fn start(
+        id: SandboxId,
+        socket: OwnedFd,
+        listener: Weak<dyn Listener>,
+    ) -> io::Result<Arc<Self>> {
         fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let client = Arc::new(Self {
             id,
@@ -80,9 +92,18 @@ impl ShimClient {
     }
 
     /// Connects to a shim that another agent started.
-    pub(super) fn connect(id: SandboxId, directory: &Path, listener: Weak<dyn Listener>) -> io::Result<Arc<Self>> {
+    pub(super) fn connect(
+        id: SandboxId,
+        directory: &Path,
+        listener: Weak<dyn Listener>,
+    ) -> io::Result<Arc<Self>> {
         let handle = std::fs::File::open(directory)?;
-        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+        let socket = socket(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )?;
         // A socket's path is limited to 108 bytes; the detour by descriptor keeps it short.
         let short = format!("/proc/self/fd/{}/{}", handle.as_raw_fd(), layout::SOCKET);
         connect(socket.as_raw_fd(), &UnixAddr::new(short.as_str())?)?;
@@ -104,13 +125,17 @@ impl ShimClient {
         }
         let bytes = socket::encode(&Call { id, request }).map_err(CallError::Broken)?;
         let exchange = async {
-            self.send(&bytes, descriptors).await.map_err(CallError::Broken)?;
+            self.send(&bytes, descriptors)
+                .await
+                .map_err(CallError::Broken)?;
             match receiver.await {
                 Ok(outcome) => outcome.map_err(CallError::Refused),
                 Err(_) => Err(CallError::Broken(io::ErrorKind::ConnectionReset.into())),
             }
         };
-        let outcome = tokio::time::timeout(limit, exchange).await.unwrap_or(Err(CallError::Late(limit)));
+        let outcome = tokio::time::timeout(limit, exchange)
+            .await
+            .unwrap_or(Err(CallError::Late(limit)));
         if outcome.is_err()
             && let Some(calls) = &mut *self.calls.lock()
         {
@@ -128,7 +153,8 @@ impl ShimClient {
     async fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         loop {
             let mut ready = self.socket.writable().await?;
-            let attempt = ready.try_io(|socket| socket::send_bytes(socket.get_ref().as_fd(), bytes, descriptors));
+            let attempt = ready
+                .try_io(|socket| socket::send_bytes(socket.get_ref().as_fd(), bytes, descriptors));
             if let Ok(outcome) = attempt {
                 return outcome;
             }
@@ -139,15 +165,21 @@ impl ShimClient {
         // Small until a message needs more; kept only while messages come.
         loop {
             let message = {
-                let Ok(mut ready) = self.socket.readable().await else { break };
+                let Ok(mut ready) = self.socket.readable().await else {
+                    break;
+                };
                 let mut buffer = Vec::new();
-                match ready.try_io(|socket| socket::receive::<Message>(socket.get_ref().as_fd(), &mut buffer)) {
+                match ready.try_io(|socket| {
+                    socket::receive::<Message>(socket.get_ref().as_fd(), &mut buffer)
+                }) {
                     Ok(Ok(Some(message))) => message,
                     Ok(Ok(None) | Err(_)) => break,
                     Err(_) => continue,
                 }
             };
-            let Some(listener) = listener.upgrade() else { break };
+            let Some(listener) = listener.upgrade() else {
+                break;
+            };
             self.handle(message, &*listener);
         }
         *self.calls.lock() = None;
@@ -160,7 +192,14 @@ impl ShimClient {
     fn handle(&self, (message, descriptors): (Message, Vec<OwnedFd>), listener: &dyn Listener) {
         match message {
             Message::Reply { id, result } => {
-                let Some(waiting) = self.calls.lock().as_mut().and_then(|calls| calls.remove(&id)) else { return };
+                let Some(waiting) = self
+                    .calls
+                    .lock()
+                    .as_mut()
+                    .and_then(|calls| calls.remove(&id))
+                else {
+                    return;
+                };
                 let answer = result.map(|reply| {
                     // Here and not by the caller: its end may be the very next message.
                     let exit = match &reply {
@@ -171,9 +210,17 @@ impl ShimClient {
                         }
                         _ => None,
                     };
-                    Answer { reply, descriptors, exit }
+                    Answer {
+                        reply,
+                        descriptors,
+                        exit,
+                    }
                 });
-                if let Err(Ok(Answer { reply: Reply::Executing { exec, .. }, .. })) = waiting.send(answer) {
+                if let Err(Ok(Answer {
+                    reply: Reply::Executing { exec, .. },
+                    ..
+                })) = waiting.send(answer)
+                {
                     self.execs.lock().remove(&exec);
                     self.post(Request::KillExec { exec });
                 }
@@ -190,19 +237,37 @@ impl ShimClient {
     }
 
     /// As the runtime reports it.
-    pub(super) fn error(&self, operation: &'static str, subject: &str, error: CallError) -> RuntimeError {
+    pub(super) fn error(
+        &self,
+        operation: &'static str,
+        subject: &str,
+        error: CallError,
+    ) -> RuntimeError {
         match error {
-            CallError::Refused(Failure { kind: FailureKind::Invalid, message }) => {
-                RuntimeError::InvalidConfig { message }
-            }
-            CallError::Refused(Failure { kind: FailureKind::NotFound, .. }) => {
-                RuntimeError::NotFound { kind: "container", id: subject.to_owned() }
-            }
-            CallError::Refused(Failure { message, .. }) => {
-                RuntimeError::Oci { operation: format!("{operation} {subject}").trim_end().to_owned(), message }
-            }
-            CallError::Broken(source) => RuntimeError::Shim { id: self.id.clone(), operation, source },
-            CallError::Late(limit) => RuntimeError::Timeout { operation: format!("{operation} {subject}"), limit },
+            CallError::Refused(Failure {
+                kind: FailureKind::Invalid,
+                message,
+            }) => RuntimeError::InvalidConfig { message },
+            CallError::Refused(Failure {
+                kind: FailureKind::NotFound,
+                ..
+            }) => RuntimeError::NotFound {
+                kind: "container",
+                id: subject.to_owned(),
+            },
+            CallError::Refused(Failure { message, .. }) => RuntimeError::Oci {
+                operation: format!("{operation} {subject}").trim_end().to_owned(),
+                message,
+            },
+            CallError::Broken(source) => RuntimeError::Shim {
+                id: self.id.clone(),
+                operation,
+                source,
+            },
+            CallError::Late(limit) => RuntimeError::Timeout {
+                operation: format!("{operation} {subject}"),
+                limit,
+            },
         }
     }
 }

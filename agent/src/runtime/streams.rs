@@ -32,13 +32,21 @@ pub(super) fn input_pipe() -> io::Result<(pipe::Sender, OwnedFd)> {
 }
 
 pub(super) fn null() -> io::Result<OwnedFd> {
-    Ok(std::fs::File::options().read(true).write(true).open("/dev/null")?.into())
+    Ok(std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?
+        .into())
 }
 
 /// Puts a descriptor under tokio's watch.
-#[allow(unsafe_code, reason = "the safe constructor is deprecated for types that could lend other descriptors")]
+#[allow(
+    unsafe_code,
+    reason = "the safe constructor is deprecated for types that could lend other descriptors"
+)]
 pub(super) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` names one descriptor as long as it lives, and `AsyncFd` keeps it as long as itself.
+    // SAFETY: an `OwnedFd` names one descriptor as long as it lives, and `AsyncFd` keeps it as long
+    // as itself.
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 
@@ -54,7 +62,10 @@ impl Drained {
     /// Watches one reader: it counts until it ends, fails or is dropped.
     pub(super) fn watch<R>(&self, reader: R) -> DrainReader<R> {
         self.0.send_modify(|open| *open += 1);
-        DrainReader { reader, open: Some(self.clone()) }
+        DrainReader {
+            reader,
+            open: Some(self.clone()),
+        }
     }
 
     /// Resolves when no watched reader is left.
@@ -110,23 +121,39 @@ impl Terminal {
     }
 
     pub(super) fn resize(&self, columns: u16, rows: u16) {
-        let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = rustix::termios::Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         let _ = rustix::termios::tcsetwinsize(self.0.get_ref(), size);
     }
 }
 
 impl AsyncRead for Terminal {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         loop {
             let mut guard = ready!(self.0.poll_read_ready(context))?;
-            let attempt = guard.try_io(|fd| Ok(nix::unistd::read(fd.get_ref().as_fd(), buffer.initialize_unfilled())?));
+            let attempt = guard.try_io(|fd| {
+                Ok(nix::unistd::read(
+                    fd.get_ref().as_fd(),
+                    buffer.initialize_unfilled(),
+                )?)
+            });
             match attempt {
                 Ok(Ok(length)) => {
                     buffer.advance(length);
                     return Poll::Ready(Ok(()));
                 }
                 // The last process has left the terminal: that is its end.
-                Ok(Err(error)) if error.raw_os_error() == Some(Errno::EIO as i32) => return Poll::Ready(Ok(())),
+                Ok(Err(error)) if error.raw_os_error() == Some(Errno::EIO as i32) => {
+                    return Poll::Ready(Ok(()));
+                }
                 Ok(Err(error)) => return Poll::Ready(Err(error)),
                 Err(_) => {}
             }
@@ -135,10 +162,16 @@ impl AsyncRead for Terminal {
 }
 
 impl AsyncWrite for Terminal {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.0.poll_write_ready(context))?;
-            if let Ok(outcome) = guard.try_io(|fd| Ok(nix::unistd::write(fd.get_ref().as_fd(), bytes)?)) {
+            if let Ok(outcome) =
+                guard.try_io(|fd| Ok(nix::unistd::write(fd.get_ref().as_fd(), bytes)?))
+            {
                 return Poll::Ready(outcome);
             }
         }

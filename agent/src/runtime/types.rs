@@ -1,6 +1,7 @@
 //! The words of the Container Runtime Interface (CRI) that the agent and its runtime exchange.
 //!
-//! Plain data, no I/O. Names follow `k8s.io/cri-api` `runtime/v1`; what Coracle does not need is left out.
+//! Plain data, no I/O. Names follow `k8s.io/cri-api` `runtime/v1`; what Coracle does not need is
+//! left out.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, path::PathBuf, time::SystemTime};
 
@@ -85,7 +86,8 @@ pub struct SandboxConfig {
     /// A user namespace of the pod's own. The runtime has none yet and refuses.
     #[serde(default)]
     pub user_namespace: bool,
-    /// The handler of the pod's RuntimeClass; empty for the default. The runtime refuses those that it does not have.
+    /// The handler of the pod's RuntimeClass; empty for the default. The runtime refuses those that
+    /// it does not have.
     #[serde(default)]
     pub runtime_handler: String,
     /// Published ports.
@@ -162,12 +164,14 @@ pub enum SeccompProfile {
     Localhost(PathBuf),
 }
 
-/// A container's security settings, resolved from pod and container `securityContext` and the image's `USER`.
+/// A container's security settings, resolved from pod and container `securityContext` and the
+/// image's `USER`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecurityContext {
     /// All capabilities and devices, no seccomp, no masking.
     pub privileged: bool,
-    /// User as the image names it (`uid`, `name`, `uid:gid`...); resolved against the image's /etc/passwd unless `run_as_user` is set.
+    /// User as the image names it (`uid`, `name`, `uid:gid`...); resolved against the image's
+    /// /etc/passwd unless `run_as_user` is set.
     pub image_user: Option<String>,
     /// Overrides the user.
     pub run_as_user: Option<u32>,
@@ -182,7 +186,8 @@ pub struct SecurityContext {
     pub strict_groups: bool,
     /// Root file system read-only.
     pub readonly_rootfs: bool,
-    /// Sets `no_new_privs` when false. `None` is false for unprivileged containers as RuntimeDefault has it: see `oci_spec`.
+    /// Sets `no_new_privs` when false. `None` is false for unprivileged containers as
+    /// RuntimeDefault has it: see `oci_spec`.
     pub allow_privilege_escalation: Option<bool>,
     /// Capabilities to add, without `CAP_`, upper case, or `ALL`.
     pub cap_add: Vec<String>,
@@ -236,7 +241,8 @@ pub struct ContainerConfig {
     pub log_path: String,
     /// Init container (for listing only; ordering is the agent's).
     pub init: bool,
-    /// Signal that stops it, such as `SIGQUIT`; the image's `STOPSIGNAL`, else `SIGTERM`, when `None`.
+    /// Signal that stops it, such as `SIGQUIT`; the image's `STOPSIGNAL`, else `SIGTERM`, when
+    /// `None`.
     pub stop_signal: Option<String>,
     /// Opaque to the runtime: a hash of the spec that made it, for change detection.
     pub spec_hash: String,

@@ -12,7 +12,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::reply::ReplyError;
 use crate::join::Identity;
 
-/// The API server's name in its client certificate. As upstream's, it is in no group that may do anything.
+/// The API server's name in its client certificate. As upstream's, it is in no group that may do
+/// anything.
 const API_SERVER: &str = "kube-apiserver-kubelet-client";
 
 /// Who calls, by certificate.
@@ -23,8 +24,9 @@ pub(super) struct Caller {
 
 /// TLS that verifies client certificates where there are any.
 ///
-/// Callers are believed that have a certificate of the authority that came with the serving certificate: it is there
-/// for API server and agents alone. An API server that has none of the kind gives none; then it is the cluster's.
+/// Callers are believed that have a certificate of the authority that came with the serving
+/// certificate: it is there for API server and agents alone. An API server that has none of the
+/// kind gives none; then it is the cluster's.
 pub(super) struct Acceptor {
     identity: Arc<Identity>,
     cluster_ca: CertificateDer<'static>,
@@ -44,30 +46,47 @@ pub(super) enum AcceptorError {
 }
 
 impl Acceptor {
-    pub(super) fn new(identity: Arc<Identity>, cluster_ca: CertificateDer<'static>) -> Result<Self, AcceptorError> {
+    pub(super) fn new(
+        identity: Arc<Identity>,
+        cluster_ca: CertificateDer<'static>,
+    ) -> Result<Self, AcceptorError> {
         let authority = identity.authority().unwrap_or_else(|| cluster_ca.clone());
         let acceptor = acceptor(Arc::clone(&identity), &authority)?;
-        Ok(Self { identity, cluster_ca, current: Mutex::new((authority, acceptor)) })
+        Ok(Self {
+            identity,
+            cluster_ca,
+            current: Mutex::new((authority, acceptor)),
+        })
     }
 
     /// For the next connection: the authority may be another since the certificate was renewed.
     pub(super) fn current(&self) -> Result<TlsAcceptor, AcceptorError> {
-        let authority = self.identity.authority().unwrap_or_else(|| self.cluster_ca.clone());
+        let authority = self
+            .identity
+            .authority()
+            .unwrap_or_else(|| self.cluster_ca.clone());
         let mut current = self.current.lock();
         if current.0 != authority {
-            *current = (authority.clone(), acceptor(Arc::clone(&self.identity), &authority)?);
+            *current = (
+                authority.clone(),
+                acceptor(Arc::clone(&self.identity), &authority)?,
+            );
         }
         Ok(current.1.clone())
     }
 }
 
-fn acceptor(identity: Arc<Identity>, authority: &CertificateDer<'static>) -> Result<TlsAcceptor, AcceptorError> {
+fn acceptor(
+    identity: Arc<Identity>,
+    authority: &CertificateDer<'static>,
+) -> Result<TlsAcceptor, AcceptorError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(authority.clone())?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .allow_unauthenticated()
-        .build()?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -81,7 +100,12 @@ pub(super) fn caller(connection: &ServerConnection) -> Option<Caller> {
     let leaf = connection.peer_certificates()?.first()?;
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or_default().to_owned();
+    let name = subject
+        .iter_common_name()
+        .next()
+        .and_then(|name| name.as_str().ok())
+        .unwrap_or_default()
+        .to_owned();
     Some(Caller { name })
 }
 
@@ -92,7 +116,10 @@ pub(super) fn admit(caller: &Option<Caller>) -> Result<(), ReplyError> {
         Some(caller) if caller.name == API_SERVER => Ok(()),
         Some(caller) => Err(ReplyError::new(
             StatusCode::FORBIDDEN,
-            format!("Forbidden (user={}, verb=get, resource=nodes, subresource=proxy)", caller.name),
+            format!(
+                "Forbidden (user={}, verb=get, resource=nodes, subresource=proxy)",
+                caller.name
+            ),
         )),
     }
 }
@@ -105,22 +132,35 @@ pub(super) mod tests {
     use crate::join::{Stored, csr};
 
     /// An authority called so.
-    pub(in crate::server) fn authority(name: &str) -> (rcgen::Issuer<'static, rcgen::KeyPair>, rcgen::Certificate) {
+    pub(in crate::server) fn authority(
+        name: &str,
+    ) -> (rcgen::Issuer<'static, rcgen::KeyPair>, rcgen::Certificate) {
         let key = rcgen::KeyPair::generate().expect("key");
         let mut params = rcgen::CertificateParams::new(Vec::new()).expect("params");
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
         let certificate = params.self_signed(&key).expect("authority");
         (rcgen::Issuer::new(params, key), certificate)
     }
 
     /// A certificate of `issuer` and its key, both PEM.
-    pub(in crate::server) fn issue(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>, name: &str) -> csr::Pair {
+    pub(in crate::server) fn issue(
+        issuer: &rcgen::Issuer<'_, rcgen::KeyPair>,
+        name: &str,
+    ) -> csr::Pair {
         let key = rcgen::KeyPair::generate().expect("key");
-        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("params");
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let mut params =
+            rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("params");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
         let certificate = params.signed_by(&key, issuer).expect("certificate").pem();
-        csr::Pair { certificate, key: key.serialize_pem() }
+        csr::Pair {
+            certificate,
+            key: key.serialize_pem(),
+        }
     }
 
     /// A client that believes `roots`, with a certificate or without.
@@ -139,9 +179,13 @@ pub(super) mod tests {
             .with_root_certificates(store);
         let config = match pair {
             Some(pair) => {
-                let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<_, _>>();
-                let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("key");
-                config.with_client_auth_cert(chain.expect("chain"), key).expect("client")
+                let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
+                    .collect::<Result<_, _>>();
+                let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
+                    .expect("key");
+                config
+                    .with_client_auth_cert(chain.expect("chain"), key)
+                    .expect("client")
             }
             None => config.with_no_client_auth(),
         };
@@ -149,19 +193,25 @@ pub(super) mod tests {
     }
 
     /// Whether somebody with `pair` comes through the handshake.
-    async fn comes_in(acceptor: &Acceptor, roots: &[&rcgen::Certificate], pair: &csr::Pair) -> bool {
+    async fn comes_in(
+        acceptor: &Acceptor,
+        roots: &[&rcgen::Certificate],
+        pair: &csr::Pair,
+    ) -> bool {
         let connector = connector(roots, Some(pair));
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let name = rustls_pki_types::ServerName::try_from("127.0.0.1").expect("name");
         let acceptor = acceptor.current().expect("acceptor");
         // The client believes to be through before the server has looked at its certificate.
-        let (accepted, _client) = tokio::join!(acceptor.accept(ours), connector.connect(name, theirs));
+        let (accepted, _client) =
+            tokio::join!(acceptor.accept(ours), connector.connect(name, theirs));
         accepted.is_ok_and(|stream| admit(&caller(stream.get_ref().1)).is_ok())
     }
 
     #[tokio::test]
     async fn who_may_call_is_for_the_authority_of_the_serving_certificate_to_say() {
-        let ((cluster, cluster_ca), (kubelet, kubelet_ca)) = (authority("ca"), authority("kubelet-ca"));
+        let ((cluster, cluster_ca), (kubelet, kubelet_ca)) =
+            (authority("ca"), authority("kubelet-ca"));
         let (old, new) = (issue(&cluster, API_SERVER), issue(&kubelet, API_SERVER));
         let acceptor = |pair| {
             let identity = Identity::new(Stored::from_pair(pair).expect("pair"));
@@ -175,13 +225,23 @@ pub(super) mod tests {
         serving.certificate.push_str(&kubelet_ca.pem());
         let since = acceptor(serving);
         assert!(comes_in(&since, &roots, &new).await);
-        assert!(!comes_in(&since, &roots, &old).await, "of the cluster's authority");
-        assert!(!comes_in(&since, &roots, &issue(&kubelet, "system:node:n2")).await, "another node");
+        assert!(
+            !comes_in(&since, &roots, &old).await,
+            "of the cluster's authority"
+        );
+        assert!(
+            !comes_in(&since, &roots, &issue(&kubelet, "system:node:n2")).await,
+            "another node"
+        );
     }
 
     #[test]
     fn only_the_api_server_is_admitted() {
-        let caller = |name: &str| Some(Caller { name: name.to_owned() });
+        let caller = |name: &str| {
+            Some(Caller {
+                name: name.to_owned(),
+            })
+        };
         let cases = [
             (None, Some(StatusCode::UNAUTHORIZED)),
             (caller("system:node:n2"), Some(StatusCode::FORBIDDEN)),
@@ -189,7 +249,12 @@ pub(super) mod tests {
             (caller(API_SERVER), None),
         ];
         for (caller, expected) in cases {
-            assert_eq!(admit(&caller).err().map(|error| error.into_response().status()), expected);
+            assert_eq!(
+                admit(&caller)
+                    .err()
+                    .map(|error| error.into_response().status()),
+                expected
+            );
         }
     }
 }

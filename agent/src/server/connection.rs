@@ -1,8 +1,8 @@
 //! Connections to the node's API: anybody reaches the port, pods too.
 //!
-//! Who has no certificate that is admitted is a stranger: answered once, within a time that counts from the start of the
-//! connection, and sent away earlier when there are too many of them ([`Connections`]). HTTP/1.1 alone: nothing that is
-//! admitted speaks anything else.
+//! Who has no certificate that is admitted is a stranger: answered once, within a time that counts
+//! from the start of the connection, and sent away earlier when there are too many of them
+//! ([`Connections`]). HTTP/1.1 alone: nothing that is admitted speaks anything else.
 
 use std::{
     convert::Infallible,
@@ -41,8 +41,12 @@ const BUFFER: usize = 64 * 1024;
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Serves all who come with what `answer` has for those who may ask.
-pub(super) async fn accept<A, F>(listener: TcpListener, acceptor: Acceptor, connections: Arc<Connections>, answer: A)
-where
+pub(super) async fn accept<A, F>(
+    listener: TcpListener,
+    acceptor: Acceptor,
+    connections: Arc<Connections>,
+    answer: A,
+) where
     A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Result<Response<Body>, ReplyError>> + Send + 'static,
 {
@@ -65,13 +69,21 @@ where
             Ok(acceptor) => {
                 let (leave, answer) = (slot.leave(), answer.clone());
                 tasks.spawn(async move {
-                    let held = Held { stream, slot: Arc::new(slot) };
+                    let held = Held {
+                        stream,
+                        slot: Arc::new(slot),
+                    };
                     // Whoever stays has a claim by then, and is not told.
-                    let _ = leave.run_until_cancelled(Box::pin(serve(acceptor, held, answer))).await;
+                    let _ = leave
+                        .run_until_cancelled(Box::pin(serve(acceptor, held, answer)))
+                        .await;
                 });
             }
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "set up TLS of the node's API");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "set up TLS of the node's API"
+                );
             }
         }
     }
@@ -95,7 +107,8 @@ where
     if is_admitted {
         slot.settle();
     }
-    // From here on the connection alone holds its place, also as a stream that has left HTTP behind.
+    // From here on the connection alone holds its place, also as a stream that has left HTTP
+    // behind.
     drop(slot);
     let service = service_fn(move |request: Request<Incoming>| {
         let (caller, answer) = (caller.clone(), answer.clone());
@@ -108,8 +121,14 @@ where
         }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT).max_buf_size(BUFFER).keep_alive(is_admitted);
-    let speaking = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_LIMIT)
+        .max_buf_size(BUFFER)
+        .keep_alive(is_admitted);
+    let speaking = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let ended = match is_admitted {
         true => Ok(speaking.await),
         false => timeout_at(until, speaking).await,
@@ -126,13 +145,21 @@ struct Held {
 }
 
 impl AsyncRead for Held {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for Held {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -158,5 +185,8 @@ impl AsyncWrite for Held {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests: tasks end with them, and their clock may stand")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tests: tasks end with them, and their clock may stand"
+)]
 mod tests;

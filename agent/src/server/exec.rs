@@ -22,7 +22,8 @@ use super::{
 };
 use crate::runtime::{RuntimeError, StreamSession, types::ExecRequest};
 
-/// The later ones first. Before v4 there was no Status at the end: nothing was said of success, and of a failure the text.
+/// The later ones first. Before v4 there was no Status at the end: nothing was said of success, and
+/// of a failure the text.
 const PROTOCOLS: [&str; 6] = [
     "v5.channel.k8s.io",
     "v4.channel.k8s.io",
@@ -53,15 +54,23 @@ struct Speech {
 
 impl Speech {
     fn of(protocol: &str) -> Self {
-        Self { encoding: Encoding::of(protocol), has_status: protocol.starts_with('v') }
+        Self {
+            encoding: Encoding::of(protocol),
+            has_status: protocol.starts_with('v'),
+        }
     }
 
     /// How the command ended, if there is something to say.
     fn last(self, status: &Value) -> Option<Message> {
         if self.has_status {
-            return Some(self.encoding.message(channel::STATUS, status.to_string().as_bytes()));
+            return Some(
+                self.encoding
+                    .message(channel::STATUS, status.to_string().as_bytes()),
+            );
         }
-        let text = status["message"].as_str().filter(|_| status["status"] != "Success")?;
+        let text = status["message"]
+            .as_str()
+            .filter(|_| status["status"] != "Success")?;
         Some(self.encoding.message(channel::STATUS, text.as_bytes()))
     }
 }
@@ -102,10 +111,14 @@ fn parse(query: &Query, verb: Verb) -> Result<ExecRequest, ReplyError> {
         tty,
     };
     if !request.stdin && !request.stdout && !request.stderr {
-        return Err(ReplyError::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+        return Err(ReplyError::bad_request(
+            "you must specify at least 1 of stdin, stdout, stderr",
+        ));
     }
     if verb == Verb::Exec && request.command.is_empty() {
-        return Err(ReplyError::bad_request("you must specify at least one command for the container"));
+        return Err(ReplyError::bad_request(
+            "you must specify at least one command for the container",
+        ));
     }
     Ok(request)
 }
@@ -152,7 +165,13 @@ async fn talk<S: Stream>(
     verb: Verb,
     encoding: Encoding,
 ) -> Option<Value> {
-    let StreamSession { stdin, stdout, stderr, resize, exit } = session;
+    let StreamSession {
+        stdin,
+        stdout,
+        stderr,
+        resize,
+        exit,
+    } = session;
     let outputs = async {
         tokio::join!(
             pump(stdout, channel::STDOUT, outgoing, encoding),
@@ -185,7 +204,11 @@ async fn pump(
         match stream.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
             Ok(read) => {
-                if outgoing.send(encoding.message(channel, &buffer[..read])).await.is_err() {
+                if outgoing
+                    .send(encoding.message(channel, &buffer[..read]))
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -204,11 +227,15 @@ async fn receive<S: Stream>(
         if message.is_close() {
             return;
         }
-        let Some(data) = encoding.read(message) else { continue };
+        let Some(data) = encoding.read(message) else {
+            continue;
+        };
         match Frame::read(&data) {
             Some(Frame::Data(channel::STDIN, bytes)) => {
                 let failed = match &mut stdin {
-                    Some(stream) => stream.write_all(bytes).await.is_err() || stream.flush().await.is_err(),
+                    Some(stream) => {
+                        stream.write_all(bytes).await.is_err() || stream.flush().await.is_err()
+                    }
                     None => false,
                 };
                 // The process reads no more. What it says is still wanted.

@@ -36,14 +36,18 @@ pub(super) async fn serve(
     let previous = query.flag(&["previous"]);
     let instances = server.find_container(namespace, pod, container).await?;
     let known = server.known_status(namespace, pod);
-    let waiting = known.as_ref().and_then(|status| waiting_reason(status, container));
+    let waiting = known
+        .as_ref()
+        .and_then(|status| waiting_reason(status, container));
     let status = choose(&instances, previous, pod, container, waiting)?.clone();
     let path = status.log_path.clone();
     let follow = options.follow;
     let opened = tokio::task::spawn_blocking(move || LogReader::open(path, options)).await;
     let reader = match opened {
         Ok(Ok(reader)) => reader,
-        Ok(Err(error)) if error.kind() == ErrorKind::NotFound => return Ok(reply::text(StatusCode::OK, "")),
+        Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {
+            return Ok(reply::text(StatusCode::OK, ""));
+        }
         Ok(Err(error)) => return Err(ReplyError::internal(&error)),
         Err(error) => return Err(ReplyError::internal(&error)),
     };
@@ -53,16 +57,30 @@ pub(super) async fn serve(
     let ended = move || {
         let (runtime, uid, id) = (runtime.clone(), uid.clone(), id.clone());
         async move {
-            !follow || is_over(runtime.pod_state(&uid).await.map(|(_, containers)| containers).unwrap_or_default(), &id)
+            !follow
+                || is_over(
+                    runtime
+                        .pod_state(&uid)
+                        .await
+                        .map(|(_, containers)| containers)
+                        .unwrap_or_default(),
+                    &id,
+                )
         }
     };
     // Ends when the log does, or with its receiver.
-    drop(coracle_telemetry::spawn("logs", read::stream(reader, out, ended)));
+    drop(coracle_telemetry::spawn(
+        "logs",
+        read::stream(reader, out, ended),
+    ));
     Ok(reply::streamed(pieces))
 }
 
 fn is_over(containers: Vec<ContainerStatus>, id: &ContainerId) -> bool {
-    containers.iter().find(|c| c.id == *id).is_none_or(|c| matches!(c.state, ContainerState::Exited { .. }))
+    containers
+        .iter()
+        .find(|c| c.id == *id)
+        .is_none_or(|c| matches!(c.state, ContainerState::Exited { .. }))
 }
 
 /// The instance whose log is meant.
@@ -73,13 +91,24 @@ fn choose<'a>(
     container: &str,
     waiting: Option<&str>,
 ) -> Result<&'a ContainerStatus, ReplyError> {
-    let mut started = instances.iter().filter(|c| !matches!(c.state, ContainerState::Created));
+    let mut started = instances
+        .iter()
+        .filter(|c| !matches!(c.state, ContainerState::Created));
     if previous {
         // A container that waits for its restart has its last instance as the newest.
-        let running = matches!(instances.first().map(|c| &c.state), Some(ContainerState::Running { .. }));
-        let found = if running || instances.len() > 1 { started.nth(1) } else { started.next() };
+        let running = matches!(
+            instances.first().map(|c| &c.state),
+            Some(ContainerState::Running { .. })
+        );
+        let found = if running || instances.len() > 1 {
+            started.nth(1)
+        } else {
+            started.next()
+        };
         return found.ok_or_else(|| {
-            ReplyError::bad_request(format!("previous terminated container \"{container}\" in pod \"{pod}\" not found"))
+            ReplyError::bad_request(format!(
+                "previous terminated container \"{container}\" in pod \"{pod}\" not found"
+            ))
         });
     }
     started.next().ok_or_else(|| {
@@ -92,8 +121,16 @@ fn choose<'a>(
 
 /// Why the container waits, if it does.
 fn waiting_reason<'a>(status: &'a PodStatus, container: &str) -> Option<&'a str> {
-    let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
-    let own = lists.into_iter().flatten().flatten().find(|status| status.name == container)?;
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    let own = lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|status| status.name == container)?;
     own.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
 }
 
@@ -109,18 +146,17 @@ fn in_words(reason: &str) -> &str {
 fn options(query: &Query) -> Result<Options, ReplyError> {
     let number = |name: &str| match query.get(name) {
         None => Ok(None),
-        Some(text) => text
-            .parse::<u64>()
-            .map(Some)
-            .map_err(|_| ReplyError::bad_request(format!("{name} must be a number of 0 or more: {text:?}"))),
+        Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
+            ReplyError::bad_request(format!("{name} must be a number of 0 or more: {text:?}"))
+        }),
     };
     let since = match (number("sinceSeconds")?, query.get("sinceTime")) {
         // Before the clock's first second there is nothing: then all of the log is wanted.
         (Some(seconds), _) => SystemTime::now().checked_sub(Duration::from_secs(seconds)),
         (None, Some(time)) => {
-            let time = time
-                .parse::<Timestamp>()
-                .map_err(|_| ReplyError::bad_request(format!("sinceTime must be an RFC 3339 time: {time:?}")))?;
+            let time = time.parse::<Timestamp>().map_err(|_| {
+                ReplyError::bad_request(format!("sinceTime must be an RFC 3339 time: {time:?}"))
+            })?;
             Some(time.into())
         }
         (None, None) => None,
@@ -162,9 +198,20 @@ mod tests {
             ("c", "CrashLoopBackOff"),
             ("none", "ContainerCreating"),
         ] {
-            let refused = choose(&[], false, "p", container, waiting_reason(&status, container)).expect_err("waits");
-            let expected = format!("container \"{container}\" in pod \"p\" is waiting to start: {expected}");
-            assert!(format!("{refused:?}").contains(&format!("{expected:?}")), "{refused:?}");
+            let refused = choose(
+                &[],
+                false,
+                "p",
+                container,
+                waiting_reason(&status, container),
+            )
+            .expect_err("waits");
+            let expected =
+                format!("container \"{container}\" in pod \"p\" is waiting to start: {expected}");
+            assert!(
+                format!("{refused:?}").contains(&format!("{expected:?}")),
+                "{refused:?}"
+            );
         }
     }
 }

@@ -1,6 +1,8 @@
-//! `/metrics` and `/metrics/resource` in Prometheus' text form. Gathered when asked for; nothing is kept.
+//! `/metrics` and `/metrics/resource` in Prometheus' text form. Gathered when asked for; nothing is
+//! kept.
 //!
-//! Source: `pkg/kubelet/metrics/metrics.go`, `pkg/kubelet/metrics/collectors/resource_metrics.go` at v1.37.
+//! Source: `pkg/kubelet/metrics/metrics.go`, `pkg/kubelet/metrics/collectors/resource_metrics.go`
+//! at v1.37.
 
 use std::{
     collections::BTreeMap,
@@ -15,9 +17,22 @@ use crate::runtime::types::{ContainerState, SandboxState};
 /// Of the agent itself, and how much it runs.
 pub(super) async fn agent(server: &ServerContext) -> String {
     let mut out = Exposition::default();
-    let sandboxes = server.ctx.runtime.list_pod_sandboxes().await.unwrap_or_default();
-    let containers = server.ctx.runtime.list_containers().await.unwrap_or_default();
-    let ready = sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::Ready).count();
+    let sandboxes = server
+        .ctx
+        .runtime
+        .list_pod_sandboxes()
+        .await
+        .unwrap_or_default();
+    let containers = server
+        .ctx
+        .runtime
+        .list_containers()
+        .await
+        .unwrap_or_default();
+    let ready = sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.state == SandboxState::Ready)
+        .count();
     let mut states = BTreeMap::from([("created", 0_u32), ("exited", 0), ("running", 0)]);
     for container in &containers {
         let state = match container.state {
@@ -27,13 +42,29 @@ pub(super) async fn agent(server: &ServerContext) -> String {
         };
         *states.entry(state).or_default() += 1;
     }
-    out.family("kubelet_node_name", Kind::Gauge, "The node's name. The count is always 1.");
-    out.sample("kubelet_node_name", &[("node", &server.ctx.config.node_name)], 1.0);
+    out.family(
+        "kubelet_node_name",
+        Kind::Gauge,
+        "The node's name. The count is always 1.",
+    );
+    out.sample(
+        "kubelet_node_name",
+        &[("node", &server.ctx.config.node_name)],
+        1.0,
+    );
     let help = "Number of pods that have a running pod sandbox";
     out.single("kubelet_running_pods", Kind::Gauge, help, count(ready));
-    out.family("kubelet_running_containers", Kind::Gauge, "Number of containers currently running");
+    out.family(
+        "kubelet_running_containers",
+        Kind::Gauge,
+        "Number of containers currently running",
+    );
     for (state, number) in states {
-        out.sample("kubelet_running_containers", &[("container_state", state)], f64::from(number));
+        out.sample(
+            "kubelet_running_containers",
+            &[("container_state", state)],
+            f64::from(number),
+        );
     }
     let desired = server.ctx.pods.read().len();
     out.single(
@@ -63,22 +94,43 @@ pub(super) async fn resource(server: &ServerContext) -> String {
 
 fn resource_text(look: &Look) -> String {
     let millis = |time: SystemTime| {
-        time.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        time.duration_since(UNIX_EPOCH).map_or(0, |since| {
+            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+        })
     };
     let time = millis(look.time);
     let mut out = Exposition::default();
-    let containers: Vec<_> =
-        look.pods.iter().flat_map(|pod| pod.containers.iter().map(move |container| (pod, container))).collect();
+    let containers: Vec<_> = look
+        .pods
+        .iter()
+        .flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
+        .collect();
     let (cpu, memory) = ("cpu_usage_seconds_total", "memory_working_set_bytes");
     for (suffix, kind, help) in [
-        (cpu, Kind::Counter, "Cumulative cpu time consumed by the container in core-seconds"),
-        (memory, Kind::Gauge, "Current working set of the container in bytes"),
-        ("start_time_seconds", Kind::Gauge, "Start time of the container since unix epoch in seconds"),
+        (
+            cpu,
+            Kind::Counter,
+            "Cumulative cpu time consumed by the container in core-seconds",
+        ),
+        (
+            memory,
+            Kind::Gauge,
+            "Current working set of the container in bytes",
+        ),
+        (
+            "start_time_seconds",
+            Kind::Gauge,
+            "Start time of the container since unix epoch in seconds",
+        ),
     ] {
         let name = format!("container_{suffix}");
         out.family(&name, kind, help);
         for (pod, container) in &containers {
-            let labels = [("container", &*container.name), ("namespace", &pod.namespace), ("pod", &pod.name)];
+            let labels = [
+                ("container", &*container.name),
+                ("namespace", &pod.namespace),
+                ("pod", &pod.name),
+            ];
             let value = match suffix {
                 "cpu_usage_seconds_total" => seconds(container.stats.cpu_usage_nanos),
                 "memory_working_set_bytes" => bytes(container.stats.memory_working_set_bytes),
@@ -93,20 +145,50 @@ fn resource_text(look: &Look) -> String {
         Kind::Counter,
         "Cumulative cpu time consumed by the node in core-seconds",
     );
-    out.sample_at("node_cpu_usage_seconds_total", &[], seconds(machine.cpu_usage_nanos), time);
-    out.family("node_memory_working_set_bytes", Kind::Gauge, "Current working set of the node in bytes");
-    out.sample_at("node_memory_working_set_bytes", &[], bytes(machine.memory_working_set_bytes), time);
+    out.sample_at(
+        "node_cpu_usage_seconds_total",
+        &[],
+        seconds(machine.cpu_usage_nanos),
+        time,
+    );
+    out.family(
+        "node_memory_working_set_bytes",
+        Kind::Gauge,
+        "Current working set of the node in bytes",
+    );
+    out.sample_at(
+        "node_memory_working_set_bytes",
+        &[],
+        bytes(machine.memory_working_set_bytes),
+        time,
+    );
     for (suffix, kind, help) in [
-        (cpu, Kind::Counter, "Cumulative cpu time consumed by the pod in core-seconds"),
-        (memory, Kind::Gauge, "Current working set of the pod in bytes"),
+        (
+            cpu,
+            Kind::Counter,
+            "Cumulative cpu time consumed by the pod in core-seconds",
+        ),
+        (
+            memory,
+            Kind::Gauge,
+            "Current working set of the pod in bytes",
+        ),
     ] {
         let name = format!("pod_{suffix}");
         out.family(&name, kind, help);
         for pod in look.pods.iter().filter(|pod| !pod.containers.is_empty()) {
             let stats = pod.stats();
-            let value =
-                if suffix == cpu { seconds(stats.cpu_usage_nanos) } else { bytes(stats.memory_working_set_bytes) };
-            out.sample_at(&name, &[("namespace", &pod.namespace), ("pod", &pod.name)], value, time);
+            let value = if suffix == cpu {
+                seconds(stats.cpu_usage_nanos)
+            } else {
+                bytes(stats.memory_working_set_bytes)
+            };
+            out.sample_at(
+                &name,
+                &[("namespace", &pod.namespace), ("pod", &pod.name)],
+                value,
+                time,
+            );
         }
     }
     let help = "1 if there was an error while getting container metrics, 0 otherwise";

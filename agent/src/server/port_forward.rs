@@ -1,11 +1,13 @@
 //! `/portForward`, in two forms.
 //!
-//! The channel protocol of WebSockets, as client libraries have it: `?port=80&port=81`, two channels a port. Channel 2n
-//! carries the data of the n-th port, 2n+1 its errors; the first message on each holds the port number as two
-//! little-endian bytes. With v5 the message 255 n ends channel n.
+//! The channel protocol of WebSockets, as client libraries have it: `?port=80&port=81`, two
+//! channels a port. Channel 2n carries the data of the n-th port, 2n+1 its errors; the first
+//! message on each holds the port number as two little-endian bytes. With v5 the message 255 n ends
+//! channel n.
 //!
-//! A bare TCP tunnel, as the API server has it: `?port=80` with `Upgrade: tcp`, answered once the connection stands;
-//! `address=pod` goes to the pod's own address instead of its loopback. kubectl's SPDY ends at the API server (ADR 2).
+//! A bare TCP tunnel, as the API server has it: `?port=80` with `Upgrade: tcp`, answered once the
+//! connection stands; `address=pod` goes to the pod's own address instead of its loopback.
+//! kubectl's SPDY ends at the API server (ADR 2).
 
 use futures::{SinkExt, StreamExt, stream::SplitStream};
 use http::{Request, Response};
@@ -27,8 +29,15 @@ use super::{
 use crate::runtime::types::{SandboxId, SandboxState};
 
 const V5: &str = "v5.channel.k8s.io";
-/// Client libraries offer v5 for every stream and mean v4 here: ends of channels only for those that say nothing else.
-const PROTOCOLS: [&str; 5] = ["v4.channel.k8s.io", V5, "portforward.k8s.io", "v4.base64.channel.k8s.io", ""];
+/// Client libraries offer v5 for every stream and mean v4 here: ends of channels only for those
+/// that say nothing else.
+const PROTOCOLS: [&str; 5] = [
+    "v4.channel.k8s.io",
+    V5,
+    "portforward.k8s.io",
+    "v4.base64.channel.k8s.io",
+    "",
+];
 const CLOSE: u8 = 255;
 const PIECE: usize = 32 * 1024;
 const OUTGOING: usize = 8;
@@ -47,15 +56,27 @@ pub(super) async fn serve(
     let ports: Option<Vec<u16>> = ["port", "ports"]
         .iter()
         .flat_map(|name| query.all(name))
-        .flat_map(|list| list.split(',').map(|port| port.parse().ok()).collect::<Vec<_>>())
+        .flat_map(|list| {
+            list.split(',')
+                .map(|port| port.parse().ok())
+                .collect::<Vec<_>>()
+        })
         .collect();
     let ports = ports
         .filter(|ports| !ports.is_empty() && ports.len() <= MAX_PORTS)
         .ok_or_else(|| ReplyError::bad_request("ports must be numbers"))?;
     let uid = server.find_pod(namespace, pod)?;
-    let (sandboxes, _) = server.ctx.runtime.pod_state(&uid).await.map_err(|error| ReplyError::internal(&error))?;
-    let sandbox = sandboxes.into_iter().find(|s| s.state == SandboxState::Ready);
-    let sandbox = sandbox.ok_or_else(|| ReplyError::bad_request(format!("pod \"{pod}\" has no running sandbox")))?;
+    let (sandboxes, _) = server
+        .ctx
+        .runtime
+        .pod_state(&uid)
+        .await
+        .map_err(|error| ReplyError::internal(&error))?;
+    let sandbox = sandboxes
+        .into_iter()
+        .find(|s| s.state == SandboxState::Ready);
+    let sandbox = sandbox
+        .ok_or_else(|| ReplyError::bad_request(format!("pod \"{pod}\" has no running sandbox")))?;
     if let (true, &[port]) = (tunnel::is_asked(&request), &ports[..]) {
         let connection = if query.get("address") == Some("pod") {
             tunnel::dial_pod(server.ctx.config.node_ip, &sandbox, port).await
@@ -66,9 +87,14 @@ pub(super) async fn serve(
         return tunnel::serve(&mut request, connection?);
     }
     let upgrade = Upgrade::accept(&mut request, &PROTOCOLS)?;
-    let speech = Speech { encoding: Encoding::of(upgrade.protocol), can_close: upgrade.protocol == V5 };
+    let speech = Speech {
+        encoding: Encoding::of(upgrade.protocol),
+        can_close: upgrade.protocol == V5,
+    };
     if speech.encoding == Encoding::Base64 && ports.len() > MAX_PORTS_AS_TEXT {
-        return Err(ReplyError::bad_request(format!("at most {MAX_PORTS_AS_TEXT} ports in base64")));
+        return Err(ReplyError::bad_request(format!(
+            "at most {MAX_PORTS_AS_TEXT} ports in base64"
+        )));
     }
     let (response, socket) = upgrade.finish()?;
     let server = server.clone();
@@ -89,7 +115,13 @@ struct Speech {
     can_close: bool,
 }
 
-async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], socket: Socket, speech: Speech) {
+async fn forward(
+    server: &ServerContext,
+    sandbox: &SandboxId,
+    ports: &[u16],
+    socket: Socket,
+    speech: Speech,
+) {
     let encoding = speech.encoding;
     let (mut sink, mut incoming) = socket.split();
     let (outgoing, mut messages) = mpsc::channel::<Message>(OUTGOING);
@@ -109,7 +141,9 @@ async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], soc
         for (index, &port) in ports.iter().enumerate() {
             let channel = u8::try_from(index * 2).unwrap_or(u8::MAX);
             for channel in [channel, channel + 1] {
-                let _ = outgoing.send(encoding.message(channel, &port.to_le_bytes())).await;
+                let _ = outgoing
+                    .send(encoding.message(channel, &port.to_le_bytes()))
+                    .await;
             }
             match server.ctx.runtime.port_forward(sandbox, port).await {
                 Ok(stream) => {
@@ -119,7 +153,9 @@ async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], soc
                 }
                 Err(error) => {
                     let text = tunnel::reason(port, &error);
-                    let _ = outgoing.send(encoding.message(channel + 1, text.as_bytes())).await;
+                    let _ = outgoing
+                        .send(encoding.message(channel + 1, text.as_bytes()))
+                        .await;
                     writers.push(None);
                 }
             }
@@ -134,29 +170,49 @@ async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], soc
     websocket::hang_up(sink, incoming).await;
 }
 
-async fn read(mut reader: OwnedReadHalf, channel: u8, outgoing: &mpsc::Sender<Message>, speech: Speech) {
+async fn read(
+    mut reader: OwnedReadHalf,
+    channel: u8,
+    outgoing: &mpsc::Sender<Message>,
+    speech: Speech,
+) {
     let mut buffer = vec![0; PIECE];
     while let Ok(read @ 1..) = reader.read(&mut buffer).await {
-        if outgoing.send(speech.encoding.message(channel, &buffer[..read])).await.is_err() {
+        if outgoing
+            .send(speech.encoding.message(channel, &buffer[..read]))
+            .await
+            .is_err()
+        {
             return;
         }
     }
     if speech.can_close {
-        let _ = outgoing.send(speech.encoding.message(CLOSE, &[channel])).await;
+        let _ = outgoing
+            .send(speech.encoding.message(CLOSE, &[channel]))
+            .await;
     }
 }
 
 /// Hands on what the peer sends, until it hangs up.
-async fn receive(incoming: &mut SplitStream<Socket>, writers: &mut [Option<OwnedWriteHalf>], encoding: Encoding) {
+async fn receive(
+    incoming: &mut SplitStream<Socket>,
+    writers: &mut [Option<OwnedWriteHalf>],
+    encoding: Encoding,
+) {
     while let Some(Ok(message)) = incoming.next().await {
         if message.is_close() {
             return;
         }
-        let Some(data) = encoding.read(message) else { continue };
+        let Some(data) = encoding.read(message) else {
+            continue;
+        };
         match data.split_first() {
             Some((&CLOSE, [channel, ..])) => {
                 // Dropping it ends the connection's one half.
-                if let Some(writer) = writers.get_mut(usize::from(channel / 2)).filter(|_| channel % 2 == 0) {
+                if let Some(writer) = writers
+                    .get_mut(usize::from(channel / 2))
+                    .filter(|_| channel % 2 == 0)
+                {
                     *writer = None;
                 }
             }

@@ -5,7 +5,10 @@ pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(super) fn parse(query: Option<&str>) -> Self {
-        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let pairs = query
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty());
         Self(
             pairs
                 .map(|pair| {
@@ -25,12 +28,18 @@ impl Query {
     }
 
     pub(super) fn all(&self, name: &str) -> Vec<String> {
-        self.0.iter().filter(|(found, _)| found == name).map(|(_, value)| value.clone()).collect()
+        self.0
+            .iter()
+            .filter(|(found, _)| found == name)
+            .map(|(_, value)| value.clone())
+            .collect()
     }
 
     /// `true` and `1`, under any of these names.
     pub(super) fn flag(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| matches!(self.get(name), Some("true" | "1")))
+        names
+            .iter()
+            .any(|name| matches!(self.get(name), Some("true" | "1")))
     }
 }
 
@@ -67,9 +76,15 @@ mod tests {
 
     #[test]
     fn values_are_decoded() {
-        let query = Query::parse(Some("command=sh&command=-c&command=echo+a%20%2Fb%&output=1&tty=true&x="));
+        let query = Query::parse(Some(
+            "command=sh&command=-c&command=echo+a%20%2Fb%&output=1&tty=true&x=",
+        ));
         assert_eq!(query.all("command"), ["sh", "-c", "echo a /b%"]);
-        assert!(query.flag(&["stdout", "output"]) && query.flag(&["tty"]) && !query.flag(&["stdin", "x"]));
+        assert!(
+            query.flag(&["stdout", "output"])
+                && query.flag(&["tty"])
+                && !query.flag(&["stdin", "x"])
+        );
         assert_eq!(query.get("x"), None);
     }
 }

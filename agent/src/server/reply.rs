@@ -20,7 +20,10 @@ pub(super) struct ReplyError {
 
 impl ReplyError {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self {
+            status,
+            message: message.into(),
+        }
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -40,14 +43,19 @@ impl ReplyError {
 pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
     let mut response = Response::new(Full::new(Bytes::from(text.into())).boxed_unsync());
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     response
 }
 
 /// JSON.
 pub(super) fn json(value: &serde_json::Value) -> Response<Body> {
     let mut response = Response::new(Full::new(Bytes::from(value.to_string())).boxed_unsync());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
@@ -66,7 +74,10 @@ pub(super) fn streamed(pieces: mpsc::Receiver<Bytes>) -> Response<Body> {
         Some((Ok::<_, Infallible>(Frame::data(piece)), pieces))
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     response
 }
 

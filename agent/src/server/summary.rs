@@ -29,7 +29,11 @@ pub(super) async fn stats(server: &ServerContext) -> Value {
     let usage = server.usage.usage(server).await;
     let mut summary = summary(&server.ctx.config.node_name, &usage);
     let time = json!(api_time(usage.look.time));
-    for (resource, part) in [(Resource::Cpu, "cpu"), (Resource::Memory, "memory"), (Resource::Io, "io")] {
+    for (resource, part) in [
+        (Resource::Cpu, "cpu"),
+        (Resource::Memory, "memory"),
+        (Resource::Io, "io"),
+    ] {
         if let Some(psi) = psi::of_machine(resource) {
             summary["node"][part]["psi"] = pressure(&psi);
             summary["node"][part]["time"] = time.clone();
@@ -50,8 +54,7 @@ fn pressure(psi: &Psi) -> Value {
 fn summary(node_name: &str, usage: &Usage) -> Value {
     let look = &usage.look;
     let time = api_time(look.time);
-    let cpu =
-        |nanocores: u64, nanos: u64| json!({"time": time, "usageNanoCores": nanocores, "usageCoreNanoSeconds": nanos});
+    let cpu = |nanocores: u64, nanos: u64| json!({"time": time, "usageNanoCores": nanocores, "usageCoreNanoSeconds": nanos});
     let memory = |bytes: u64| json!({"time": time, "workingSetBytes": bytes});
     let mut pods = Vec::with_capacity(look.pods.len());
     for pod in &look.pods {
@@ -68,8 +71,16 @@ fn summary(node_name: &str, usage: &Usage) -> Value {
             })
             .collect();
         let total = pod.stats();
-        let nanocores = pod.containers.iter().map(|container| usage.nanocores(container)).sum();
-        let started = pod.containers.iter().map(|container| container.started_at).min();
+        let nanocores = pod
+            .containers
+            .iter()
+            .map(|container| usage.nanocores(container))
+            .sum();
+        let started = pod
+            .containers
+            .iter()
+            .map(|container| container.started_at)
+            .min();
         pods.push(json!({
             "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
             "startTime": started.map(api_time),
@@ -80,7 +91,10 @@ fn summary(node_name: &str, usage: &Usage) -> Value {
     }
     let machine = &look.machine;
     let mut node_memory = memory(machine.memory_working_set_bytes);
-    node_memory["availableBytes"] = machine.memory_bytes.saturating_sub(machine.memory_working_set_bytes).into();
+    node_memory["availableBytes"] = machine
+        .memory_bytes
+        .saturating_sub(machine.memory_working_set_bytes)
+        .into();
     json!({
         "node": {
             "nodeName": node_name,

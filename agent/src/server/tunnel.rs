@@ -1,4 +1,5 @@
-//! A TCP connection to a pod, handed through as it is: HTTP's upgrade and then nothing but the bytes of both sides.
+//! A TCP connection to a pod, handed through as it is: HTTP's upgrade and then nothing but the
+//! bytes of both sides.
 
 use std::{
     error::Error,
@@ -20,12 +21,23 @@ const TCP: &str = "tcp";
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn is_asked(request: &Request<Incoming>) -> bool {
-    request.headers().get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(TCP.as_bytes()))
+    request
+        .headers()
+        .get(header::UPGRADE)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(TCP.as_bytes()))
 }
 
 /// Connects to the pod as its neighbours would.
-pub(super) async fn dial_pod(node_ip: IpAddr, sandbox: &SandboxStatus, port: u16) -> Result<TcpStream, ReplyError> {
-    let ip = if sandbox.host_network { Some(node_ip) } else { sandbox.ips.first().copied() };
+pub(super) async fn dial_pod(
+    node_ip: IpAddr,
+    sandbox: &SandboxStatus,
+    port: u16,
+) -> Result<TcpStream, ReplyError> {
+    let ip = if sandbox.host_network {
+        Some(node_ip)
+    } else {
+        sandbox.ips.first().copied()
+    };
     let ip = ip.ok_or_else(|| ReplyError::bad_request("the pod has no address"))?;
     match tokio::time::timeout(DIAL_LIMIT, TcpStream::connect(SocketAddr::new(ip, port))).await {
         Ok(connection) => connection.map_err(|error| refused(port, &error)),
@@ -48,7 +60,10 @@ pub(super) fn reason(port: u16, error: &dyn Error) -> String {
 }
 
 /// Agrees to the upgrade and joins both sides.
-pub(super) fn serve(request: &mut Request<Incoming>, connection: TcpStream) -> Result<Response<Body>, ReplyError> {
+pub(super) fn serve(
+    request: &mut Request<Incoming>,
+    connection: TcpStream,
+) -> Result<Response<Body>, ReplyError> {
     let _ = connection.set_nodelay(true);
     let upgrade = hyper::upgrade::on(request);
     // Ends with either side's connection, or with both sides' ends.
@@ -75,6 +90,9 @@ mod tests {
             operation: "connect to a port",
             source: ErrorKind::ConnectionRefused.into(),
         };
-        assert_eq!(reason(81, &error), "failed to connect to port 81: connection refused");
+        assert_eq!(
+            reason(81, &error),
+            "failed to connect to port 81: connection refused"
+        );
     }
 }

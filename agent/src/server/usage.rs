@@ -1,7 +1,7 @@
 //! What the node and its containers use: the kernel's counters, and rates over the last seconds.
 //!
-//! Nothing is sampled while nobody asks. Whoever asks after a pause waits for half a second between two looks; who asks
-//! every few seconds gets the rate since the last time.
+//! Nothing is sampled while nobody asks. Whoever asks after a pause waits for half a second between
+//! two looks; who asks every few seconds gets the rate since the last time.
 
 use std::{
     collections::HashMap,
@@ -47,13 +47,17 @@ pub(super) struct Pod {
 impl Pod {
     /// All containers together.
     pub(super) fn stats(&self) -> ContainerStats {
-        self.containers.iter().fold(ContainerStats::default(), |sum, container| ContainerStats {
-            cpu_usage_nanos: sum.cpu_usage_nanos.saturating_add(container.stats.cpu_usage_nanos),
-            memory_working_set_bytes: sum
-                .memory_working_set_bytes
-                .saturating_add(container.stats.memory_working_set_bytes),
-            processes: sum.processes.saturating_add(container.stats.processes),
-        })
+        self.containers
+            .iter()
+            .fold(ContainerStats::default(), |sum, container| ContainerStats {
+                cpu_usage_nanos: sum
+                    .cpu_usage_nanos
+                    .saturating_add(container.stats.cpu_usage_nanos),
+                memory_working_set_bytes: sum
+                    .memory_working_set_bytes
+                    .saturating_add(container.stats.memory_working_set_bytes),
+                processes: sum.processes.saturating_add(container.stats.processes),
+            })
     }
 }
 
@@ -72,21 +76,40 @@ impl Machine {
         Self::parse(&read("/proc/stat"), &read("/proc/meminfo"))
     }
 
-    /// Working set: what is in use, without files that nobody has touched lately. As the root cgroup would say it, which
-    /// v2 does not let one ask.
+    /// Working set: what is in use, without files that nobody has touched lately. As the root
+    /// cgroup would say it, which v2 does not let one ask.
     fn parse(stat: &str, meminfo: &str) -> Self {
-        let line = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        let ticks: Vec<u64> = line("cpu ").split_whitespace().map(|text| text.parse().unwrap_or(0)).collect();
+        let line = |name: &str| {
+            stat.lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_default()
+        };
+        let ticks: Vec<u64> = line("cpu ")
+            .split_whitespace()
+            .map(|text| text.parse().unwrap_or(0))
+            .collect();
         // user nice system idle iowait irq softirq steal
-        let busy: u64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|index| ticks.get(*index)).sum();
+        let busy: u64 = [0, 1, 2, 5, 6, 7]
+            .iter()
+            .filter_map(|index| ticks.get(*index))
+            .sum();
         let bytes = |name: &str| {
-            let rest = meminfo.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-            rest.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+            let rest = meminfo
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_default();
+            rest.split_whitespace()
+                .next()
+                .and_then(|kib| kib.parse::<u64>().ok())
+                .unwrap_or(0)
+                * 1024
         };
         let total = bytes("MemTotal:");
         Self {
             cpu_usage_nanos: busy * TICK_NANOS,
-            memory_working_set_bytes: total.saturating_sub(bytes("MemFree:")).saturating_sub(bytes("Inactive(file):")),
+            memory_working_set_bytes: total
+                .saturating_sub(bytes("MemFree:"))
+                .saturating_sub(bytes("Inactive(file):")),
             memory_bytes: total,
             booted_unix_secs: line("btime ").trim().parse().unwrap_or(0),
         }
@@ -108,17 +131,42 @@ impl Look {
         let known = server.ctx.pods.read().clone();
         let mut pods = Vec::with_capacity(known.len());
         for pod in known {
-            let Ok((_, found)) = server.ctx.runtime.pod_state(&pod.uid()).await else { continue };
+            let Ok((_, found)) = server.ctx.runtime.pod_state(&pod.uid()).await else {
+                continue;
+            };
             let mut containers = Vec::with_capacity(found.len());
             for container in found {
-                let ContainerState::Running { started_at, .. } = container.state else { continue };
-                let Ok(stats) = server.ctx.runtime.container_stats(&container.id).await else { continue };
-                containers.push(Container { id: container.id, name: container.name, started_at, stats });
+                let ContainerState::Running { started_at, .. } = container.state else {
+                    continue;
+                };
+                let Ok(stats) = server.ctx.runtime.container_stats(&container.id).await else {
+                    continue;
+                };
+                containers.push(Container {
+                    id: container.id,
+                    name: container.name,
+                    started_at,
+                    stats,
+                });
             }
-            let (namespace, name, uid) = (pod.namespace().to_owned(), pod.name().to_owned(), pod.uid().to_string());
-            pods.push(Pod { namespace, name, uid, containers });
+            let (namespace, name, uid) = (
+                pod.namespace().to_owned(),
+                pod.name().to_owned(),
+                pod.uid().to_string(),
+            );
+            pods.push(Pod {
+                namespace,
+                name,
+                uid,
+                containers,
+            });
         }
-        Self { at, time, machine: Machine::read(), pods }
+        Self {
+            at,
+            time,
+            machine: Machine::read(),
+            pods,
+        }
     }
 
     fn age(&self) -> Duration {
@@ -144,16 +192,32 @@ impl Usage {
             .map(|container| (&container.id, container.stats.cpu_usage_nanos))
             .collect();
         let window = new.at.saturating_duration_since(old.at);
-        let nanocores = new.pods.iter().flat_map(|pod| &pod.containers).map(|container| {
-            let used = container.stats.cpu_usage_nanos;
-            let rate = match before.get(&container.id) {
-                Some(before) => rate(used.saturating_sub(*before), window),
-                None => rate(used, new.time.duration_since(container.started_at).unwrap_or_default()),
-            };
-            (container.id.clone(), rate)
-        });
-        let machine = new.machine.cpu_usage_nanos.saturating_sub(old.machine.cpu_usage_nanos);
-        Self { machine_nanocores: rate(machine, window), nanocores: nanocores.collect(), look: new.clone() }
+        let nanocores = new
+            .pods
+            .iter()
+            .flat_map(|pod| &pod.containers)
+            .map(|container| {
+                let used = container.stats.cpu_usage_nanos;
+                let rate = match before.get(&container.id) {
+                    Some(before) => rate(used.saturating_sub(*before), window),
+                    None => rate(
+                        used,
+                        new.time
+                            .duration_since(container.started_at)
+                            .unwrap_or_default(),
+                    ),
+                };
+                (container.id.clone(), rate)
+            });
+        let machine = new
+            .machine
+            .cpu_usage_nanos
+            .saturating_sub(old.machine.cpu_usage_nanos);
+        Self {
+            machine_nanocores: rate(machine, window),
+            nanocores: nanocores.collect(),
+            look: new.clone(),
+        }
     }
 
     /// How busy a container was.
@@ -202,8 +266,7 @@ mod tests {
     #[test]
     fn the_machine_is_read_from_proc() {
         let stat = "cpu  10 1 5 900 7 2 1 1 0 0\ncpu0 1 1 1 1\nbtime 1700000000\n";
-        let meminfo =
-            "MemTotal:       1000 kB\nMemFree:         300 kB\nMemAvailable:    600 kB\nInactive(file):  200 kB\n";
+        let meminfo = "MemTotal:       1000 kB\nMemFree:         300 kB\nMemAvailable:    600 kB\nInactive(file):  200 kB\n";
         let expect = Machine {
             cpu_usage_nanos: 20 * TICK_NANOS,
             memory_working_set_bytes: 500 * 1024,
@@ -220,20 +283,44 @@ mod tests {
             id: ContainerId((*id).to_owned()),
             name: (*id).to_owned(),
             started_at: time - Duration::from_secs(4),
-            stats: ContainerStats { cpu_usage_nanos: *cpu, memory_working_set_bytes: 1, processes: 1 },
+            stats: ContainerStats {
+                cpu_usage_nanos: *cpu,
+                memory_working_set_bytes: 1,
+                processes: 1,
+            },
         };
         let containers = containers.iter().map(container).collect();
-        let pod = Pod { namespace: "d".to_owned(), name: "p".to_owned(), uid: "u".to_owned(), containers };
-        Look { at, time, machine: Machine { cpu_usage_nanos: 0, ..Machine::default() }, pods: vec![pod] }
+        let pod = Pod {
+            namespace: "d".to_owned(),
+            name: "p".to_owned(),
+            uid: "u".to_owned(),
+            containers,
+        };
+        Look {
+            at,
+            time,
+            machine: Machine {
+                cpu_usage_nanos: 0,
+                ..Machine::default()
+            },
+            pods: vec![pod],
+        }
     }
 
     #[test]
     fn rates_are_over_the_window_or_the_containers_life() {
         let start = Instant::now();
         let old = look(start, &[("a", 1_000_000_000), ("restarted", 9)]);
-        let new = look(start + Duration::from_secs(2), &[("a", 2_000_000_000), ("b", 1_000_000_000), ("restarted", 3)]);
+        let new = look(
+            start + Duration::from_secs(2),
+            &[("a", 2_000_000_000), ("b", 1_000_000_000), ("restarted", 3)],
+        );
         let usage = Usage::between(&old, &new);
-        let rates: Vec<u64> = new.pods[0].containers.iter().map(|container| usage.nanocores(container)).collect();
+        let rates: Vec<u64> = new.pods[0]
+            .containers
+            .iter()
+            .map(|container| usage.nanocores(container))
+            .collect();
         assert_eq!(rates, [500_000_000, 250_000_000, 0]);
         assert_eq!(new.pods[0].stats().memory_working_set_bytes, 3);
     }

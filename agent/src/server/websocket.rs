@@ -26,14 +26,15 @@ use tokio_tungstenite::{
 
 use super::reply::{self, Body, ReplyError};
 
-/// A message of the peer may be this long, as upstream's `websocket.DefaultMaxPayloadBytes`: kubectl sends 32 KiB at a
-/// time, but client libraries send whatever they are given in one piece.
+/// A message of the peer may be this long, as upstream's `websocket.DefaultMaxPayloadBytes`:
+/// kubectl sends 32 KiB at a time, but client libraries send whatever they are given in one piece.
 const MAX_MESSAGE: usize = 32 << 20;
 
 /// For the peer to take all that was sent: somebody may read it page by page.
 const LINGER: Duration = Duration::from_secs(600);
 
-/// How a channel and its bytes stand in a message. All subprotocols with `base64.` in their names have texts.
+/// How a channel and its bytes stand in a message. All subprotocols with `base64.` in their names
+/// have texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     /// A byte for the channel, and the bytes.
@@ -45,7 +46,11 @@ pub(super) enum Encoding {
 impl Encoding {
     /// That of a subprotocol.
     pub(super) fn of(protocol: &str) -> Self {
-        if protocol.contains("base64.") { Self::Base64 } else { Self::Binary }
+        if protocol.contains("base64.") {
+            Self::Base64
+        } else {
+            Self::Binary
+        }
     }
 
     /// Bytes of a channel.
@@ -102,12 +107,21 @@ impl Upgrade {
     ///
     /// # Errors
     /// 400 if it is no upgrade to a WebSocket with one of these subprotocols.
-    pub(super) fn accept(request: &mut Request<Incoming>, known: &[&'static str]) -> Result<Self, ReplyError> {
+    pub(super) fn accept(
+        request: &mut Request<Incoming>,
+        known: &[&'static str],
+    ) -> Result<Self, ReplyError> {
         let header = |name: header::HeaderName| {
-            request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
         };
         if !header(header::UPGRADE).eq_ignore_ascii_case("websocket") {
-            return Err(ReplyError::bad_request("you must specify at least 1 of the supported upgrades: websocket"));
+            return Err(ReplyError::bad_request(
+                "you must specify at least 1 of the supported upgrades: websocket",
+            ));
         }
         let key = header(header::SEC_WEBSOCKET_KEY);
         if key.is_empty() {
@@ -123,30 +137,51 @@ impl Upgrade {
             .filter(|name| !name.is_empty())
             .collect();
         // An empty name is that of no subprotocol.
-        let is_agreed = |known: &&&str| offered.contains(*known) || (offered.is_empty() && known.is_empty());
+        let is_agreed =
+            |known: &&&str| offered.contains(*known) || (offered.is_empty() && known.is_empty());
         let protocol = known.iter().find(is_agreed).copied();
         let protocol = protocol.ok_or_else(|| {
-            ReplyError::bad_request(format!("no subprotocol in common: this node knows {}", known.join(", ")))
+            ReplyError::bad_request(format!(
+                "no subprotocol in common: this node knows {}",
+                known.join(", ")
+            ))
         })?;
         let accept = derive_accept_key(key.as_bytes());
-        Ok(Self { upgrade: hyper::upgrade::on(request), accept, protocol })
+        Ok(Self {
+            upgrade: hyper::upgrade::on(request),
+            accept,
+            protocol,
+        })
     }
 
     /// The answer, and the socket once it has been sent.
-    pub(super) fn finish(self) -> Result<(Response<Body>, impl Future<Output = Option<Socket>>), ReplyError> {
+    pub(super) fn finish(
+        self,
+    ) -> Result<(Response<Body>, impl Future<Output = Option<Socket>>), ReplyError> {
         let mut response = reply::empty(StatusCode::SWITCHING_PROTOCOLS);
         let headers = response.headers_mut();
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        let accept = HeaderValue::from_str(&self.accept).map_err(|error| ReplyError::internal(&error))?;
+        let accept =
+            HeaderValue::from_str(&self.accept).map_err(|error| ReplyError::internal(&error))?;
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
         if !self.protocol.is_empty() {
-            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(self.protocol));
+            headers.insert(
+                header::SEC_WEBSOCKET_PROTOCOL,
+                HeaderValue::from_static(self.protocol),
+            );
         }
         let upgrade = self.upgrade;
         let socket = async move {
             let upgraded = upgrade.await.ok()?;
-            Some(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config())).await)
+            Some(
+                WebSocketStream::from_raw_socket(
+                    TokioIo::new(upgraded),
+                    Role::Server,
+                    Some(config()),
+                )
+                .await,
+            )
         };
         Ok((response, socket))
     }
@@ -154,20 +189,28 @@ impl Upgrade {
 
 /// With its limits.
 pub(super) fn config() -> WebSocketConfig {
-    WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE))
+    WebSocketConfig::default()
+        .max_message_size(Some(MAX_MESSAGE))
+        .max_frame_size(Some(MAX_MESSAGE))
 }
 
 /// Says goodbye, waits until the peer has read so far, and only then ends the connection.
 ///
-/// Dropping it instead would lose what is on its way: the kernel forgets it as soon as there is an unread byte of the
-/// peer's, be it a ping, and TLS without its own end is an error to who reads it.
+/// Dropping it instead would lose what is on its way: the kernel forgets it as soon as there is an
+/// unread byte of the peer's, be it a ping, and TLS without its own end is an error to who reads
+/// it.
 pub(super) async fn hang_up<S: Stream>(
     sink: SplitSink<WebSocketStream<S>, Message>,
     incoming: SplitStream<WebSocketStream<S>>,
 ) {
-    let Ok(mut socket) = incoming.reunite(sink) else { return };
+    let Ok(mut socket) = incoming.reunite(sink) else {
+        return;
+    };
     let farewell = async {
-        let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        let frame = CloseFrame {
+            code: CloseCode::Normal,
+            reason: "".into(),
+        };
         // Also after the peer has said it first: then this answers.
         let _ = socket.close(Some(frame)).await;
         while let Some(Ok(_)) = socket.next().await {}
@@ -191,7 +234,11 @@ mod tests {
             let encoding = Encoding::of(protocol);
             let message = encoding.message(1, b"abc");
             assert_eq!(message, expect, "{protocol}");
-            assert_eq!(encoding.read(message).as_deref(), Some(b"\x01abc".as_slice()), "{protocol}");
+            assert_eq!(
+                encoding.read(message).as_deref(),
+                Some(b"\x01abc".as_slice()),
+                "{protocol}"
+            );
         }
         assert_eq!(Encoding::Base64.read(Message::text("1***")), None);
         assert_eq!(Encoding::Base64.read(Message::text("")), None);

@@ -8,13 +8,14 @@ use crate::{
     runtime::types::PodRef,
 };
 
-/// The patch, or `None` if nothing differs. Lists that merge by key (`conditions`, `podIPs`, `hostIPs`) get their own
-/// treatment; all others are replaced.
+/// The patch, or `None` if nothing differs. Lists that merge by key (`conditions`, `podIPs`,
+/// `hostIPs`) get their own treatment; all others are replaced.
 pub(super) fn diff(pod: &PodRef, from: &PodStatus, to: &PodStatus) -> Option<Value> {
     if from == to {
         return None;
     }
-    let (Ok(Value::Object(from)), Ok(Value::Object(to))) = (serde_json::to_value(from), serde_json::to_value(to))
+    let (Ok(Value::Object(from)), Ok(Value::Object(to))) =
+        (serde_json::to_value(from), serde_json::to_value(to))
     else {
         return None;
     };
@@ -39,7 +40,10 @@ pub(super) fn diff(pod: &PodRef, from: &PodStatus, to: &PodStatus) -> Option<Val
 
 /// Changed conditions whole, with explicit nulls for what they no longer say.
 fn conditions(from: Option<&Value>, to: &Value) -> Value {
-    let from = from.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let from = from
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let to = to.as_array().map(Vec::as_slice).unwrap_or_default();
     let same_type = |a: &Value, b: &Value| a.get("type") == b.get("type");
     let mut changes = Vec::new();
@@ -49,21 +53,29 @@ fn conditions(from: Option<&Value>, to: &Value) -> Value {
             continue;
         }
         let mut change = condition.clone();
-        if let (Some(before), Some(change)) = (before.and_then(Value::as_object), change.as_object_mut()) {
+        if let (Some(before), Some(change)) =
+            (before.and_then(Value::as_object), change.as_object_mut())
+        {
             for key in before.keys() {
                 change.entry(key.clone()).or_insert(Value::Null);
             }
         }
         changes.push(change);
     }
-    for gone in from.iter().filter(|before| !to.iter().any(|condition| same_type(before, condition))) {
+    for gone in from
+        .iter()
+        .filter(|before| !to.iter().any(|condition| same_type(before, condition)))
+    {
         changes.push(json!({"$patch": "delete", "type": gone.get("type")}));
     }
     Value::Array(changes)
 }
 
 fn addresses(from: Option<&Value>, to: &Value) -> Value {
-    let from = from.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let from = from
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let to = to.as_array().map(Vec::as_slice).unwrap_or_default();
     let gone = from
         .iter()
@@ -99,7 +111,12 @@ fn restarts(status: &PodStatus) -> i32 {
 /// Ephemeral containers that have started: no readiness tells whoever attaches to them.
 fn begun(status: &PodStatus) -> usize {
     let begun = |status: &&ContainerStatus| status.container_id.is_some();
-    status.ephemeral_container_statuses.iter().flatten().filter(begun).count()
+    status
+        .ephemeral_container_statuses
+        .iter()
+        .flatten()
+        .filter(begun)
+        .count()
 }
 
 /// Waiting reasons other than those of a normal start.
@@ -111,7 +128,11 @@ fn trouble(status: &PodStatus) -> Vec<&str> {
 }
 
 fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
-    status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
+    status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .chain(status.container_statuses.iter().flatten())
 }
 
 #[cfg(test)]
@@ -124,20 +145,32 @@ mod tests {
     }
 
     fn check(from: Value, to: Value, expected: Option<Value>) {
-        let pod = PodRef { namespace: "n".to_owned(), name: "p".to_owned(), uid: PodUid("u".to_owned()) };
+        let pod = PodRef {
+            namespace: "n".to_owned(),
+            name: "p".to_owned(),
+            uid: PodUid("u".to_owned()),
+        };
         let expected = expected.map(|changes| json!({"metadata": {"uid": "u"}, "status": changes}));
         assert_eq!(diff(&pod, &status(from), &status(to)), expected);
     }
 
     #[test]
     fn only_differences_are_written() {
-        check(json!({"phase": "Running"}), json!({"phase": "Running"}), None);
+        check(
+            json!({"phase": "Running"}),
+            json!({"phase": "Running"}),
+            None,
+        );
         check(
             json!({"phase": "Pending", "hostIP": "1.2.3.4"}),
             json!({"phase": "Running", "hostIP": "1.2.3.4"}),
             Some(json!({"phase": "Running"})),
         );
-        check(json!({"reason": "Evicted"}), json!({}), Some(json!({"reason": null})));
+        check(
+            json!({"reason": "Evicted"}),
+            json!({}),
+            Some(json!({"reason": null})),
+        );
     }
 
     #[test]
@@ -160,21 +193,30 @@ mod tests {
 
     #[test]
     fn readiness_and_trouble_are_urgent() {
-        let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        let ready =
+            json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
         let creating = json!({"phase": "Pending", "containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]});
         let failing = json!({"phase": "Pending", "containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull"}}}]});
         let debugged = |id: Option<&str>| json!({"phase": "Running", "ephemeralContainerStatuses": [{"name": "e", "image": "", "imageID": "", "ready": false, "restartCount": 0, "containerID": id}]});
         let cases = [
             (json!({"phase": "Running"}), debugged(None), false),
             (debugged(None), debugged(Some("coracle://1")), true),
-            (debugged(Some("coracle://1")), debugged(Some("coracle://1")), false),
+            (
+                debugged(Some("coracle://1")),
+                debugged(Some("coracle://1")),
+                false,
+            ),
             (json!({}), creating.clone(), false),
             (creating.clone(), failing, true),
             (creating, ready.clone(), true),
             (ready.clone(), ready, false),
         ];
         for (from, to, urgent) in cases {
-            assert_eq!(is_urgent(&status(from.clone()), &status(to.clone())), urgent, "{from} {to}");
+            assert_eq!(
+                is_urgent(&status(from.clone()), &status(to.clone())),
+                urgent,
+                "{from} {to}"
+            );
         }
     }
 }

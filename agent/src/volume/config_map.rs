@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{objects::Objects, pod::PodExt};
 
-const WORDS: Words = Words { object: "configmap", key: "config" };
+const WORDS: Words = Words {
+    object: "configmap",
+    key: "config",
+};
 
 /// Files of ConfigMaps.
 pub(super) struct ConfigMaps {
@@ -26,7 +29,10 @@ impl ConfigMaps {
         selection: Selection<'_>,
         max_age: Duration,
     ) -> Result<Payload, VolumePluginError> {
-        let map = self.objects.config_map(pod.namespace(), selection.name, max_age).await?;
+        let map = self
+            .objects
+            .config_map(pod.namespace(), selection.name, max_age)
+            .await?;
         selection.project(WORDS, map.map(|map| data(&map)))
     }
 }
@@ -45,8 +51,16 @@ impl FileSource for ConfigMaps {
         volume.config_map.is_some()
     }
 
-    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, VolumePluginError> {
-        let source = volume.config_map.as_ref().ok_or(VolumePluginError::Unsupported)?;
+    async fn collect(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        max_age: Duration,
+    ) -> Result<Payload, VolumePluginError> {
+        let source = volume
+            .config_map
+            .as_ref()
+            .ok_or(VolumePluginError::Unsupported)?;
         let selection = Selection {
             name: &source.name,
             items: source.items.as_deref(),
@@ -58,7 +72,15 @@ impl FileSource for ConfigMaps {
 }
 
 fn data(map: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
-    let text = map.data.iter().flatten().map(|(key, value)| (key.clone(), value.clone().into_bytes()));
-    let binary = map.binary_data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone()));
+    let text = map
+        .data
+        .iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), value.clone().into_bytes()));
+    let binary = map
+        .binary_data
+        .iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), value.0.clone()));
     text.chain(binary).collect()
 }

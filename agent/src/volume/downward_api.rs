@@ -28,7 +28,12 @@ impl DownwardApi {
         items: &[DownwardAPIVolumeFile],
         default_mode: Option<i32>,
     ) -> Result<Payload, VolumePluginError> {
-        let input = FieldInput { pod, node_ip: self.node_ip, pod_ips: &[], allocatable: self.machine.allocatable() };
+        let input = FieldInput {
+            pod,
+            node_ip: self.node_ip,
+            pod_ips: &[],
+            allocatable: self.machine.allocatable(),
+        };
         let default_mode = mode(default_mode, 0o644);
         let mut payload = Payload::new();
         for item in items {
@@ -36,12 +41,22 @@ impl DownwardApi {
                 pod_field(&field.field_path, &input)?
             } else if let Some(resource) = &item.resource_field_ref {
                 let container = resource.container_name.as_deref().unwrap_or_default();
-                resource_field(container, &resource.resource, resource.divisor.as_ref(), &input)?
+                resource_field(
+                    container,
+                    &resource.resource,
+                    resource.divisor.as_ref(),
+                    &input,
+                )?
             } else {
                 continue;
             };
-            let mode = item.mode.map_or(default_mode, |own| mode(Some(own), default_mode));
-            payload.insert(checked(&item.path)?, FileProjection::new(text.into_bytes(), mode));
+            let mode = item
+                .mode
+                .map_or(default_mode, |own| mode(Some(own), default_mode));
+            payload.insert(
+                checked(&item.path)?,
+                FileProjection::new(text.into_bytes(), mode),
+            );
         }
         Ok(payload)
     }
@@ -61,8 +76,20 @@ impl FileSource for DownwardApi {
         volume.downward_api.is_some()
     }
 
-    async fn collect(&self, pod: &Pod, volume: &Volume, _: Duration) -> Result<Payload, VolumePluginError> {
-        let source = volume.downward_api.as_ref().ok_or(VolumePluginError::Unsupported)?;
-        self.project(pod, source.items.as_deref().unwrap_or_default(), source.default_mode)
+    async fn collect(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        _: Duration,
+    ) -> Result<Payload, VolumePluginError> {
+        let source = volume
+            .downward_api
+            .as_ref()
+            .ok_or(VolumePluginError::Unsupported)?;
+        self.project(
+            pod,
+            source.items.as_deref().unwrap_or_default(),
+            source.default_mode,
+        )
     }
 }

@@ -9,7 +9,10 @@ use crate::{container_config::fields::FieldError, objects::FetchError};
 pub(crate) enum VolumeError {
     // Ends with a blank as upstream's, before what follows from the cause.
     #[error("MountVolume.SetUp failed for volume \"{volume}\" ")]
-    SetUp { volume: String, source: VolumePluginError },
+    SetUp {
+        volume: String,
+        source: VolumePluginError,
+    },
 }
 
 /// What went wrong with one volume.
@@ -40,17 +43,28 @@ pub(crate) enum VolumePluginError {
     #[error("failed to fetch token: the API server's answer has none")]
     NoToken,
     #[error("{operation} {path}")]
-    Io { operation: &'static str, path: PathBuf, source: std::io::Error },
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 impl VolumePluginError {
     /// The API server did not answer as it should, which says nothing about the volume.
     pub(super) fn is_about_the_api(&self) -> bool {
-        matches!(self, Self::Fetch(_) | Self::Token { .. } | Self::TokenTimeout | Self::NoToken)
+        matches!(
+            self,
+            Self::Fetch(_) | Self::Token { .. } | Self::TokenTimeout | Self::NoToken
+        )
     }
 
     pub(super) fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { operation, path, source }
+        move |source| Self::Io {
+            operation,
+            path,
+            source,
+        }
     }
 }

@@ -30,7 +30,11 @@ impl VolumePlugin for HostPath {
     }
 
     async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
-        let source = wanted.volume.host_path.as_ref().ok_or(VolumePluginError::Unsupported)?;
+        let source = wanted
+            .volume
+            .host_path
+            .as_ref()
+            .ok_or(VolumePluginError::Unsupported)?;
         let path = PathBuf::from(&source.path);
         let kind = source.type_.clone().unwrap_or_default();
         blocking(move || {
@@ -42,7 +46,12 @@ impl VolumePlugin for HostPath {
 }
 
 pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumePluginError> {
-    let wrong = |problem| Err(VolumePluginError::HostPath { path: path.display().to_string(), problem });
+    let wrong = |problem| {
+        Err(VolumePluginError::HostPath {
+            path: path.display().to_string(),
+            problem,
+        })
+    };
     let found = match fs::metadata(path) {
         Ok(metadata) => Some(metadata.file_type()),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -69,10 +78,16 @@ pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumePluginError> {
 
 fn make_dir(path: &Path) -> Result<(), VolumePluginError> {
     fs::create_dir_all(path).map_err(VolumePluginError::io("create", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(VolumePluginError::io("set the mode of", path))
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+        .map_err(VolumePluginError::io("set the mode of", path))
 }
 
 fn make_file(path: &Path) -> Result<(), VolumePluginError> {
-    fs::OpenOptions::new().create(true).append(true).open(path).map_err(VolumePluginError::io("create", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(VolumePluginError::io("set the mode of", path))
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(VolumePluginError::io("create", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+        .map_err(VolumePluginError::io("set the mode of", path))
 }

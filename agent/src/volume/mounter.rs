@@ -58,16 +58,35 @@ impl Mounter for SystemMounter {
     fn mount_tmpfs(&self, target: &Path, tmpfs: &Tmpfs) -> io::Result<()> {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         let options = tmpfs.options(swap::is_avoidable());
-        mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(options.as_str())).map_err(io::Error::from)
+        mount(
+            Some("tmpfs"),
+            target,
+            Some("tmpfs"),
+            flags,
+            Some(options.as_str()),
+        )
+        .map_err(io::Error::from)
     }
 
     fn set_room(&self, target: &Path, bytes: u64) -> io::Result<()> {
         let found = statvfs(target)?;
-        let used = found.blocks().saturating_sub(found.blocks_free()).saturating_mul(found.fragment_size());
+        let used = found
+            .blocks()
+            .saturating_sub(found.blocks_free())
+            .saturating_mul(found.fragment_size());
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         let remount = |noswap: bool| {
-            let tmpfs = Tmpfs { size_bytes: Some(used.saturating_add(bytes)), ..Tmpfs::default() };
-            mount(None::<&str>, target, None::<&str>, flags, Some(tmpfs.options(noswap).as_str()))
+            let tmpfs = Tmpfs {
+                size_bytes: Some(used.saturating_add(bytes)),
+                ..Tmpfs::default()
+            };
+            mount(
+                None::<&str>,
+                target,
+                None::<&str>,
+                flags,
+                Some(tmpfs.options(noswap).as_str()),
+            )
         };
         // The kernel wants to hear of swap what it heard at first; an earlier release said nothing.
         if swap::is_avoidable() && remount(true).is_ok() {
@@ -78,8 +97,14 @@ impl Mounter for SystemMounter {
 
     fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
         let source = format!("/proc/self/fd/{}", source.as_raw_fd());
-        mount(Some(source.as_str()), target, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
-            .map_err(io::Error::from)
+        mount(
+            Some(source.as_str()),
+            target,
+            None::<&str>,
+            MsFlags::MS_BIND | MsFlags::MS_REC,
+            None::<&str>,
+        )
+        .map_err(io::Error::from)
     }
 
     fn is_mount_point(&self, target: &Path) -> bool {
@@ -128,7 +153,11 @@ mod tests {
     #[test]
     fn only_root_may_put_files_into_a_tmpfs_that_says_nothing_else() {
         assert_eq!(Tmpfs::default().options(false), "mode=755");
-        let tmpfs = Tmpfs { size_bytes: Some(4096), mode: Some(0o1777), group: Some(7) };
+        let tmpfs = Tmpfs {
+            size_bytes: Some(4096),
+            mode: Some(0o1777),
+            group: Some(7),
+        };
         assert_eq!(tmpfs.options(false), "size=4096,mode=1777,gid=7");
     }
 
@@ -136,15 +165,27 @@ mod tests {
     fn what_volumes_hold_in_memory_is_kept_off_the_swap() {
         assert_eq!(Tmpfs::default().options(true), "mode=755,noswap");
         if !nix::unistd::geteuid().is_root() {
-            assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+            assert!(
+                std::env::var_os("REQUIRE_ROOT").is_none(),
+                "this test needs root"
+            );
             return;
         }
         // The kernel has the last word: what it says it takes, it has to take.
         let dir = tempfile::tempdir().expect("directory");
-        SystemMounter.mount_tmpfs(dir.path(), &Tmpfs::default()).expect("mount");
+        SystemMounter
+            .mount_tmpfs(dir.path(), &Tmpfs::default())
+            .expect("mount");
         let table = std::fs::read_to_string("/proc/self/mountinfo").expect("table");
         SystemMounter.unmount_below(dir.path()).expect("unmount");
-        let line = table.lines().find(|line| line.contains(&dir.path().display().to_string())).expect("a line");
-        assert_eq!(line.ends_with(",noswap") || line.contains(",noswap,"), swap::is_avoidable(), "{line}");
+        let line = table
+            .lines()
+            .find(|line| line.contains(&dir.path().display().to_string()))
+            .expect("a line");
+        assert_eq!(
+            line.ends_with(",noswap") || line.contains(",noswap,"),
+            swap::is_avoidable(),
+            "{line}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The files of a volume: what is in them, whose they are, and what of a ConfigMap or Secret becomes one.
+//! The files of a volume: what is in them, whose they are, and what of a ConfigMap or Secret
+//! becomes one.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,11 @@ pub(crate) struct FileProjection {
 
 impl FileProjection {
     pub(super) fn new(data: Vec<u8>, mode: u32) -> Self {
-        Self { data, mode, owner: None }
+        Self {
+            data,
+            mode,
+            owner: None,
+        }
     }
 }
 
@@ -51,8 +56,15 @@ impl Selection<'_> {
         data: Option<BTreeMap<String, Vec<u8>>>,
     ) -> Result<Payload, VolumePluginError> {
         let Some(data) = data else {
-            let missing = || VolumePluginError::NotFound { kind: words.object, name: self.name.to_owned() };
-            return if self.optional { Ok(Payload::new()) } else { Err(missing()) };
+            let missing = || VolumePluginError::NotFound {
+                kind: words.object,
+                name: self.name.to_owned(),
+            };
+            return if self.optional {
+                Ok(Payload::new())
+            } else {
+                Err(missing())
+            };
         };
         let default_mode = mode(self.default_mode, 0o644);
         let Some(items) = self.items.filter(|items| !items.is_empty()) else {
@@ -64,11 +76,21 @@ impl Selection<'_> {
             // One key may become several files.
             match data.get(&item.key) {
                 Some(value) => {
-                    let mode = item.mode.map_or(default_mode, |own| mode(Some(own), default_mode));
-                    payload.insert(checked(&item.path)?, FileProjection::new(value.clone(), mode));
+                    let mode = item
+                        .mode
+                        .map_or(default_mode, |own| mode(Some(own), default_mode));
+                    payload.insert(
+                        checked(&item.path)?,
+                        FileProjection::new(value.clone(), mode),
+                    );
                 }
                 None if self.optional => {}
-                None => return Err(VolumePluginError::NoKey { kind: words.key, key: item.key.clone() }),
+                None => {
+                    return Err(VolumePluginError::NoKey {
+                        kind: words.key,
+                        key: item.key.clone(),
+                    });
+                }
             }
         }
         Ok(payload)
@@ -76,18 +98,24 @@ impl Selection<'_> {
 }
 
 pub(super) fn mode(mode: Option<i32>, default: u32) -> u32 {
-    mode.and_then(|mode| u32::try_from(mode).ok()).map_or(default, |mode| mode & 0o777)
+    mode.and_then(|mode| u32::try_from(mode).ok())
+        .map_or(default, |mode| mode & 0o777)
 }
 
-/// A relative path without `..`, in its shortest form: `./a//b` is `a/b`. Names that begin with `..` at the top are the
-/// writer's own.
+/// A relative path without `..`, in its shortest form: `./a//b` is `a/b`. Names that begin with
+/// `..` at the top are the writer's own.
 ///
 /// Source: `validatePayload` in `pkg/volume/util/atomic_writer.go` at v1.37.
 pub(super) fn checked(path: &str) -> Result<String, VolumePluginError> {
-    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let parts: Vec<&str> = path
+        .split('/')
+        .filter(|part| !matches!(*part, "" | "."))
+        .collect();
     let is_ours = parts.first().is_none_or(|first| first.starts_with(".."));
     if path.starts_with('/') || is_ours || parts.contains(&"..") {
-        return Err(VolumePluginError::BadPath { path: path.to_owned() });
+        return Err(VolumePluginError::BadPath {
+            path: path.to_owned(),
+        });
     }
     Ok(parts.join("/"))
 }

@@ -25,31 +25,36 @@ pub(super) struct SetUp<'a> {
 impl SetUp<'_> {
     /// The group that the volume's files are to belong to.
     pub(super) fn fs_group(&self) -> Option<i64> {
-        self.pod.spec_or_default().security_context.as_ref().and_then(|context| context.fs_group)
+        self.pod
+            .spec_or_default()
+            .security_context
+            .as_ref()
+            .and_then(|context| context.fs_group)
     }
 }
 
 /// One kind of volume. One for the whole node, in [`super::VolumeManager`]'s list.
 ///
-/// A volume's directory is its record: it is made before anything else that outlives the agent, a mount say, and removed
-/// last. So the agent that takes a volume away, which may be another one than made it, finds it by its directory alone;
-/// its Pod and all that it names may be gone by then. Who does things elsewhere on the node puts into the directory, before
-/// it does them, what it needs to undo them.
+/// A volume's directory is its record: it is made before anything else that outlives the agent, a
+/// mount say, and removed last. So the agent that takes a volume away, which may be another one
+/// than made it, finds it by its directory alone; its Pod and all that it names may be gone by
+/// then. Who does things elsewhere on the node puts into the directory, before it does them, what
+/// it needs to undo them.
 #[async_trait]
 pub(super) trait VolumePlugin: Send + Sync {
-    /// What its volumes' directories are called after, as upstream: `kubernetes.io~<name>`. A later release must still
-    /// know it.
+    /// What its volumes' directories are called after, as upstream: `kubernetes.io~<name>`. A later
+    /// release must still know it.
     fn name(&self) -> &'static str;
 
     /// Whether a volume is of this kind.
     fn supports(&self, volume: &Volume) -> bool;
 
-    /// Makes the volume, or brings it up to date: idempotent, and what has not changed is not touched. Returns what
-    /// containers mount.
+    /// Makes the volume, or brings it up to date: idempotent, and what has not changed is not
+    /// touched. Returns what containers mount.
     async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError>;
 
-    /// Undoes what was done outside of the volume's directory. What is mounted in there goes by itself, and so does the
-    /// directory, afterwards. Idempotent; blocks.
+    /// Undoes what was done outside of the volume's directory. What is mounted in there goes by
+    /// itself, and so does the directory, afterwards. Idempotent; blocks.
     fn tear_down(&self, _dir: &Path) -> Result<(), VolumePluginError> {
         Ok(())
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccountTokenProjection, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{
+    Container, Pod, ServiceAccountTokenProjection, Volume, VolumeProjection,
+};
 
 use super::{
     config_map::ConfigMaps,
@@ -38,10 +40,20 @@ impl FileSource for Projected {
         volume.projected.is_some()
     }
 
-    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, VolumePluginError> {
-        let source = volume.projected.as_ref().ok_or(VolumePluginError::Unsupported)?;
+    async fn collect(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        max_age: Duration,
+    ) -> Result<Payload, VolumePluginError> {
+        let source = volume
+            .projected
+            .as_ref()
+            .ok_or(VolumePluginError::Unsupported)?;
         let sources = source.sources.as_deref().unwrap_or_default();
-        let parts = sources.iter().map(|part| self.project(pod, part, source.default_mode, max_age));
+        let parts = sources
+            .iter()
+            .map(|part| self.project(pod, part, source.default_mode, max_age));
         let mut payload = Payload::new();
         for part in futures::future::join_all(parts).await {
             payload.extend(part?);
@@ -64,16 +76,30 @@ impl Projected {
     ) -> Result<Payload, VolumePluginError> {
         if let Some(part) = &source.config_map {
             let (items, optional) = (part.items.as_deref(), part.optional == Some(true));
-            let selection = Selection { name: &part.name, items, default_mode, optional };
+            let selection = Selection {
+                name: &part.name,
+                items,
+                default_mode,
+                optional,
+            };
             return self.config_maps.project(pod, selection, max_age).await;
         }
         if let Some(part) = &source.secret {
             let (items, optional) = (part.items.as_deref(), part.optional == Some(true));
-            let selection = Selection { name: &part.name, items, default_mode, optional };
+            let selection = Selection {
+                name: &part.name,
+                items,
+                default_mode,
+                optional,
+            };
             return self.secrets.project(pod, selection, max_age).await;
         }
         if let Some(part) = &source.downward_api {
-            return self.downward_api.project(pod, part.items.as_deref().unwrap_or_default(), default_mode);
+            return self.downward_api.project(
+                pod,
+                part.items.as_deref().unwrap_or_default(),
+                default_mode,
+            );
         }
         match &source.service_account_token {
             Some(part) => self.token(pod, part, default_mode).await,
@@ -88,12 +114,27 @@ impl Projected {
         default_mode: Option<i32>,
     ) -> Result<Payload, VolumePluginError> {
         let token = self.tokens.get(pod, source).await?;
-        // A token is its pod's alone: the user's that all its containers run as, or the group's (see the volume's
-        // ownership); readable to all only where the node knows neither.
+        // A token is its pod's alone: the user's that all its containers run as, or the group's
+        // (see the volume's ownership); readable to all only where the node knows neither.
         let owner = sole_user(pod);
-        let fs_group = pod.spec_or_default().security_context.as_ref().and_then(|context| context.fs_group);
-        let mode = if owner.is_some() || fs_group.is_some() { 0o600 } else { mode(default_mode, 0o644) };
-        Ok(Payload::from([(checked(&source.path)?, FileProjection { data: token.into_bytes(), mode, owner })]))
+        let fs_group = pod
+            .spec_or_default()
+            .security_context
+            .as_ref()
+            .and_then(|context| context.fs_group);
+        let mode = if owner.is_some() || fs_group.is_some() {
+            0o600
+        } else {
+            mode(default_mode, 0o644)
+        };
+        Ok(Payload::from([(
+            checked(&source.path)?,
+            FileProjection {
+                data: token.into_bytes(),
+                mode,
+                owner,
+            },
+        )]))
     }
 }
 
@@ -101,9 +142,16 @@ impl Projected {
 ///
 /// Source: `FsUserFrom` in `pkg/volume/util/util.go` at v1.37.
 fn sole_user(pod: &Pod) -> Option<u32> {
-    let of_pod = pod.spec_or_default().security_context.as_ref().and_then(|context| context.run_as_user);
+    let of_pod = pod
+        .spec_or_default()
+        .security_context
+        .as_ref()
+        .and_then(|context| context.run_as_user);
     let user = |container: &Container| {
-        let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
+        let own = container
+            .security_context
+            .as_ref()
+            .and_then(|context| context.run_as_user);
         own.or(of_pod).and_then(|user| u32::try_from(user).ok())
     };
     let mut users = pod.all_containers().map(user);
@@ -122,11 +170,26 @@ mod tests {
         let user = |user: Value| json!({"name": "c", "securityContext": {"runAsUser": user}});
         let cases = [
             (json!({"containers": [user(json!(1000))]}), Some(1000)),
-            (json!({"containers": [user(Value::Null)], "securityContext": {"runAsUser": 7}}), Some(7)),
-            (json!({"containers": [user(json!(8))], "securityContext": {"runAsUser": 7}}), Some(8)),
-            (json!({"containers": [user(json!(8)), user(json!(9))]}), None),
-            (json!({"containers": [user(json!(8)), user(Value::Null)]}), None),
-            (json!({"initContainers": [user(json!(9))], "containers": [user(json!(8))]}), None),
+            (
+                json!({"containers": [user(Value::Null)], "securityContext": {"runAsUser": 7}}),
+                Some(7),
+            ),
+            (
+                json!({"containers": [user(json!(8))], "securityContext": {"runAsUser": 7}}),
+                Some(8),
+            ),
+            (
+                json!({"containers": [user(json!(8)), user(json!(9))]}),
+                None,
+            ),
+            (
+                json!({"containers": [user(json!(8)), user(Value::Null)]}),
+                None,
+            ),
+            (
+                json!({"initContainers": [user(json!(9))], "containers": [user(json!(8))]}),
+                None,
+            ),
             (json!({"containers": [user(Value::Null)]}), None),
         ];
         for (spec, expected) in cases {

@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{objects::Objects, pod::PodExt};
 
-const WORDS: Words = Words { object: "secret", key: "secret" };
+const WORDS: Words = Words {
+    object: "secret",
+    key: "secret",
+};
 
 /// Files of Secrets.
 pub(super) struct Secrets {
@@ -26,10 +29,14 @@ impl Secrets {
         selection: Selection<'_>,
         max_age: Duration,
     ) -> Result<Payload, VolumePluginError> {
-        let secret = self.objects.secret(pod.namespace(), selection.name, max_age).await?;
+        let secret = self
+            .objects
+            .secret(pod.namespace(), selection.name, max_age)
+            .await?;
         let data = secret.map(|secret| {
             let data = secret.data.iter().flatten();
-            data.map(|(key, value)| (key.clone(), value.0.clone())).collect()
+            data.map(|(key, value)| (key.clone(), value.0.clone()))
+                .collect()
         });
         selection.project(WORDS, data)
     }
@@ -49,8 +56,16 @@ impl FileSource for Secrets {
         volume.secret.is_some()
     }
 
-    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, VolumePluginError> {
-        let source = volume.secret.as_ref().ok_or(VolumePluginError::Unsupported)?;
+    async fn collect(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        max_age: Duration,
+    ) -> Result<Payload, VolumePluginError> {
+        let source = volume
+            .secret
+            .as_ref()
+            .ok_or(VolumePluginError::Unsupported)?;
         let selection = Selection {
             name: source.secret_name.as_deref().unwrap_or_default(),
             items: source.items.as_deref(),

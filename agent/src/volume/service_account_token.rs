@@ -1,7 +1,8 @@
 //! Service account tokens, bound to their pod, renewed when 80 % of their life is over, or a day.
 //!
-//! How long a token lives is the API server's word; how much of that has passed is measured by a clock that nobody sets,
-//! from before the token was asked for. So a node whose time of day is wrong renews neither too late nor all the time.
+//! How long a token lives is the API server's word; how much of that has passed is measured by a
+//! clock that nobody sets, from before the token was asked for. So a node whose time of day is
+//! wrong renews neither too late nor all the time.
 //!
 //! Source: `pkg/kubelet/token/token_manager.go` at v1.37.
 
@@ -40,7 +41,10 @@ pub(super) struct Tokens {
 
 impl Tokens {
     pub(super) fn new(client: kube::Client) -> Self {
-        Self { client, tokens: Mutex::default() }
+        Self {
+            client,
+            tokens: Mutex::default(),
+        }
     }
 
     pub(super) fn forget(&self, uid: &PodUid) {
@@ -60,11 +64,19 @@ impl Tokens {
         if let Some(token) = self.young(&uid, &key) {
             return Ok(token);
         }
-        let account =
-            pod.spec_or_default().service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
+        let account = pod
+            .spec_or_default()
+            .service_account_name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .unwrap_or("default");
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
-                audiences: Some(if audience.is_empty() { Vec::new() } else { vec![audience] }),
+                audiences: Some(if audience.is_empty() {
+                    Vec::new()
+                } else {
+                    vec![audience]
+                }),
                 expiration_seconds: Some(life),
                 bound_object_ref: Some(BoundObjectReference {
                     api_version: Some("v1".to_owned()),
@@ -85,24 +97,48 @@ impl Tokens {
         .await
         {
             Ok(Ok(answer)) => answer,
-            Ok(Err(source)) => return Err(VolumePluginError::Token { source: Box::new(source) }),
+            Ok(Err(source)) => {
+                return Err(VolumePluginError::Token {
+                    source: Box::new(source),
+                });
+            }
             Err(_) => return Err(VolumePluginError::TokenTimeout),
         };
         // The server may grant another life than was asked for, and says so.
-        let life = u64::try_from(answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(life)).unwrap_or(0);
-        let text = answer.status.and_then(|status| status.token).unwrap_or_default();
+        let life = u64::try_from(
+            answer
+                .spec
+                .and_then(|spec| spec.expiration_seconds)
+                .unwrap_or(life),
+        )
+        .unwrap_or(0);
+        let text = answer
+            .status
+            .and_then(|status| status.token)
+            .unwrap_or_default();
         if text.is_empty() {
             return Err(VolumePluginError::NoToken);
         }
         let renew_at = asked_at + renewal_age(Duration::from_secs(life), rand::random());
-        let token = Token { text: text.clone(), renew_at };
-        self.tokens.lock().entry(uid).or_default().insert(key, token);
+        let token = Token {
+            text: text.clone(),
+            renew_at,
+        };
+        self.tokens
+            .lock()
+            .entry(uid)
+            .or_default()
+            .insert(key, token);
         Ok(text)
     }
 
     fn young(&self, uid: &PodUid, key: &(String, i64)) -> Option<String> {
         let tokens = self.tokens.lock();
-        tokens.get(uid)?.get(key).filter(|token| uptime() < token.renew_at).map(|token| token.text.clone())
+        tokens
+            .get(uid)?
+            .get(key)
+            .filter(|token| uptime() < token.renew_at)
+            .map(|token| token.text.clone())
     }
 }
 
@@ -114,7 +150,8 @@ fn renewal_age(life: Duration, chance: f64) -> Duration {
 
 /// Since the machine's start, time asleep included.
 fn uptime() -> Duration {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).expect("the kernel has this clock");
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+        .expect("the kernel has this clock");
     Duration::from(now)
 }
 
@@ -124,7 +161,13 @@ mod tests {
 
     #[test]
     fn a_token_is_renewed_by_its_life_and_not_by_the_time_of_day() {
-        let cases = [(3600, 0.0, 2880), (3600, 1.0, 2870), (600, 0.0, 480), (7 * 86_400, 0.0, 86_400), (0, 1.0, 0)];
+        let cases = [
+            (3600, 0.0, 2880),
+            (3600, 1.0, 2870),
+            (600, 0.0, 480),
+            (7 * 86_400, 0.0, 86_400),
+            (0, 1.0, 0),
+        ];
         for (life, chance, expected) in cases {
             let age = renewal_age(Duration::from_secs(life), chance);
             assert_eq!(age, Duration::from_secs(expected), "{life} {chance}");

@@ -1,7 +1,8 @@
 //! `subPath`: one file or directory of a volume, held fast (CVE-2021-25741).
 //!
-//! The path is walked by the kernel with `openat2(RESOLVE_BENEATH)`, so that no symlink leads out of the volume, also one
-//! that is exchanged meanwhile; what was opened, not its name, is bind-mounted to a place of our own.
+//! The path is walked by the kernel with `openat2(RESOLVE_BENEATH)`, so that no symlink leads out
+//! of the volume, also one that is exchanged meanwhile; what was opened, not its name, is
+//! bind-mounted to a place of our own.
 
 use std::{
     fs, io,
@@ -12,7 +13,9 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat, openat2, statat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat, openat2, statat,
+};
 
 use super::mounter::Mounter;
 
@@ -28,10 +31,12 @@ pub(crate) enum SubPathError {
     Open { path: String, source: io::Error },
 }
 
-/// Opens, makes if missing, and mounts `path` of `volume` at `target`; idempotent. What an earlier instance of the
-/// container had mounted there gives way if the path leads to something else now: a ConfigMap or Secret was written anew.
+/// Opens, makes if missing, and mounts `path` of `volume` at `target`; idempotent. What an earlier
+/// instance of the container had mounted there gives way if the path leads to something else now: a
+/// ConfigMap or Secret was written anew.
 ///
-/// Source: `prepareSubpathTarget`, `checkSubPathFileEqual` in `pkg/volume/util/subpath/subpath_linux.go` at v1.37.
+/// Source: `prepareSubpathTarget`, `checkSubPathFileEqual` in
+/// `pkg/volume/util/subpath/subpath_linux.go` at v1.37.
 pub(super) fn prepare(
     volume: &Path,
     path: &str,
@@ -39,12 +44,26 @@ pub(super) fn prepare(
     mounter: &dyn Mounter,
 ) -> Result<PathBuf, SubPathError> {
     let relative = Path::new(path);
-    if relative.is_absolute() || relative.components().any(|part| part == Component::ParentDir) {
-        return Err(SubPathError::BadPath { path: path.to_owned() });
+    if relative.is_absolute()
+        || relative
+            .components()
+            .any(|part| part == Component::ParentDir)
+    {
+        return Err(SubPathError::BadPath {
+            path: path.to_owned(),
+        });
     }
-    let failed = |source: io::Error| SubPathError::Open { path: path.to_owned(), source };
-    let root = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|e| failed(e.into()))?;
+    let failed = |source: io::Error| SubPathError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let root = openat(
+        CWD,
+        volume,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|e| failed(e.into()))?;
     let found = match open_beneath(&root, relative) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make_beneath(&root, relative).map_err(failed)?;
@@ -64,13 +83,23 @@ pub(super) fn prepare(
 }
 
 fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    Ok(openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    Ok(openat2(
+        root,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        resolve,
+    )?)
 }
 
-/// Makes what is missing of `path`, with the permissions of the volume itself: whoever may write to the volume may write
-/// there, and where its files go to a group, so do these.
+/// Makes what is missing of `path`, with the permissions of the volume itself: whoever may write to
+/// the volume may write there, and where its files go to a group, so do these.
 fn make_beneath(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(root)?.st_mode & PERMISSIONS);
     let mut done = PathBuf::new();
@@ -96,14 +125,17 @@ fn set_mode(parent: &OwnedFd, name: &Path, mode: Mode) -> io::Result<()> {
 
 /// Whether what is mounted at `target` is what was opened, and not what once had its name.
 fn is_same(found: &OwnedFd, target: &Path) -> io::Result<bool> {
-    let (found, mounted) = (rustix::fs::fstat(found)?, statat(CWD, target, AtFlags::SYMLINK_NOFOLLOW)?);
+    let (found, mounted) = (
+        rustix::fs::fstat(found)?,
+        statat(CWD, target, AtFlags::SYMLINK_NOFOLLOW)?,
+    );
     Ok((found.st_dev, found.st_ino) == (mounted.st_dev, mounted.st_ino))
 }
 
 /// A mount point of the kind of what goes there.
 fn make_target(found: &OwnedFd, target: &Path) -> io::Result<()> {
-    let is_dir =
-        rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode) == rustix::fs::FileType::Directory;
+    let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode)
+        == rustix::fs::FileType::Directory;
     // An earlier instance may have had the other kind there.
     match fs::symlink_metadata(target) {
         Ok(old) if old.is_dir() && !is_dir => fs::remove_dir(target)?,
@@ -116,7 +148,10 @@ fn make_target(found: &OwnedFd, target: &Path) -> io::Result<()> {
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent)?;
     }
-    let file = fs::OpenOptions::new().create(true).append(true).open(target)?;
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(target)?;
     file.set_permissions(fs::Permissions::from_mode(0o640))
 }
 
@@ -137,7 +172,8 @@ mod tests {
         *,
     };
 
-    /// Files that are "mounted" are hard links: the same file under another name, also once its own name is gone.
+    /// Files that are "mounted" are hard links: the same file under another name, also once its own
+    /// name is gone.
     #[derive(Default)]
     struct Links(Mutex<BTreeSet<PathBuf>>);
 
@@ -151,10 +187,20 @@ mod tests {
         }
 
         fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
-            assert!(self.0.lock().expect("lock").insert(target.to_owned()), "mounted over {}", target.display());
+            assert!(
+                self.0.lock().expect("lock").insert(target.to_owned()),
+                "mounted over {}",
+                target.display()
+            );
             fs::remove_file(target)?;
             let source = format!("/proc/self/fd/{}", source.as_raw_fd());
-            Ok(rustix::fs::linkat(CWD, source, CWD, target, AtFlags::SYMLINK_FOLLOW)?)
+            Ok(rustix::fs::linkat(
+                CWD,
+                source,
+                CWD,
+                target,
+                AtFlags::SYMLINK_FOLLOW,
+            )?)
         }
 
         fn is_mount_point(&self, target: &Path) -> bool {
@@ -162,7 +208,11 @@ mod tests {
         }
 
         fn unmount_below(&self, dir: &Path) -> io::Result<()> {
-            assert!(self.0.lock().expect("lock").remove(dir), "nothing is mounted on {}", dir.display());
+            assert!(
+                self.0.lock().expect("lock").remove(dir),
+                "nothing is mounted on {}",
+                dir.display()
+            );
             fs::remove_file(dir)?;
             fs::write(dir, "")
         }
@@ -174,7 +224,12 @@ mod tests {
         fs::create_dir(&volume).expect("directory");
         for password in ["old", "old", "new"] {
             let file = FileProjection::new(password.into(), 0o644);
-            atomic_writer::write(&volume, &Payload::from([("password".to_owned(), file)]), None).expect("write");
+            atomic_writer::write(
+                &volume,
+                &Payload::from([("password".to_owned(), file)]),
+                None,
+            )
+            .expect("write");
             let place = prepare(&volume, "password", &target, mounter).expect("sub-path");
             let read = fs::read_to_string(place);
             if password == "new" {
@@ -190,7 +245,10 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             rotate(&SystemMounter);
         } else {
-            assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+            assert!(
+                std::env::var_os("REQUIRE_ROOT").is_none(),
+                "this test needs root"
+            );
         }
     }
 
@@ -213,7 +271,12 @@ mod tests {
             ("/etc", false),
         ];
         for (path, fine) in cases {
-            let got = prepare(&volume, path, &dir.path().join("t").join(path.replace('/', "_")), &NoMounts);
+            let got = prepare(
+                &volume,
+                path,
+                &dir.path().join("t").join(path.replace('/', "_")),
+                &NoMounts,
+            );
             assert_eq!(got.is_ok(), fine, "{path}: {got:?}");
         }
         assert!(volume.join("new/deep").is_dir());
@@ -227,9 +290,19 @@ mod tests {
         for mode in [0o777, 0o2777, 0o755, 0o2750] {
             fs::set_permissions(&volume, fs::Permissions::from_mode(mode)).expect("mode");
             let path = format!("{mode:o}/inner");
-            prepare(&volume, &path, &dir.path().join(format!("t{mode:o}")), &NoMounts).expect("sub-path");
+            prepare(
+                &volume,
+                &path,
+                &dir.path().join(format!("t{mode:o}")),
+                &NoMounts,
+            )
+            .expect("sub-path");
             for made in [format!("{mode:o}"), path] {
-                let got = fs::metadata(volume.join(&made)).expect("made").permissions().mode() & 0o7777;
+                let got = fs::metadata(volume.join(&made))
+                    .expect("made")
+                    .permissions()
+                    .mode()
+                    & 0o7777;
                 assert_eq!(got, mode, "{made}: {got:o}");
             }
         }

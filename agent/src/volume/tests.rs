@@ -9,7 +9,15 @@ use super::{
 };
 
 fn payload(files: &[(&str, &str)]) -> Payload {
-    files.iter().map(|&(path, text)| (path.to_owned(), FileProjection::new(text.as_bytes().to_vec(), 0o640))).collect()
+    files
+        .iter()
+        .map(|&(path, text)| {
+            (
+                path.to_owned(),
+                FileProjection::new(text.as_bytes().to_vec(), 0o640),
+            )
+        })
+        .collect()
 }
 
 fn shown(dir: &Path) -> BTreeMap<String, String> {
@@ -24,7 +32,10 @@ fn shown(dir: &Path) -> BTreeMap<String, String> {
 }
 
 fn texts(files: &[(&str, &str)]) -> BTreeMap<String, String> {
-    files.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect()
+    files
+        .iter()
+        .map(|&(name, text)| (name.to_owned(), text.to_owned()))
+        .collect()
 }
 
 #[test]
@@ -37,7 +48,11 @@ fn files_are_exchanged_as_a_whole() {
         (&[("a", "3"), ("c", "4")], true),
     ];
     for (files, changed) in steps {
-        assert_eq!(atomic_writer::write(dir.path(), &payload(files), None).expect("write"), changed, "{files:?}");
+        assert_eq!(
+            atomic_writer::write(dir.path(), &payload(files), None).expect("write"),
+            changed,
+            "{files:?}"
+        );
         assert_eq!(shown(dir.path()), texts(files));
     }
     let data: Vec<_> = std::fs::read_dir(dir.path())
@@ -52,8 +67,13 @@ fn files_are_exchanged_as_a_whole() {
 fn a_try_that_fails_leaves_nothing_behind() {
     let dir = tempfile::tempdir().expect("directory");
     let hidden = |dir: &std::path::Path| {
-        let names = std::fs::read_dir(dir).expect("directory").flatten().map(|entry| entry.file_name());
-        names.filter(|name| name.to_string_lossy().starts_with("..")).count()
+        let names = std::fs::read_dir(dir)
+            .expect("directory")
+            .flatten()
+            .map(|entry| entry.file_name());
+        names
+            .filter(|name| name.to_string_lossy().starts_with(".."))
+            .count()
     };
     let within = payload(&[("zz", "1"), ("zz/y", "2")]);
     let error = atomic_writer::write(dir.path(), &within, None).expect_err("a file within a file");
@@ -68,7 +88,11 @@ fn a_try_that_fails_leaves_nothing_behind() {
     std::fs::create_dir(dir.path().join("..2026_01_01_of_a_writer_that_died")).expect("directory");
     atomic_writer::write(dir.path(), &too_long, None).expect_err("too long");
     assert_eq!(hidden(dir.path()), 2, "..data and its target");
-    assert_eq!(shown(dir.path()), texts(&[("a", "1")]), "what was there stays");
+    assert_eq!(
+        shown(dir.path()),
+        texts(&[("a", "1")]),
+        "what was there stays"
+    );
 }
 
 #[test]
@@ -77,41 +101,82 @@ fn nested_paths_and_modes_are_kept() {
     atomic_writer::write(dir.path(), &payload(&[("d/e/f", "x")]), None).expect("write");
     let file = dir.path().join("d/e/f");
     assert_eq!(std::fs::read_to_string(&file).expect("read"), "x");
-    assert_eq!(std::fs::metadata(&file).expect("file").permissions().mode() & 0o777, 0o640);
+    assert_eq!(
+        std::fs::metadata(&file).expect("file").permissions().mode() & 0o777,
+        0o640
+    );
 }
 
 #[test]
 fn items_choose_and_name_files() {
-    let data = BTreeMap::from([("k".to_owned(), b"v".to_vec()), ("l".to_owned(), b"w".to_vec())]);
+    let data = BTreeMap::from([
+        ("k".to_owned(), b"v".to_vec()),
+        ("l".to_owned(), b"w".to_vec()),
+    ]);
     let item = |key: &str, path: &str, mode| KeyToPath {
         key: key.to_owned(),
         path: path.to_owned(),
         mode,
         ..KeyToPath::default()
     };
-    let words = Words { object: "configmap", key: "config" };
+    let words = Words {
+        object: "configmap",
+        key: "config",
+    };
     let select = |items: Option<&[KeyToPath]>, default_mode, optional| {
-        Selection { name: "c", items, default_mode, optional }.project(words, Some(data.clone()))
+        Selection {
+            name: "c",
+            items,
+            default_mode,
+            optional,
+        }
+        .project(words, Some(data.clone()))
     };
     let all = select(None, Some(0o600), false).expect("all");
     assert_eq!(all.keys().collect::<Vec<_>>(), ["k", "l"]);
     assert!(all.values().all(|file| file.mode == 0o600));
     let one = select(Some(&[item("k", "x/y", Some(0o400))]), None, false).expect("one");
-    assert_eq!(one, Payload::from([("x/y".to_owned(), FileProjection::new(b"v".to_vec(), 0o400))]));
+    assert_eq!(
+        one,
+        Payload::from([("x/y".to_owned(), FileProjection::new(b"v".to_vec(), 0o400))])
+    );
     let missing = select(Some(&[item("z", "z", None)]), None, false);
-    assert_eq!(missing.expect_err("missing").to_string(), "references non-existent config key: z");
-    assert_eq!(select(Some(&[item("z", "z", None)]), None, true).expect("optional"), Payload::new());
-    let absent = |optional| Selection { name: "c", optional, ..Selection::default() }.project(words, None);
+    assert_eq!(
+        missing.expect_err("missing").to_string(),
+        "references non-existent config key: z"
+    );
+    assert_eq!(
+        select(Some(&[item("z", "z", None)]), None, true).expect("optional"),
+        Payload::new()
+    );
+    let absent = |optional| {
+        Selection {
+            name: "c",
+            optional,
+            ..Selection::default()
+        }
+        .project(words, None)
+    };
     assert_eq!(absent(true).expect("optional"), Payload::new());
-    assert_eq!(absent(false).expect_err("missing").to_string(), "configmap \"c\" not found");
+    assert_eq!(
+        absent(false).expect_err("missing").to_string(),
+        "configmap \"c\" not found"
+    );
 }
 
 #[test]
 fn paths_that_leave_the_volume_are_refused() {
-    for path in ["../a", "a/../b", "/a", "", "..data", ".", "./", "./..data", "a/.."] {
+    for path in [
+        "../a", "a/../b", "/a", "", "..data", ".", "./", "./..data", "a/..",
+    ] {
         assert!(checked(path).is_err(), "{path}");
     }
-    for (path, clean) in [("a/b..c", "a/b..c"), ("./a", "a"), ("a//b/./c/", "a/b/c"), ("a/..b", "a/..b")] {
+    for (path, clean) in [
+        ("a/b..c", "a/b..c"),
+        ("./a", "a"),
+        ("a//b/./c/", "a/b/c"),
+        ("a/..b", "a/..b"),
+    ] {
         assert_eq!(checked(path).expect("fine"), clean);
     }
 }
@@ -119,12 +184,28 @@ fn paths_that_leave_the_volume_are_refused() {
 #[test]
 fn a_path_in_another_form_is_the_same_file() {
     let dir = tempfile::tempdir().expect("directory");
-    let items = [KeyToPath { key: "k".to_owned(), path: "./a".to_owned(), ..KeyToPath::default() }];
-    let selection = Selection { name: "c", items: Some(&items), ..Selection::default() };
-    let words = Words { object: "configmap", key: "config" };
-    let payload = selection.project(words, Some([("k".to_owned(), b"x".to_vec())].into())).expect("payload");
+    let items = [KeyToPath {
+        key: "k".to_owned(),
+        path: "./a".to_owned(),
+        ..KeyToPath::default()
+    }];
+    let selection = Selection {
+        name: "c",
+        items: Some(&items),
+        ..Selection::default()
+    };
+    let words = Words {
+        object: "configmap",
+        key: "config",
+    };
+    let payload = selection
+        .project(words, Some([("k".to_owned(), b"x".to_vec())].into()))
+        .expect("payload");
     for changed in [true, false] {
-        assert_eq!(atomic_writer::write(dir.path(), &payload, None).expect("write"), changed);
+        assert_eq!(
+            atomic_writer::write(dir.path(), &payload, None).expect("write"),
+            changed
+        );
     }
     assert_eq!(shown(dir.path()), texts(&[("a", "x")]));
 }
@@ -147,7 +228,12 @@ fn host_paths_are_checked_by_type() {
         (PathBuf::from("/dev/null"), "BlockDevice", false),
     ];
     for (path, kind, fine) in cases {
-        assert_eq!(host_path::check(&path, kind).is_ok(), fine, "{} {kind}", path.display());
+        assert_eq!(
+            host_path::check(&path, kind).is_ok(),
+            fine,
+            "{} {kind}",
+            path.display()
+        );
     }
 }
 
@@ -167,7 +253,10 @@ fn files_are_the_groups_when_they_appear() {
     assert_eq!(owned(&dir.path().join("d/k")), (0o640, 7001, 7002));
     assert_eq!(owned(&dir.path().join("d")), (0o2755, 0, 7002));
     assert_eq!(owned(dir.path()).2, 7002);
-    assert!(!atomic_writer::write(dir.path(), &files, Some(7002)).expect("write"), "nothing to do");
+    assert!(
+        !atomic_writer::write(dir.path(), &files, Some(7002)).expect("write"),
+        "nothing to do"
+    );
     // As an agent leaves it that died between the files and their group.
     std::os::unix::fs::chown(dir.path().join("..data/."), None, Some(0)).expect("chown");
     assert!(atomic_writer::write(dir.path(), &files, Some(7002)).expect("write"));
@@ -189,10 +278,22 @@ fn links_that_a_death_left_out_are_made_good() {
 
 #[test]
 fn a_volume_is_missed_in_upstreams_words() {
-    let source = VolumePluginError::NotFound { kind: "secret", name: "s".to_owned() };
-    let error = VolumeError::SetUp { volume: "v".to_owned(), source };
-    assert_eq!(error.to_string(), "MountVolume.SetUp failed for volume \"v\" ");
-    assert_eq!(ErrorChain(&error).to_string(), "MountVolume.SetUp failed for volume \"v\" : secret \"s\" not found");
+    let source = VolumePluginError::NotFound {
+        kind: "secret",
+        name: "s".to_owned(),
+    };
+    let error = VolumeError::SetUp {
+        volume: "v".to_owned(),
+        source,
+    };
+    assert_eq!(
+        error.to_string(),
+        "MountVolume.SetUp failed for volume \"v\" "
+    );
+    assert_eq!(
+        ErrorChain(&error).to_string(),
+        "MountVolume.SetUp failed for volume \"v\" : secret \"s\" not found"
+    );
 }
 
 /// Tells which directories it was given, and refuses one of them.
@@ -214,7 +315,11 @@ impl VolumePlugin for Witness {
 
     fn tear_down(&self, dir: &Path) -> Result<(), VolumePluginError> {
         self.0.lock().push(dir.to_owned());
-        if dir.ends_with("stuck") { Err(VolumePluginError::Unsupported) } else { Ok(()) }
+        if dir.ends_with("stuck") {
+            Err(VolumePluginError::Unsupported)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -225,7 +330,11 @@ fn a_plugin_is_given_each_volume_that_an_earlier_agent_made() {
     let witness = Witness(parking_lot::Mutex::default());
     tear_down(&witness, &volumes).expect("there is none");
     let own = volumes.join("kubernetes.io~witness");
-    for dir in [own.join("a"), own.join("b"), volumes.join("kubernetes.io~other/c")] {
+    for dir in [
+        own.join("a"),
+        own.join("b"),
+        volumes.join("kubernetes.io~other/c"),
+    ] {
         std::fs::create_dir_all(dir).expect("directory");
     }
     tear_down(&witness, &volumes).expect("tear down");

@@ -18,19 +18,34 @@ use coracle_cni::{netlink::Netlink, veth};
 use crate::harness::{Lab, Node, ask, ask_udp, lab, note, serve, wait_for};
 
 fn published(host_port: u16) -> Vec<PortMapping> {
-    vec![PortMapping { host_port, container_port: 8080, protocol: "TCP".into(), host_ip: String::new() }]
+    vec![PortMapping {
+        host_port,
+        container_port: 8080,
+        protocol: "TCP".into(),
+        host_ip: String::new(),
+    }]
 }
 
 fn links(node: &Node) -> Vec<String> {
-    let all = node.ns.run(|| Netlink::open().unwrap().links().unwrap()).unwrap();
-    all.into_iter().filter(|link| link.name.starts_with("veth")).map(|link| link.name).collect()
+    let all = node
+        .ns
+        .run(|| Netlink::open().unwrap().links().unwrap())
+        .unwrap();
+    all.into_iter()
+        .filter(|link| link.name.starts_with("veth"))
+        .map(|link| link.name)
+        .collect()
 }
 
 fn files(dir: &Path) -> usize {
     std::fs::read_dir(dir).map_or(0, |entries| {
         entries
             .flatten()
-            .filter(|e| e.file_name().to_str().is_some_and(|n| n.parse::<std::net::IpAddr>().is_ok()))
+            .filter(|e| {
+                e.file_name()
+                    .to_str()
+                    .is_some_and(|n| n.parse::<std::net::IpAddr>().is_ok())
+            })
             .count()
     })
 }
@@ -39,7 +54,10 @@ fn files(dir: &Path) -> usize {
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "{what}: not within 30 s"
+        );
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
 }
@@ -49,10 +67,17 @@ fn teardown_leaves_no_link_address_or_rule() {
     let Some(lab) = lab("teardown") else { return };
     let node = lab.node(1);
     let network = node.ready_network();
-    let clean = node.iptables_save().lines().filter(|l| !l.starts_with('#')).count();
+    let clean = node
+        .iptables_save()
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .count();
     let started = Instant::now();
     let pod = node.pod(&network, "a", published(8081));
-    note(&format!("setup with a published port: {:?}", started.elapsed()));
+    note(&format!(
+        "setup with a published port: {:?}",
+        started.elapsed()
+    ));
     let started = Instant::now();
     let other = node.pod(&network, "b", Vec::new());
     note(&format!("namespace and setup: {:?}", started.elapsed()));
@@ -71,13 +96,19 @@ fn teardown_leaves_no_link_address_or_rule() {
             network.teardown(&request).await.unwrap();
             drop(ns);
             let link = veth::host_name(&request.sandbox_id.0, "eth0");
-            eventually("its address follows its link", || !links(&node).contains(&link) && files(&addresses) == left)
-                .await;
+            eventually("its address follows its link", || {
+                !links(&node).contains(&link) && files(&addresses) == left
+            })
+            .await;
         });
     }
     wait_for("links are gone", || links(&node).is_empty());
     let left = node.iptables_save();
-    assert_eq!(left.lines().filter(|l| !l.starts_with('#')).count(), clean, "{left}");
+    assert_eq!(
+        left.lines().filter(|l| !l.starts_with('#')).count(),
+        clean,
+        "{left}"
+    );
 }
 
 #[test]
@@ -88,8 +119,14 @@ fn a_published_port_leads_to_the_pod_from_outside_and_from_itself() {
     let pod = node.pod(&network, "a", published(8081));
     let client = node.pod(&network, "client", Vec::new());
     let _server = pod.serve("a");
-    assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap(), ("a".into(), outside.address));
-    assert_eq!(ask(&client.ns, "198.18.0.1:8081").unwrap(), ("a".into(), client.address));
+    assert_eq!(
+        ask(&outside.ns, "198.18.0.1:8081").unwrap(),
+        ("a".into(), outside.address)
+    );
+    assert_eq!(
+        ask(&client.ns, "198.18.0.1:8081").unwrap(),
+        ("a".into(), client.address)
+    );
     assert_eq!(ask(&pod.ns, "198.18.0.1:8081").unwrap().0, "a");
     assert_eq!(ask(&node.ns, "198.18.0.1:8081").unwrap().0, "a");
     // Known to the next agent, and written again when flushed.
@@ -102,7 +139,10 @@ fn a_published_port_leads_to_the_pod_from_outside_and_from_itself() {
                 .unwrap()
         })
         .unwrap();
-    assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(
+        ask(&outside.ns, "198.18.0.1:8081").unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
     node.block_on(next.repair()).unwrap();
     assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap().0, "a");
 }
@@ -112,12 +152,21 @@ fn pods_are_masqueraded_to_strangers_only() {
     let Some(lab) = lab("strangers") else { return };
     let (node, stranger, peer) = (lab.node(1), lab.node(2), lab.node(3));
     let network = node.ready_network();
-    node.block_on(network.set_node_addresses(vec![node.address.into(), peer.address.into()])).unwrap();
-    peer.ns.run(|| crate::harness::ip(&["route", "add", "10.244.1.0/24", "via", "198.18.0.1"])).unwrap();
+    node.block_on(network.set_node_addresses(vec![node.address.into(), peer.address.into()]))
+        .unwrap();
+    peer.ns
+        .run(|| crate::harness::ip(&["route", "add", "10.244.1.0/24", "via", "198.18.0.1"]))
+        .unwrap();
     let pod = node.pod(&network, "a", Vec::new());
     let _servers = (serve(&stranger.ns, "stranger"), serve(&peer.ns, "peer"));
-    assert_eq!(ask(&pod.ns, "198.18.0.2:8080").unwrap(), ("stranger".into(), node.address));
-    assert_eq!(ask(&pod.ns, "198.18.0.3:8080").unwrap(), ("peer".into(), pod.address));
+    assert_eq!(
+        ask(&pod.ns, "198.18.0.2:8080").unwrap(),
+        ("stranger".into(), node.address)
+    );
+    assert_eq!(
+        ask(&pod.ns, "198.18.0.3:8080").unwrap(),
+        ("peer".into(), pod.address)
+    );
 }
 
 #[test]
@@ -125,15 +174,29 @@ fn the_next_agent_knows_the_network_and_collects_vanished_sandboxes() {
     let Some(lab) = lab("again") else { return };
     let node = lab.node(1);
     let network = node.network();
-    assert!(matches!(network.ready(), Err(NetworkError::NotReady { .. })));
-    node.block_on(network.set_pod_cidr(node.pod_cidr().parse().unwrap())).unwrap();
-    let (kept, gone) = (node.pod(&network, "a", Vec::new()), node.pod(&network, "b", published(8082)));
+    assert!(matches!(
+        network.ready(),
+        Err(NetworkError::NotReady { .. })
+    ));
+    node.block_on(network.set_pod_cidr(node.pod_cidr().parse().unwrap()))
+        .unwrap();
+    let (kept, gone) = (
+        node.pod(&network, "a", Vec::new()),
+        node.pod(&network, "b", published(8082)),
+    );
     drop(network);
     let next = node.network();
     next.ready().unwrap();
-    assert_eq!(node.block_on(next.setup(&kept.request)).unwrap(), [std::net::IpAddr::from(kept.address)]);
-    node.block_on(next.gc(std::slice::from_ref(&kept.request.sandbox_id))).unwrap();
-    assert_eq!(links(&node), [veth::host_name(&kept.request.sandbox_id.0, "eth0")]);
+    assert_eq!(
+        node.block_on(next.setup(&kept.request)).unwrap(),
+        [std::net::IpAddr::from(kept.address)]
+    );
+    node.block_on(next.gc(std::slice::from_ref(&kept.request.sandbox_id)))
+        .unwrap();
+    assert_eq!(
+        links(&node),
+        [veth::host_name(&kept.request.sandbox_id.0, "eth0")]
+    );
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 1);
     assert!(!node.iptables_save().contains("8082"));
     drop(gone);
@@ -157,7 +220,11 @@ fn udp_clients_of_a_published_port_follow_it_to_the_next_pod() {
     let network = node.ready_network();
     let mut udp = published(8081);
     udp[0].protocol = "UDP".into();
-    let ask = || ask_udp(&outside.ns, "198.18.0.1:8081", 4444).map(|(server, _)| server).ok();
+    let ask = || {
+        ask_udp(&outside.ns, "198.18.0.1:8081", 4444)
+            .map(|(server, _)| server)
+            .ok()
+    };
     // From before there is a pod: nobody answers, and the kernel remembers where the packets went.
     assert_eq!(ask(), None);
     let first = node.pod(&network, "a", udp.clone());
@@ -177,8 +244,12 @@ fn an_address_is_given_to_nobody_while_its_link_is_there() {
     let node = lab.node(1);
     let network = node.network();
     // Five addresses for pods.
-    node.block_on(network.set_pod_cidr("10.244.1.0/29".parse().unwrap())).unwrap();
-    let pods: Vec<_> = ["a", "b", "c", "d", "e"].iter().map(|name| node.pod(&network, name, Vec::new())).collect();
+    node.block_on(network.set_pod_cidr("10.244.1.0/29".parse().unwrap()))
+        .unwrap();
+    let pods: Vec<_> = ["a", "b", "c", "d", "e"]
+        .iter()
+        .map(|name| node.pod(&network, name, Vec::new()))
+        .collect();
     let mut sixth = pods[0].request.clone();
     sixth.sandbox_id.0 = "6".repeat(64);
     sixth.netns = lab.dir.join("ns/n1-sixth");
@@ -186,7 +257,10 @@ fn an_address_is_given_to_nobody_while_its_link_is_there() {
     node.block_on(async {
         network.teardown(&pods[0].request).await.unwrap();
         // Its namespace is still there, and its link with it.
-        assert!(network.setup(&sixth).await.is_err(), "the address was given away");
+        assert!(
+            network.setup(&sixth).await.is_err(),
+            "the address was given away"
+        );
         coracle_netns::unpin(&pods[0].request.netns).unwrap();
         for _ in 0..100 {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -195,7 +269,10 @@ fn an_address_is_given_to_nobody_while_its_link_is_there() {
             }
         }
     });
-    assert!(links(&node).contains(&veth::host_name(&sixth.sandbox_id.0, "eth0")), "the address is never free again");
+    assert!(
+        links(&node).contains(&veth::host_name(&sixth.sandbox_id.0, "eth0")),
+        "the address is never free again"
+    );
     assert_eq!(links(&node).len(), 5);
 }
 
@@ -217,10 +294,17 @@ fn an_add_that_nobody_waits_for_any_more_leaves_nothing() {
         drop(setup);
         network.teardown(&late).await.unwrap();
         let addresses = lab.dir.join("n1/networks/coracle");
-        eventually("nothing is left of it", || links(&node).len() == 1 && files(&addresses) == 1).await;
+        eventually("nothing is left of it", || {
+            links(&node).len() == 1 && files(&addresses) == 1
+        })
+        .await;
     });
-    // The runtime has waited for the blocking part, which undoes itself where it comes after the teardown.
-    assert_eq!(links(&node), [veth::host_name(&other.request.sandbox_id.0, "eth0")]);
+    // The runtime has waited for the blocking part, which undoes itself where it comes after the
+    // teardown.
+    assert_eq!(
+        links(&node),
+        [veth::host_name(&other.request.sandbox_id.0, "eth0")]
+    );
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 1);
     assert!(!node.iptables_save().contains("8081"));
 }
@@ -241,20 +325,25 @@ fn pods_of_the_next_agent_get_the_mtu_of_todays_uplink() {
         })
     };
     let mtu = |network: &CniNetwork, name: &str| {
-        node.block_on(network.set_pod_cidr(node.pod_cidr().parse().unwrap())).unwrap();
+        node.block_on(network.set_pod_cidr(node.pod_cidr().parse().unwrap()))
+            .unwrap();
         let pod = node.pod(network, name, Vec::new());
-        pod.ns.run(|| Netlink::open().unwrap().link("eth0").unwrap().unwrap().mtu).unwrap()
+        pod.ns
+            .run(|| Netlink::open().unwrap().link("eth0").unwrap().unwrap().mtu)
+            .unwrap()
     };
     assert_eq!(mtu(&network(), "a"), 1500);
-    node.ns.run(|| crate::harness::ip(&["link", "set", "eth0", "mtu", "1400"])).unwrap();
+    node.ns
+        .run(|| crate::harness::ip(&["link", "set", "eth0", "mtu", "1400"]))
+        .unwrap();
     assert_eq!(mtu(&network(), "b"), 1400);
     let overlaid = network();
     node.block_on(overlaid.set_overhead(50)).unwrap();
     assert_eq!(mtu(&overlaid, "c"), 1350);
 }
 
-/// CVE-2020-8558: published ports and Services work without ever routing 127.0.0.0/8, so no neighbour reaches what
-/// listens on the node's loopback only.
+/// CVE-2020-8558: published ports and Services work without ever routing 127.0.0.0/8, so no
+/// neighbour reaches what listens on the node's loopback only.
 #[test]
 fn loopback_of_the_node_is_not_routed() {
     let Some(lab) = lab("loopback") else { return };
@@ -262,9 +351,19 @@ fn loopback_of_the_node_is_not_routed() {
     let network = node.ready_network();
     let _pod = node.pod(&network, "a", published(8081));
     let routed = node.ns.run(|| {
-        let links = std::fs::read_dir("/proc/sys/net/ipv4/conf").unwrap().flatten();
-        let values = links.map(|link| (link.file_name(), std::fs::read_to_string(link.path().join("route_localnet"))));
-        values.filter(|(_, value)| value.as_ref().unwrap().trim() != "0").map(|(link, _)| link).collect::<Vec<_>>()
+        let links = std::fs::read_dir("/proc/sys/net/ipv4/conf")
+            .unwrap()
+            .flatten();
+        let values = links.map(|link| {
+            (
+                link.file_name(),
+                std::fs::read_to_string(link.path().join("route_localnet")),
+            )
+        });
+        values
+            .filter(|(_, value)| value.as_ref().unwrap().trim() != "0")
+            .map(|(link, _)| link)
+            .collect::<Vec<_>>()
     });
     assert!(routed.unwrap().is_empty());
 }
@@ -273,7 +372,10 @@ fn loopback_of_the_node_is_not_routed() {
 fn debian(lab: &Lab, node: &Node) -> Option<CniNetwork> {
     let plugins = Path::new("/usr/lib/cni");
     if !plugins.join("bridge").is_file() {
-        assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "install containernetworking-plugins");
+        assert!(
+            std::env::var_os("REQUIRE_ROOT").is_none(),
+            "install containernetworking-plugins"
+        );
         note("skipped: needs the package containernetworking-plugins");
         return None;
     }
@@ -304,19 +406,30 @@ fn debian(lab: &Lab, node: &Node) -> Option<CniNetwork> {
 fn debians_bridge_host_local_and_portmap_work() {
     let Some(lab) = lab("debian") else { return };
     let (node, outside) = (lab.node(1), lab.node(2));
-    let Some(network) = debian(&lab, &node) else { return };
+    let Some(network) = debian(&lab, &node) else {
+        return;
+    };
     network.ready().unwrap();
     let started = Instant::now();
     let a = node.pod(&network, "a", published(8081));
-    note(&format!("ADD of three executed plugins: {:?}", started.elapsed()));
+    note(&format!(
+        "ADD of three executed plugins: {:?}",
+        started.elapsed()
+    ));
     let b = node.pod(&network, "b", Vec::new());
     let _server = a.serve("a");
-    assert_eq!(ask(&b.ns, &format!("{}:8080", a.address)).unwrap(), ("a".into(), b.address));
+    assert_eq!(
+        ask(&b.ns, &format!("{}:8080", a.address)).unwrap(),
+        ("a".into(), b.address)
+    );
     assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap().0, "a");
     // Not the other one: portmap 1.1.1 looks for IPv6 rules that an IPv4 network does not have.
     node.block_on(network.check(&b.request)).unwrap();
     // The same sandbox again, as after an agent's restart, gets what it has.
-    assert_eq!(node.block_on(network.setup(&a.request)).unwrap(), [std::net::IpAddr::from(a.address)]);
+    assert_eq!(
+        node.block_on(network.setup(&a.request)).unwrap(),
+        [std::net::IpAddr::from(a.address)]
+    );
     node.block_on(network.teardown(&a.request)).unwrap();
     node.block_on(network.teardown(&a.request)).unwrap();
     coracle_netns::unpin(&b.request.netns).unwrap();
@@ -331,29 +444,54 @@ fn debians_bridge_host_local_and_portmap_work() {
 fn a_plugins_error_is_told_and_undone() {
     let Some(lab) = lab("error") else { return };
     let node = lab.node(1);
-    let Some(network) = debian(&lab, &node) else { return };
+    let Some(network) = debian(&lab, &node) else {
+        return;
+    };
     let full = lab.dir.join("net.d/10-debian.conflist");
-    let text = std::fs::read_to_string(&full).unwrap().replace("10.244.1.0/24", "not-a-subnet");
+    let text = std::fs::read_to_string(&full)
+        .unwrap()
+        .replace("10.244.1.0/24", "not-a-subnet");
     std::fs::write(&full, text).unwrap();
     let mut pod = node.pod(&node.ready_network(), "other", Vec::new()).request;
     pod.sandbox_id.0 = "f".repeat(64);
     let error = node.block_on(network.setup(&pod)).unwrap_err();
-    assert!(matches!(&error, NetworkError::Plugin { plugin, command: "ADD", .. } if plugin == "bridge"), "{error}");
+    assert!(
+        matches!(&error, NetworkError::Plugin { plugin, command: "ADD", .. } if plugin == "bridge"),
+        "{error}"
+    );
     // Once the configuration is corrected, the sandbox can go.
-    let corrected = std::fs::read_to_string(&full).unwrap().replace("not-a-subnet", "10.244.1.0/24");
+    let corrected = std::fs::read_to_string(&full)
+        .unwrap()
+        .replace("not-a-subnet", "10.244.1.0/24");
     std::fs::write(&full, corrected).unwrap();
     node.block_on(network.teardown(&pod)).unwrap();
-    assert_eq!(std::fs::read_dir(lab.dir.join("n1/results")).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(lab.dir.join("n1/results"))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 #[test]
 fn a_missing_plugin_or_configuration_is_not_ready() {
     let Some(lab) = lab("notready") else { return };
     let node = lab.node(1);
-    let Some(network) = debian(&lab, &node) else { return };
-    std::fs::write(lab.dir.join("net.d/01-x.conf"), r#"{"cniVersion":"1.0.0","name":"x","type":"no-such-plugin"}"#)
-        .unwrap();
-    assert!(network.ready().unwrap_err().to_string().contains("no-such-plugin"));
+    let Some(network) = debian(&lab, &node) else {
+        return;
+    };
+    std::fs::write(
+        lab.dir.join("net.d/01-x.conf"),
+        r#"{"cniVersion":"1.0.0","name":"x","type":"no-such-plugin"}"#,
+    )
+    .unwrap();
+    assert!(
+        network
+            .ready()
+            .unwrap_err()
+            .to_string()
+            .contains("no-such-plugin")
+    );
     std::fs::remove_dir_all(lab.dir.join("net.d")).unwrap();
     assert!(network.ready().unwrap_err().to_string().contains("net.d"));
 }

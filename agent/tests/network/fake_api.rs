@@ -24,7 +24,8 @@ struct State {
     revision: u64,
     /// Plural to `namespace/name` to object.
     objects: HashMap<String, BTreeMap<String, Value>>,
-    /// Plural to all that happened there, by revision: what comes between a list and its watch is not lost.
+    /// Plural to all that happened there, by revision: what comes between a list and its watch is
+    /// not lost.
     history: HashMap<String, Vec<(u64, Bytes)>>,
     watchers: HashMap<String, Vec<mpsc::UnboundedSender<Bytes>>>,
 }
@@ -45,15 +46,27 @@ impl FakeApi {
         let mut state = self.0.lock().unwrap();
         state.revision += 1;
         object["metadata"]["resourceVersion"] = state.revision.to_string().into();
-        let known = state.objects.entry(plural.into()).or_default().insert(key(&object), object.clone());
-        state.tell(plural, if known.is_some() { "MODIFIED" } else { "ADDED" }, &object);
+        let known = state
+            .objects
+            .entry(plural.into())
+            .or_default()
+            .insert(key(&object), object.clone());
+        state.tell(
+            plural,
+            if known.is_some() { "MODIFIED" } else { "ADDED" },
+            &object,
+        );
     }
 
     /// Deletes, if it is there.
     pub(crate) fn delete(&self, plural: &str, namespace: &str, name: &str) {
         let mut state = self.0.lock().unwrap();
         state.revision += 1;
-        let Some(mut object) = state.objects.entry(plural.into()).or_default().remove(&format!("{namespace}/{name}"))
+        let Some(mut object) = state
+            .objects
+            .entry(plural.into())
+            .or_default()
+            .remove(&format!("{namespace}/{name}"))
         else {
             return;
         };
@@ -62,9 +75,20 @@ impl FakeApi {
     }
 
     fn answer(&self, request: &Request<kube::client::Body>) -> Response<Body> {
-        let plural = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let parameter =
-            |name| request.uri().query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let plural = request
+            .uri()
+            .path()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        let parameter = |name| {
+            request
+                .uri()
+                .query()?
+                .split('&')
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        };
         if parameter("sendInitialEvents") == Some("true") {
             let status = json!({"kind": "Status", "status": "Failure", "message": "lists come by pages", "code": 422});
             let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
@@ -83,7 +107,13 @@ impl FakeApi {
             let lines = tokio_util_stream(receiver).map(|line| Ok(http_body::Frame::data(line)));
             return Response::new(StreamBody::new(lines).boxed_unsync());
         }
-        let items: Vec<Value> = state.objects.entry(plural).or_default().values().cloned().collect();
+        let items: Vec<Value> = state
+            .objects
+            .entry(plural)
+            .or_default()
+            .values()
+            .cloned()
+            .collect();
         let list = json!({
             "kind": "List", "apiVersion": "v1",
             "metadata": {"resourceVersion": state.revision.to_string()}, "items": items,
@@ -95,23 +125,39 @@ impl FakeApi {
 impl State {
     fn tell(&mut self, plural: &str, kind: &str, object: &Value) {
         let line = Bytes::from(json!({"type": kind, "object": object}).to_string() + "\n");
-        self.history.entry(plural.into()).or_default().push((self.revision, line.clone()));
-        self.watchers.entry(plural.into()).or_default().retain(|watcher| watcher.send(line.clone()).is_ok());
+        self.history
+            .entry(plural.into())
+            .or_default()
+            .push((self.revision, line.clone()));
+        self.watchers
+            .entry(plural.into())
+            .or_default()
+            .retain(|watcher| watcher.send(line.clone()).is_ok());
     }
 }
 
 fn key(object: &Value) -> String {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let text = |field: &str| {
+        object["metadata"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     format!("{}/{}", text("namespace"), text("name"))
 }
 
-fn tokio_util_stream(receiver: mpsc::UnboundedReceiver<Bytes>) -> impl futures::Stream<Item = Bytes> {
-    futures::stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
+fn tokio_util_stream(
+    receiver: mpsc::UnboundedReceiver<Bytes>,
+) -> impl futures::Stream<Item = Bytes> {
+    futures::stream::unfold(receiver, |mut receiver| async move {
+        Some((receiver.recv().await?, receiver))
+    })
 }
 
 /// A Service of the default namespace.
 pub(crate) fn service(name: &str, ip: &str, ports: &Value, more: &Value) -> Value {
-    let mut spec = json!({"clusterIP": ip, "clusterIPs": [ip], "type": "ClusterIP", "ports": ports});
+    let mut spec =
+        json!({"clusterIP": ip, "clusterIPs": [ip], "type": "ClusterIP", "ports": ports});
     for (key, value) in more.as_object().into_iter().flatten() {
         spec[key] = value.clone();
     }

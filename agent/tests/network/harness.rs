@@ -43,14 +43,20 @@ pub(crate) struct Lab {
 /// `None`, after saying so, where namespaces cannot be made.
 pub(crate) fn lab(name: &str) -> Option<Lab> {
     let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("REQUIRE_ROOT").is_none(), "REQUIRE_ROOT is set and this is not root");
+    assert!(
+        root || std::env::var_os("REQUIRE_ROOT").is_none(),
+        "REQUIRE_ROOT is set and this is not root"
+    );
     if !root {
         note("skipped: needs root");
         return None;
     }
     let dir = std::env::temp_dir().join(format!("ct-{}-{name}", std::process::id()));
     std::fs::create_dir_all(dir.join("ns")).unwrap();
-    Some(Lab { dir, api: FakeApi::default() })
+    Some(Lab {
+        dir,
+        api: FakeApi::default(),
+    })
 }
 
 /// Into the test's output.
@@ -60,7 +66,11 @@ pub(crate) fn note(text: &str) {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for entry in std::fs::read_dir(self.dir.join("ns")).into_iter().flatten().flatten() {
+        for entry in std::fs::read_dir(self.dir.join("ns"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             let _ = unpin(&entry.path());
         }
         let _ = std::fs::remove_dir_all(&self.dir);
@@ -98,13 +108,21 @@ impl Lab {
             .run(|| {
                 std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
                 for subnet in [0, 1] {
-                    ip(&["addr", "add", &format!("198.18.{subnet}.254/24"), "dev", "sw"]);
+                    ip(&[
+                        "addr",
+                        "add",
+                        &format!("198.18.{subnet}.254/24"),
+                        "dev",
+                        "sw",
+                    ]);
                 }
             })
             .unwrap();
         for node in nodes {
             let gateway = format!("198.18.{}.254", node.address.octets()[2]);
-            node.ns.run(|| ip(&["route", "add", "default", "via", &gateway])).unwrap();
+            node.ns
+                .run(|| ip(&["route", "add", "default", "via", &gateway]))
+                .unwrap();
         }
     }
 
@@ -114,7 +132,9 @@ impl Lab {
             NetNs::open(&switch).unwrap()
         } else {
             let switch = NetNs::create(&switch).unwrap();
-            switch.run(|| ip(&["link", "add", "sw", "up", "type", "bridge"])).unwrap();
+            switch
+                .run(|| ip(&["link", "add", "sw", "up", "type", "bridge"]))
+                .unwrap();
             switch
         };
         let name = format!("n{number}");
@@ -138,7 +158,14 @@ impl Lab {
             ip(&["link", "set", "eth0", "up"]);
         })
         .unwrap();
-        Node { name, number, ns, address, dir: self.dir.clone(), api: self.api.clone() }
+        Node {
+            name,
+            number,
+            ns,
+            address,
+            dir: self.dir.clone(),
+            api: self.api.clone(),
+        }
     }
 }
 
@@ -180,19 +207,30 @@ impl Node {
         let ns = NetNs::create(&netns).unwrap();
         let request = PodNetworkRequest {
             sandbox_id: SandboxId(format!("{name:0>64}")),
-            pod: PodRef { namespace: "default".into(), name: name.into(), uid: PodUid(format!("uid-{name}")) },
+            pod: PodRef {
+                namespace: "default".into(),
+                name: name.into(),
+                uid: PodUid(format!("uid-{name}")),
+            },
             netns,
             port_mappings: ports,
         };
         let addresses = self.block_on(network.setup(&request)).unwrap();
-        let [IpAddr::V4(address)] = addresses[..] else { panic!("{addresses:?}") };
-        Pod { ns, request, address }
+        let [IpAddr::V4(address)] = addresses[..] else {
+            panic!("{addresses:?}")
+        };
+        Pod {
+            ns,
+            request,
+            address,
+        }
     }
 
     /// Own network with its podCIDR.
     pub(crate) fn ready_network(&self) -> CniNetwork {
         let network = self.network();
-        self.block_on(network.set_pod_cidr(self.pod_cidr().parse().unwrap())).unwrap();
+        self.block_on(network.set_pod_cidr(self.pod_cidr().parse().unwrap()))
+            .unwrap();
         network
     }
 
@@ -209,7 +247,9 @@ impl Node {
         };
         self.spawn(move |mut informers, shutdown| {
             let sources = Sources::new(&mut informers);
-            (informers, async move { proxy::run(sources, config, shutdown).await.unwrap() })
+            (informers, async move {
+                proxy::run(sources, config, shutdown).await.unwrap()
+            })
         })
     }
 
@@ -225,7 +265,9 @@ impl Node {
         };
         self.spawn(move |mut informers, shutdown| {
             let source = Source::new(&mut informers);
-            (informers, async move { routes::run(source, config, shutdown).await.unwrap() })
+            (informers, async move {
+                routes::run(source, config, shutdown).await.unwrap()
+            })
         })
     }
 
@@ -245,7 +287,10 @@ impl Node {
             work.await;
         };
         let thread = thread::spawn(move || ns.run(|| runtime().block_on(run)).unwrap());
-        Running { shutdown, thread: Some(thread) }
+        Running {
+            shutdown,
+            thread: Some(thread),
+        }
     }
 
     pub(crate) fn iptables_save(&self) -> String {
@@ -264,7 +309,10 @@ impl Drop for Running {
         self.shutdown.cancel();
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
-            assert!(ended.is_ok() || thread::panicking(), "a part of the agent panicked");
+            assert!(
+                ended.is_ok() || thread::panicking(),
+                "a part of the agent panicked"
+            );
         }
     }
 }
@@ -288,7 +336,10 @@ pub(crate) fn serve(ns: &NetNs, name: &str) -> Server {
     let (tcp, udp) = ns
         .run(|| {
             let any = (Ipv4Addr::UNSPECIFIED, 8080);
-            (TcpListener::bind(any).unwrap(), UdpSocket::bind(any).unwrap())
+            (
+                TcpListener::bind(any).unwrap(),
+                UdpSocket::bind(any).unwrap(),
+            )
         })
         .unwrap();
     let stop = CancellationToken::new();
@@ -317,7 +368,11 @@ pub(crate) fn serve(ns: &NetNs, name: &str) -> Server {
             }
         });
     });
-    Server { stop, thread: Some(thread), served }
+    Server {
+        stop,
+        thread: Some(thread),
+        served,
+    }
 }
 
 /// See [`Pod::serve`].
@@ -356,7 +411,11 @@ pub(crate) fn ask(from: &NetNs, address: &str) -> std::io::Result<(String, Ipv4A
 }
 
 /// The same over UDP, from `port` (0: any).
-pub(crate) fn ask_udp(from: &NetNs, address: &str, port: u16) -> std::io::Result<(String, Ipv4Addr)> {
+pub(crate) fn ask_udp(
+    from: &NetNs,
+    address: &str,
+    port: u16,
+) -> std::io::Result<(String, Ipv4Addr)> {
     from.run(|| {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
         socket.set_read_timeout(Some(Duration::from_millis(500)))?;
@@ -370,7 +429,12 @@ pub(crate) fn ask_udp(from: &NetNs, address: &str, port: u16) -> std::io::Result
 }
 
 fn parse(answer: &str) -> std::io::Result<(String, Ipv4Addr)> {
-    let malformed = || std::io::Error::new(std::io::ErrorKind::InvalidData, format!("answer {answer:?}"));
+    let malformed = || {
+        std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            format!("answer {answer:?}"),
+        )
+    };
     let (server, client) = answer.split_once(' ').ok_or_else(malformed)?;
     Ok((server.to_owned(), client.parse().map_err(|_| malformed())?))
 }
@@ -379,14 +443,21 @@ fn parse(answer: &str) -> std::io::Result<(String, Ipv4Addr)> {
 pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "{what}: not within 30 s"
+        );
         thread::yield_now();
     }
     started.elapsed()
 }
 
 pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().unwrap();
+    let output = Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{program} {arguments:?}: {errors}");
     String::from_utf8(output.stdout).unwrap()
@@ -403,5 +474,8 @@ fn move_link(link: &str, netns: &Path) {
 
 fn runtime() -> tokio::runtime::Runtime {
     // One thread: the blocking threads that it makes are in its namespace.
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
 }

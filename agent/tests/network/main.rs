@@ -1,5 +1,6 @@
-//! The node's network against a real kernel: nodes and pods are namespaces of the test, joined by veth pairs, without
-//! an uplink. Needs root; skips visibly without, fails if `REQUIRE_ROOT` is set.
+//! The node's network against a real kernel: nodes and pods are namespaces of the test, joined by
+//! veth pairs, without an uplink. Needs root; skips visibly without, fails if `REQUIRE_ROOT` is
+//! set.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 

@@ -24,24 +24,35 @@ fn routes(node: &Node) -> String {
 fn routes_follow_the_nodes_and_foreign_ones_stay() {
     let Some(lab) = lab("routes") else { return };
     let node = lab.node(1);
-    node.ns.run(|| crate::harness::ip(&["route", "add", "10.50.0.0/24", "via", "198.18.0.9"])).unwrap();
-    lab.api.put("nodes", object("n1", "198.18.0.1", "10.244.1.0/24"));
-    lab.api.put("nodes", object("n2", "198.18.0.2", "10.244.2.0/24"));
-    lab.api.put("nodes", object("far", "203.0.113.3", "10.244.3.0/24"));
+    node.ns
+        .run(|| crate::harness::ip(&["route", "add", "10.50.0.0/24", "via", "198.18.0.9"]))
+        .unwrap();
+    lab.api
+        .put("nodes", object("n1", "198.18.0.1", "10.244.1.0/24"));
+    lab.api
+        .put("nodes", object("n2", "198.18.0.2", "10.244.2.0/24"));
+    lab.api
+        .put("nodes", object("far", "203.0.113.3", "10.244.3.0/24"));
     let running = node.routes(None);
     let second = "10.244.2.0/24 via 198.18.0.2 dev eth0 proto 67";
     wait_for("the neighbour's route", || routes(&node).contains(second));
     let all = routes(&node);
     assert!(!all.contains("10.244.1.0/24"), "{all}");
-    assert!(all.contains("10.244.3.0/24 via 10.244.3.0 dev coracle-vxlan proto 67 onlink"), "{all}");
+    assert!(
+        all.contains("10.244.3.0/24 via 10.244.3.0 dev coracle-vxlan proto 67 onlink"),
+        "{all}"
+    );
     // Removed by hand: repaired.
-    node.ns.run(|| crate::harness::ip(&["route", "del", "10.244.2.0/24"])).unwrap();
+    node.ns
+        .run(|| crate::harness::ip(&["route", "del", "10.244.2.0/24"]))
+        .unwrap();
     wait_for("repaired", || routes(&node).contains(second));
     // A node that is gone while nobody watches.
     drop(running);
     assert!(routes(&node).contains(second));
     lab.api.delete("nodes", "", "n2");
-    lab.api.put("nodes", object("n4", "198.18.0.4", "10.244.4.0/24"));
+    lab.api
+        .put("nodes", object("n4", "198.18.0.4", "10.244.4.0/24"));
     let _running = node.routes(None);
     wait_for("gone and come", || {
         let all = routes(&node);
@@ -56,12 +67,25 @@ fn pods_of_another_subnet_are_reached_through_vxlan_under_their_own_address() {
     let (near, far) = (lab.node(1), lab.far_node(2));
     lab.join_subnets(&[&near, &far]);
     for node in [&near, &far] {
-        lab.api.put("nodes", object(&node.name, &node.address.to_string(), &node.pod_cidr()));
+        lab.api.put(
+            "nodes",
+            object(&node.name, &node.address.to_string(), &node.pod_cidr()),
+        );
     }
     let (network, other) = (near.ready_network(), far.ready_network());
-    let _running = (near.routes(Some(network.clone())), far.routes(Some(other.clone())));
-    wait_for("both tunnels", || [&near, &far].iter().all(|node| routes(node).contains("dev coracle-vxlan")));
-    let (client, server) = (near.pod(&network, "client", vec![]), far.pod(&other, "server", vec![]));
+    let _running = (
+        near.routes(Some(network.clone())),
+        far.routes(Some(other.clone())),
+    );
+    wait_for("both tunnels", || {
+        [&near, &far]
+            .iter()
+            .all(|node| routes(node).contains("dev coracle-vxlan"))
+    });
+    let (client, server) = (
+        near.pod(&network, "client", vec![]),
+        far.pod(&other, "server", vec![]),
+    );
     let _serving = server.serve("server");
     let address = format!("{}:8080", server.address);
     let seen = ask(&client.ns, &address).unwrap();
@@ -72,8 +96,11 @@ fn pods_of_another_subnet_are_reached_through_vxlan_under_their_own_address() {
     assert_eq!(transfer(&client, &server), 10_000_000);
     assert_eq!(transfer(&server, &client), 10_000_000);
     // A node that moves next door is routed directly, and the overlay goes with its last node.
-    lab.api.put("nodes", object(&far.name, "198.18.0.77", &far.pod_cidr()));
-    wait_for("the overlay is gone", || !routes(&near).contains("coracle-vxlan"));
+    lab.api
+        .put("nodes", object(&far.name, "198.18.0.77", &far.pod_cidr()));
+    wait_for("the overlay is gone", || {
+        !routes(&near).contains("coracle-vxlan")
+    });
 }
 
 /// What the server tells every node.
@@ -88,17 +115,32 @@ fn a_route_of_somebody_else_outlives_node_and_keeper() {
     let Some(lab) = lab("theirs") else { return };
     let node = lab.node(1);
     let theirs = "10.244.2.0/24 via 198.18.0.9";
-    let add = ["route", "add", "10.244.2.0/24", "via", "198.18.0.9", "proto", "static"];
+    let add = [
+        "route",
+        "add",
+        "10.244.2.0/24",
+        "via",
+        "198.18.0.9",
+        "proto",
+        "static",
+    ];
     node.ns.run(|| crate::harness::ip(&add)).unwrap();
-    lab.api.put("nodes", object("n1", "198.18.0.1", "10.244.1.0/24"));
-    lab.api.put("nodes", object("n2", "198.18.0.2", "10.244.2.0/24"));
-    lab.api.put("nodes", object("n3", "198.18.0.3", "10.244.3.0/24"));
+    lab.api
+        .put("nodes", object("n1", "198.18.0.1", "10.244.1.0/24"));
+    lab.api
+        .put("nodes", object("n2", "198.18.0.2", "10.244.2.0/24"));
+    lab.api
+        .put("nodes", object("n3", "198.18.0.3", "10.244.3.0/24"));
     let _running = node.routes(None);
-    wait_for("the other node's route", || routes(&node).contains("10.244.3.0/24 via 198.18.0.3"));
+    wait_for("the other node's route", || {
+        routes(&node).contains("10.244.3.0/24 via 198.18.0.3")
+    });
     assert!(routes(&node).contains(theirs), "{}", routes(&node));
     lab.api.delete("nodes", "", "n2");
     lab.api.delete("nodes", "", "n3");
-    wait_for("the own route is gone", || !routes(&node).contains("10.244.3.0/24"));
+    wait_for("the own route is gone", || {
+        !routes(&node).contains("10.244.3.0/24")
+    });
     assert!(routes(&node).contains(theirs), "{}", routes(&node));
 }
 
@@ -108,55 +150,118 @@ fn neighbours_use_the_overlay_when_the_server_says_so() {
     let (first, second) = (lab.node(1), lab.node(2));
     let put = |mode: &str, port: u16| {
         for node in [&first, &second] {
-            lab.api.put("nodes", told(object(&node.name, &node.address.to_string(), &node.pod_cidr()), mode, port));
+            lab.api.put(
+                "nodes",
+                told(
+                    object(&node.name, &node.address.to_string(), &node.pod_cidr()),
+                    mode,
+                    port,
+                ),
+            );
         }
     };
     put("overlay", 8472);
     let (network, other) = (first.ready_network(), second.ready_network());
-    let _running = (first.routes(Some(network.clone())), second.routes(Some(other.clone())));
-    let tunnel = |node: &Node| node.ns.run(|| output("ip", &["-d", "link", "show", "type", "vxlan"])).unwrap();
-    wait_for("both tunnels", || [&first, &second].iter().all(|node| routes(node).contains("dev coracle-vxlan")));
-    assert!(tunnel(&first).contains("dstport 8472"), "{}", tunnel(&first));
+    let _running = (
+        first.routes(Some(network.clone())),
+        second.routes(Some(other.clone())),
+    );
+    let tunnel = |node: &Node| {
+        node.ns
+            .run(|| output("ip", &["-d", "link", "show", "type", "vxlan"]))
+            .unwrap()
+    };
+    wait_for("both tunnels", || {
+        [&first, &second]
+            .iter()
+            .all(|node| routes(node).contains("dev coracle-vxlan"))
+    });
+    assert!(
+        tunnel(&first).contains("dstport 8472"),
+        "{}",
+        tunnel(&first)
+    );
     wait_for("room for the envelope", || node_mtu(&first) == 1450);
     // A fabric that drops pods' addresses: whatever is not in an envelope.
     for node in [&first, &second] {
         let rules = "*mangle\n-A PREROUTING -i eth0 -s 10.244.0.0/16 -j DROP\nCOMMIT\n";
-        node.ns.run(|| coracle_netfilter::iptables::Iptables::find().unwrap().restore(rules).unwrap()).unwrap();
+        node.ns
+            .run(|| {
+                coracle_netfilter::iptables::Iptables::find()
+                    .unwrap()
+                    .restore(rules)
+                    .unwrap()
+            })
+            .unwrap();
     }
-    let (client, server) = (first.pod(&network, "client", vec![]), second.pod(&other, "server", vec![]));
+    let (client, server) = (
+        first.pod(&network, "client", vec![]),
+        second.pod(&other, "server", vec![]),
+    );
     let _serving = server.serve("server");
     let address = format!("{}:8080", server.address);
     wait_for("pod to pod", || ask(&client.ns, &address).is_ok());
     assert_eq!(ask(&client.ns, &address).unwrap().1, client.address);
-    // The other node itself sees the node, not the pod, whose address its network does not let through.
+    // The other node itself sees the node, not the pod, whose address its network does not let
+    // through.
     let _host = crate::harness::serve(&second.ns, "host");
-    assert_eq!(ask(&client.ns, "198.18.0.2:8080").unwrap(), ("host".into(), first.address));
+    assert_eq!(
+        ask(&client.ns, "198.18.0.2:8080").unwrap(),
+        ("host".into(), first.address)
+    );
     // Another port, then another way: both nodes follow.
     put("overlay", 4789);
     wait_for("the other port", || tunnel(&first).contains("dstport 4789"));
     wait_for("both moved", || ask(&client.ns, &address).is_ok());
     put("auto", 4789);
-    wait_for("direct", || routes(&first).contains("10.244.2.0/24 via 198.18.0.2 dev eth0"));
+    wait_for("direct", || {
+        routes(&first).contains("10.244.2.0/24 via 198.18.0.2 dev eth0")
+    });
     assert!(!routes(&first).contains("coracle-vxlan"));
 }
 
 fn node_mtu(node: &Node) -> u32 {
-    let links = node.ns.run(|| coracle_cni::netlink::Netlink::open().unwrap().links().unwrap()).unwrap();
-    links.iter().find(|link| link.name == "coracle0").map_or(0, |link| link.mtu)
+    let links = node
+        .ns
+        .run(|| {
+            coracle_cni::netlink::Netlink::open()
+                .unwrap()
+                .links()
+                .unwrap()
+        })
+        .unwrap();
+    links
+        .iter()
+        .find(|link| link.name == "coracle0")
+        .map_or(0, |link| link.mtu)
 }
 
 #[test]
 fn hundreds_of_far_nodes_are_reached_and_forgotten() {
     let Some(lab) = lab("many") else { return };
     let node = lab.far_node(1);
-    lab.api.put("nodes", object("n1", "198.18.1.1", "10.244.0.0/24"));
+    lab.api
+        .put("nodes", object("n1", "198.18.1.1", "10.244.0.0/24"));
     for n in 1..=200 {
-        lab.api.put("nodes", object(&format!("f{n}"), &format!("203.0.113.{n}"), &format!("10.244.{n}.0/24")));
+        lab.api.put(
+            "nodes",
+            object(
+                &format!("f{n}"),
+                &format!("203.0.113.{n}"),
+                &format!("10.244.{n}.0/24"),
+            ),
+        );
     }
     let _running = node.routes(None);
     let count = || routes(&node).matches("dev coracle-vxlan proto 67").count();
     wait_for("all of them", || count() == 200);
-    let known = || node.ns.run(|| output("bridge", &["fdb", "show", "dev", "coracle-vxlan"])).unwrap().lines().count();
+    let known = || {
+        node.ns
+            .run(|| output("bridge", &["fdb", "show", "dev", "coracle-vxlan"]))
+            .unwrap()
+            .lines()
+            .count()
+    };
     assert_eq!(known(), 200);
     for n in 11..=200 {
         lab.api.delete("nodes", "", &format!("f{n}"));
@@ -167,10 +272,15 @@ fn hundreds_of_far_nodes_are_reached_and_forgotten() {
 
 /// Sends ten million bytes from one pod to the other; returns how many arrived.
 fn transfer(from: &Pod, to: &Pod) -> usize {
-    let listener = to.ns.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 9090)).unwrap()).unwrap();
+    let listener = to
+        .ns
+        .run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 9090)).unwrap())
+        .unwrap();
     let received = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
         let mut all = Vec::new();
         // Cut short by the timeout, what came counts.
         let _ = stream.read_to_end(&mut all);
@@ -178,7 +288,9 @@ fn transfer(from: &Pod, to: &Pod) -> usize {
     });
     let target = (to.address, 9090);
     let mut stream = from.ns.run(|| TcpStream::connect(target).unwrap()).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+        .set_write_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     stream.write_all(&vec![7; 10_000_000]).unwrap();
     drop(stream);
     received.join().unwrap()

@@ -1,4 +1,5 @@
-//! A runtime of a test's own, with busybox for an image, that cleans up after itself and tells what it could not.
+//! A runtime of a test's own, with busybox for an image, that cleans up after itself and tells what
+//! it could not.
 
 use std::{
     fs,
@@ -37,7 +38,9 @@ impl PodNetwork for NoNetwork {
     async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
         assert!(request.netns.exists());
         if self.fail.load(Ordering::Relaxed) {
-            return Err(NetworkError::NotReady { why: "told to fail".to_owned() });
+            return Err(NetworkError::NotReady {
+                why: "told to fail".to_owned(),
+            });
         }
         self.attached.lock().push(request.sandbox_id.clone());
         Ok(vec![IpAddr::from([198, 18, 0, 1])])
@@ -71,7 +74,11 @@ impl ImageService for OneImage {
             config: self.config.clone(),
         }))
     }
-    async fn pull_image(&self, reference: &str, _auth: &[RegistryAuth]) -> Result<Image, ImageError> {
+    async fn pull_image(
+        &self,
+        reference: &str,
+        _auth: &[RegistryAuth],
+    ) -> Result<Image, ImageError> {
         Ok(self.image_status(reference).await?.expect("always there"))
     }
     async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
@@ -103,14 +110,31 @@ pub(crate) async fn node() -> Option<Node> {
 pub(crate) async fn node_with(image: ImageConfig) -> Option<Node> {
     static NODES: AtomicU32 = AtomicU32::new(0);
     if !nix::unistd::geteuid().is_root() {
-        assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+        assert!(
+            std::env::var_os("REQUIRE_ROOT").is_none(),
+            "this test needs root"
+        );
         eprintln!("skipped: needs root");
         return None;
     }
-    let dir = tempfile::Builder::new().prefix("coracle-runtime-").tempdir().unwrap();
+    let dir = tempfile::Builder::new()
+        .prefix("coracle-runtime-")
+        .tempdir()
+        .unwrap();
     lay_busybox(&dir.path().join("layer"));
-    let cgroup = format!("/ct-{}-{}", std::process::id(), NODES.fetch_add(1, Ordering::Relaxed));
-    let mut node = Node { dir, runtime: None, network: Arc::default(), cgroup, image, pods: AtomicU32::new(0) };
+    let cgroup = format!(
+        "/ct-{}-{}",
+        std::process::id(),
+        NODES.fetch_add(1, Ordering::Relaxed)
+    );
+    let mut node = Node {
+        dir,
+        runtime: None,
+        network: Arc::default(),
+        cgroup,
+        image,
+        pods: AtomicU32::new(0),
+    };
     node.start().await;
     Some(node)
 }
@@ -121,23 +145,43 @@ fn lay_busybox(layer: &Path) {
     }
     fs::copy("/bin/busybox", layer.join("bin/busybox")).expect("Debian package busybox-static");
     for applet in [
-        "sh", "cat", "echo", "sleep", "id", "ls", "stty", "head", "yes", "kill", "ps", "env", "pwd", "dd", "mknod",
-        "hostname", "readlink", "touch", "tail", "grep", "ip", "unshare", "wc", "seq", "mount", "true", "setsid", "nc",
-        "mkdir", "umount",
+        "sh", "cat", "echo", "sleep", "id", "ls", "stty", "head", "yes", "kill", "ps", "env",
+        "pwd", "dd", "mknod", "hostname", "readlink", "touch", "tail", "grep", "ip", "unshare",
+        "wc", "seq", "mount", "true", "setsid", "nc", "mkdir", "umount",
     ] {
         std::os::unix::fs::symlink("busybox", layer.join("bin").join(applet)).unwrap();
     }
-    fs::write(layer.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:1000:web:/tmp:/bin/sh\n").unwrap();
-    fs::write(layer.join("etc/group"), "root:x:0:\nweb:x:1000:\nextra:x:2000:web\n").unwrap();
+    fs::write(
+        layer.join("etc/passwd"),
+        "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:1000:web:/tmp:/bin/sh\n",
+    )
+    .unwrap();
+    fs::write(
+        layer.join("etc/group"),
+        "root:x:0:\nweb:x:1000:\nextra:x:2000:web\n",
+    )
+    .unwrap();
 }
 
 /// Beside the test's own executable, or as `CORACLE_SHIM` says.
 pub(crate) fn shim_path() -> PathBuf {
     let path = std::env::var_os("CORACLE_SHIM").map_or_else(
-        || std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("coracle-shim"),
+        || {
+            std::env::current_exe()
+                .unwrap()
+                .parent()
+                .unwrap()
+                .parent()
+                .unwrap()
+                .join("coracle-shim")
+        },
         PathBuf::from,
     );
-    assert!(path.exists(), "{} is missing: cargo build -p coracle-shim", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: cargo build -p coracle-shim",
+        path.display()
+    );
     path
 }
 
@@ -153,7 +197,10 @@ impl Node {
             root_dir: self.dir.path().join("root"),
             shim_path: shim_path(),
             network: self.network.clone(),
-            images: Arc::new(OneImage { layers: vec![self.layer()], config: self.image.clone() }),
+            images: Arc::new(OneImage {
+                layers: vec![self.layer()],
+                config: self.image.clone(),
+            }),
         };
         self.runtime = Some(LocalRuntime::start(config).await.unwrap());
     }
@@ -171,7 +218,11 @@ impl Node {
         let number = self.pods.fetch_add(1, Ordering::Relaxed);
         let uid = format!("uid-{number}");
         SandboxConfig {
-            pod: PodRef { namespace: "default".into(), name: format!("pod-{number}"), uid: PodUid(uid.clone()) },
+            pod: PodRef {
+                namespace: "default".into(),
+                name: format!("pod-{number}"),
+                uid: PodUid(uid.clone()),
+            },
             attempt: 0,
             hostname: format!("pod-{number}"),
             host_network: false,
@@ -192,8 +243,16 @@ impl Node {
 
     /// A sandbox with one running container.
     pub(crate) async fn run(&self, config: &ContainerConfig) -> (SandboxId, ContainerId) {
-        let sandbox = self.runtime().run_pod_sandbox(&self.sandbox()).await.unwrap();
-        let container = self.runtime().create_container(&sandbox.id, config).await.unwrap();
+        let sandbox = self
+            .runtime()
+            .run_pod_sandbox(&self.sandbox())
+            .await
+            .unwrap();
+        let container = self
+            .runtime()
+            .create_container(&sandbox.id, config)
+            .await
+            .unwrap();
         self.runtime().start_container(&container).await.unwrap();
         (sandbox.id, container)
     }
@@ -207,7 +266,9 @@ impl Node {
 
     pub(crate) async fn status(&self, id: &ContainerId) -> ContainerStatus {
         let all = self.runtime().list_containers().await.unwrap();
-        all.into_iter().find(|container| &container.id == id).expect("listed")
+        all.into_iter()
+            .find(|container| &container.id == id)
+            .expect("listed")
     }
 
     /// Waits for its end; `(exit code, reason)`.
@@ -215,13 +276,18 @@ impl Node {
         let mut events = self.runtime().subscribe();
         let wait = async {
             loop {
-                if let ContainerState::Exited { exit_code, reason, .. } = self.status(id).await.state {
+                if let ContainerState::Exited {
+                    exit_code, reason, ..
+                } = self.status(id).await.state
+                {
                     return (exit_code, reason);
                 }
                 let _ = events.recv().await;
             }
         };
-        tokio::time::timeout(LIMIT, wait).await.expect("container ends")
+        tokio::time::timeout(LIMIT, wait)
+            .await
+            .expect("container ends")
     }
 
     /// The log's text, without what CRI puts before it.
@@ -232,7 +298,10 @@ impl Node {
     /// Waits until the log contains this.
     pub(crate) async fn logged(&self, id: &ContainerId, text: &str) {
         let path = self.status(id).await.log_path;
-        eventually(&format!("log contains {text:?}"), || log_text(&path).contains(text)).await;
+        eventually(&format!("log contains {text:?}"), || {
+            log_text(&path).contains(text)
+        })
+        .await;
     }
 
     pub(crate) async fn exec(&self, id: &ContainerId, command: &str) -> ExecResult {
@@ -298,13 +367,30 @@ impl Node {
             .filter(|line| line.contains(mark))
             .map(|line| format!("mount {line}"))
             .collect();
-        found.extend(cgroups(&self.cgroup).into_iter().map(|path| format!("cgroup {}", path.display())));
-        found.extend(self.processes().into_iter().map(|pid| format!("process {pid}")));
+        found.extend(
+            cgroups(&self.cgroup)
+                .into_iter()
+                .map(|path| format!("cgroup {}", path.display())),
+        );
+        found.extend(
+            self.processes()
+                .into_iter()
+                .map(|pid| format!("process {pid}")),
+        );
         for place in ["run/sandboxes", "root/containers"] {
-            let entries = fs::read_dir(self.dir.path().join(place)).into_iter().flatten().flatten();
+            let entries = fs::read_dir(self.dir.path().join(place))
+                .into_iter()
+                .flatten()
+                .flatten();
             found.extend(entries.map(|entry| format!("directory {}", entry.path().display())));
         }
-        found.extend(self.network.attached.lock().iter().map(|id| format!("network of {id}")));
+        found.extend(
+            self.network
+                .attached
+                .lock()
+                .iter()
+                .map(|id| format!("network of {id}")),
+        );
         found
     }
 
@@ -320,7 +406,9 @@ impl Node {
             let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
             log.starts_with(mark)
                 || cgroup.lines().any(|line| {
-                    line.split(':').nth(2).is_some_and(|path| path.starts_with(&format!("{}/", self.cgroup)))
+                    line.split(':')
+                        .nth(2)
+                        .is_some_and(|path| path.starts_with(&format!("{}/", self.cgroup)))
                 })
         })
         .collect()
@@ -331,7 +419,10 @@ impl Drop for Node {
     #[allow(clippy::disallowed_methods, reason = "cleaning up; nothing else runs")]
     fn drop(&mut self) {
         for pid in self.processes() {
-            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(pid),
+                nix::sys::signal::Signal::SIGKILL,
+            );
         }
         self.unmount();
         self.remove_cgroups();
@@ -351,8 +442,15 @@ fn cgroups(path: &str) -> Vec<PathBuf> {
     }
     let mut found = Vec::new();
     let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    for point in mountinfo.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4)) {
-        walk(Path::new(point).join(path.trim_start_matches('/')), &mut found);
+    for point in mountinfo
+        .lines()
+        .filter(|line| line.contains(" - cgroup"))
+        .filter_map(|line| line.split(' ').nth(4))
+    {
+        walk(
+            Path::new(point).join(path.trim_start_matches('/')),
+            &mut found,
+        );
     }
     found
 }
@@ -367,8 +465,15 @@ pub(crate) fn log_text(path: &Path) -> String {
             else {
                 panic!("not a CRI log line: {line:?}");
             };
-            assert!(time.ends_with('Z') && time.len() == 30 && ["stdout", "stderr"].contains(&stream), "{line:?}");
-            if tag == "F" { format!("{text}\n") } else { text.to_owned() }
+            assert!(
+                time.ends_with('Z') && time.len() == 30 && ["stdout", "stderr"].contains(&stream),
+                "{line:?}"
+            );
+            if tag == "F" {
+                format!("{text}\n")
+            } else {
+                text.to_owned()
+            }
         })
         .collect()
 }
@@ -412,13 +517,21 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
 
 /// PID of the sandbox's shim: the holder of its log.
 pub(crate) fn shim_pid(node: &Node, sandbox: &SandboxId) -> i32 {
-    let log = node.dir.path().join("run/sandboxes").join(&sandbox.0).join("shim.log");
-    let all =
-        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let log = node
+        .dir
+        .path()
+        .join("run/sandboxes")
+        .join(&sandbox.0)
+        .join("shim.log");
+    let all = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     all.into_iter()
         .find(|pid| {
             fs::read_link(format!("/proc/{pid}/fd/2")).is_ok_and(|target| target == log)
-                && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "coracle-shim")
+                && fs::read_to_string(format!("/proc/{pid}/comm"))
+                    .is_ok_and(|name| name.trim() == "coracle-shim")
         })
         .expect("a shim")
 }
@@ -429,7 +542,10 @@ pub(crate) async fn shim_dies_alone(node: &mut Node) -> (SandboxId, ContainerId)
     let shim = shim_pid(node, &sandbox);
     node.crash();
     kill(Pid::from_raw(shim), Signal::SIGKILL).unwrap();
-    eventually("it is dead", || !Path::new(&format!("/proc/{shim}")).exists()).await;
+    eventually("it is dead", || {
+        !Path::new(&format!("/proc/{shim}")).exists()
+    })
+    .await;
     (sandbox, id)
 }
 

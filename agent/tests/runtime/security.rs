@@ -5,7 +5,10 @@ use coracle_agent::runtime::*;
 use super::harness::*;
 
 fn with(security: SecurityContext, script: &str) -> ContainerConfig {
-    ContainerConfig { security, ..shell(script) }
+    ContainerConfig {
+        security,
+        ..shell(script)
+    }
 }
 
 #[tokio::test]
@@ -40,7 +43,10 @@ async fn exec_is_as_confined_as_the_container() {
     let Some(node) = node().await else { return };
     let security = [
         SecurityContext::default(),
-        SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() },
+        SecurityContext {
+            run_as_user: Some(1000),
+            ..SecurityContext::default()
+        },
         SecurityContext {
             run_as_user: Some(1000),
             allow_privilege_escalation: Some(false),
@@ -50,13 +56,21 @@ async fn exec_is_as_confined_as_the_container() {
     ];
     for security in security {
         let command = "grep -E '^(Cap|NoNewPrivs|Seccomp:|Uid|Gid|Groups)' /proc/self/status";
-        let (_, id) = node.run(&with(security, &format!("{command}; echo end; exec sleep 1000"))).await;
+        let (_, id) = node
+            .run(&with(
+                security,
+                &format!("{command}; echo end; exec sleep 1000"),
+            ))
+            .await;
         node.logged(&id, "end").await;
         let own = node.log(&id).await;
         let result = node.exec(&id, &format!("{command}; echo end")).await;
         assert_eq!(String::from_utf8_lossy(&result.stdout), own);
         assert!(own.contains("Seccomp:\t2"), "{own}");
-        node.runtime().stop_container(&id, std::time::Duration::ZERO).await.unwrap();
+        node.runtime()
+            .stop_container(&id, std::time::Duration::ZERO)
+            .await
+            .unwrap();
     }
     node.finish().await;
 }
@@ -71,8 +85,12 @@ async fn no_new_privileges_and_dropped_capabilities_hold() {
         readonly_rootfs: true,
         ..SecurityContext::default()
     };
-    let (_, log) =
-        node.output(&with(security, "grep -E 'CapBnd|NoNewPrivs' /proc/self/status; touch /x || echo read-only")).await;
+    let (_, log) = node
+        .output(&with(
+            security,
+            "grep -E 'CapBnd|NoNewPrivs' /proc/self/status; touch /x || echo read-only",
+        ))
+        .await;
     for part in ["CapBnd:\t0000000000000400", "NoNewPrivs:\t1", "read-only"] {
         assert!(log.contains(part), "{part:?} in {log}");
     }
@@ -82,7 +100,10 @@ async fn no_new_privileges_and_dropped_capabilities_hold() {
 #[tokio::test]
 async fn privileged_container_is_not_confined() {
     let Some(node) = node().await else { return };
-    let security = SecurityContext { privileged: true, ..SecurityContext::default() };
+    let security = SecurityContext {
+        privileged: true,
+        ..SecurityContext::default()
+    };
     let script = "grep Seccomp: /proc/self/status; mount -t tmpfs x /tmp && echo mounted; mknod /n c 1 3 && echo x > /n && echo device";
     let (_, log) = node.output(&with(security, script)).await;
     for part in ["Seccomp:\t0", "mounted", "device"] {
@@ -94,7 +115,9 @@ async fn privileged_container_is_not_confined() {
 #[tokio::test]
 async fn only_standard_streams_are_open() {
     let Some(node) = node().await else { return };
-    let (_, id) = node.run(&shell("ls /proc/1/fd; echo end; exec sleep 1000")).await;
+    let (_, id) = node
+        .run(&shell("ls /proc/1/fd; echo end; exec sleep 1000"))
+        .await;
     node.logged(&id, "end").await;
     assert_eq!(node.log(&id).await, "0\n1\n2\nend\n");
     let result = node.exec(&id, "ls /proc/$$/fd; true").await;
@@ -106,12 +129,21 @@ async fn only_standard_streams_are_open() {
 async fn working_dir_cannot_be_a_descriptor() {
     let Some(node) = node().await else { return };
     std::os::unix::fs::symlink("/proc/self/fd", node.layer().join("link")).unwrap();
-    let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.unwrap();
+    let sandbox = node
+        .runtime()
+        .run_pod_sandbox(&node.sandbox())
+        .await
+        .unwrap();
     for number in 3..12 {
-        for directory in
-            [format!("/proc/self/fd/{number}"), format!("/link/{number}"), format!("/link/{number}/../../..")]
-        {
-            let config = ContainerConfig { working_dir: Some(directory.clone()), ..shell("pwd; ls") };
+        for directory in [
+            format!("/proc/self/fd/{number}"),
+            format!("/link/{number}"),
+            format!("/link/{number}/../../.."),
+        ] {
+            let config = ContainerConfig {
+                working_dir: Some(directory.clone()),
+                ..shell("pwd; ls")
+            };
             let outcome = node.runtime().create_container(&sandbox.id, &config).await;
             assert!(outcome.is_err(), "{directory}");
         }
@@ -122,18 +154,32 @@ async fn working_dir_cannot_be_a_descriptor() {
 #[tokio::test]
 async fn supervisors_program_cannot_be_written() {
     let Some(node) = node().await else { return };
-    let security = SecurityContext { privileged: true, ..SecurityContext::default() };
+    let security = SecurityContext {
+        privileged: true,
+        ..SecurityContext::default()
+    };
     let before = std::fs::read(shim_path()).unwrap();
-    let config = SandboxConfig { host_pid: true, ..node.sandbox() };
+    let config = SandboxConfig {
+        host_pid: true,
+        ..node.sandbox()
+    };
     let sandbox = node.runtime().run_pod_sandbox(&config).await.unwrap();
     let shim = shim_pid(&node, &sandbox.id);
-    let script =
-        format!("echo evil > /proc/{shim}/exe; dd if=/bin/busybox of=/proc/{shim}/exe conv=notrunc; echo tried");
-    let id = node.runtime().create_container(&sandbox.id, &with(security, &script)).await.unwrap();
+    let script = format!(
+        "echo evil > /proc/{shim}/exe; dd if=/bin/busybox of=/proc/{shim}/exe conv=notrunc; echo tried"
+    );
+    let id = node
+        .runtime()
+        .create_container(&sandbox.id, &with(security, &script))
+        .await
+        .unwrap();
     node.runtime().start_container(&id).await.unwrap();
     node.exited(&id).await;
     let log = node.log(&id).await;
-    assert!(log.contains("tried") && !log.contains("records out"), "{log}");
+    assert!(
+        log.contains("tried") && !log.contains("records out"),
+        "{log}"
+    );
     assert_eq!(std::fs::read(shim_path()).unwrap(), before);
     node.finish().await;
 }
@@ -141,10 +187,23 @@ async fn supervisors_program_cannot_be_written() {
 #[tokio::test]
 async fn run_as_non_root_refuses_root() {
     let Some(node) = node().await else { return };
-    let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.unwrap();
-    let security = SecurityContext { run_as_non_root: true, ..SecurityContext::default() };
-    let outcome = node.runtime().create_container(&sandbox.id, &with(security, "true")).await;
-    assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{outcome:?}");
+    let sandbox = node
+        .runtime()
+        .run_pod_sandbox(&node.sandbox())
+        .await
+        .unwrap();
+    let security = SecurityContext {
+        run_as_non_root: true,
+        ..SecurityContext::default()
+    };
+    let outcome = node
+        .runtime()
+        .create_container(&sandbox.id, &with(security, "true"))
+        .await;
+    assert!(
+        matches!(outcome, Err(RuntimeError::InvalidConfig { .. })),
+        "{outcome:?}"
+    );
     node.finish().await;
 }
 
@@ -152,9 +211,17 @@ async fn run_as_non_root_refuses_root() {
 async fn user_may_open_its_streams_by_name() {
     let Some(node) = node().await else { return };
     for tty in [false, true] {
-        let security = SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() };
-        let config =
-            ContainerConfig { tty, ..with(security, "echo by-name > /dev/stdout; echo by-name > /dev/stderr") };
+        let security = SecurityContext {
+            run_as_user: Some(1000),
+            ..SecurityContext::default()
+        };
+        let config = ContainerConfig {
+            tty,
+            ..with(
+                security,
+                "echo by-name > /dev/stdout; echo by-name > /dev/stderr",
+            )
+        };
         let (code, log) = node.output(&config).await;
         assert_eq!((code, log.matches("by-name").count()), (0, 2), "{log}");
     }
@@ -165,27 +232,69 @@ async fn user_may_open_its_streams_by_name() {
 async fn sysctls_are_the_sandboxs_own() {
     let Some(node) = node().await else { return };
     let before = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
-    let sysctls = [("net.ipv4.ip_unprivileged_port_start".to_owned(), "77".to_owned())].into();
-    let sandbox = node.runtime().run_pod_sandbox(&SandboxConfig { sysctls, ..node.sandbox() }).await.unwrap();
+    let sysctls = [(
+        "net.ipv4.ip_unprivileged_port_start".to_owned(),
+        "77".to_owned(),
+    )]
+    .into();
+    let sandbox = node
+        .runtime()
+        .run_pod_sandbox(&SandboxConfig {
+            sysctls,
+            ..node.sandbox()
+        })
+        .await
+        .unwrap();
     let script = shell("cat /proc/sys/net/ipv4/ip_unprivileged_port_start; ip link show lo");
-    let id = node.runtime().create_container(&sandbox.id, &script).await.unwrap();
+    let id = node
+        .runtime()
+        .create_container(&sandbox.id, &script)
+        .await
+        .unwrap();
     node.runtime().start_container(&id).await.unwrap();
     node.exited(&id).await;
     let log = node.log(&id).await;
     assert!(log.starts_with("77\n") && log.contains("UP"), "{log}");
-    assert_eq!(std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap(), before);
-    for name in ["net.ipv4.no_such_thing", "kernel.core_pattern", "kernel/core_pattern", "vm.overcommit_memory"] {
+    assert_eq!(
+        std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap(),
+        before
+    );
+    for name in [
+        "net.ipv4.no_such_thing",
+        "kernel.core_pattern",
+        "kernel/core_pattern",
+        "vm.overcommit_memory",
+    ] {
         // What is there already, so that a failure changes nothing.
         let file = format!("/proc/sys/{}", name.replace('.', "/"));
-        let value = std::fs::read_to_string(file).unwrap_or_else(|_| "1".to_owned()).trim().to_owned();
+        let value = std::fs::read_to_string(file)
+            .unwrap_or_else(|_| "1".to_owned())
+            .trim()
+            .to_owned();
         let sysctls = [(name.to_owned(), value)].into();
-        let outcome = node.runtime().run_pod_sandbox(&SandboxConfig { sysctls, ..node.sandbox() }).await;
-        assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{name}: {outcome:?}");
+        let outcome = node
+            .runtime()
+            .run_pod_sandbox(&SandboxConfig {
+                sysctls,
+                ..node.sandbox()
+            })
+            .await;
+        assert!(
+            matches!(outcome, Err(RuntimeError::InvalidConfig { .. })),
+            "{name}: {outcome:?}"
+        );
     }
     let sysctls = [("net.ipv4.tcp_syncookies".to_owned(), "1".to_owned())].into();
-    let config = SandboxConfig { sysctls, host_network: true, ..node.sandbox() };
+    let config = SandboxConfig {
+        sysctls,
+        host_network: true,
+        ..node.sandbox()
+    };
     let outcome = node.runtime().run_pod_sandbox(&config).await;
-    assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(RuntimeError::InvalidConfig { .. })),
+        "{outcome:?}"
+    );
     node.finish().await;
 }
 
@@ -193,13 +302,25 @@ async fn sysctls_are_the_sandboxs_own() {
 async fn isolation_that_the_runtime_does_not_have_is_refused() {
     let Some(node) = node().await else { return };
     for config in [
-        SandboxConfig { user_namespace: true, ..node.sandbox() },
-        SandboxConfig { runtime_handler: "gvisor".into(), ..node.sandbox() },
+        SandboxConfig {
+            user_namespace: true,
+            ..node.sandbox()
+        },
+        SandboxConfig {
+            runtime_handler: "gvisor".into(),
+            ..node.sandbox()
+        },
     ] {
         let outcome = node.runtime().run_pod_sandbox(&config).await;
-        assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(RuntimeError::InvalidConfig { .. })),
+            "{outcome:?}"
+        );
     }
-    let config = SandboxConfig { runtime_handler: "runc".into(), ..node.sandbox() };
+    let config = SandboxConfig {
+        runtime_handler: "runc".into(),
+        ..node.sandbox()
+    };
     node.runtime().run_pod_sandbox(&config).await.unwrap();
     node.finish().await;
 }
@@ -214,7 +335,10 @@ async fn own_limits_cannot_be_written() {
         touch /sys/fs/cgroup/new 2>/dev/null && echo made; grep -c ' /sys/fs/cgroup' /proc/self/mountinfo | grep -v '^0'";
     let (_, log) = node.output(&shell(script)).await;
     let lines: Vec<&str> = log.lines().collect();
-    assert!(matches!(lines.as_slice(), [count] if count.parse::<u32>().is_ok()), "{log}");
+    assert!(
+        matches!(lines.as_slice(), [count] if count.parse::<u32>().is_ok()),
+        "{log}"
+    );
     node.finish().await;
 }
 
@@ -239,20 +363,34 @@ async fn a_debugger_joins_the_processes_of_its_target_alone() {
     let Some(node) = node().await else { return };
     let (sandbox, target) = node.run(&container(&["sleep", "54321"])).await;
     let debug = |target: &ContainerId| {
-        let security = SecurityContext { debug_target: Some(target.clone()), ..SecurityContext::default() };
+        let security = SecurityContext {
+            debug_target: Some(target.clone()),
+            ..SecurityContext::default()
+        };
         with(security, "cat /proc/1/cmdline")
     };
-    let id = node.runtime().create_container(&sandbox, &debug(&target)).await.unwrap();
+    let id = node
+        .runtime()
+        .create_container(&sandbox, &debug(&target))
+        .await
+        .unwrap();
     node.runtime().start_container(&id).await.unwrap();
     node.exited(&id).await;
     assert!(node.log(&id).await.contains("54321"));
-    node.runtime().stop_container(&target, std::time::Duration::ZERO).await.unwrap();
-    let outcome = node.runtime().create_container(&sandbox, &debug(&target)).await;
+    node.runtime()
+        .stop_container(&target, std::time::Duration::ZERO)
+        .await
+        .unwrap();
+    let outcome = node
+        .runtime()
+        .create_container(&sandbox, &debug(&target))
+        .await;
     assert!(outcome.is_err(), "its PID may be anybody's by now");
     node.finish().await;
 }
 
-/// What would change the node, tried as root of a default container. Every write is of what is there already, or harmless.
+/// What would change the node, tried as root of a default container. Every write is of what is
+/// there already, or harmless.
 #[tokio::test]
 async fn node_cannot_be_changed_through_proc_and_sys() {
     let Some(node) = node().await else { return };
@@ -270,29 +408,60 @@ async fn node_cannot_be_changed_through_proc_and_sys() {
     node.finish().await;
 }
 
-/// CVE-2019-5736: the kernel is told to run what set the container up once more, as its program or its interpreter.
+/// CVE-2019-5736: the kernel is told to run what set the container up once more, as its program or
+/// its interpreter.
 #[tokio::test]
 async fn program_that_is_its_own_supervisor_finds_nothing_to_write() {
     let Some(node) = node().await else { return };
     std::fs::write(node.layer().join("bin/evil"), "#!/proc/self/exe\n").unwrap();
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(node.layer().join("bin/evil"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(
+        node.layer().join("bin/evil"),
+        std::fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
     let helper = shim_path().with_file_name("coracle-oci");
-    let before = (std::fs::read(shim_path()).unwrap(), std::fs::read(&helper).unwrap());
-    let (_, id) =
-        node.run(&shell("while :; do for e in /proc/[0-9]*/exe; do (echo evil > $e) 2>/dev/null; done; done")).await;
+    let before = (
+        std::fs::read(shim_path()).unwrap(),
+        std::fs::read(&helper).unwrap(),
+    );
+    let (_, id) = node
+        .run(&shell(
+            "while :; do for e in /proc/[0-9]*/exe; do (echo evil > $e) 2>/dev/null; done; done",
+        ))
+        .await;
     for command in ["/bin/evil", "/proc/self/exe"] {
-        let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.unwrap();
+        let sandbox = node
+            .runtime()
+            .run_pod_sandbox(&node.sandbox())
+            .await
+            .unwrap();
         // Refused, or run to no effect.
-        if let Ok(id) = node.runtime().create_container(&sandbox.id, &container(&[command])).await
+        if let Ok(id) = node
+            .runtime()
+            .create_container(&sandbox.id, &container(&[command]))
+            .await
             && node.runtime().start_container(&id).await.is_ok()
         {
             assert_ne!(node.exited(&id).await.0, 0, "{command}");
         }
         let words = [command.to_owned()];
-        let _ = node.runtime().exec_sync(&id, &words, std::time::Duration::from_secs(5)).await;
+        let _ = node
+            .runtime()
+            .exec_sync(&id, &words, std::time::Duration::from_secs(5))
+            .await;
     }
-    assert_eq!((std::fs::read(shim_path()).unwrap(), std::fs::read(&helper).unwrap()), before);
-    assert_eq!(node.exec(&id, "echo still").await.stdout, b"still\n", "and the helper works");
+    assert_eq!(
+        (
+            std::fs::read(shim_path()).unwrap(),
+            std::fs::read(&helper).unwrap()
+        ),
+        before
+    );
+    assert_eq!(
+        node.exec(&id, "echo still").await.stdout,
+        b"still\n",
+        "and the helper works"
+    );
     node.finish().await;
 }

@@ -6,10 +6,11 @@
 //! let pods = controller.owns::<ReplicaSet, Pod>(|rs| Some(&rs.spec.selector));          // each change queues its owner
 //! controller.complete(Arc::new(ReplicaSets { replica_sets, pods }));
 //! ```
-//! What is named in any way is waited for: no key is worked on before all of it has been listed once.
+//! What is named in any way is waited for: no key is worked on before all of it has been listed
+//! once.
 //!
-//! Source: `sigs.k8s.io/controller-runtime/pkg/builder` (ControllerManagedBy, For, Owns, Watches, Complete); kube-rs'
-//! `Controller` has the same names.
+//! Source: `sigs.k8s.io/controller-runtime/pkg/builder` (ControllerManagedBy, For, Owns, Watches,
+//! Complete); kube-rs' `Controller` has the same names.
 
 mod owned;
 
@@ -50,11 +51,20 @@ pub struct Builder<'m> {
 }
 
 impl<'m> Builder<'m> {
-    /// A controller to be. `name` is for messages; `/metrics` shows its queue under upstream's name for that, `queue`.
+    /// A controller to be. `name` is for messages; `/metrics` shows its queue under upstream's name
+    /// for that, `queue`.
     #[must_use]
     pub fn managed_by(manager: &'m mut Manager, name: &'static str, queue: &str) -> Self {
         let queue = Arc::new(Queue::named(&manager.metrics, queue));
-        Self { manager, name, queue, workers: 1, sources: Vec::new(), synced: Vec::new(), parts: Vec::new() }
+        Self {
+            manager,
+            name,
+            queue,
+            workers: 1,
+            sources: Vec::new(),
+            synced: Vec::new(),
+            parts: Vec::new(),
+        }
     }
 
     /// How many keys are worked on at once: one, unless it is said.
@@ -76,12 +86,13 @@ impl<'m> Builder<'m> {
         informer.cache()
     }
 
-    /// A kind whose objects are controlled by `O`s: each change queues the owner, and the one that it had. What nobody
-    /// controls queues those that may adopt it, by their `selector`.
+    /// A kind whose objects are controlled by `O`s: each change queues the owner, and the one that
+    /// it had. What nobody controls queues those that may adopt it, by their `selector`.
     pub fn owns<O: Kind, K: Kind>(&mut self, selector: fn(&O) -> Option<&LabelSelector>) -> By<K> {
         let owners = Owners::new(self.index(Owners::index(selector)), selector);
         let queue = self.queue();
-        self.informer::<K>().on_change(move |change| owners.wake(change, &queue));
+        self.informer::<K>()
+            .on_change(move |change| owners.wake(change, &queue));
         self.index(Index::by_controller())
     }
 
@@ -94,20 +105,25 @@ impl<'m> Builder<'m> {
         self.informer::<K>().on_change(move |change| {
             let keys: Vec<Key> = map(change.latest()).into_iter().collect();
             if let Change::Updated { old, .. } = change {
-                map(old).into_iter().filter(|key| !keys.contains(key)).for_each(|key| queue.add(key));
+                map(old)
+                    .into_iter()
+                    .filter(|key| !keys.contains(key))
+                    .for_each(|key| queue.add(key));
             }
             keys.into_iter().for_each(|key| queue.add(key));
         });
     }
 
-    /// A kind whose changes `handler` sees, which decides what it queues. It runs on the informer's task and must be quick.
+    /// A kind whose changes `handler` sees, which decides what it queues. It runs on the informer's
+    /// task and must be quick.
     pub fn on_change<K: Kind, T: Send + Sync + 'static>(
         &mut self,
         this: &Arc<T>,
         handler: impl Fn(&T, &Change<'_, K>, &Queue) + Send + Sync + 'static,
     ) {
         let (this, queue) = (Arc::clone(this), self.queue());
-        self.informer::<K>().on_change(move |change| handler(&this, change, &queue));
+        self.informer::<K>()
+            .on_change(move |change| handler(&this, change, &queue));
     }
 
     /// A kind that is read and wakes nobody.
@@ -125,7 +141,8 @@ impl<'m> Builder<'m> {
         Selected::of(&self.reads())
     }
 
-    /// A kind that the controller writes and has to see its writes of; what had to wait for them is queued.
+    /// A kind that the controller writes and has to see its writes of; what had to wait for them is
+    /// queued.
     pub fn own_writes<K: Kind>(&mut self) -> OwnWrites<K> {
         let queue = self.queue();
         OwnWrites::new(self.informer(), queue)
@@ -155,7 +172,12 @@ impl<'m> Builder<'m> {
     }
 
     /// Works another queue off beside its own, one key at a time.
-    pub fn also(&mut self, name: &'static str, queue: Arc<Queue>, reconciler: Arc<impl Reconciler>) {
+    pub fn also(
+        &mut self,
+        name: &'static str,
+        queue: Arc<Queue>,
+        reconciler: Arc<impl Reconciler>,
+    ) {
         self.part(move |shutdown| work(name, queue, 1, shutdown, reconciler));
     }
 
@@ -163,7 +185,12 @@ impl<'m> Builder<'m> {
     pub fn complete(mut self, reconciler: Arc<impl Reconciler>) {
         let (name, queue, workers) = (self.name, self.queue(), self.workers);
         self.part(move |shutdown| work(name, queue, workers, shutdown, reconciler));
-        let Self { manager, synced, parts, .. } = self;
+        let Self {
+            manager,
+            synced,
+            parts,
+            ..
+        } = self;
         manager.add_synced(name, synced, move |shutdown| async move {
             join_all(parts.into_iter().map(|start| start(shutdown.clone()))).await;
         });
@@ -173,13 +200,21 @@ impl<'m> Builder<'m> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.parts.push(Box::new(|shutdown| Box::pin(start(shutdown))));
+        self.parts
+            .push(Box::new(|shutdown| Box::pin(start(shutdown))));
     }
 
     /// What shows a kind; it is waited for.
     fn informer<K: Kind>(&mut self) -> &mut Informer<K> {
-        let source = self.sources.iter().rev().find_map(|source| source.downcast_ref::<Source<K>>());
-        let informer = self.manager.informers.some(&source.cloned().unwrap_or_else(Source::all));
+        let source = self
+            .sources
+            .iter()
+            .rev()
+            .find_map(|source| source.downcast_ref::<Source<K>>());
+        let informer = self
+            .manager
+            .informers
+            .some(&source.cloned().unwrap_or_else(Source::all));
         let synced = informer.synced();
         if !self.synced.iter().any(|known| known.same_channel(&synced)) {
             self.synced.push(synced);
@@ -204,7 +239,9 @@ async fn work(
 
 impl fmt::Debug for Builder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,9 @@
-//! Objects of one kind as last seen in a watch: a plain synchronous map that says what an event changed.
+//! Objects of one kind as last seen in a watch: a plain synchronous map that says what an event
+//! changed.
 //!
-//! No I/O and no tasks here; [`crate::informer`] feeds it. Objects are shared by `Arc` and never changed in place. What is
-//! asked for again and again has an [`Index`], so that nobody looks through a namespace for a few objects of it.
+//! No I/O and no tasks here; [`crate::informer`] feeds it. Objects are shared by `Arc` and never
+//! changed in place. What is asked for again and again has an [`Index`], so that nobody looks
+//! through a namespace for a few objects of it.
 
 mod index;
 pub mod labels;
@@ -28,19 +30,29 @@ pub struct Key {
 impl Key {
     /// From its two parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 
     /// The key of `object`.
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
-        Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+        Self::new(
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+        )
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
     }
 }
 
@@ -70,7 +82,9 @@ impl<'a, K> Change<'a, K> {
     /// The object as it is now, or as it was before it went.
     pub fn latest(&self) -> &'a Arc<K> {
         match self {
-            Change::Added(object) | Change::Updated { new: object, .. } | Change::Deleted(object) => object,
+            Change::Added(object)
+            | Change::Updated { new: object, .. }
+            | Change::Deleted(object) => object,
         }
     }
 }
@@ -92,8 +106,16 @@ struct Content<K> {
 
 impl<K> fmt::Debug for Cache<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count: usize = self.content.read().objects.values().map(BTreeMap::len).sum();
-        f.debug_struct("Cache").field("objects", &count).finish_non_exhaustive()
+        let count: usize = self
+            .content
+            .read()
+            .objects
+            .values()
+            .map(BTreeMap::len)
+            .sum();
+        f.debug_struct("Cache")
+            .field("objects", &count)
+            .finish_non_exhaustive()
     }
 }
 
@@ -107,19 +129,28 @@ impl<K: Resource> Cache<K> {
     /// Without objects.
     #[must_use]
     pub fn new() -> Self {
-        Self { content: RwLock::new(Content { objects: BTreeMap::new(), indexes: Indexes::default(), revision: 0 }) }
+        Self {
+            content: RwLock::new(Content {
+                objects: BTreeMap::new(),
+                indexes: Indexes::default(),
+                revision: 0,
+            }),
+        }
     }
 
     /// Keeps an index from now on. One of that name that is there already is shared.
     pub fn index(self: &Arc<Self>, index: Index<K>) -> By<K> {
         let mut content = self.content.write();
-        let Content { objects, indexes, .. } = &mut *content;
+        let Content {
+            objects, indexes, ..
+        } = &mut *content;
         let slot = indexes.add(index, objects.values().flat_map(BTreeMap::values));
         By::new(Arc::clone(self), slot)
     }
 
-    /// The newest revision that shows here, with all before it; 0 before the first list. The server counts all kinds
-    /// together, so a write shows once this is not less than what it was answered with.
+    /// The newest revision that shows here, with all before it; 0 before the first list. The server
+    /// counts all kinds together, so a write shows once this is not less than what it was answered
+    /// with.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.content.read().revision
@@ -128,7 +159,12 @@ impl<K: Resource> Cache<K> {
     /// One object.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.content.read().objects.get(&key.namespace)?.get(&key.name).cloned()
+        self.content
+            .read()
+            .objects
+            .get(&key.namespace)?
+            .get(&key.name)
+            .cloned()
     }
 
     /// Objects of one namespace that pass `keep`, in order of name.
@@ -137,7 +173,13 @@ impl<K: Resource> Cache<K> {
         content
             .objects
             .get(namespace)
-            .map(|named| named.values().filter(|object| keep(object)).cloned().collect())
+            .map(|named| {
+                named
+                    .values()
+                    .filter(|object| keep(object))
+                    .cloned()
+                    .collect()
+            })
             .unwrap_or_default()
     }
 
@@ -150,7 +192,13 @@ impl<K: Resource> Cache<K> {
     /// All objects that pass `keep`, in order of key.
     pub fn filter(&self, mut keep: impl FnMut(&K) -> bool) -> Vec<Arc<K>> {
         let content = self.content.read();
-        content.objects.values().flat_map(BTreeMap::values).filter(|object| keep(object)).cloned().collect()
+        content
+            .objects
+            .values()
+            .flat_map(BTreeMap::values)
+            .filter(|object| keep(object))
+            .cloned()
+            .collect()
     }
 
     /// All objects.
@@ -170,8 +218,14 @@ impl<K: Resource> Writer<K> {
         Self { pending: None }
     }
 
-    /// Applies one event and reports each object that changed. The cache is up to date when `report` runs.
-    pub(crate) fn apply(&mut self, cache: &Cache<K>, event: Event<K>, mut report: impl FnMut(Change<'_, K>)) {
+    /// Applies one event and reports each object that changed. The cache is up to date when
+    /// `report` runs.
+    pub(crate) fn apply(
+        &mut self,
+        cache: &Cache<K>,
+        event: Event<K>,
+        mut report: impl FnMut(Change<'_, K>),
+    ) {
         match event {
             Event::Init => self.pending = Some(BTreeMap::new()),
             Event::InitApply(object) => {
@@ -201,11 +255,18 @@ impl<K: Resource> Writer<K> {
 }
 
 /// Swaps the whole content for a fresh list and reports the difference.
-fn replace<K: Resource>(cache: &Cache<K>, fresh: Objects<K>, mut report: impl FnMut(Change<'_, K>)) {
+fn replace<K: Resource>(
+    cache: &Cache<K>,
+    fresh: Objects<K>,
+    mut report: impl FnMut(Change<'_, K>),
+) {
     let stale = cache.content.write().replace(fresh.clone());
     for (namespace, named) in &stale {
         for (name, old) in named {
-            if !fresh.get(namespace).is_some_and(|named| named.contains_key(name)) {
+            if !fresh
+                .get(namespace)
+                .is_some_and(|named| named.contains_key(name))
+            {
                 report(Change::Deleted(old));
             }
         }
@@ -236,7 +297,10 @@ fn same_version<K: Resource>(a: &K, b: &K) -> bool {
 
 fn insert<K: Resource>(objects: &mut Objects<K>, object: Arc<K>) -> Option<Arc<K>> {
     let key = Key::of(object.as_ref());
-    objects.entry(key.namespace).or_default().insert(key.name, object)
+    objects
+        .entry(key.namespace)
+        .or_default()
+        .insert(key.name, object)
 }
 
 impl<K: Resource> Content<K> {
@@ -254,7 +318,9 @@ impl<K: Resource> Content<K> {
     fn remove(&mut self, gone: &Arc<K>) {
         self.advance(gone);
         let key = Key::of(gone.as_ref());
-        let Some(named) = self.objects.get_mut(&key.namespace) else { return };
+        let Some(named) = self.objects.get_mut(&key.namespace) else {
+            return;
+        };
         let gone = named.remove(&key.name);
         if named.is_empty() {
             self.objects.remove(&key.namespace);
@@ -270,14 +336,17 @@ impl<K: Resource> Content<K> {
     }
 
     fn replace(&mut self, fresh: Objects<K>) -> Objects<K> {
-        self.indexes.rebuild(fresh.values().flat_map(BTreeMap::values));
+        self.indexes
+            .rebuild(fresh.values().flat_map(BTreeMap::values));
         std::mem::replace(&mut self.objects, fresh)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::OwnerReference};
+    use k8s_openapi::{
+        api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::OwnerReference,
+    };
     use kube::api::ObjectMeta;
 
     use super::*;
@@ -303,7 +372,10 @@ mod tests {
                     Change::Updated { .. } => "updated",
                     Change::Deleted(_) => "deleted",
                 };
-                seen.push(format!("{kind} {}", change.latest().metadata.name.as_deref().unwrap()));
+                seen.push(format!(
+                    "{kind} {}",
+                    change.latest().metadata.name.as_deref().unwrap()
+                ));
             });
         }
         seen
@@ -323,7 +395,17 @@ mod tests {
             Event::InitApply(object("d", "6")),
             Event::InitDone,
         ];
-        assert_eq!(changes(events), ["added a", "added b", "added c", "deleted c", "updated b", "added d"]);
+        assert_eq!(
+            changes(events),
+            [
+                "added a",
+                "added b",
+                "added c",
+                "deleted c",
+                "updated b",
+                "added d"
+            ]
+        );
     }
 
     #[test]
@@ -359,7 +441,11 @@ mod tests {
 
     fn owned(name: &str, version: &str, of: Option<&str>) -> ConfigMap {
         let mut object = object(name, version);
-        let owner = |uid: &str| OwnerReference { uid: uid.into(), controller: Some(true), ..OwnerReference::default() };
+        let owner = |uid: &str| OwnerReference {
+            uid: uid.into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
         object.metadata.owner_references = of.map(|uid| vec![owner(uid)]);
         object
     }
@@ -374,22 +460,39 @@ mod tests {
         apply(Event::Apply(owned("a", "3", Some("u"))));
         apply(Event::Apply(owned("orphan", "4", None)));
         let all = |key: String| -> Vec<String> {
-            by.get(&key).into_iter().filter_map(|object| object.metadata.name.clone()).collect()
+            by.get(&key)
+                .into_iter()
+                .filter_map(|object| object.metadata.name.clone())
+                .collect()
         };
         let names = |uid: &str| all(controlled_by("ns", uid));
         assert_eq!(names("u"), ["a", "b", "before"], "in order of name");
-        assert!(all(controlled_by("another", "u")).is_empty(), "a reference reaches no other namespace");
+        assert!(
+            all(controlled_by("another", "u")).is_empty(),
+            "a reference reaches no other namespace"
+        );
         assert_eq!(all(orphans_of("ns")), ["orphan"]);
         let claimable = by.controlled_or_orphaned("ns", "u");
-        let claimable: Vec<_> = claimable.iter().filter_map(|object| object.metadata.name.clone()).collect();
+        let claimable: Vec<_> = claimable
+            .iter()
+            .filter_map(|object| object.metadata.name.clone())
+            .collect();
         assert_eq!(claimable, ["a", "b", "before", "orphan"]);
         apply(Event::Apply(owned("a", "5", None)));
         apply(Event::Delete(owned("b", "6", Some("another by now"))));
         assert_eq!(names("u"), ["before"]);
         assert_eq!(all(orphans_of("ns")), ["a", "orphan"]);
-        let listed = vec![Event::Init, Event::InitApply(owned("new", "9", Some("v"))), Event::InitDone];
+        let listed = vec![
+            Event::Init,
+            Event::InitApply(owned("new", "9", Some("v"))),
+            Event::InitDone,
+        ];
         listed.into_iter().for_each(&mut apply);
         assert_eq!((names("u"), names("v")), (vec![], vec!["new".to_owned()]));
-        assert_eq!(cache.index(Index::by_controller()).get("ns/v").len(), 1, "shared by name");
+        assert_eq!(
+            cache.index(Index::by_controller()).get("ns/v").len(),
+            1,
+            "shared by name"
+        );
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! A reconcile that fails, hangs or panics costs its own key a back-off and nothing else.
 
-use std::{fmt::Display, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    fmt::Display, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration,
+};
 
 use futures::FutureExt;
 use tokio::task::JoinSet;
@@ -57,10 +59,11 @@ impl ReconcileError {
     }
 }
 
-/// Turns a lost race into `None`, for writes to objects whose every change queues the key of this reconcile again.
+/// Turns a lost race into `None`, for writes to objects whose every change queues the key of this
+/// reconcile again.
 ///
-/// A conflict says that there is a newer version than the cached one; its event is on the way, so nothing is retried
-/// and nothing is waited for.
+/// A conflict says that there is a newer version than the cached one; its event is on the way, so
+/// nothing is retried and nothing is waited for.
 ///
 /// # Errors
 /// Every other failure.
@@ -89,7 +92,8 @@ pub type Outcome = Result<Option<Duration>, ReconcileError>;
 
 /// What a controller does about one object.
 pub trait Reconciler: Send + Sync + 'static {
-    /// Brings about what the object with `key` asks for, as far as that goes now. Repeatable: it may be cut off at any await.
+    /// Brings about what the object with `key` asks for, as far as that goes now. Repeatable: it
+    /// may be cut off at any await.
     fn reconcile(&self, key: Key) -> impl Future<Output = Outcome> + Send;
 }
 

@@ -21,7 +21,9 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 /// Whether a failed create says that its namespace is going away.
 #[must_use]
 pub fn is_namespace_terminating(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
     status.code == 403
         && (status
             .details

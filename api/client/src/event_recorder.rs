@@ -1,8 +1,9 @@
 //! Records Events about objects: queued, aggregated, and never in the way of who tells them.
 //!
-//! Repeated events become one object with a growing `count`; many alike with different messages are combined; one
-//! object cannot flood the store (`correlator`). What does not fit the queue is dropped and counted; nothing depends on
-//! it. What waits is written together: a repetition within one round costs no write of its own.
+//! Repeated events become one object with a growing `count`; many alike with different messages are
+//! combined; one object cannot flood the store (`correlator`). What does not fit the queue is
+//! dropped and counted; nothing depends on it. What waits is written together: a repetition within
+//! one round costs no write of its own.
 //!
 //! Source: `k8s.io/client-go/tools/record/event.go` at v1.37.
 
@@ -37,7 +38,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::correlator::{Correlator, Identity, cut};
 
-/// Events waiting to be written: a burst of 50 pods makes about 200, every pod of a full node may tell eight at once.
+/// Events waiting to be written: a burst of 50 pods makes about 200, every pod of a full node may
+/// tell eight at once.
 const QUEUE_LENGTH: usize = 1024;
 /// Written in one round, and of these at once.
 const ROUND: usize = 64;
@@ -110,17 +112,35 @@ pub struct EventWriter {
 
 impl fmt::Debug for EventWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventWriter").field("host", &self.host).finish_non_exhaustive()
+        f.debug_struct("EventWriter")
+            .field("host", &self.host)
+            .finish_non_exhaustive()
     }
 }
 
-/// A recorder and the writer behind it. `host` is the machine that the events come from, if that matters; they wait for
-/// `delay`, where something else is more urgent.
+/// A recorder and the writer behind it. `host` is the machine that the events come from, if that
+/// matters; they wait for `delay`, where something else is more urgent.
 #[must_use]
-pub fn channel(client: Client, host: Option<String>, delay: Duration) -> (EventRecorder, EventWriter) {
+pub fn channel(
+    client: Client,
+    host: Option<String>,
+    delay: Duration,
+) -> (EventRecorder, EventWriter) {
     let (sender, notes) = mpsc::channel(QUEUE_LENGTH);
-    let recorder = EventRecorder { notes: sender, dropped: Arc::default(), delay };
-    (recorder, EventWriter { client, host, notes, correlator: Correlator::default() })
+    let recorder = EventRecorder {
+        notes: sender,
+        dropped: Arc::default(),
+        delay,
+    };
+    (
+        recorder,
+        EventWriter {
+            client,
+            host,
+            notes,
+            correlator: Correlator::default(),
+        },
+    )
 }
 
 impl EventRecorder {
@@ -145,13 +165,24 @@ impl EventRecorder {
         reason: impl Into<Cow<'static, str>>,
         message: String,
     ) {
-        self.note(Note { component: component.into(), about, kind, reason: reason.into(), message, times: 1 });
+        self.note(Note {
+            component: component.into(),
+            about,
+            kind,
+            reason: reason.into(),
+            message,
+            times: 1,
+        });
     }
 
     /// As [`EventRecorder::record`], with everything said.
     pub fn note(&self, mut note: Note) {
         cut(&mut note.message, MAX_MESSAGE);
-        let queued = Queued { note, at: Timestamp::now(), due: Instant::now() + self.delay };
+        let queued = Queued {
+            note,
+            at: Timestamp::now(),
+            due: Instant::now() + self.delay,
+        };
         if let Err(mpsc::error::TrySendError::Full(lost)) = self.notes.try_send(queued) {
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             if dropped.is_power_of_two() {
@@ -183,8 +214,8 @@ pub fn reference_to<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReferenc
 }
 
 impl EventWriter {
-    /// Writes events until `shutdown`. What is not written by then is lost, as events may be: nobody waits for a server
-    /// that does not answer.
+    /// Writes events until `shutdown`. What is not written by then is lost, as events may be:
+    /// nobody waits for a server that does not answer.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let _ = shutdown.run_until_cancelled(self.write_all()).await;
     }
@@ -206,8 +237,14 @@ impl EventWriter {
                 }
                 failed
             });
-            let failed: Vec<Vec<Identity>> = futures::stream::iter(sending).buffer_unordered(IN_FLIGHT).collect().await;
-            failed.iter().flatten().for_each(|identity| self.correlator.forget(identity));
+            let failed: Vec<Vec<Identity>> = futures::stream::iter(sending)
+                .buffer_unordered(IN_FLIGHT)
+                .collect()
+                .await;
+            failed
+                .iter()
+                .flatten()
+                .for_each(|identity| self.correlator.forget(identity));
         }
     }
 
@@ -231,13 +268,18 @@ impl EventWriter {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &write.namespace);
         if !write.is_new {
             let patch = json!({"count": write.count, "lastTimestamp": Time(write.at), "message": write.note.message});
-            match api.patch(&write.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            match api
+                .patch(&write.name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+            {
                 // It has expired.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 other => return other.map(drop),
             }
         }
-        api.create(&PostParams::default(), &write.event(self.host.as_deref())).await.map(drop)
+        api.create(&PostParams::default(), &write.event(self.host.as_deref()))
+            .await
+            .map(drop)
     }
 }
 
@@ -246,9 +288,13 @@ fn by_object(writes: Vec<Write>) -> Vec<Vec<Write>> {
     let mut objects: Vec<Vec<Write>> = Vec::new();
     for write in writes {
         let is_about = |other: &Write| {
-            other.note.about.uid == write.note.about.uid && other.note.about.name == write.note.about.name
+            other.note.about.uid == write.note.about.uid
+                && other.note.about.name == write.note.about.name
         };
-        match objects.iter_mut().find(|writes| writes.first().is_some_and(is_about)) {
+        match objects
+            .iter_mut()
+            .find(|writes| writes.first().is_some_and(is_about))
+        {
             Some(writes) => writes.push(write),
             None => objects.push(vec![write]),
         }

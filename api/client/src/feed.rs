@@ -1,7 +1,7 @@
 //! What a reader has to look at again, for one that is slow or is started anew.
 //!
-//! An object counts once however often it has changed, nothing is missed, and informers wait for nobody: the reader looks
-//! into their caches when he has time.
+//! An object counts once however often it has changed, nothing is missed, and informers wait for
+//! nobody: the reader looks into their caches when he has time.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -28,7 +28,8 @@ struct Pending {
 }
 
 impl Feed {
-    /// From now on has the `keys` of each change that `informer` sees. Quick and pure, as all that runs on its task.
+    /// From now on has the `keys` of each change that `informer` sees. Quick and pure, as all that
+    /// runs on its task.
     pub fn follow<K, I>(
         &mut self,
         informer: &mut Informer<K>,
@@ -37,7 +38,10 @@ impl Feed {
         K: Kind,
         I: IntoIterator<Item = Key>,
     {
-        let this = Self { pending: Arc::clone(&self.pending), synced: Vec::new() };
+        let this = Self {
+            pending: Arc::clone(&self.pending),
+            synced: Vec::new(),
+        };
         informer.on_change(move |change| this.add(keys(change)));
         self.synced.push(informer.synced());
     }
@@ -52,7 +56,8 @@ impl Feed {
         }
     }
 
-    /// Returns once the first lists are in the caches: before, what is not there may be all the same. Cancel-safe.
+    /// Returns once the first lists are in the caches: before, what is not there may be all the
+    /// same. Cancel-safe.
     pub async fn listed(&self) {
         listed(self.synced.clone()).await;
     }
@@ -91,13 +96,20 @@ mod tests {
     /// An informer of a server that has two objects, and changes one of them once.
     fn informer() -> Informer<ConfigMap> {
         let line = |kind: &str, name: &str, revision: &str, listed: bool| {
-            let annotations = if listed { json!({"k8s.io/initial-events-end": "true"}) } else { json!({}) };
-            let metadata =
-                json!({"name": name, "namespace": "ns", "resourceVersion": revision, "annotations": annotations});
+            let annotations = if listed {
+                json!({"k8s.io/initial-events-end": "true"})
+            } else {
+                json!({})
+            };
+            let metadata = json!({"name": name, "namespace": "ns", "resourceVersion": revision, "annotations": annotations});
             let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata});
             json!({"type": kind, "object": object}).to_string() + "\n"
         };
-        let first = [line("ADDED", "a", "1", false), line("ADDED", "b", "2", false), line("BOOKMARK", "", "3", true)];
+        let first = [
+            line("ADDED", "a", "1", false),
+            line("ADDED", "b", "2", false),
+            line("BOOKMARK", "", "3", true),
+        ];
         let second = line("MODIFIED", "b", "4", false);
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let query = request.uri().query().unwrap_or_default();
@@ -108,18 +120,26 @@ mod tests {
             };
             async move {
                 match answer {
-                    Some(lines) => Ok::<_, Infallible>(http::Response::new(Body::from(lines.into_bytes()))),
+                    Some(lines) => {
+                        Ok::<_, Infallible>(http::Response::new(Body::from(lines.into_bytes())))
+                    }
                     None => std::future::pending().await,
                 }
             }
         });
-        Informer::new(Api::all(Client::new(service, "default")), Selection::all(), |_| {})
+        Informer::new(
+            Api::all(Client::new(service, "default")),
+            Selection::all(),
+            |_| {},
+        )
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_finds_what_has_changed_once_when_he_has_time() {
         let (mut informer, mut feed) = (informer(), Feed::default());
-        feed.follow(&mut informer, |change| Some(Key::of(change.latest().as_ref())));
+        feed.follow(&mut informer, |change| {
+            Some(Key::of(change.latest().as_ref()))
+        });
         let (cache, shutdown) = (informer.cache(), CancellationToken::new());
         assert!(feed.listed().now_or_never().is_none() && feed.changed().now_or_never().is_none());
         let mut run = std::pin::pin!(informer.run(shutdown));
@@ -131,10 +151,16 @@ mod tests {
         };
         tokio::select! { () = &mut run => panic!("it runs on"), () = seen => {} }
         feed.changed().await;
-        let names = |feed: &Feed| feed.take().into_iter().map(|key| key.name).collect::<Vec<_>>();
+        let names = |feed: &Feed| {
+            feed.take()
+                .into_iter()
+                .map(|key| key.name)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(names(&feed), ["a", "b"], "b has changed twice");
         assert!(feed.is_empty() && feed.changed().now_or_never().is_none());
-        feed.clone().add(cache.all().iter().map(|object| Key::of(object.as_ref())));
+        feed.clone()
+            .add(cache.all().iter().map(|object| Key::of(object.as_ref())));
         feed.changed().await;
         assert_eq!(names(&feed), ["a", "b"], "begun anew");
     }

@@ -1,7 +1,9 @@
-//! One watch a kind, shared by all who read it: keeps a [`Cache`] current and tells handlers what changed.
+//! One watch a kind, shared by all who read it: keeps a [`Cache`] current and tells handlers what
+//! changed.
 //!
-//! Handlers run on the informer's task, in the order of events, and must be quick: they add keys to queues.
-//! Informers only read. `managedFields` are dropped before anything is kept, and each kind may drop more.
+//! Handlers run on the informer's task, in the order of events, and must be quick: they add keys to
+//! queues. Informers only read. `managedFields` are dropped before anything is kept, and each kind
+//! may drop more.
 
 use std::{
     fmt::{self, Debug},
@@ -24,7 +26,8 @@ use crate::{
 };
 
 /// First and longest pause between attempts to watch.
-const RETRY: ExponentialBackoff = ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(10));
+const RETRY: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(10));
 
 type Keep<K> = Box<dyn FnMut(&K) -> bool + Send>;
 type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
@@ -46,7 +49,9 @@ pub struct Informer<K: 'static> {
 
 impl<K> Debug for Informer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Informer").field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("Informer")
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
     }
 }
 
@@ -55,7 +60,11 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     /// Follows what `selection` has of `api`. `trim` drops what nobody reads.
-    pub fn new(api: Api<K>, selection: Selection, trim: impl FnMut(&mut K) + Send + 'static) -> Self {
+    pub fn new(
+        api: Api<K>,
+        selection: Selection,
+        trim: impl FnMut(&mut K) + Send + 'static,
+    ) -> Self {
         Self {
             api,
             selection,
@@ -77,7 +86,8 @@ where
         self
     }
 
-    /// With other pauses between attempts to watch, which end early when `pulse` tells of the API's return.
+    /// With other pauses between attempts to watch, which end early when `pulse` tells of the API's
+    /// return.
     #[must_use]
     pub fn woken_by(mut self, pulse: &Pulse, retry: ExponentialBackoff) -> Self {
         self.pulse = pulse.clone();
@@ -120,7 +130,8 @@ where
         self.handlers.push(Box::new(handler));
     }
 
-    /// Runs `handler` when the cache shows everything up to another revision, after the handlers of the changes.
+    /// Runs `handler` when the cache shows everything up to another revision, after the handlers of
+    /// the changes.
     pub(crate) fn on_progress(&mut self, handler: impl Fn(u64) + Send + Sync + 'static) {
         self.on_progress.push(Box::new(handler));
     }
@@ -131,7 +142,18 @@ where
     }
 
     async fn watch(self) {
-        let Self { api, selection, mut trim, mut keep, cache, handlers, on_progress, synced, retry, pulse } = self;
+        let Self {
+            api,
+            selection,
+            mut trim,
+            mut keep,
+            cache,
+            handlers,
+            on_progress,
+            synced,
+            retry,
+            pulse,
+        } = self;
         let mut retry = Backoff::of(retry);
         let mut back = pulse.subscribe();
         let mut writer = Writer::new();
@@ -151,7 +173,9 @@ where
                 retry.reset();
             }
             let mut at = None;
-            if let Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) = &mut event {
+            if let Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) =
+                &mut event
+            {
                 object.meta_mut().managed_fields = None;
                 trim(object);
             }
@@ -161,14 +185,18 @@ where
             let listed = matches!(event, Event::InitDone);
             let before = cache.revision();
             if let Some(event) = selected(event, keep.as_mut(), &cache) {
-                writer.apply(&cache, event, |change| handlers.iter().for_each(|handler| handler(&change)));
+                writer.apply(&cache, event, |change| {
+                    handlers.iter().for_each(|handler| handler(&change))
+                });
             }
             // What is left out has been seen as well.
             if let Some(at) = at {
                 writer.apply(&cache, Event::Progress(at), |_| {});
             }
             if cache.revision() != before {
-                on_progress.iter().for_each(|handler| handler(cache.revision()));
+                on_progress
+                    .iter()
+                    .for_each(|handler| handler(cache.revision()));
             }
             if listed {
                 synced.send_replace(true);
@@ -177,7 +205,8 @@ where
     }
 }
 
-/// What an event is to a reader who sees only what passes `keep`: one that passes no more is gone, as it was.
+/// What an event is to a reader who sees only what passes `keep`: one that passes no more is gone,
+/// as it was.
 fn selected<K: Resource<DynamicType = ()> + Clone>(
     event: Event<K>,
     keep: Option<&mut Keep<K>>,
@@ -213,12 +242,16 @@ mod tests {
         let counter = Arc::clone(&asked);
         let service = tower::service_fn(move |_: http::Request<Body>| {
             counter.fetch_add(1, Ordering::Relaxed);
-            async { Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)) }
+            async {
+                Err::<http::Response<Body>, _>(std::io::Error::from(
+                    std::io::ErrorKind::ConnectionRefused,
+                ))
+            }
         });
         let pulse = Pulse::default();
         let api = Api::<ConfigMap>::all(Client::new(service, "default"));
-        let informer =
-            Informer::new(api, Selection::all(), |_| {}).woken_by(&pulse, ExponentialBackoff::new(LONG, LONG));
+        let informer = Informer::new(api, Selection::all(), |_| {})
+            .woken_by(&pulse, ExponentialBackoff::new(LONG, LONG));
         let mut run = std::pin::pin!(informer.run(CancellationToken::new()));
         let tell = async {
             for expected in 1..=3 {
@@ -238,8 +271,15 @@ mod tests {
         let (cache, mut writer, mut seen) = (Cache::new(), Writer::new(), Vec::new());
         let mut keep: Keep<ConfigMap> = Box::new(|object| object.data.is_some());
         let object = |name: &str, wanted: bool| {
-            let metadata = kube::api::ObjectMeta { name: Some(name.into()), ..Default::default() };
-            ConfigMap { metadata, data: wanted.then(BTreeMap::new), ..ConfigMap::default() }
+            let metadata = kube::api::ObjectMeta {
+                name: Some(name.into()),
+                ..Default::default()
+            };
+            ConfigMap {
+                metadata,
+                data: wanted.then(BTreeMap::new),
+                ..ConfigMap::default()
+            }
         };
         for event in [
             Event::Init,
@@ -253,7 +293,9 @@ mod tests {
             Event::Delete(object("c", false)),
             Event::Delete(object("b", false)),
         ] {
-            let Some(event) = selected(event, Some(&mut keep), &cache) else { continue };
+            let Some(event) = selected(event, Some(&mut keep), &cache) else {
+                continue;
+            };
             writer.apply(&cache, event, |change| {
                 let what = match change {
                     Change::Added(_) => "added",

@@ -1,7 +1,9 @@
-//! The informers of one process: whoever asks for a kind shares the one informer of it, made when it is first asked for.
+//! The informers of one process: whoever asks for a kind shares the one informer of it, made when
+//! it is first asked for.
 //!
-//! What is kept of a kind is said here once, before anybody asks ([`Informers::trim`]). A reader that needs some objects alone
-//! names them ([`Source`]) and shares an informer with those who name the same.
+//! What is kept of a kind is said here once, before anybody asks ([`Informers::trim`]). A reader
+//! that needs some objects alone names them ([`Source`]) and shares an informer with those who name
+//! the same.
 
 use std::{
     any::{Any, TypeId},
@@ -23,9 +25,15 @@ use crate::{
 };
 
 /// What an informer can follow: a type for objects of one kind.
-pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
+pub trait Kind:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
 
-impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Kind for K {}
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Kind
+    for K
+{
+}
 
 /// Which objects of a kind.
 #[derive(Clone)]
@@ -40,7 +48,11 @@ impl<K: Kind> Source<K> {
     /// Every object of the kind.
     #[must_use]
     pub fn all() -> Self {
-        Self { namespace: "", selection: Selection::all(), api: |client, _| Api::all(client) }
+        Self {
+            namespace: "",
+            selection: Selection::all(),
+            api: |client, _| Api::all(client),
+        }
     }
 
     /// Those of one namespace.
@@ -49,7 +61,11 @@ impl<K: Kind> Source<K> {
     where
         K: Resource<Scope = NamespaceResourceScope>,
     {
-        Self { namespace, selection: Selection::all(), api: Api::namespaced }
+        Self {
+            namespace,
+            selection: Selection::all(),
+            api: Api::namespaced,
+        }
     }
 
     /// Of these the ones with these fields.
@@ -66,12 +82,20 @@ impl<K: Kind> Source<K> {
 
 impl<K> Debug for Source<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, selection, .. } = self;
-        f.debug_struct("Source").field("namespace", namespace).field("selection", selection).finish_non_exhaustive()
+        let Self {
+            namespace,
+            selection,
+            ..
+        } = self;
+        f.debug_struct("Source")
+            .field("namespace", namespace)
+            .field("selection", selection)
+            .finish_non_exhaustive()
     }
 }
 
-/// Makes what drops the parts of an object that nobody reads; one an informer, for it may remember what it has seen.
+/// Makes what drops the parts of an object that nobody reads; one an informer, for it may remember
+/// what it has seen.
 type MakeTrim<K> = Box<dyn Fn() -> Box<dyn FnMut(&mut K) + Send> + Send>;
 
 /// Makes an informer leave objects out.
@@ -89,18 +113,23 @@ impl Informers {
     /// None yet. All will watch through `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, rules: HashMap::new(), shared: Vec::new() }
+        Self {
+            client,
+            rules: HashMap::new(),
+            shared: Vec::new(),
+        }
     }
 
-    /// Says what is dropped of each object of a kind, in every informer of it that is asked for from now on.
+    /// Says what is dropped of each object of a kind, in every informer of it that is asked for
+    /// from now on.
     #[must_use]
     pub fn trim<K: Kind>(self, trim: impl FnMut(&mut K) + Clone + Send + 'static) -> Self {
         let make: MakeTrim<K> = Box::new(move || Box::new(trim.clone()));
         self.rule(make)
     }
 
-    /// Takes objects of a kind that do not pass `keep` as not there, in every informer of it that is asked for from now on: a
-    /// selection that the server cannot make.
+    /// Takes objects of a kind that do not pass `keep` as not there, in every informer of it that
+    /// is asked for from now on: a selection that the server cannot make.
     #[must_use]
     pub fn only<K: Kind>(self, keep: impl FnMut(&K) -> bool + Clone + Send + 'static) -> Self {
         let restrict: Restrict<K> = Box::new(move |informer| informer.only(keep.clone()));
@@ -125,33 +154,51 @@ impl Informers {
     pub fn some<K: Kind>(&mut self, source: &Source<K>) -> &mut Informer<K> {
         let known = self.shared.iter().position(|shared| {
             let shared: &dyn Any = &**shared;
-            shared.downcast_ref::<Of<K>>().is_some_and(|shared| shared.source.is_same(source))
+            shared
+                .downcast_ref::<Of<K>>()
+                .is_some_and(|shared| shared.source.is_same(source))
         });
         let at = known.unwrap_or_else(|| {
             self.shared.push(Box::new(self.make(source)));
             self.shared.len() - 1
         });
         let shared: &mut dyn Any = &mut *self.shared[at];
-        let Some(of_kind) = shared.downcast_mut::<Of<K>>() else { unreachable!("it was found by its type") };
+        let Some(of_kind) = shared.downcast_mut::<Of<K>>() else {
+            unreachable!("it was found by its type")
+        };
         &mut of_kind.informer
     }
 
     fn make<K: Kind>(&self, source: &Source<K>) -> Of<K> {
-        let trim = self.rule_of::<MakeTrim<K>>().map_or_else(|| Box::new(|_: &mut K| {}) as _, |make| make());
+        let trim = self
+            .rule_of::<MakeTrim<K>>()
+            .map_or_else(|| Box::new(|_: &mut K| {}) as _, |make| make());
         let api = (source.api)(self.client.clone(), source.namespace);
         let informer = Informer::new(api, source.selection.clone(), trim);
         let restrict = self.rule_of::<Restrict<K>>();
         let is_whole = source.is_same(&Source::all()) && restrict.is_none();
-        let informer = if let Some(restrict) = restrict { restrict(informer) } else { informer };
-        Of { informer, source: source.clone(), is_whole }
+        let informer = if let Some(restrict) = restrict {
+            restrict(informer)
+        } else {
+            informer
+        };
+        Of {
+            informer,
+            source: source.clone(),
+            is_whole,
+        }
     }
 
     /// The informers that show every object of their kind, for who looks at all kinds alike.
     pub fn whole(&mut self) -> impl Iterator<Item = Whole<'_>> {
-        self.shared.iter_mut().filter(|shared| shared.is_whole()).map(|shared| Whole(&mut **shared))
+        self.shared
+            .iter_mut()
+            .filter(|shared| shared.is_whole())
+            .map(|shared| Whole(&mut **shared))
     }
 
-    /// Starts all of them. What is returned ends once each has listed what there is; never, if one of them dies.
+    /// Starts all of them. What is returned ends once each has listed what there is; never, if one
+    /// of them dies.
     pub fn spawn(self, tasks: &mut Tasks) -> impl Future<Output = ()> + use<> {
         let synced: Vec<_> = self.shared.iter().map(|shared| shared.synced()).collect();
         for shared in self.shared {
@@ -163,12 +210,14 @@ impl Informers {
 
 impl Debug for Informers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.shared.iter().map(|shared| shared.name())).finish()
+        f.debug_set()
+            .entries(self.shared.iter().map(|shared| shared.name()))
+            .finish()
     }
 }
 
-/// Returns once each of the informers has listed what there is; never, if one of them has died: what belongs to it is about
-/// to end.
+/// Returns once each of the informers has listed what there is; never, if one of them has died:
+/// what belongs to it is about to end.
 pub(crate) async fn listed(synced: Vec<watch::Receiver<bool>>) {
     join_all(synced.into_iter().map(|mut synced| async move {
         if synced.wait_for(|is_done| *is_done).await.is_err() {

@@ -22,7 +22,10 @@
 //!
 //! Knows no kind of object but Events and Leases, and none of the parts of the house that use it.
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on fails"))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, reason = "a test that cannot go on fails")
+)]
 
 pub mod builder;
 pub mod cache;

@@ -1,10 +1,11 @@
 //! What runs together: the informers of one process, and the controllers that read them.
 //!
-//! They are one group of tasks: a dead informer would leave its readers with a picture that no longer changes, and a dead
-//! controller its objects to themselves. The first that ends ends all, and the caller starts them anew.
+//! They are one group of tasks: a dead informer would leave its readers with a picture that no
+//! longer changes, and a dead controller its objects to themselves. The first that ends ends all,
+//! and the caller starts them anew.
 //!
-//! The names are those of `sigs.k8s.io/controller-runtime` (`Manager`, `Builder`, `Reconciler`), and so is the way they go
-//! together.
+//! The names are those of `sigs.k8s.io/controller-runtime` (`Manager`, `Builder`, `Reconciler`),
+//! and so is the way they go together.
 
 use std::{fmt, time::Duration};
 
@@ -25,9 +26,17 @@ pub struct Manager {
 impl Manager {
     /// Without controllers. What they count goes to `metrics`; all ends with `shutdown`.
     #[must_use]
-    pub fn new(informers: Informers, metrics: MetricsRegistry, shutdown: &CancellationToken) -> Self {
+    pub fn new(
+        informers: Informers,
+        metrics: MetricsRegistry,
+        shutdown: &CancellationToken,
+    ) -> Self {
         // A child: it ends with the tasks that it stops as well.
-        Self { informers, metrics, tasks: Tasks::new(shutdown.child_token()) }
+        Self {
+            informers,
+            metrics,
+            tasks: Tasks::new(shutdown.child_token()),
+        }
     }
 
     /// Something else that runs until it is told to stop.
@@ -54,13 +63,17 @@ impl Manager {
         });
     }
 
-    /// Runs all of it until it is told to stop, or until one task has died. Each cuts off what it does then and ends at
-    /// once; together they get `stop_timeout`.
+    /// Runs all of it until it is told to stop, or until one task has died. Each cuts off what it
+    /// does then and ends at once; together they get `stop_timeout`.
     ///
     /// # Errors
     /// Which task has died.
     pub async fn run(self, stop_timeout: Duration) -> Result<(), TaskEnded> {
-        let Self { informers, mut tasks, .. } = self;
+        let Self {
+            informers,
+            mut tasks,
+            ..
+        } = self;
         drop(informers.spawn(&mut tasks));
         let ended = tasks.watch().await;
         tasks.finish(stop_timeout).await;
@@ -70,6 +83,8 @@ impl Manager {
 
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager").field("informers", &self.informers).finish_non_exhaustive()
+        f.debug_struct("Manager")
+            .field("informers", &self.informers)
+            .finish_non_exhaustive()
     }
 }

@@ -27,7 +27,11 @@ impl<O: Resource, T: From<O>> Part<O, T> {
             resource_version: meta.resource_version.clone(),
             ..ObjectMeta::default()
         };
-        Self { metadata, part: T::from(object), of: PhantomData }
+        Self {
+            metadata,
+            part: T::from(object),
+            of: PhantomData,
+        }
     }
 }
 

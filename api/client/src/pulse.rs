@@ -1,7 +1,7 @@
 //! Tells everybody who waits for the API server that it has answered again.
 //!
-//! After a partition a client knows within seconds what has happened meanwhile: whoever asks most often, as the Lease does,
-//! wakes all that are in their back-off.
+//! After a partition a client knows within seconds what has happened meanwhile: whoever asks most
+//! often, as the Lease does, wakes all that are in their back-off.
 
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ mod tests {
         const NEVER: Duration = Duration::from_secs(3600);
         let pulse = Pulse::default();
         let mut receivers = [pulse.subscribe(), pulse.subscribe(), pulse.subscribe()];
-        let waiting = futures::future::join_all(receivers.iter_mut().map(|one| pause_or_return(one, NEVER)));
+        let waiting =
+            futures::future::join_all(receivers.iter_mut().map(|one| pause_or_return(one, NEVER)));
         let tell = async {
             tokio::task::yield_now().await;
             pulse.answered();

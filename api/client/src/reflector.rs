@@ -1,11 +1,13 @@
-//! One kind of object as a list and what happens to it afterwards: over any number of broken connections, without a gap.
+//! One kind of object as a list and what happens to it afterwards: over any number of broken
+//! connections, without a gap.
 //!
 //! ```text
 //! Unlisted --streamed or paged list--> Watching(revision) --stream ends, breaks--> Watching(revision)
 //!     ^------------ the revision is too old (410) --------------'
 //! ```
-//! Beside kube's watcher, of which this is the simpler sister, it tells the revision that it has come to, of lists and
-//! bookmarks as well: whoever has written something knows from it whether that shows by now.
+//! Beside kube's watcher, of which this is the simpler sister, it tells the revision that it has
+//! come to, of lists and bookmarks as well: whoever has written something knows from it whether
+//! that shows by now.
 //!
 //! Source: `k8s.io/client-go/tools/cache/reflector.go` at v1.37.
 
@@ -51,13 +53,19 @@ impl Selection {
     /// Those with these fields.
     #[must_use]
     pub fn fields(fields: impl Into<String>) -> Self {
-        Self { fields: fields.into(), ..Self::default() }
+        Self {
+            fields: fields.into(),
+            ..Self::default()
+        }
     }
 
     /// Those with these labels.
     #[must_use]
     pub fn labels(labels: impl Into<String>) -> Self {
-        Self { labels: labels.into(), ..Self::default() }
+        Self {
+            labels: labels.into(),
+            ..Self::default()
+        }
     }
 }
 
@@ -106,7 +114,9 @@ pub enum ReflectorError {
 
 impl<K> Debug for Reflector<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reflector").field("selection", &self.selection).finish_non_exhaustive()
+        f.debug_struct("Reflector")
+            .field("selection", &self.selection)
+            .finish_non_exhaustive()
     }
 }
 
@@ -147,7 +157,12 @@ where
     /// Begins with a list once it is asked.
     #[must_use]
     pub fn new(api: Api<K>, selection: Selection) -> Self {
-        Self { api, selection, streams: true, state: State::Unlisted }
+        Self {
+            api,
+            selection,
+            streams: true,
+            state: State::Unlisted,
+        }
     }
 
     /// The next event. Not cancel-safe.
@@ -160,19 +175,42 @@ where
             let (event, state) = match std::mem::replace(&mut self.state, State::Unlisted) {
                 State::Unlisted => self.begin().await?,
                 State::Streaming(events) => streamed(events).await?,
-                State::Paging { next, mut page, revision } => match (page.pop_front(), revision) {
-                    (Some(object), revision) => {
-                        (Some(Event::InitApply(object)), State::Paging { next, page, revision })
+                State::Paging {
+                    next,
+                    mut page,
+                    revision,
+                } => match (page.pop_front(), revision) {
+                    (Some(object), revision) => (
+                        Some(Event::InitApply(object)),
+                        State::Paging {
+                            next,
+                            page,
+                            revision,
+                        },
+                    ),
+                    (None, Some(revision)) => {
+                        (Some(Event::InitDone), State::Listed(revision, None))
                     }
-                    (None, Some(revision)) => (Some(Event::InitDone), State::Listed(revision, None)),
                     (None, None) => (None, self.page(next).await?),
                 },
                 State::Listed(revision, events) => {
                     let told = number(&revision).map(Event::Progress);
-                    (told, State::Watching { revision, events: events.map(|events| (events, true)) })
+                    (
+                        told,
+                        State::Watching {
+                            revision,
+                            events: events.map(|events| (events, true)),
+                        },
+                    )
                 }
-                State::Watching { revision, events: None } => (None, self.resume(revision).await?),
-                State::Watching { revision, events: Some(events) } => self.watched(revision, events).await?,
+                State::Watching {
+                    revision,
+                    events: None,
+                } => (None, self.resume(revision).await?),
+                State::Watching {
+                    revision,
+                    events: Some(events),
+                } => self.watched(revision, events).await?,
             };
             self.state = state;
             if let Some(event) = event {
@@ -183,23 +221,43 @@ where
 
     async fn begin(&mut self) -> Result<(Option<Event<K>>, State<K>), ReflectorError> {
         if !self.streams {
-            return Ok((Some(Event::Init), State::Paging { next: None, page: VecDeque::new(), revision: None }));
+            return Ok((
+                Some(Event::Init),
+                State::Paging {
+                    next: None,
+                    page: VecDeque::new(),
+                    revision: None,
+                },
+            ));
         }
-        let params = WatchParams { send_initial_events: true, ..self.params() };
+        let params = WatchParams {
+            send_initial_events: true,
+            ..self.params()
+        };
         match self.api.watch(&params, "0").await {
             Ok(events) => Ok((Some(Event::Init), State::Streaming(Box::pin(events)))),
             // It does not know `sendInitialEvents`.
             Err(kube::Error::Api(status)) if status.code == 422 || status.code == 400 => {
-                tracing::debug!(kind = std::any::type_name::<K>(), "no streamed lists, listing by pages");
+                tracing::debug!(
+                    kind = std::any::type_name::<K>(),
+                    "no streamed lists, listing by pages"
+                );
                 self.streams = false;
                 Ok((None, State::Unlisted))
             }
-            Err(source) => Err(ReflectorError::Call { call: "watch from the beginning", source }),
+            Err(source) => Err(ReflectorError::Call {
+                call: "watch from the beginning",
+                source,
+            }),
         }
     }
 
     async fn page(&mut self, next: Option<String>) -> Result<State<K>, ReflectorError> {
-        let WatchParams { label_selector, field_selector, .. } = self.params();
+        let WatchParams {
+            label_selector,
+            field_selector,
+            ..
+        } = self.params();
         let params = ListParams {
             label_selector,
             field_selector,
@@ -207,25 +265,45 @@ where
             continue_token: next,
             ..ListParams::default()
         };
-        let list = self.api.list(&params).await.map_err(|source| ReflectorError::Call { call: "list", source })?;
+        let list = self
+            .api
+            .list(&params)
+            .await
+            .map_err(|source| ReflectorError::Call {
+                call: "list",
+                source,
+            })?;
         let next = list.metadata.continue_.filter(|token| !token.is_empty());
         let revision = list.metadata.resource_version.filter(|_| next.is_none());
         if next.is_none() && revision.as_ref().is_none_or(String::is_empty) {
             return Err(ReflectorError::NoRevision);
         }
-        Ok(State::Paging { next, page: list.items.into(), revision })
+        Ok(State::Paging {
+            next,
+            page: list.items.into(),
+            revision,
+        })
     }
 
     /// Watches from `revision` on.
     async fn resume(&mut self, revision: String) -> Result<State<K>, ReflectorError> {
         match self.api.watch(&self.params(), &revision).await {
-            Ok(events) => Ok(State::Watching { revision, events: Some((Box::pin(events), false)) }),
+            Ok(events) => Ok(State::Watching {
+                revision,
+                events: Some((Box::pin(events), false)),
+            }),
             Err(source) => {
                 // What is older than the server remembers is listed anew.
                 if !matches!(&source, kube::Error::Api(status) if status.code == 410) {
-                    self.state = State::Watching { revision, events: None };
+                    self.state = State::Watching {
+                        revision,
+                        events: None,
+                    };
                 }
-                Err(ReflectorError::Call { call: "watch", source })
+                Err(ReflectorError::Call {
+                    call: "watch",
+                    source,
+                })
             }
         }
     }
@@ -249,25 +327,56 @@ where
                     WatchEvent::Bookmark(mark) => {
                         let revision = mark.metadata.resource_version;
                         let told = number(&revision).map(Event::Progress);
-                        return Ok((told, State::Watching { revision, events: Some((events, true)) }));
+                        return Ok((
+                            told,
+                            State::Watching {
+                                revision,
+                                events: Some((events, true)),
+                            },
+                        ));
                     }
                     WatchEvent::Error(status) => {
                         if status.code != 410 {
-                            self.state = State::Watching { revision, events: None };
+                            self.state = State::Watching {
+                                revision,
+                                events: None,
+                            };
                         }
                         return Err(ReflectorError::Told(status));
                     }
                 };
-                let revision = at.filter(|at| !at.is_empty()).ok_or(ReflectorError::NoRevision)?;
-                return Ok((Some(event), State::Watching { revision, events: Some((events, true)) }));
+                let revision = at
+                    .filter(|at| !at.is_empty())
+                    .ok_or(ReflectorError::NoRevision)?;
+                return Ok((
+                    Some(event),
+                    State::Watching {
+                        revision,
+                        events: Some((events, true)),
+                    },
+                ));
             }
             // Its time is up.
-            Ok(None) if came => return Ok((None, State::Watching { revision, events: None })),
+            Ok(None) if came => {
+                return Ok((
+                    None,
+                    State::Watching {
+                        revision,
+                        events: None,
+                    },
+                ));
+            }
             Ok(None) => ReflectorError::Empty,
-            Ok(Some(Err(source))) => ReflectorError::Call { call: "read the watch", source },
+            Ok(Some(Err(source))) => ReflectorError::Call {
+                call: "read the watch",
+                source,
+            },
             Err(_) => ReflectorError::Silent,
         };
-        self.state = State::Watching { revision, events: None };
+        self.state = State::Watching {
+            revision,
+            events: None,
+        };
         Err(failure)
     }
 
@@ -284,17 +393,29 @@ where
 }
 
 /// What a watch brings that began without a revision.
-async fn streamed<K>(mut events: Events<K>) -> Result<(Option<Event<K>>, State<K>), ReflectorError> {
+async fn streamed<K>(
+    mut events: Events<K>,
+) -> Result<(Option<Event<K>>, State<K>), ReflectorError> {
     match tokio::time::timeout(SILENCE, events.next()).await {
         Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
             Ok((Some(Event::InitApply(object)), State::Streaming(events)))
         }
-        Ok(Some(Ok(WatchEvent::Bookmark(mark)))) if mark.metadata.annotations.contains_key(LISTED) => {
-            Ok((Some(Event::InitDone), State::Listed(mark.metadata.resource_version, Some(events))))
+        Ok(Some(Ok(WatchEvent::Bookmark(mark))))
+            if mark.metadata.annotations.contains_key(LISTED) =>
+        {
+            Ok((
+                Some(Event::InitDone),
+                State::Listed(mark.metadata.resource_version, Some(events)),
+            ))
         }
-        Ok(Some(Ok(WatchEvent::Bookmark(_) | WatchEvent::Deleted(_)))) => Ok((None, State::Streaming(events))),
+        Ok(Some(Ok(WatchEvent::Bookmark(_) | WatchEvent::Deleted(_)))) => {
+            Ok((None, State::Streaming(events)))
+        }
         Ok(Some(Ok(WatchEvent::Error(status)))) => Err(ReflectorError::Told(status)),
-        Ok(Some(Err(source))) => Err(ReflectorError::Call { call: "read the list", source }),
+        Ok(Some(Err(source))) => Err(ReflectorError::Call {
+            call: "read the list",
+            source,
+        }),
         Ok(None) => Err(ReflectorError::Empty),
         Err(_) => Err(ReflectorError::Silent),
     }

@@ -1,10 +1,11 @@
 //! The queue between change events and a controller: keys in, one reconcile per key at a time.
 //!
-//! A key added while it waits is kept once; a key added while it is being worked on runs again afterwards. Failed
-//! keys come back after a back-off that doubles up to a cap; keys can be added for later. The queue owns no task
-//! and does no I/O.
+//! A key added while it waits is kept once; a key added while it is being worked on runs again
+//! afterwards. Failed keys come back after a back-off that doubles up to a cap; keys can be added
+//! for later. The queue owns no task and does no I/O.
 //!
-//! Bound: a key is held at most once, so the length is at most the number of live objects of the kind.
+//! Bound: a key is held at most once, so the length is at most the number of live objects of the
+//! kind.
 //!
 //! Source: `k8s.io/client-go/util/workqueue` at v1.37.
 
@@ -25,12 +26,14 @@ use tokio::{sync::Notify, time::Instant};
 const BACKOFF_BASE: Duration = Duration::from_millis(5);
 /// Longest delay after repeated failures.
 const BACKOFF_CAP: Duration = Duration::from_secs(60);
-/// How long a worker sleeps at most while something is delayed, and what difference of the clocks it does not mind.
+/// How long a worker sleeps at most while something is delayed, and what difference of the clocks
+/// it does not mind.
 const CLOCK_PERIOD: Duration = Duration::from_secs(30);
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
 
-/// Notices that the wall clock has gone another way than the one that sleeps: the machine was suspended, or its clock was
-/// set. Delays are mostly times left until a moment of the wall clock and are wrong then.
+/// Notices that the wall clock has gone another way than the one that sleeps: the machine was
+/// suspended, or its clock was set. Delays are mostly times left until a moment of the wall clock
+/// and are wrong then.
 #[derive(Debug)]
 struct Clocks {
     began: std::time::Instant,
@@ -40,11 +43,16 @@ struct Clocks {
 
 impl Clocks {
     fn new() -> Self {
-        Self { began: std::time::Instant::now(), ahead: None }
+        Self {
+            began: std::time::Instant::now(),
+            ahead: None,
+        }
     }
 
     fn have_parted(&mut self) -> bool {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         self.have_parted_at(wall, self.began.elapsed())
     }
 
@@ -84,8 +92,16 @@ impl QueueMetrics {
         let work = "How long in seconds processing an item from workqueue takes";
         Self {
             depth: metrics.gauge("workqueue_depth", "Current depth of workqueue", &labels),
-            adds: metrics.counter("workqueue_adds", "Total number of adds handled by workqueue", &labels),
-            retries: metrics.counter("workqueue_retries", "Total number of retries handled by workqueue", &labels),
+            adds: metrics.counter(
+                "workqueue_adds",
+                "Total number of adds handled by workqueue",
+                &labels,
+            ),
+            retries: metrics.counter(
+                "workqueue_retries",
+                "Total number of retries handled by workqueue",
+                &labels,
+            ),
             waits: metrics.histogram("workqueue_queue_duration_seconds", wait, &labels),
             work: metrics.histogram("workqueue_work_duration_seconds", work, &labels),
         }
@@ -95,7 +111,8 @@ impl QueueMetrics {
 #[derive(Debug)]
 struct State<K> {
     ready: VecDeque<K>,
-    /// Keys in `ready`, and keys to run again once their present run ends, with the time of their first add.
+    /// Keys in `ready`, and keys to run again once their present run ends, with the time of their
+    /// first add.
     dirty: HashMap<K, Instant>,
     /// With the time at which the run began.
     processing: HashMap<K, Instant>,
@@ -180,8 +197,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.state.lock().failures.remove(key);
     }
 
-    /// The next key to work on, or `None` once the queue is closed. The caller ends with [`WorkQueue::done`].
-    /// Cancel-safe: a key is taken only by the poll that returns it.
+    /// The next key to work on, or `None` once the queue is closed. The caller ends with
+    /// [`WorkQueue::done`]. Cancel-safe: a key is taken only by the poll that returns it.
     pub async fn next(&self) -> Option<K> {
         loop {
             // Registered before the look, so that a wake in between is not lost.
@@ -201,7 +218,11 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                     }
                     return Some(key);
                 }
-                state.delayed.keys().next().map(|(at, _)| (*at).min(now + CLOCK_PERIOD))
+                state
+                    .delayed
+                    .keys()
+                    .next()
+                    .map(|(at, _)| (*at).min(now + CLOCK_PERIOD))
             };
             match next_due {
                 Some(at) => tokio::select! {
@@ -282,7 +303,10 @@ mod tests {
     }
 
     async fn next_now(queue: &WorkQueue<&'static str>) -> Option<&'static str> {
-        tokio::time::timeout(Duration::from_millis(1), queue.next()).await.ok().flatten()
+        tokio::time::timeout(Duration::from_millis(1), queue.next())
+            .await
+            .ok()
+            .flatten()
     }
 
     #[tokio::test(start_paused = true)]
@@ -334,7 +358,11 @@ mod tests {
             (5_030, 180, false),
         ];
         for (wall, slept, noticed) in table {
-            assert_eq!(clocks.have_parted_at(seconds(wall), seconds(slept)), noticed, "{wall} {slept}");
+            assert_eq!(
+                clocks.have_parted_at(seconds(wall), seconds(slept)),
+                noticed,
+                "{wall} {slept}"
+            );
         }
     }
 

@@ -1,8 +1,10 @@
-//! All connections of a server that anybody reaches: how many there are, and who goes when there are too many.
+//! All connections of a server that anybody reaches: how many there are, and who goes when there
+//! are too many.
 //!
-//! A connection whose client has not shown who it is has no claim: when there are too many from its address, or too many
-//! at all, the oldest of those goes. So whoever comes gets its turn to say who it is, however many others only wait; and
-//! when all come back at once, such as after a restart, they do not push each other out before they could speak.
+//! A connection whose client has not shown who it is has no claim: when there are too many from its
+//! address, or too many at all, the oldest of those goes. So whoever comes gets its turn to say who
+//! it is, however many others only wait; and when all come back at once, such as after a restart,
+//! they do not push each other out before they could speak.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -55,26 +57,52 @@ impl Connections {
     /// No more than `most`, but for this machine itself.
     #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, state: Mutex::default() })
+        Arc::new(Self {
+            most,
+            state: Mutex::default(),
+        })
     }
 
-    /// Lets one in from `source`, for which another may have to go; `None` if all that are there have a claim.
+    /// Lets one in from `source`, for which another may have to go; `None` if all that are there
+    /// have a claim.
     #[must_use]
     pub fn admit(self: &Arc<Self>, source: IpAddr) -> Option<Slot> {
         let mut state = self.state.lock();
-        if state.by_source.get(&source).is_some_and(|count| *count >= OF_A_STRANGER) {
-            state.evict(|stranger| stranger.source == source && stranger.since.elapsed() >= INTRODUCTION);
+        if state
+            .by_source
+            .get(&source)
+            .is_some_and(|count| *count >= OF_A_STRANGER)
+        {
+            state.evict(|stranger| {
+                stranger.source == source && stranger.since.elapsed() >= INTRODUCTION
+            });
         }
-        let most = if source.is_loopback() { self.most + FOR_LOOPBACK } else { self.most };
+        let most = if source.is_loopback() {
+            self.most + FOR_LOOPBACK
+        } else {
+            self.most
+        };
         if state.settled + state.strangers.len() >= most && !state.evict(|_| true) {
             return None;
         }
         let number = state.next;
         state.next += 1;
         let leave = CancellationToken::new();
-        state.strangers.insert(number, Stranger { source, since: Instant::now(), leave: leave.clone() });
+        state.strangers.insert(
+            number,
+            Stranger {
+                source,
+                since: Instant::now(),
+                leave: leave.clone(),
+            },
+        );
         *state.by_source.entry(source).or_default() += 1;
-        Some(Slot { connections: Arc::clone(self), number, leave, is_settled: false.into() })
+        Some(Slot {
+            connections: Arc::clone(self),
+            number,
+            leave,
+            is_settled: false.into(),
+        })
     }
 
     /// How many there are: of strangers, and of those with a claim.
@@ -88,7 +116,11 @@ impl Connections {
 impl State {
     /// Sends the oldest of these away; whether there was one.
     fn evict(&mut self, is_one: impl Fn(&Stranger) -> bool) -> bool {
-        let Some(number) = self.strangers.iter().find(|(_, stranger)| is_one(stranger)).map(|(number, _)| *number)
+        let Some(number) = self
+            .strangers
+            .iter()
+            .find(|(_, stranger)| is_one(stranger))
+            .map(|(number, _)| *number)
         else {
             return false;
         };
@@ -117,7 +149,8 @@ impl Slot {
         // One that has just been sent away stays away.
         if state.remove(self.number).is_some() {
             state.settled += 1;
-            self.is_settled.store(true, std::sync::atomic::Ordering::Relaxed);
+            self.is_settled
+                .store(true, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
@@ -160,12 +193,23 @@ mod tests {
         let connections = Connections::new(3);
         let known = connections.admit(address(1)).unwrap();
         known.settle();
-        let strangers = [connections.admit(address(2)).unwrap(), connections.admit(address(3)).unwrap()];
+        let strangers = [
+            connections.admit(address(2)).unwrap(),
+            connections.admit(address(3)).unwrap(),
+        ];
         let another = connections.admit(address(4)).unwrap();
-        assert!(strangers[0].leave.is_cancelled() && !strangers[1].leave.is_cancelled() && !known.leave.is_cancelled());
+        assert!(
+            strangers[0].leave.is_cancelled()
+                && !strangers[1].leave.is_cancelled()
+                && !known.leave.is_cancelled()
+        );
         another.settle();
         strangers[0].settle();
-        assert_eq!(counted(&connections), (1, 2), "who was sent away does not come back by asking");
+        assert_eq!(
+            counted(&connections),
+            (1, 2),
+            "who was sent away does not come back by asking"
+        );
         drop((known, strangers, another));
         assert_eq!(counted(&connections), (0, 0));
     }
@@ -173,7 +217,9 @@ mod tests {
     #[test]
     fn those_with_a_claim_stay_but_this_machine_still_gets_in() {
         let connections = Connections::new(2);
-        let known: Vec<Slot> = (0..2).filter_map(|at| connections.admit(address(at))).collect();
+        let known: Vec<Slot> = (0..2)
+            .filter_map(|at| connections.admit(address(at)))
+            .collect();
         known.iter().for_each(Slot::settle);
         assert!(connections.admit(address(9)).is_none());
         let here = connections.admit(HERE).unwrap();
@@ -184,12 +230,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_address_has_so_many_strangers() {
         let connections = Connections::new(10_000);
-        let mut slots: Vec<Slot> = (0..=OF_A_STRANGER).filter_map(|_| connections.admit(address(1))).collect();
+        let mut slots: Vec<Slot> = (0..=OF_A_STRANGER)
+            .filter_map(|_| connections.admit(address(1)))
+            .collect();
         let other = connections.admit(address(2)).unwrap();
-        assert_eq!(counted(&connections), (OF_A_STRANGER + 2, 0), "they have just come");
+        assert_eq!(
+            counted(&connections),
+            (OF_A_STRANGER + 2, 0),
+            "they have just come"
+        );
         tokio::time::advance(INTRODUCTION).await;
         slots.extend(connections.admit(address(1)));
-        assert!(slots[0].leave.is_cancelled() && !slots[1].leave.is_cancelled() && !other.leave.is_cancelled());
+        assert!(
+            slots[0].leave.is_cancelled()
+                && !slots[1].leave.is_cancelled()
+                && !other.leave.is_cancelled()
+        );
         assert_eq!(counted(&connections), (OF_A_STRANGER + 2, 0));
     }
 }

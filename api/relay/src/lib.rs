@@ -1,14 +1,18 @@
 //! Joins two connections byte for byte, and loses nothing that one side said before it ended.
 //!
-//! The API server does it between a client and a node, the agent between the API server and a pod. Both have a port that
-//! anybody reaches: [`Connections`] says who goes when there are too many, [`Peer`] when one is gone.
+//! The API server does it between a client and a node, the agent between the API server and a pod.
+//! Both have a port that anybody reaches: [`Connections`] says who goes when there are too many,
+//! [`Peer`] when one is gone.
 //!
-//! Not tokio's `copy_bidirectional`: that drops what it holds when a read fails, and ends both directions when one
-//! fails. A node that ends its connection without TLS' own farewell, or a client's ping that comes too late, would so
-//! cost the last bytes of a command's output.
+//! Not tokio's `copy_bidirectional`: that drops what it holds when a read fails, and ends both
+//! directions when one fails. A node that ends its connection without TLS' own farewell, or a
+//! client's ping that comes too late, would so cost the last bytes of a command's output.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests"))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")
+)]
 
 mod connections;
 mod peer;
@@ -20,15 +24,19 @@ pub use peer::Peer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 const PIECE: usize = 32 * 1024;
-/// For the client to end its side, once it has got everything: it may be slow to take what is on its way. Closing
-/// earlier with unread bytes of its would make the kernel forget what it has not taken.
+/// For the client to end its side, once it has got everything: it may be slow to take what is on
+/// its way. Closing earlier with unread bytes of its would make the kernel forget what it has not
+/// taken.
 const LINGER: Duration = Duration::from_secs(600);
 
 /// Copies both ways until the backend ends and the client has got it all, or the client goes.
 pub async fn relay(client: impl AsyncRead + AsyncWrite, backend: impl AsyncRead + AsyncWrite) {
     let (from_client, to_client) = tokio::io::split(client);
     let (from_backend, to_backend) = tokio::io::split(backend);
-    let (forth, mut back) = (feed(from_client, to_backend), Box::pin(copy(from_backend, to_client)));
+    let (forth, mut back) = (
+        feed(from_client, to_backend),
+        Box::pin(copy(from_backend, to_client)),
+    );
     let mut forth = Box::pin(forth);
     tokio::select! {
         delivered = &mut back => if delivered.is_ok() {
@@ -51,7 +59,10 @@ async fn feed(mut reader: impl AsyncRead + Unpin, writer: impl AsyncWrite + Unpi
 ///
 /// # Errors
 /// The writer takes no more.
-async fn copy(mut reader: impl AsyncRead + Unpin, mut writer: impl AsyncWrite + Unpin) -> std::io::Result<()> {
+async fn copy(
+    mut reader: impl AsyncRead + Unpin,
+    mut writer: impl AsyncWrite + Unpin,
+) -> std::io::Result<()> {
     let mut buffer = vec![0; PIECE];
     while let Ok(read @ 1..) = reader.read(&mut buffer).await {
         writer.write_all(&buffer[..read]).await?;
@@ -76,7 +87,11 @@ mod tests {
     struct Abrupt(Vec<Vec<u8>>, bool);
 
     impl AsyncRead for Abrupt {
-        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
             match self.0.pop() {
                 Some(piece) => buffer.put_slice(&piece),
                 None => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
@@ -86,8 +101,16 @@ mod tests {
     }
 
     impl AsyncWrite for Abrupt {
-        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-            let outcome = if self.1 { Ok(bytes.len()) } else { Err(io::ErrorKind::ConnectionReset.into()) };
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let outcome = if self.1 {
+                Ok(bytes.len())
+            } else {
+                Err(io::ErrorKind::ConnectionReset.into())
+            };
             Poll::Ready(outcome)
         }
 
@@ -102,7 +125,10 @@ mod tests {
 
     async fn relayed(pieces: &[usize], takes_input: bool, chatter: &[u8]) -> usize {
         let (client, mut ours): (_, DuplexStream) = duplex(1024);
-        let backend = Abrupt(pieces.iter().map(|length| vec![7; *length]).collect(), takes_input);
+        let backend = Abrupt(
+            pieces.iter().map(|length| vec![7; *length]).collect(),
+            takes_input,
+        );
         ours.write_all(chatter).await.unwrap();
         let relaying = tokio::spawn(relay(client, backend));
         // A client that is slower than the backend.
@@ -118,11 +144,19 @@ mod tests {
 
     #[tokio::test]
     async fn backend_that_breaks_off_is_heard_to_its_last_byte() {
-        for pieces in [&[1_833][..], &[1, 1_833], &[5_000, 1_833, 32_000, 3, 1_023, 1_024, 1_025]] {
+        for pieces in [
+            &[1_833][..],
+            &[1, 1_833],
+            &[5_000, 1_833, 32_000, 3, 1_023, 1_024, 1_025],
+        ] {
             for chatter in [&b""[..], b"ping"] {
                 for takes_input in [true, false] {
                     let expect: usize = pieces.iter().sum();
-                    assert_eq!(relayed(pieces, takes_input, chatter).await, expect, "{pieces:?} {takes_input}");
+                    assert_eq!(
+                        relayed(pieces, takes_input, chatter).await,
+                        expect,
+                        "{pieces:?} {takes_input}"
+                    );
                 }
             }
         }
@@ -152,7 +186,10 @@ mod tests {
             let (backend, mut theirs) = duplex(512);
             let relaying = tokio::spawn(relay(client, backend));
             let says = tokio::spawn(async move {
-                theirs.write_all(&vec![7; length]).await.expect("it is read");
+                theirs
+                    .write_all(&vec![7; length])
+                    .await
+                    .expect("it is read");
                 // Gone, and with it what the peer still says.
             });
             for _ in 0..20 {

@@ -9,7 +9,8 @@ use tokio::net::TcpStream;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// What was sent must have been taken by then: whoever pauses a long output has time, a dead peer has an end.
+/// What was sent must have been taken by then: whoever pauses a long output has time, a dead peer
+/// has an end.
 const USER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The other end.

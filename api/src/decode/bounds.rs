@@ -1,9 +1,11 @@
-//! How many values a body may hold: what a value takes in memory is a hundred times what an empty one takes in a body.
+//! How many values a body may hold: what a value takes in memory is a hundred times what an empty
+//! one takes in a body.
 
 use std::cell::Cell;
 
-/// Most scalars, lists, objects and their keys of one body. A reader, defaults and validation hold some hundreds of bytes
-/// for each. The largest manifests that are published, definitions of 1 MB, have a third of them.
+/// Most scalars, lists, objects and their keys of one body. A reader, defaults and validation hold
+/// some hundreds of bytes for each. The largest manifests that are published, definitions of 1 MB,
+/// have a third of them.
 pub(super) const MAX_NODES: usize = 200_000;
 
 /// Whether a JSON text, good or bad, may be given to a reader.
@@ -76,7 +78,11 @@ impl Nodes {
 
     fn add_many(&self, more: usize) -> Result<(), String> {
         self.0.set(self.0.get() + more);
-        if self.0.get() > MAX_NODES { Err(too_many()) } else { Ok(()) }
+        if self.0.get() > MAX_NODES {
+            Err(too_many())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -87,13 +93,27 @@ mod tests {
     #[test]
     fn nodes_of_json_are_counted_and_what_strings_hold_is_not() {
         let many = |item: &str, nodes: usize| format!("[{}0]", format!("{item},").repeat(nodes));
-        for (item, nodes) in [("0", 1), ("{}", 1), ("\"a\"", 1), ("-1.5e3 ", 1), ("{\"a\" : null}", 3), ("[[]]", 2)] {
+        for (item, nodes) in [
+            ("0", 1),
+            ("{}", 1),
+            ("\"a\"", 1),
+            ("-1.5e3 ", 1),
+            ("{\"a\" : null}", 3),
+            ("[[]]", 2),
+        ] {
             let fits = (MAX_NODES - 2) / nodes;
             assert_eq!(check_json(many(item, fits).as_bytes()), Ok(()), "{item}");
-            assert!(check_json(many(item, fits + 1).as_bytes()).is_err(), "{item}");
+            assert!(
+                check_json(many(item, fits + 1).as_bytes()).is_err(),
+                "{item}"
+            );
         }
         let text = format!("[\"{}\"]", r#"{[,\",1 "#.repeat(MAX_NODES));
         assert_eq!(check_json(text.as_bytes()), Ok(()));
-        assert_eq!(check_json("\"".repeat(MAX_NODES).as_bytes()), Ok(()), "half of them end a string");
+        assert_eq!(
+            check_json("\"".repeat(MAX_NODES).as_bytes()),
+            Ok(()),
+            "half of them end a string"
+        );
     }
 }

@@ -1,8 +1,13 @@
-//! Objects of kinds whose schema came at run time: read whole, then pruned. Their metadata is that of every kind.
+//! Objects of kinds whose schema came at run time: read whole, then pruned. Their metadata is that
+//! of every kind.
 //!
-//! What does not fit its type is for validation to say, as upstream has it; only metadata is typed here.
+//! What does not fit its type is for validation to say, as upstream has it; only metadata is typed
+//! here.
 
-use super::{ContentType, Decoded, FieldValidation, cannot_be_handled, decode_value, finish, mismatch, parse, refuse};
+use super::{
+    ContentType, Decoded, FieldValidation, cannot_be_handled, decode_value, finish, mismatch,
+    parse, refuse,
+};
 use crate::{
     resource::Gvk,
     schema::{self, Structural},
@@ -23,25 +28,39 @@ pub fn decode_custom(
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
     if content == ContentType::Protobuf {
-        return Err(Status::unsupported_media_type(&["application/json", "application/yaml"]));
+        return Err(Status::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+        ]));
     }
-    let mut parsed =
-        parse(body, content, None, validation).map_err(|failure| refuse(failure, body, content, expected))?;
+    let mut parsed = parse(body, content, None, validation)
+        .map_err(|failure| refuse(failure, body, content, expected))?;
     if let Some(status) = mismatch(&parsed.api_version, &parsed.kind, expected) {
         return Err(status);
     }
     let unknown = |path: &String| format!("unknown field {path:?}");
     let told = validation != FieldValidation::Ignore;
     let pruned = schema.prune(&mut parsed.object);
-    parsed.strict.extend(pruned.iter().filter(|_| told).map(unknown));
+    parsed
+        .strict
+        .extend(pruned.iter().filter(|_| told).map(unknown));
     let object_meta = schema::table().by_name(OBJECT_META);
     if let Some((ty, metadata)) = object_meta.zip(parsed.object.get_mut("metadata")) {
         // Strictness is judged at the end, of all that was found.
-        let collect = if told { FieldValidation::Warn } else { FieldValidation::Ignore };
+        let collect = if told {
+            FieldValidation::Warn
+        } else {
+            FieldValidation::Ignore
+        };
         let decoded = decode_value(metadata, ty, collect)
             .map_err(|why| cannot_be_handled(&parsed.api_version, &parsed.kind, expected, &why))?;
         *metadata = decoded.object;
-        parsed.strict.extend(decoded.warnings.iter().map(|one| one.replacen("field \"", "field \"metadata.", 1)));
+        parsed.strict.extend(
+            decoded
+                .warnings
+                .iter()
+                .map(|one| one.replacen("field \"", "field \"metadata.", 1)),
+        );
     }
     finish(parsed, expected, validation)
 }

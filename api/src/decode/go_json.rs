@@ -1,4 +1,5 @@
-//! What is wrong with a JSON text, in the words of Go's `encoding/json`. Only bodies that failed to decode come here.
+//! What is wrong with a JSON text, in the words of Go's `encoding/json`. Only bodies that failed to
+//! decode come here.
 
 use super::TypeMeta;
 
@@ -47,7 +48,9 @@ impl Scanner<'_> {
     }
 
     fn invalid(&self, context: &str) -> Result<(), String> {
-        let Some(byte) = self.peek() else { return Err("unexpected end of JSON input".to_owned()) };
+        let Some(byte) = self.peek() else {
+            return Err("unexpected end of JSON input".to_owned());
+        };
         let shown = match byte {
             b'\'' => r"'\''".to_owned(),
             b'"' => r#"'"'"#.to_owned(),
@@ -119,8 +122,12 @@ impl Scanner<'_> {
                     self.at += 1;
                     open.pop();
                 }
-                (Collection::Object, _) => return self.invalid("after object key:value pair").map(|()| false),
-                (Collection::Array, _) => return self.invalid("after array element").map(|()| false),
+                (Collection::Object, _) => {
+                    return self.invalid("after object key:value pair").map(|()| false);
+                }
+                (Collection::Array, _) => {
+                    return self.invalid("after array element").map(|()| false);
+                }
             }
         }
         Ok(false)
@@ -151,7 +158,9 @@ impl Scanner<'_> {
                 Some(b'\\') => {
                     self.at += 1;
                     match self.peek() {
-                        Some(b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"') => self.at += 1,
+                        Some(b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"') => {
+                            self.at += 1
+                        }
                         Some(b'u') => {
                             self.at += 1;
                             for _ in 0..4 {
@@ -208,7 +217,10 @@ impl Scanner<'_> {
     fn literal(&mut self, word: &str) -> Result<(), String> {
         for expected in word.bytes() {
             if self.peek() != Some(expected) {
-                return self.invalid(&format!("in literal {word} (expecting '{}')", char::from(expected)));
+                return self.invalid(&format!(
+                    "in literal {word} (expecting '{}')",
+                    char::from(expected)
+                ));
             }
             self.at += 1;
         }

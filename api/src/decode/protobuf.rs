@@ -1,7 +1,9 @@
-//! Kubernetes' protobuf form: the prefix `k8s\0`, a `runtime.Unknown`, and in it the object's message.
+//! Kubernetes' protobuf form: the prefix `k8s\0`, a `runtime.Unknown`, and in it the object's
+//! message.
 //!
-//! The wire format is read along the schema table; no generated code. What the table does not number is skipped, as
-//! protobuf asks. Nothing is copied before it is known where it goes, and lengths are checked before they are believed.
+//! The wire format is read along the schema table; no generated code. What the table does not
+//! number is skipped, as protobuf asks. Nothing is copied before it is known where it goes, and
+//! lengths are checked before they are believed.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -28,8 +30,8 @@ pub(super) fn parse(body: &[u8], ty: Type) -> Result<Parsed, Failure> {
         return Err(Failure::Raw(text.to_owned()));
     };
     let unknown = Unknown::read(envelope).map_err(Failure::Raw)?;
-    // A body of another kind is not read at all: its message would be taken for something else. One that names no version
-    // means the endpoint's.
+    // A body of another kind is not read at all: its message would be taken for something else. One
+    // that names no version means the endpoint's.
     let mut named = Gvk::from_api_version(&unknown.api_version, &unknown.kind);
     if unknown.api_version.is_empty()
         && let Some(own) = ty.gvk()
@@ -40,15 +42,26 @@ pub(super) fn parse(body: &[u8], ty: Type) -> Result<Parsed, Failure> {
     let mut map = Map::new();
     if fits {
         let nodes = Nodes::new();
-        let at = Place { depth: 0, nodes: &nodes };
+        let at = Place {
+            depth: 0,
+            nodes: &nodes,
+        };
         read_message(ty, [0; 2], unknown.raw, &mut map, at).map_err(Failure::Mismatch)?;
-        for (key, text) in [("apiVersion", &unknown.api_version), ("kind", &unknown.kind)] {
+        for (key, text) in [
+            ("apiVersion", &unknown.api_version),
+            ("kind", &unknown.kind),
+        ] {
             if !text.is_empty() {
                 map.insert(key.to_owned(), text.as_str().into());
             }
         }
     }
-    Ok(Parsed { object: Value::Object(map), api_version: unknown.api_version, kind: unknown.kind, strict: Vec::new() })
+    Ok(Parsed {
+        object: Value::Object(map),
+        api_version: unknown.api_version,
+        kind: unknown.kind,
+        strict: Vec::new(),
+    })
 }
 
 /// The envelope.
@@ -114,7 +127,8 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, len: u64) -> Result<&'a [u8], String> {
-        let len = usize::try_from(len).map_err(|_| "proto: negative length found during unmarshaling")?;
+        let len =
+            usize::try_from(len).map_err(|_| "proto: negative length found during unmarshaling")?;
         let (taken, rest) = self.0.split_at_checked(len).ok_or("unexpected EOF")?;
         self.0 = rest;
         Ok(taken)
@@ -130,7 +144,9 @@ impl<'a> Reader<'a> {
             0 => Wire::Varint(self.varint()?),
             1 => {
                 let bytes = self.take(8)?;
-                Wire::Fixed64(u64::from_le_bytes(bytes.try_into().map_err(|_| "unexpected EOF")?))
+                Wire::Fixed64(u64::from_le_bytes(
+                    bytes.try_into().map_err(|_| "unexpected EOF")?,
+                ))
             }
             2 => {
                 let len = self.varint()?;
@@ -158,7 +174,10 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn deeper(self) -> Self {
-        Self { depth: self.depth + 1, ..self }
+        Self {
+            depth: self.depth + 1,
+            ..self
+        }
     }
 }
 
@@ -175,7 +194,9 @@ fn read_message(
     }
     let mut reader = Reader(bytes);
     while let Some((tag, wire)) = reader.field()? {
-        let Ok(tag) = u16::try_from(tag) else { continue };
+        let Ok(tag) = u16::try_from(tag) else {
+            continue;
+        };
         let Some(field) = ty.field_by_tag(via, tag) else {
             let inner = if via[0] == 0 { [tag, 0] } else { [via[0], tag] };
             if let Wire::Bytes(bytes) = wire
@@ -191,7 +212,12 @@ fn read_message(
     Ok(())
 }
 
-fn read_field(field: &Field, wire: Wire<'_>, map: &mut Map<String, Value>, at: Place<'_>) -> Result<(), String> {
+fn read_field(
+    field: &Field,
+    wire: Wire<'_>,
+    map: &mut Map<String, Value>,
+    at: Place<'_>,
+) -> Result<(), String> {
     let name = field.json_name;
     match field.kind {
         FieldKind::One(element) => {
@@ -202,9 +228,12 @@ fn read_field(field: &Field, wire: Wire<'_>, map: &mut Map<String, Value>, at: P
         }
         FieldKind::List(element) => {
             let list = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
-            let Value::Array(items) = list else { return Ok(()) };
+            let Value::Array(items) = list else {
+                return Ok(());
+            };
             match (wire, element) {
-                // Packed: Kubernetes writes no list so, but whoever reads protobuf has to take both.
+                // Packed: Kubernetes writes no list so, but whoever reads protobuf has to take
+                // both.
                 (Wire::Bytes(packed), Element::Int32 | Element::Int64 | Element::Bool) => {
                     let mut reader = Reader(packed);
                     while !reader.0.is_empty() {
@@ -216,7 +245,9 @@ fn read_field(field: &Field, wire: Wire<'_>, map: &mut Map<String, Value>, at: P
             }
         }
         FieldKind::Map(element) => {
-            let Wire::Bytes(entry) = wire else { return Err(wrong_type(name)) };
+            let Wire::Bytes(entry) = wire else {
+                return Err(wrong_type(name));
+            };
             // The key; its value may be absent.
             at.nodes.add()?;
             let (mut key, mut value) = (String::new(), None);
@@ -242,11 +273,18 @@ fn wrong_type(field: &str) -> String {
 }
 
 /// Reads one value; `None` where it stands for an absent one.
-fn read_element(element: Element, wire: Wire<'_>, field: &str, at: Place<'_>) -> Result<Option<Value>, String> {
+fn read_element(
+    element: Element,
+    wire: Wire<'_>,
+    field: &str,
+    at: Place<'_>,
+) -> Result<Option<Value>, String> {
     at.nodes.add()?;
     let bytes = match (element, wire) {
         (Element::Bool, Wire::Varint(n)) => return Ok(Some((n != 0).into())),
-        (Element::Int32 | Element::Int64, Wire::Varint(n)) => return Ok(Some(n.cast_signed().into())),
+        (Element::Int32 | Element::Int64, Wire::Varint(n)) => {
+            return Ok(Some(n.cast_signed().into()));
+        }
         (Element::Double, Wire::Fixed64(bits)) => {
             return Ok(Number::from_f64(f64::from_bits(bits)).map(Value::Number));
         }
@@ -314,7 +352,9 @@ fn read_time(bytes: &[u8]) -> Result<Option<Timestamp>, String> {
     if seconds == -62_135_596_800 {
         return Ok(None);
     }
-    Timestamp::new(seconds, nanos).map(Some).map_err(|_| "proto: time is out of range".to_owned())
+    Timestamp::new(seconds, nanos)
+        .map(Some)
+        .map_err(|_| "proto: time is out of range".to_owned())
 }
 
 fn read_int_or_string(bytes: &[u8]) -> Result<Value, String> {
@@ -346,7 +386,9 @@ fn read_raw(bytes: &[u8], at: Place<'_>) -> Result<Option<Value>, String> {
     if let Some(envelope) = raw.strip_prefix(PREFIX) {
         let unknown = Unknown::read(envelope)?;
         let gvk = Gvk::from_api_version(&unknown.api_version, &unknown.kind);
-        let ty = table().by_gvk(&gvk).ok_or_else(|| super::not_registered(&gvk))?;
+        let ty = table()
+            .by_gvk(&gvk)
+            .ok_or_else(|| super::not_registered(&gvk))?;
         let mut map = Map::new();
         read_message(ty, [0; 2], unknown.raw, &mut map, at.deeper())?;
         map.insert("apiVersion".to_owned(), unknown.api_version.into());

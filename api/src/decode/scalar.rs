@@ -25,7 +25,10 @@ type Read = Result<Option<Value>, Unfit>;
 
 /// Whether a value is kept as it is.
 pub(super) fn is_free_form(element: Element) -> bool {
-    matches!(element, Element::Any | Element::RawExtension | Element::Json | Element::FieldsV1)
+    matches!(
+        element,
+        Element::Any | Element::RawExtension | Element::Json | Element::FieldsV1
+    )
 }
 
 pub(super) fn is_integer(kind: FieldKind) -> bool {
@@ -45,7 +48,8 @@ pub(super) fn zero(element: Element) -> Value {
     }
 }
 
-/// The name of a field's type in Go, as far as the table knows it: named strings and maps are their plain types here.
+/// The name of a field's type in Go, as far as the table knows it: named strings and maps are their
+/// plain types here.
 pub(super) fn go_type(kind: FieldKind) -> String {
     let element = match kind.element() {
         Element::Object(ty) => {
@@ -106,7 +110,9 @@ pub(super) fn from_f64(kind: FieldKind, v: f64) -> Read {
 
 pub(super) fn from_text(kind: FieldKind, v: Cow<'_, str>) -> Read {
     match kind {
-        FieldKind::One(Element::String | Element::IntOrString) => Ok(Some(Value::String(v.into_owned()))),
+        FieldKind::One(Element::String | Element::IntOrString) => {
+            Ok(Some(Value::String(v.into_owned())))
+        }
         FieldKind::One(Element::Quantity) => quantity(&v),
         FieldKind::One(Element::Time) => time(&v, false),
         FieldKind::One(Element::MicroTime) => time(&v, true),
@@ -121,11 +127,21 @@ pub(super) fn time(text: &str, micro: bool) -> Read {
         return Ok(None);
     }
     let Some(at) = meta::parse_time(text) else {
-        let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+        let layout = if micro {
+            "2006-01-02T15:04:05.000000Z07:00"
+        } else {
+            "2006-01-02T15:04:05Z07:00"
+        };
         let text = quote(text);
-        return Err(Unfit::Text(format!("parsing time {text} as \"{layout}\": cannot parse {text} as \"2006\"")));
+        return Err(Unfit::Text(format!(
+            "parsing time {text} as \"{layout}\": cannot parse {text} as \"2006\""
+        )));
     };
-    Ok(Some(Value::String(if micro { meta::micro_time(at) } else { meta::time(at) })))
+    Ok(Some(Value::String(if micro {
+        meta::micro_time(at)
+    } else {
+        meta::time(at)
+    })))
 }
 
 /// A quantity in canonical form.
@@ -138,7 +154,11 @@ pub(super) fn quantity(text: &str) -> Read {
 
 fn bytes(text: Cow<'_, str>) -> Read {
     // Go skips line breaks.
-    let text = if text.contains(['\n', '\r']) { Cow::Owned(text.replace(['\n', '\r'], "")) } else { text };
+    let text = if text.contains(['\n', '\r']) {
+        Cow::Owned(text.replace(['\n', '\r'], ""))
+    } else {
+        text
+    };
     match STANDARD.decode(text.as_bytes()) {
         Ok(_) => Ok(Some(Value::String(text.into_owned()))),
         Err(error) => {
@@ -147,12 +167,16 @@ fn bytes(text: Cow<'_, str>) -> Read {
                 base64::DecodeError::InvalidLength(len) => len / 4 * 4,
                 _ => text.len(),
             };
-            Err(Unfit::Text(format!("illegal base64 data at input byte {at}")))
+            Err(Unfit::Text(format!(
+                "illegal base64 data at input byte {at}"
+            )))
         }
     }
 }
 
 /// What a type with a reader of its own says: it does not know its field.
 fn go_value(value: &str, ty: &str) -> Read {
-    Err(Unfit::Text(format!("json: cannot unmarshal {value} into Go value of type {ty}")))
+    Err(Unfit::Text(format!(
+        "json: cannot unmarshal {value} into Go value of type {ty}"
+    )))
 }

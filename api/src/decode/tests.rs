@@ -13,10 +13,13 @@ fn json(body: &str, validation: FieldValidation) -> Result<Decoded, String> {
 
 #[test]
 fn unknown_fields_and_nulls_go_and_kinds_come() {
-    let decoded =
-        json(r#"{"spec": {"x": {"y": 1}, "nodeName": null, "containers": [{"name": "a"}]}}"#, FieldValidation::Warn);
+    let decoded = json(
+        r#"{"spec": {"x": {"y": 1}, "nodeName": null, "containers": [{"name": "a"}]}}"#,
+        FieldValidation::Warn,
+    );
     let decoded = decoded.expect("a pod");
-    let expect = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "a"}]}});
+    let expect =
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "a"}]}});
     assert_eq!(decoded.object, expect);
     assert_eq!(decoded.warnings, [r#"unknown field "spec.x""#]);
 }
@@ -26,8 +29,18 @@ fn what_leaves_its_version_out_is_the_endpoints_but_a_reference_stays_without() 
     let regarding = json!({"kind": "Pod", "name": "a"});
     let body = json!({"metadata": {"name": "e"}, "regarding": regarding}).to_string();
     let gvk = Gvk::new("events.k8s.io", "v1", "Event");
-    let event = decode(body.as_bytes(), ContentType::Json, &gvk, FieldValidation::Strict).expect("an event").object;
-    assert_eq!((&event["apiVersion"], &event["regarding"]), (&json!("events.k8s.io/v1"), &regarding));
+    let event = decode(
+        body.as_bytes(),
+        ContentType::Json,
+        &gvk,
+        FieldValidation::Strict,
+    )
+    .expect("an event")
+    .object;
+    assert_eq!(
+        (&event["apiVersion"], &event["regarding"]),
+        (&json!("events.k8s.io/v1"), &regarding)
+    );
 }
 
 #[test]
@@ -38,7 +51,10 @@ fn strict_decoding_reports_every_unknown_and_duplicate_field() {
         error,
         r#"Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.containers[0].bad", unknown field "spec.x", duplicate field "spec.nodeName", duplicate field "metadata.labels.k""#
     );
-    assert_eq!(json(body, FieldValidation::Ignore).expect("a pod").warnings, [""; 0]);
+    assert_eq!(
+        json(body, FieldValidation::Ignore).expect("a pod").warnings,
+        [""; 0]
+    );
 }
 
 #[test]
@@ -49,7 +65,10 @@ fn misfits_get_gos_words() {
             r#"{"spec":{"containers":[{"ports":[{"containerPort":"80"}]}]}}"#,
             "json: cannot unmarshal string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32",
         ),
-        (r#"{"spec":[]}"#, "json: cannot unmarshal array into Go struct field Pod.spec of type v1.PodSpec"),
+        (
+            r#"{"spec":[]}"#,
+            "json: cannot unmarshal array into Go struct field Pod.spec of type v1.PodSpec",
+        ),
         (
             r#"{"metadata":{"labels":{"a":1}}}"#,
             "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
@@ -76,7 +95,11 @@ fn misfits_get_gos_words() {
         ),
     ];
     for (body, why) in table {
-        assert_eq!(json(body, FieldValidation::Warn).map(|d| d.object), Err(format!("{handled}{why}")), "{body}");
+        assert_eq!(
+            json(body, FieldValidation::Warn).map(|d| d.object),
+            Err(format!("{handled}{why}")),
+            "{body}"
+        );
     }
 }
 
@@ -87,22 +110,46 @@ fn garbage_is_unrecognized() {
             "garbage",
             "couldn't get version/kind; json parse error: invalid character 'g' looking for beginning of value (67617262616765)",
         ),
-        ("{\"a\":", "couldn't get version/kind; json parse error: unexpected end of JSON input ({\"a\":)"),
+        (
+            "{\"a\":",
+            "couldn't get version/kind; json parse error: unexpected end of JSON input ({\"a\":)",
+        ),
         (
             "{\"a\" 1}",
             "couldn't get version/kind; json parse error: invalid character '1' after object key ({\"a\" 1})",
         ),
-        ("{} x", "couldn't get version/kind; json parse error: invalid character 'x' after top-level value ({} x)"),
-        ("", "couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)"),
+        (
+            "{} x",
+            "couldn't get version/kind; json parse error: invalid character 'x' after top-level value ({} x)",
+        ),
+        (
+            "",
+            "couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)",
+        ),
     ];
     for (body, why) in table {
         let expect = format!("the object provided is unrecognized (must be of type Pod): {why}");
-        assert_eq!(json(body, FieldValidation::Warn).map(|d| d.object), Err(expect), "{body}");
+        assert_eq!(
+            json(body, FieldValidation::Warn).map(|d| d.object),
+            Err(expect),
+            "{body}"
+        );
     }
     let error = json("[]", FieldValidation::Warn).expect_err("a list");
-    assert!(error.contains("json: cannot unmarshal array into Go value of type struct { APIVersion string"), "{error}");
-    let error = decode(b"xyz", ContentType::Protobuf, &pod(), FieldValidation::Warn).expect_err("no protobuf");
-    assert!(error.message.contains("expected prefix [107 56 115 0] (78797a)"), "{error}");
+    assert!(
+        error.contains(
+            "json: cannot unmarshal array into Go value of type struct { APIVersion string"
+        ),
+        "{error}"
+    );
+    let error = decode(b"xyz", ContentType::Protobuf, &pod(), FieldValidation::Warn)
+        .expect_err("no protobuf");
+    assert!(
+        error
+            .message
+            .contains("expected prefix [107 56 115 0] (78797a)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -118,28 +165,55 @@ fn other_kinds_are_refused_in_upstreams_words() {
         ),
     ];
     for (body, expect) in table {
-        assert_eq!(json(body, FieldValidation::Warn).map(|d| d.object), Err(expect.to_owned()));
+        assert_eq!(
+            json(body, FieldValidation::Warn).map(|d| d.object),
+            Err(expect.to_owned())
+        );
     }
     let events = Gvk::new("events.k8s.io", "v1", "Event");
-    let error = decode(br#"{"apiVersion":"v1","kind":"Event"}"#, ContentType::Json, &events, FieldValidation::Warn);
+    let error = decode(
+        br#"{"apiVersion":"v1","kind":"Event"}"#,
+        ContentType::Json,
+        &events,
+        FieldValidation::Warn,
+    );
     assert_eq!(
         error.map_err(|s| s.message).map(|d| d.object),
         Err("the API version in the data (v1) does not match the expected API version (events.k8s.io/v1)".to_owned())
     );
     let unknown = Gvk::new("example.com", "v1", "Foo");
-    assert_eq!(decode(b"{}", ContentType::Json, &unknown, FieldValidation::Warn).map_err(|s| s.code).err(), Some(400));
+    assert_eq!(
+        decode(b"{}", ContentType::Json, &unknown, FieldValidation::Warn)
+            .map_err(|s| s.code)
+            .err(),
+        Some(400)
+    );
 }
 
 #[test]
 fn yaml_gives_the_same_and_names_the_lines_of_duplicates() {
     let body = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  labels:\n    80: 'x'\nspec:\n  containers:\n  - name: a\n    image: i\n  - name: b\n    image: j\n    image: k\n";
-    let decoded = decode(body.as_bytes(), ContentType::Yaml, &pod(), FieldValidation::Warn).expect("a pod");
+    let decoded = decode(
+        body.as_bytes(),
+        ContentType::Yaml,
+        &pod(),
+        FieldValidation::Warn,
+    )
+    .expect("a pod");
     assert_eq!(decoded.object["metadata"]["labels"], json!({"80": "x"}));
     assert_eq!(decoded.object["spec"]["containers"][1]["image"], "k");
     let expect = "error converting YAML to JSON: yaml: unmarshal errors:\n  line 13: key \"image\" already set in map";
     assert_eq!(decoded.warnings, [expect]);
     let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\nspec: {containers: [*d,*d,*d,*d,*d,*d,*d]}";
-    assert!(decode(bomb.as_bytes(), ContentType::Yaml, &pod(), FieldValidation::Warn).is_err());
+    assert!(
+        decode(
+            bomb.as_bytes(),
+            ContentType::Yaml,
+            &pod(),
+            FieldValidation::Warn
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -161,15 +235,36 @@ fn values_become_canonical() {
 fn options_name_any_group() {
     let body =
         br#"{"kind":"DeleteOptions","apiVersion":"policy/v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"}}"#;
-    let options = decode_options(body, ContentType::Json, "DeleteOptions").expect("options").expect("a body");
-    assert_eq!((&options["gracePeriodSeconds"], &options["preconditions"]["uid"]), (&json!(0), &json!("u")));
-    assert_eq!(decode_options(b"", ContentType::Json, "DeleteOptions"), Ok(None));
-    assert!(decode_options(br#"{"kind":"Pod","apiVersion":"v1"}"#, ContentType::Json, "DeleteOptions").is_err());
+    let options = decode_options(body, ContentType::Json, "DeleteOptions")
+        .expect("options")
+        .expect("a body");
+    assert_eq!(
+        (
+            &options["gracePeriodSeconds"],
+            &options["preconditions"]["uid"]
+        ),
+        (&json!(0), &json!("u"))
+    );
+    assert_eq!(
+        decode_options(b"", ContentType::Json, "DeleteOptions"),
+        Ok(None)
+    );
+    assert!(
+        decode_options(
+            br#"{"kind":"Pod","apiVersion":"v1"}"#,
+            ContentType::Json,
+            "DeleteOptions"
+        )
+        .is_err()
+    );
 }
 
 /// A length-delimited protobuf field.
 fn pb(tag: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag << 3 | 2, u8::try_from(bytes.len()).expect("a short field")];
+    let mut out = vec![
+        tag << 3 | 2,
+        u8::try_from(bytes.len()).expect("a short field"),
+    ];
     out.extend(bytes);
     out
 }
@@ -177,18 +272,42 @@ fn pb(tag: u8, bytes: &[u8]) -> Vec<u8> {
 /// An enveloped protobuf body.
 fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let meta = [pb(1, api_version.as_bytes()), pb(2, kind.as_bytes())].concat();
-    [b"k8s\0".to_vec(), pb(1, &meta), pb(2, raw), pb(3, b""), pb(4, b"")].concat()
+    [
+        b"k8s\0".to_vec(),
+        pb(1, &meta),
+        pb(2, raw),
+        pb(3, b""),
+        pb(4, b""),
+    ]
+    .concat()
 }
 
 #[test]
 fn zero_values_that_protobuf_always_carries_are_absent() {
     let empty = [2, 3, 4, 5, 6].map(|tag| pb(tag, b"")).concat();
     let meta = [pb(1, b"a"), empty, vec![7 << 3, 0], pb(8, b"")].concat();
-    let port =
-        [pb(1, b""), pb(2, b""), vec![3 << 3, 80], pb(4, &[1 << 3, 0, 2 << 3, 0, 26, 0]), vec![5 << 3, 0]].concat();
-    let body = envelope("v1", "Service", &[pb(1, &meta), pb(2, &pb(1, &port)), pb(3, &pb(1, b""))].concat());
+    let port = [
+        pb(1, b""),
+        pb(2, b""),
+        vec![3 << 3, 80],
+        pb(4, &[1 << 3, 0, 2 << 3, 0, 26, 0]),
+        vec![5 << 3, 0],
+    ]
+    .concat();
+    let body = envelope(
+        "v1",
+        "Service",
+        &[pb(1, &meta), pb(2, &pb(1, &port)), pb(3, &pb(1, b""))].concat(),
+    );
     let service = Gvk::new("", "v1", "Service");
-    let object = decode(&body, ContentType::Protobuf, &service, FieldValidation::Strict).expect("a service").object;
+    let object = decode(
+        &body,
+        ContentType::Protobuf,
+        &service,
+        FieldValidation::Strict,
+    )
+    .expect("a service")
+    .object;
     let expect = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
         "spec": {"ports": [{"port": 80}]}, "status": {"loadBalancer": {}}});
     assert_eq!(object, expect);
@@ -197,14 +316,31 @@ fn zero_values_that_protobuf_always_carries_are_absent() {
 #[test]
 fn protobuf_bodies_of_other_kinds_are_refused() {
     let body = envelope("apps/v1", "Deployment", b"");
-    let error = decode(&body, ContentType::Protobuf, &pod(), FieldValidation::Strict).expect_err("another kind");
+    let error = decode(
+        &body,
+        ContentType::Protobuf,
+        &pod(),
+        FieldValidation::Strict,
+    )
+    .expect_err("another kind");
     assert!(
-        error.message.starts_with("Deployment in version \"v1\" cannot be handled as a Pod: converting"),
+        error
+            .message
+            .starts_with("Deployment in version \"v1\" cannot be handled as a Pod: converting"),
         "{error}"
     );
     let body = envelope("v1", "Pod", &[0x0a, 0x7f, 1]);
-    let error = decode(&body, ContentType::Protobuf, &pod(), FieldValidation::Strict).expect_err("a cut message");
-    assert_eq!(error.message, "Pod in version \"v1\" cannot be handled as a Pod: unexpected EOF");
+    let error = decode(
+        &body,
+        ContentType::Protobuf,
+        &pod(),
+        FieldValidation::Strict,
+    )
+    .expect_err("a cut message");
+    assert_eq!(
+        error.message,
+        "Pod in version \"v1\" cannot be handled as a Pod: unexpected EOF"
+    );
 }
 
 #[test]
@@ -212,8 +348,18 @@ fn what_a_protobuf_body_does_not_name_is_the_endpoints() {
     let raw = pb(1, &pb(1, b"a"));
     for (api_version, kind) in [("v1", "Pod"), ("", "Pod"), ("v1", ""), ("", "")] {
         let body = envelope(api_version, kind, &raw);
-        let decoded = decode(&body, ContentType::Protobuf, &pod(), FieldValidation::Strict).expect("a pod");
-        assert_eq!(decoded.object, json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}), "{kind}");
+        let decoded = decode(
+            &body,
+            ContentType::Protobuf,
+            &pod(),
+            FieldValidation::Strict,
+        )
+        .expect("a pod");
+        assert_eq!(
+            decoded.object,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}),
+            "{kind}"
+        );
     }
 }
 
@@ -221,12 +367,18 @@ fn what_a_protobuf_body_does_not_name_is_the_endpoints() {
 fn values_built_here_are_pruned_too() {
     let ty = table().by_gvk(&pod()).expect("Pod");
     let value = json!({"metadata": {"name": null, "x": 1}});
-    assert_eq!(decode_value(&value, ty, FieldValidation::Warn).map(|d| d.object), Ok(json!({"metadata": {}})));
+    assert_eq!(
+        decode_value(&value, ty, FieldValidation::Warn).map(|d| d.object),
+        Ok(json!({"metadata": {}}))
+    );
     let value = json!({"metadata": 5});
     let error = decode_value(&value, ty, FieldValidation::Warn).map(|d| d.object);
     assert_eq!(
         error,
-        Err("json: cannot unmarshal number into Go struct field Pod.metadata of type v1.ObjectMeta".to_owned())
+        Err(
+            "json: cannot unmarshal number into Go struct field Pod.metadata of type v1.ObjectMeta"
+                .to_owned()
+        )
     );
 }
 
@@ -268,7 +420,12 @@ fn envelopes_within_envelopes_are_bounded() {
     let config_map = Gvk::new("", "v1", "ConfigMap");
     let decoded = |levels: usize| {
         let body = (0..levels).fold(b"{}".to_vec(), |inner, _| enveloped(&inner));
-        decode(&body, ContentType::Protobuf, &config_map, FieldValidation::Ignore)
+        decode(
+            &body,
+            ContentType::Protobuf,
+            &config_map,
+            FieldValidation::Ignore,
+        )
     };
     assert!(decoded(3).is_ok());
     let refused = decoded(2_000).expect_err("it is refused");
@@ -278,7 +435,10 @@ fn envelopes_within_envelopes_are_bounded() {
 
 #[test]
 fn hostile_yaml_is_refused_before_anything_is_built_of_it() {
-    let alias = format!("kind: Pod\nmetadata:\n  name: &a \"{}\"\n  annotations:\n", "x".repeat(100_000));
+    let alias = format!(
+        "kind: Pod\nmetadata:\n  name: &a \"{}\"\n  annotations:\n",
+        "x".repeat(100_000)
+    );
     let aliases: String = (0..20_000).map(|at| format!("    k{at}: *a\n")).collect();
     let table = [
         ("{a: ".repeat(150_000), "exceeded max depth"),
@@ -288,7 +448,8 @@ fn hostile_yaml_is_refused_before_anything_is_built_of_it() {
     ];
     for (body, why) in table {
         for validation in [FieldValidation::Warn, FieldValidation::Strict] {
-            let refused = decode(body.as_bytes(), ContentType::Yaml, &pod(), validation).expect_err(why);
+            let refused =
+                decode(body.as_bytes(), ContentType::Yaml, &pod(), validation).expect_err(why);
             assert_eq!(refused.code, 400);
             let expect = format!("error converting YAML to JSON: yaml: {why}");
             assert!(refused.message.contains(&expect), "{refused}");
@@ -300,7 +461,13 @@ fn hostile_yaml_is_refused_before_anything_is_built_of_it() {
 fn deep_json_is_refused() {
     for open in ["[", r#"{"a":"#] {
         let body = open.repeat((3 << 20) / open.len());
-        let refused = decode(body.as_bytes(), ContentType::Json, &pod(), FieldValidation::Warn).expect_err(open);
+        let refused = decode(
+            body.as_bytes(),
+            ContentType::Json,
+            &pod(),
+            FieldValidation::Warn,
+        )
+        .expect_err(open);
         assert_eq!(refused.code, 400, "{refused}");
     }
 }
@@ -318,14 +485,35 @@ fn a_body_of_nothings_is_not_a_million_values() {
     };
     let message = |inner: Vec<u8>| [vec![0x12], varint(inner.len()), inner].concat();
     // Empty containers in a spec in the envelope.
-    let protobuf = |items: usize| [b"k8s\0".to_vec(), message(message([0x12, 0].repeat(items)))].concat();
-    let json = |items: usize| format!(r#"{{"spec":{{"containers":[{}{{}}]}}}}"#, "{},".repeat(items - 1)).into_bytes();
-    let bodies: [(_, &dyn Fn(usize) -> Vec<u8>); 2] = [(ContentType::Protobuf, &protobuf), (ContentType::Json, &json)];
+    let protobuf =
+        |items: usize| [b"k8s\0".to_vec(), message(message([0x12, 0].repeat(items)))].concat();
+    let json = |items: usize| {
+        format!(
+            r#"{{"spec":{{"containers":[{}{{}}]}}}}"#,
+            "{},".repeat(items - 1)
+        )
+        .into_bytes()
+    };
+    let bodies: [(_, &dyn Fn(usize) -> Vec<u8>); 2] = [
+        (ContentType::Protobuf, &protobuf),
+        (ContentType::Json, &json),
+    ];
     for (content, body) in bodies {
         let read = |items| decode(&body(items), content, &pod(), FieldValidation::Warn);
-        assert_eq!(read(190_000).unwrap().object["spec"]["containers"].as_array().unwrap().len(), 190_000);
+        assert_eq!(
+            read(190_000).unwrap().object["spec"]["containers"]
+                .as_array()
+                .unwrap()
+                .len(),
+            190_000
+        );
         let refused = read(210_000).unwrap_err();
         assert_eq!(refused.code, 400);
-        assert!(refused.message.contains("document contains more than 200000 nodes"), "{refused}");
+        assert!(
+            refused
+                .message
+                .contains("document contains more than 200000 nodes"),
+            "{refused}"
+        );
     }
 }

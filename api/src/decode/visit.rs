@@ -1,10 +1,13 @@
-//! The visitor that JSON, YAML and JSON values share: it walks the schema while the parser walks the text.
+//! The visitor that JSON, YAML and JSON values share: it walks the schema while the parser walks
+//! the text.
 
 mod free;
 
 use std::{borrow::Cow, fmt};
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Value};
 
 use super::scalar;
@@ -48,7 +51,13 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn new(collect: bool) -> Self {
-        Self { path: Vec::new(), collect, strict: Vec::new(), mismatch: None, no_object: None }
+        Self {
+            path: Vec::new(),
+            collect,
+            strict: Vec::new(),
+            mismatch: None,
+            no_object: None,
+        }
     }
 
     pub(super) fn failure(&mut self, otherwise: String) -> Failure {
@@ -90,7 +99,9 @@ impl Context {
             .collect();
         let go = scalar::go_type(kind);
         let (owner, path) = (owner.short_name(), names.join("."));
-        let text = format!("json: cannot unmarshal {value} into Go struct field {owner}.{path} of type {go}");
+        let text = format!(
+            "json: cannot unmarshal {value} into Go struct field {owner}.{path} of type {go}"
+        );
         self.fail(text)
     }
 
@@ -172,7 +183,11 @@ impl ObjectSeed<'_> {
     }
 }
 
-fn read_object<'de, A: MapAccess<'de>>(context: &mut Context, ty: Type, mut access: A) -> Result<Value, A::Error> {
+fn read_object<'de, A: MapAccess<'de>>(
+    context: &mut Context,
+    ty: Type,
+    mut access: A,
+) -> Result<Value, A::Error> {
     let mut map = Map::new();
     let mut seen = 0_u128;
     while let Some(Key(key)) = access.next_key::<Key<'de>>()? {
@@ -186,7 +201,11 @@ fn read_object<'de, A: MapAccess<'de>>(context: &mut Context, ty: Type, mut acce
         }
         seen |= 1 << (index & 127);
         context.path.push(Step::Field(field.json_name));
-        let seed = FieldSeed { context: &mut *context, owner: ty, kind: field.kind };
+        let seed = FieldSeed {
+            context: &mut *context,
+            owner: ty,
+            kind: field.kind,
+        };
         let value = access.next_value_seed(seed)?;
         context.path.pop();
         match value {
@@ -207,7 +226,9 @@ pub(super) fn is_unset(field: &Field, value: &Value) -> bool {
         Value::Number(n) => field.is_plain() && n.as_i64() == Some(0),
         Value::Bool(b) => !b && field.is_plain(),
         Value::Array(items) => items.is_empty() && !field.required,
-        Value::Object(map) => map.is_empty() && !field.required && matches!(field.kind, FieldKind::Map(_)),
+        Value::Object(map) => {
+            map.is_empty() && !field.required && matches!(field.kind, FieldKind::Map(_))
+        }
         Value::Null => false,
     }
 }
@@ -275,7 +296,11 @@ impl FieldSeed<'_> {
         Err(self.context.misfit(value, self.owner, self.kind))
     }
 
-    fn scalar<E: Error>(self, read: Result<Option<Value>, scalar::Unfit>, value: &str) -> Result<Option<Value>, E> {
+    fn scalar<E: Error>(
+        self,
+        read: Result<Option<Value>, scalar::Unfit>,
+        value: &str,
+    ) -> Result<Option<Value>, E> {
         match read {
             Ok(value) => Ok(value),
             Err(scalar::Unfit::Type) => self.misfit(value),
@@ -316,7 +341,11 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
 
     fn visit_i64<E: Error>(self, v: i64) -> Result<Self::Value, E> {
         let read = scalar::from_i64(self.kind, v);
-        let text = if scalar::is_integer(self.kind) { format!("number {v}") } else { "number".to_owned() };
+        let text = if scalar::is_integer(self.kind) {
+            format!("number {v}")
+        } else {
+            "number".to_owned()
+        };
         self.scalar(read, &text)
     }
 
@@ -329,7 +358,11 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
 
     fn visit_f64<E: Error>(self, v: f64) -> Result<Self::Value, E> {
         let read = scalar::from_f64(self.kind, v);
-        let text = if scalar::is_integer(self.kind) { format!("number {v}") } else { "number".to_owned() };
+        let text = if scalar::is_integer(self.kind) {
+            format!("number {v}")
+        } else {
+            "number".to_owned()
+        };
         self.scalar(read, &text)
     }
 
@@ -353,8 +386,14 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
         let mut items = Vec::new();
         loop {
             self.context.path.push(Step::Index(items.len()));
-            let seed = FieldSeed { context: &mut *self.context, owner: self.owner, kind: FieldKind::One(element) };
-            let Some(item) = access.next_element_seed(seed)? else { break };
+            let seed = FieldSeed {
+                context: &mut *self.context,
+                owner: self.owner,
+                kind: FieldKind::One(element),
+            };
+            let Some(item) = access.next_element_seed(seed)? else {
+                break;
+            };
             self.context.path.pop();
             items.push(item.unwrap_or_else(|| scalar::zero(element)));
         }
@@ -364,10 +403,12 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
         let element = match self.kind {
-            FieldKind::One(Element::Object(ty)) => return read_object(self.context, ty, access).map(Some),
-            FieldKind::One(Element::SchemaOrArray | Element::SchemaOrBool | Element::SchemaOrStringArray) => {
-                Element::Json
+            FieldKind::One(Element::Object(ty)) => {
+                return read_object(self.context, ty, access).map(Some);
             }
+            FieldKind::One(
+                Element::SchemaOrArray | Element::SchemaOrBool | Element::SchemaOrStringArray,
+            ) => Element::Json,
             FieldKind::Map(element) => element,
             _ => return self.misfit("object"),
         };
@@ -377,10 +418,17 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
                 self.context.strict("duplicate", &key);
             }
             self.context.path.push(Step::Key(key.clone().into_owned()));
-            let seed = FieldSeed { context: &mut *self.context, owner: self.owner, kind: FieldKind::One(element) };
+            let seed = FieldSeed {
+                context: &mut *self.context,
+                owner: self.owner,
+                kind: FieldKind::One(element),
+            };
             let value = access.next_value_seed(seed)?;
             self.context.path.pop();
-            map.insert(key.into_owned(), value.unwrap_or_else(|| scalar::zero(element)));
+            map.insert(
+                key.into_owned(),
+                value.unwrap_or_else(|| scalar::zero(element)),
+            );
         }
         Ok(Some(Value::Object(map)))
     }

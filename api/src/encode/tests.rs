@@ -7,8 +7,18 @@ use crate::decode::{ContentType, FieldValidation, decode};
 
 fn back(object: &Value) -> Value {
     let encoded = protobuf(object.to_string().as_bytes()).expect("it has a protobuf form");
-    let gvk = Gvk::from_api_version(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
-    decode(&encoded, ContentType::Protobuf, &gvk, FieldValidation::Ignore).expect("it is read back").object
+    let gvk = Gvk::from_api_version(
+        object["apiVersion"].as_str().unwrap(),
+        object["kind"].as_str().unwrap(),
+    );
+    decode(
+        &encoded,
+        ContentType::Protobuf,
+        &gvk,
+        FieldValidation::Ignore,
+    )
+    .expect("it is read back")
+    .object
 }
 
 #[test]
@@ -39,14 +49,27 @@ fn lists_are_encoded_item_by_item() {
     ]});
     let read = back(&list);
     assert_eq!(read["metadata"], list["metadata"]);
-    assert_eq!(read["items"], json!([{"metadata": {"name": "a"}, "data": {"k": "v"}}, {"metadata": {"name": "b"}}]));
+    assert_eq!(
+        read["items"],
+        json!([{"metadata": {"name": "a"}, "data": {"k": "v"}}, {"metadata": {"name": "b"}}])
+    );
 }
 
 #[test]
 fn kinds_without_a_protobuf_form_are_said_so() {
-    for (version, kind) in [("meta.k8s.io/v1", "Table"), ("example.com/v1", "Thing"), ("v1", "PodLust")] {
+    for (version, kind) in [
+        ("meta.k8s.io/v1", "Table"),
+        ("example.com/v1", "Thing"),
+        ("v1", "PodLust"),
+    ] {
         let object = json!({"apiVersion": version, "kind": kind}).to_string();
-        assert!(matches!(protobuf(object.as_bytes()), Err(EncodeError::UnknownKind { .. })), "{kind}");
+        assert!(
+            matches!(
+                protobuf(object.as_bytes()),
+                Err(EncodeError::UnknownKind { .. })
+            ),
+            "{kind}"
+        );
     }
     assert!(protobuf(b"[]").is_err());
 }
@@ -56,28 +79,44 @@ fn metadata_alone_has_a_form_of_its_own() {
     let partial = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "ab"}});
     let encoded = protobuf(partial.to_string().as_bytes()).unwrap();
     // Field 1 of the object: metadata, whose field 1 is the name.
-    assert!(encoded.windows(6).any(|window| window == [0x0a, 4, 0x0a, 2, b'a', b'b']), "{encoded:x?}");
+    assert!(
+        encoded
+            .windows(6)
+            .any(|window| window == [0x0a, 4, 0x0a, 2, b'a', b'b']),
+        "{encoded:x?}"
+    );
 }
 
 #[test]
 fn events_of_a_watch_are_frames() {
-    assert_eq!(watch_frame("ADDED", b"xy"), b"\0\0\0\x0d\x0a\x05ADDED\x12\x04\x0a\x02xy");
+    assert_eq!(
+        watch_frame("ADDED", b"xy"),
+        b"\0\0\0\x0d\x0a\x05ADDED\x12\x04\x0a\x02xy"
+    );
 }
 
 /// Every kind that upstream's own data has: the same bytes.
 #[test]
 fn upstreams_own_objects_become_upstreams_own_bytes() {
     let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden");
-    let golden = std::env::var_os("CORACLE_GOLDEN").map_or(default, PathBuf::from).join("kubernetes-api");
+    let golden = std::env::var_os("CORACLE_GOLDEN")
+        .map_or(default, PathBuf::from)
+        .join("kubernetes-api");
     let Ok(files) = std::fs::read_dir(&golden) else {
         eprintln!("skipped: no golden data in {}", golden.display());
         return;
     };
     let (mut same, mut differing) = (0, Vec::new());
-    for path in files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "json")) {
+    for path in files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|it| it == "json"))
+    {
         let json = std::fs::read(&path).unwrap();
         let value: Value = serde_json::from_slice(&json).unwrap();
-        let (Some(version), Some(kind)) = (value["apiVersion"].as_str(), value["kind"].as_str()) else { continue };
+        let (Some(version), Some(kind)) = (value["apiVersion"].as_str(), value["kind"].as_str())
+        else {
+            continue;
+        };
         let gvk = Gvk::from_api_version(version, kind);
         if table().by_gvk(&gvk).is_none() {
             continue;
@@ -88,7 +127,11 @@ fn upstreams_own_objects_become_upstreams_own_bytes() {
             continue;
         };
         // Zeros that Go writes and JSON leaves out make other bytes of the same object.
-        let read = |bytes: &[u8]| decode(bytes, ContentType::Protobuf, &gvk, FieldValidation::Ignore).unwrap().object;
+        let read = |bytes: &[u8]| {
+            decode(bytes, ContentType::Protobuf, &gvk, FieldValidation::Ignore)
+                .unwrap()
+                .object
+        };
         if encoded == expect {
             same += 1;
         } else if read(&encoded) != read(&expect) {
@@ -96,5 +139,8 @@ fn upstreams_own_objects_become_upstreams_own_bytes() {
         }
     }
     assert!(differing.is_empty(), "{differing:#?}");
-    assert!(same > 50, "{same} of upstream's objects have the same bytes");
+    assert!(
+        same > 50,
+        "{same} of upstream's objects have the same bytes"
+    );
 }

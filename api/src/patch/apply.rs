@@ -1,14 +1,16 @@
 //! Server-side apply: who owns which field, and what that means for a write.
 //!
-//! An apply merges the fields that its manager names into the live object, takes out those that the manager named the
-//! last time and nobody names now, and refuses to change what another manager owns unless forced. Any other write is
-//! tracked: what it changes becomes its manager's. Ownership lies in `metadata.managedFields`.
+//! An apply merges the fields that its manager names into the live object, takes out those that the
+//! manager named the last time and nobody names now, and refuses to change what another manager
+//! owns unless forced. Any other write is tracked: what it changes becomes its manager's. Ownership
+//! lies in `metadata.managedFields`.
 //!
 //! What kubectl applied on its own side before, as its annotation says, is not in its way.
 //!
 //! Not here: conversion between versions (one version of each kind is served).
 //!
-//! Source: `sigs.k8s.io/structured-merge-diff/v6/merge/update.go`, `k8s.io/apimachinery/pkg/util/managedfields`.
+//! Source: `sigs.k8s.io/structured-merge-diff/v6/merge/update.go`,
+//! `k8s.io/apimachinery/pkg/util/managedfields`.
 
 mod managers;
 mod set;
@@ -60,11 +62,13 @@ const UNOWNED_METADATA: [&str; 8] = [
     "f:resourceVersion",
 ];
 
-/// Applies `config`, a decoded object of type `ty`, to `live`; without `live` it is created. The result carries its
-/// `managedFields`; it may differ from `live` in nothing at all, and then needs no write.
+/// Applies `config`, a decoded object of type `ty`, to `live`; without `live` it is created. The
+/// result carries its `managedFields`; it may differ from `live` in nothing at all, and then needs
+/// no write.
 ///
 /// # Errors
-/// 400 if `config` has `managedFields`; 409 with a cause for each field that another manager owns, unless `force`.
+/// 400 if `config` has `managedFields`; 409 with a cause for each field that another manager owns,
+/// unless `force`.
 pub fn apply(
     ty: impl Typed,
     live: Option<&Value>,
@@ -77,8 +81,9 @@ pub fn apply(
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     let shape = ty.shape();
-    typed::check(config, shape, "")
-        .map_err(|why| Status::bad_request(format!("failed to create typed patch object: {why}")))?;
+    typed::check(config, shape, "").map_err(|why| {
+        Status::bad_request(format!("failed to create typed patch object: {why}"))
+    })?;
     let mut managers = live.map_or_else(Managers::default, Managers::read);
     let me = Manager::applier(writer);
     let before = managers.set_of(&me);
@@ -94,7 +99,8 @@ pub fn apply(
         let conflicts = managers.conflicts(&me, &named, live, &merged, shape);
         let last = last_applied(live, writer).filter(|_| !force && !conflicts.is_empty());
         let inherited = |conflict: &Conflict| {
-            last.as_ref().is_some_and(|last| typed::is_same_at(last, live, shape, &conflict.path))
+            last.as_ref()
+                .is_some_and(|last| typed::is_same_at(last, live, shape, &conflict.path))
         };
         let (inherited, refused): (Vec<_>, Vec<_>) = conflicts.into_iter().partition(inherited);
         if !force && !refused.is_empty() {
@@ -106,13 +112,20 @@ pub fn apply(
     managers.keep_existing(&typed::to_set(&merged, shape));
     let owned = stripped(named);
     // If so, the time stays too, and nothing is left to write.
-    let unchanged = owned == before && live.is_some_and(|live| without_managed_fields(live) == merged);
-    managers.put(me, owned, if unchanged { None } else { Some(writer.time) }, writer.api_version);
+    let unchanged =
+        owned == before && live.is_some_and(|live| without_managed_fields(live) == merged);
+    managers.put(
+        me,
+        owned,
+        if unchanged { None } else { Some(writer.time) },
+        writer.api_version,
+    );
     managers.write(&mut merged);
     Ok(merged)
 }
 
-/// What client-side apply wrote last, if it is kubectl that now applies here: those fields are its own already.
+/// What client-side apply wrote last, if it is kubectl that now applies here: those fields are its
+/// own already.
 fn last_applied(live: &Value, writer: Writer<'_>) -> Option<Value> {
     if writer.manager != KUBECTL {
         return None;
@@ -120,8 +133,8 @@ fn last_applied(live: &Value, writer: Writer<'_>) -> Option<Value> {
     serde_json::from_str(meta::annotation(live, LAST_APPLIED)?).ok()
 }
 
-/// Tracks a write that is no apply: what `new` has otherwise than `old` becomes the writer's. Sets `managedFields` of
-/// `new`.
+/// Tracks a write that is no apply: what `new` has otherwise than `old` becomes the writer's. Sets
+/// `managedFields` of `new`.
 pub fn track(ty: impl Typed, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
     let shape = ty.shape();
     let given = meta::get_array(new, &["metadata", "managedFields"]);
@@ -202,7 +215,11 @@ fn conflict_status(conflicts: &[Conflict]) -> Status {
                 }
                 lines.push(format!("- {}", set::print_path(&conflict.path)));
             }
-            format!("Apply failed with {} conflicts: {}", several.len(), lines.join("\n"))
+            format!(
+                "Apply failed with {} conflicts: {}",
+                several.len(),
+                lines.join("\n")
+            )
         }
     };
     Status::apply_conflict(causes, message)
@@ -211,7 +228,10 @@ fn conflict_status(conflicts: &[Conflict]) -> Status {
 fn print(manager: &Manager) -> String {
     let mut out = quote(&manager.name);
     if !manager.subresource.is_empty() {
-        out.push_str(&format!(" with subresource {}", quote(&manager.subresource)));
+        out.push_str(&format!(
+            " with subresource {}",
+            quote(&manager.subresource)
+        ));
     }
     if !manager.applies {
         out.push_str(&format!(" using {}", manager.api_version));

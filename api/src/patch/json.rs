@@ -1,7 +1,7 @@
 //! JSON patch, RFC 6902, with the limits of Kubernetes.
 //!
-//! A short patch can ask for much: copies of copies, moves that nest ever deeper, insertions before a long list. What it
-//! may cost is bounded whatever it says.
+//! A short patch can ask for much: copies of copies, moves that nest ever deeper, insertions before
+//! a long list. What it may cost is bounded whatever it says.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -36,24 +36,36 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
 /// Applies the JSON patch in `patch` (the bytes of the request body) to `object`.
 ///
 /// # Errors
-/// 400 for a body that is no patch, 413 for too many operations, 422 for one that does not fit the object.
+/// 400 for a body that is no patch, 413 for too many operations, 422 for one that does not fit the
+/// object.
 pub fn apply(object: &Value, patch: &[u8]) -> Result<Value, Status> {
     let operations: Vec<Operation> = serde_json::from_slice(patch).map_err(|error| {
         let syntax = crate::decode::json_syntax_error(patch);
         let is_list = patch.trim_ascii_start().first() == Some(&b'[');
         Status::bad_request(match syntax {
             Some(text) => text,
-            None if !is_list => "json: cannot unmarshal object into Go value of type jsonpatch.Patch".to_owned(),
+            None if !is_list => {
+                "json: cannot unmarshal object into Go value of type jsonpatch.Patch".to_owned()
+            }
             None => error.to_string(),
         })
     })?;
     if operations.len() > MAX_OPERATIONS {
         let count = operations.len();
-        let why = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}");
-        return Err(Status::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {why}")));
+        let why = format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}"
+        );
+        return Err(Status::new(
+            413,
+            Reason::RequestEntityTooLarge,
+            format!("Request entity too large: {why}"),
+        ));
     }
     let mut object = object.clone();
-    let mut budget = Budget { copied_bytes: MAX_COPIED_BYTES, work: MAX_WORK };
+    let mut budget = Budget {
+        copied_bytes: MAX_COPIED_BYTES,
+        work: MAX_WORK,
+    };
     for operation in operations {
         run(&mut object, operation, &mut budget).ok_or_else(does_not_fit)?;
     }
@@ -95,13 +107,19 @@ impl Budget {
     /// Whether `value` may stand `above` levels deep.
     fn nest(&mut self, value: &Value, above: usize) -> Option<()> {
         self.work(1)?;
-        let (Value::Object(_) | Value::Array(_)) = value else { return Some(()) };
+        let (Value::Object(_) | Value::Array(_)) = value else {
+            return Some(());
+        };
         if above >= MAX_DEPTH {
             return None;
         }
         match value {
-            Value::Object(map) => map.values().try_for_each(|value| self.nest(value, above + 1)),
-            Value::Array(items) => items.iter().try_for_each(|value| self.nest(value, above + 1)),
+            Value::Object(map) => map
+                .values()
+                .try_for_each(|value| self.nest(value, above + 1)),
+            Value::Array(items) => items
+                .iter()
+                .try_for_each(|value| self.nest(value, above + 1)),
             _ => Some(()),
         }
     }
@@ -156,7 +174,11 @@ fn segments(path: &str) -> Option<Vec<String>> {
         return Some(Vec::new());
     }
     let rest = path.strip_prefix('/')?;
-    Some(rest.split('/').map(|s| s.replace("~1", "/").replace("~0", "~")).collect())
+    Some(
+        rest.split('/')
+            .map(|s| s.replace("~1", "/").replace("~0", "~"))
+            .collect(),
+    )
 }
 
 /// An index into a list of `len` elements; negative ones count from the end, as upstream allows.
@@ -221,19 +243,41 @@ mod tests {
 
     fn check(object: &Value, patch: &Value, expect: Result<Value, u16>) {
         let result = apply(object, patch.to_string().as_bytes()).map_err(|s| s.code);
-        assert!(result == expect, "{:.300}: {result:.300?}", patch.to_string());
+        assert!(
+            result == expect,
+            "{:.300}: {result:.300?}",
+            patch.to_string()
+        );
     }
 
     #[test]
     fn operations_do_what_the_rfc_says() {
         let object = json!({"a": {"b": [1, 2]}, "x/y": 1, "m~n": 2});
         let ok = |patch: Value, expect: Value| check(&object, &patch, Ok(expect));
-        ok(json!([{"op": "add", "path": "/a/b/1", "value": 9}]), json!({"a": {"b": [1, 9, 2]}, "x/y": 1, "m~n": 2}));
-        ok(json!([{"op": "add", "path": "/a/b/-", "value": 9}]), json!({"a": {"b": [1, 2, 9]}, "x/y": 1, "m~n": 2}));
-        ok(json!([{"op": "remove", "path": "/x~1y"}, {"op": "remove", "path": "/m~0n"}]), json!({"a": {"b": [1, 2]}}));
-        ok(json!([{"op": "remove", "path": "/a/b/-1"}]), json!({"a": {"b": [1]}, "x/y": 1, "m~n": 2}));
-        ok(json!([{"op": "replace", "path": "/a", "value": null}]), json!({"a": null, "x/y": 1, "m~n": 2}));
-        ok(json!([{"op": "move", "from": "/a/b", "path": "/c"}]), json!({"a": {}, "c": [1, 2], "x/y": 1, "m~n": 2}));
+        ok(
+            json!([{"op": "add", "path": "/a/b/1", "value": 9}]),
+            json!({"a": {"b": [1, 9, 2]}, "x/y": 1, "m~n": 2}),
+        );
+        ok(
+            json!([{"op": "add", "path": "/a/b/-", "value": 9}]),
+            json!({"a": {"b": [1, 2, 9]}, "x/y": 1, "m~n": 2}),
+        );
+        ok(
+            json!([{"op": "remove", "path": "/x~1y"}, {"op": "remove", "path": "/m~0n"}]),
+            json!({"a": {"b": [1, 2]}}),
+        );
+        ok(
+            json!([{"op": "remove", "path": "/a/b/-1"}]),
+            json!({"a": {"b": [1]}, "x/y": 1, "m~n": 2}),
+        );
+        ok(
+            json!([{"op": "replace", "path": "/a", "value": null}]),
+            json!({"a": null, "x/y": 1, "m~n": 2}),
+        );
+        ok(
+            json!([{"op": "move", "from": "/a/b", "path": "/c"}]),
+            json!({"a": {}, "c": [1, 2], "x/y": 1, "m~n": 2}),
+        );
         ok(
             json!([{"op": "copy", "from": "/x~1y", "path": "/a/b/0"}]),
             json!({"a": {"b": [1, 1, 2]}, "x/y": 1, "m~n": 2}),
@@ -309,14 +353,21 @@ mod tests {
             ),
             (
                 list.clone(),
-                repeated(json!({"op": "test", "path": "/a", "value": {}}), &json!({"op": "remove", "path": "/list/0"})),
+                repeated(
+                    json!({"op": "test", "path": "/a", "value": {}}),
+                    &json!({"op": "remove", "path": "/list/0"}),
+                ),
             ),
             (json!({"x": {}}), json!(deeper)),
         ];
         for (number, (object, patch)) in cases.iter().enumerate() {
             let started = std::time::Instant::now();
             check(object, patch, Err(422));
-            assert!(started.elapsed().as_secs() < 10, "case {number}: {:?}", started.elapsed());
+            assert!(
+                started.elapsed().as_secs() < 10,
+                "case {number}: {:?}",
+                started.elapsed()
+            );
         }
         // Long, but cheap.
         let tests = repeated(

@@ -1,4 +1,5 @@
-//! Strategic merge patch: a merge patch that merges lists by key where the schema says so, with directives.
+//! Strategic merge patch: a merge patch that merges lists by key where the schema says so, with
+//! directives.
 //!
 //! | directive | says |
 //! |---|---|
@@ -56,7 +57,9 @@ impl Schema {
     /// The schema of the map that is the value of `key`.
     fn of_value(self, key: &str) -> Self {
         match self {
-            Self::Object(ty) => ty.field(key).map_or(Self::MapOf(None), |field| of_field(&field)),
+            Self::Object(ty) => ty
+                .field(key)
+                .map_or(Self::MapOf(None), |field| of_field(&field)),
             Self::MapOf(Some(ty)) => Self::Object(ty),
             Self::MapOf(None) => self,
         }
@@ -66,16 +69,20 @@ impl Schema {
 /// The schema of a field's value, or of its elements.
 fn of_field(field: &Field) -> Schema {
     match field.kind {
-        FieldKind::One(Element::Object(ty)) | FieldKind::List(Element::Object(ty)) => Schema::Object(ty),
+        FieldKind::One(Element::Object(ty)) | FieldKind::List(Element::Object(ty)) => {
+            Schema::Object(ty)
+        }
         FieldKind::Map(Element::Object(ty)) => Schema::MapOf(Some(ty)),
         _ => Schema::MapOf(None),
     }
 }
 
-/// Applies the strategic merge patch in `patch` (the bytes of the request body) to `object`, which is of type `ty`.
+/// Applies the strategic merge patch in `patch` (the bytes of the request body) to `object`, which
+/// is of type `ty`.
 ///
 /// # Errors
-/// 400 for a body that is no JSON object or has a wrong directive, 422 for one that does not fit the object.
+/// 400 for a body that is no JSON object or has a wrong directive, 422 for one that does not fit
+/// the object.
 pub fn apply(ty: Type, object: &Value, patch: &[u8]) -> Result<Value, Status> {
     apply_value(ty, object, read_object(patch)?)
 }
@@ -85,11 +92,15 @@ pub fn apply(ty: Type, object: &Value, patch: &[u8]) -> Result<Value, Status> {
 /// # Errors
 /// 400 for a wrong directive, 422 for a patch that does not fit the object.
 pub fn apply_value(ty: Type, object: &Value, patch: Map<String, Value>) -> Result<Value, Status> {
-    let Value::Object(object) = object else { return Err(does_not_fit()) };
-    merge_map(object.clone(), patch, Schema::Object(ty)).map(Value::Object).map_err(|error| match error {
-        PatchError::Malformed(text) => Status::bad_request(text),
-        PatchError::Unfit => does_not_fit(),
-    })
+    let Value::Object(object) = object else {
+        return Err(does_not_fit());
+    };
+    merge_map(object.clone(), patch, Schema::Object(ty))
+        .map(Value::Object)
+        .map_err(|error| match error {
+            PatchError::Malformed(text) => Status::bad_request(text),
+            PatchError::Unfit => does_not_fit(),
+        })
 }
 
 fn merge_map(
@@ -114,7 +125,9 @@ fn merge_map(
 }
 
 fn unknown_directive(directive: &Value, patch: &Map<String, Value>) -> PatchError {
-    let directive = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
+    let directive = directive
+        .as_str()
+        .map_or_else(|| directive.to_string(), str::to_owned);
     let patch = Value::Object(patch.clone());
     PatchError::Malformed(format!("unknown patch type '{directive}' in map: {patch}"))
 }
@@ -126,14 +139,22 @@ fn merge_member(
     schema: Schema,
 ) -> Result<(), PatchError> {
     let deletes = key.starts_with(DELETE_FROM_LIST);
-    let key = if deletes { key[DELETE_FROM_LIST.len()..].to_owned() } else { key };
+    let key = if deletes {
+        key[DELETE_FROM_LIST.len()..].to_owned()
+    } else {
+        key
+    };
     if value.is_null() {
         original.remove(&key);
         return Ok(());
     }
     let Some(old) = original.remove(&key) else {
         if deletes {
-            return if value.is_array() { Ok(()) } else { Err(bad_primitive_list()) };
+            return if value.is_array() {
+                Ok(())
+            } else {
+                Err(bad_primitive_list())
+            };
         }
         if let Some(value) = plain(value) {
             original.insert(key, value);
@@ -142,13 +163,28 @@ fn merge_member(
     };
     let merged = match (old, value) {
         (Value::Object(old), Value::Object(value)) => {
-            let replaces = schema.field(&key).is_some_and(|f| f.has_patch_strategy("replace"));
-            if replaces { Value::Object(value) } else { Value::Object(merge_map(old, value, schema.of_value(&key))?) }
+            let replaces = schema
+                .field(&key)
+                .is_some_and(|f| f.has_patch_strategy("replace"));
+            if replaces {
+                Value::Object(value)
+            } else {
+                Value::Object(merge_map(old, value, schema.of_value(&key))?)
+            }
         }
-        (Value::Array(old), Value::Array(value)) => {
-            Value::Array(list::merge_field(old, value, schema.field(&key).as_ref(), deletes)?)
+        (Value::Array(old), Value::Array(value)) => Value::Array(list::merge_field(
+            old,
+            value,
+            schema.field(&key).as_ref(),
+            deletes,
+        )?),
+        (_, value) if deletes => {
+            return if value.is_array() {
+                Ok(())
+            } else {
+                Err(bad_primitive_list())
+            };
         }
-        (_, value) if deletes => return if value.is_array() { Ok(()) } else { Err(bad_primitive_list()) },
         // As upstream: what is of another type is not merged but replaced.
         (_, value) => plain(value).unwrap_or(Value::Null),
     };
@@ -161,10 +197,17 @@ fn bad_primitive_list() -> PatchError {
 }
 
 /// Removes what `$retainKeys` does not list.
-fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), PatchError> {
-    let Some(listed) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+fn retain_keys(
+    original: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+) -> Result<(), PatchError> {
+    let Some(listed) = patch.remove(RETAIN_KEYS) else {
+        return Ok(());
+    };
     let bad = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
-    let Value::Array(listed) = listed else { return Err(bad()) };
+    let Value::Array(listed) = listed else {
+        return Err(bad());
+    };
     let listed: HashSet<&str> = listed.iter().filter_map(Value::as_str).collect();
     let is_listed = |key: &str| listed.contains(key);
     let mut kept = patch.iter().filter(|(key, value)| {
@@ -183,11 +226,17 @@ fn merge_ordered_lists(
     patch: &mut Map<String, Value>,
     schema: Schema,
 ) -> Result<(), PatchError> {
-    let directives: Vec<String> = patch.keys().filter(|k| k.starts_with(ELEMENT_ORDER)).cloned().collect();
+    let directives: Vec<String> = patch
+        .keys()
+        .filter(|k| k.starts_with(ELEMENT_ORDER))
+        .cloned()
+        .collect();
     for directive in directives {
         let key = directive[ELEMENT_ORDER.len()..].to_owned();
         let Some(Value::Array(order)) = patch.remove(&directive) else {
-            return Err(PatchError::Malformed("invalid patch format of setElementOrder list".to_owned()));
+            return Err(PatchError::Malformed(
+                "invalid patch format of setElementOrder list".to_owned(),
+            ));
         };
         let field = schema.field(&key);
         let merge_key = field.and_then(|f| f.patch_merge_key);
@@ -221,7 +270,8 @@ fn merge_ordered_lists(
     Ok(())
 }
 
-/// A patch value where the object has none: without directives and nulls; `None` for what only deletes.
+/// A patch value where the object has none: without directives and nulls; `None` for what only
+/// deletes.
 fn plain(value: Value) -> Option<Value> {
     match value {
         Value::Object(mut map) => {
@@ -232,18 +282,28 @@ fn plain(value: Value) -> Option<Value> {
                 }
             }
             let members = map.into_iter().filter(|(key, value)| {
-                !(value.is_null() || key.starts_with(DELETE_FROM_LIST) || key.starts_with(ELEMENT_ORDER))
+                !(value.is_null()
+                    || key.starts_with(DELETE_FROM_LIST)
+                    || key.starts_with(ELEMENT_ORDER))
             });
-            Some(Value::Object(members.filter_map(|(key, value)| Some((key, plain(value)?))).collect()))
+            Some(Value::Object(
+                members
+                    .filter_map(|(key, value)| Some((key, plain(value)?)))
+                    .collect(),
+            ))
         }
-        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(plain_element).collect())),
+        Value::Array(items) => Some(Value::Array(
+            items.into_iter().filter_map(plain_element).collect(),
+        )),
         other => Some(other),
     }
 }
 
 /// An element of a new list: one that holds nothing but a directive is none.
 fn plain_element(item: Value) -> Option<Value> {
-    let only_directive = item.as_object().is_some_and(|m| m.len() == 1 && m.contains_key(DIRECTIVE));
+    let only_directive = item
+        .as_object()
+        .is_some_and(|m| m.len() == 1 && m.contains_key(DIRECTIVE));
     if only_directive { None } else { plain(item) }
 }
 

@@ -30,12 +30,25 @@ const NAMES: [&str; 10] = [
     "pods",
 ];
 /// What every container has to say for itself once a quota limits it.
-const REQUIRED: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+const REQUIRED: [&str; 6] = [
+    "cpu",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+    "limits.cpu",
+    "limits.memory",
+];
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 pub(super) fn is_name(name: &str) -> bool {
-    let is_extended = || name.strip_prefix("requests.").is_some_and(|rest| rest.contains('/'));
-    NAMES.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-") || is_extended()
+    let is_extended = || {
+        name.strip_prefix("requests.")
+            .is_some_and(|rest| rest.contains('/'))
+    };
+    NAMES.contains(&name)
+        || name.starts_with("hugepages-")
+        || name.starts_with("requests.hugepages-")
+        || is_extended()
 }
 
 pub(super) fn usage(total: &mut Amounts, pod: &Value, now: Timestamp) {
@@ -44,15 +57,23 @@ pub(super) fn usage(total: &mut Amounts, pod: &Value, now: Timestamp) {
     }
     let spec = &pod["spec"];
     total.insert("pods".to_owned(), one());
-    add(total, &named(&pod_requests_of_json(spec), &pod_limits_of_json(spec)));
+    add(
+        total,
+        &named(&pod_requests_of_json(spec), &pod_limits_of_json(spec)),
+    );
 }
 
 /// Finished, or due to be gone.
 fn is_over(pod: &Value, now: Timestamp) -> bool {
-    if matches!(meta::get_str(pod, &["status", "phase"]), "Succeeded" | "Failed") {
+    if matches!(
+        meta::get_str(pod, &["status", "phase"]),
+        "Succeeded" | "Failed"
+    ) {
         return true;
     }
-    let Some(deleted) = meta::deletion_timestamp(pod).and_then(meta::parse_time) else { return false };
+    let Some(deleted) = meta::deletion_timestamp(pod).and_then(meta::parse_time) else {
+        return false;
+    };
     let grace = meta::get_i64(pod, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
     let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
     deleted.saturating_add(grace).is_ok_and(|end| now > end)
@@ -70,13 +91,17 @@ fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
             out.insert(format!("requests.{name}"), *amount);
         }
     }
-    for (name, amount) in limits.iter().filter(|(name, _)| COMPUTE.contains(&name.as_str())) {
+    for (name, amount) in limits
+        .iter()
+        .filter(|(name, _)| COMPUTE.contains(&name.as_str()))
+    {
         out.insert(format!("limits.{name}"), *amount);
     }
     out
 }
 
-/// What containers of a pod leave unsaid although a quota limits `names`: `must specify limits.cpu for: a,b; ...`.
+/// What containers of a pod leave unsaid although a quota limits `names`:
+/// `must specify limits.cpu for: a,b; ...`.
 #[must_use]
 pub fn missing(names: &[&str], pod: &Value) -> Option<String> {
     let spec = &pod["spec"];
@@ -85,14 +110,20 @@ pub fn missing(names: &[&str], pod: &Value) -> Option<String> {
         named(&list("requests"), &list("limits"))
     };
     let whole = said(spec);
-    let required: Vec<&str> =
-        names.iter().copied().filter(|name| REQUIRED.contains(name) && !whole.contains_key(*name)).collect();
+    let required: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| REQUIRED.contains(name) && !whole.contains_key(*name))
+        .collect();
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for list in ["containers", "initContainers"] {
         for container in meta::get_array(spec, &[list]) {
             let said = said(container);
             for name in required.iter().filter(|name| !said.contains_key(**name)) {
-                missing.entry(name).or_default().insert(meta::get_str(container, &["name"]));
+                missing
+                    .entry(name)
+                    .or_default()
+                    .insert(meta::get_str(container, &["name"]));
             }
         }
     }
@@ -100,7 +131,13 @@ pub fn missing(names: &[&str], pod: &Value) -> Option<String> {
         return None;
     }
     let one = |(name, containers): (&str, BTreeSet<&str>)| {
-        format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
+        format!(
+            "{name} for: {}",
+            containers.into_iter().collect::<Vec<_>>().join(",")
+        )
     };
-    Some(format!("must specify {}", missing.into_iter().map(one).collect::<Vec<_>>().join("; ")))
+    Some(format!(
+        "must specify {}",
+        missing.into_iter().map(one).collect::<Vec<_>>().join("; ")
+    ))
 }

@@ -8,12 +8,22 @@ use crate::{meta, quantity::Quantity};
 pub(super) fn requirements(spec: &Value) -> Vec<Value> {
     let plain = meta::get_array(spec, &["scopes"]).iter();
     let plain = plain.map(|scope| json!({"scopeName": scope, "operator": "Exists"}));
-    plain.chain(meta::get_array(spec, &["scopeSelector", "matchExpressions"]).iter().cloned()).collect()
+    plain
+        .chain(
+            meta::get_array(spec, &["scopeSelector", "matchExpressions"])
+                .iter()
+                .cloned(),
+        )
+        .collect()
 }
 
 pub(super) fn matches(requirement: &Value, pod: &Value) -> bool {
     let spec = &pod["spec"];
-    let terminates = || spec["activeDeadlineSeconds"].as_i64().is_some_and(|seconds| seconds >= 0);
+    let terminates = || {
+        spec["activeDeadlineSeconds"]
+            .as_i64()
+            .is_some_and(|seconds| seconds >= 0)
+    };
     match requirement["scopeName"].as_str().unwrap_or_default() {
         "Terminating" => terminates(),
         "NotTerminating" => !terminates(),
@@ -26,7 +36,11 @@ pub(super) fn matches(requirement: &Value, pod: &Value) -> bool {
 }
 
 fn has_class(requirement: &Value, class: &str) -> bool {
-    let named = || meta::get_array(requirement, &["values"]).iter().any(|value| value == class);
+    let named = || {
+        meta::get_array(requirement, &["values"])
+            .iter()
+            .any(|value| value == class)
+    };
     match requirement["operator"].as_str().unwrap_or_default() {
         "Exists" => !class.is_empty(),
         "DoesNotExist" => class.is_empty(),
@@ -38,17 +52,25 @@ fn has_class(requirement: &Value, class: &str) -> bool {
 
 /// No container says anything about cpu or memory.
 fn is_best_effort(pod: &Value) -> bool {
-    if let Some(class) = pod["status"]["qosClass"].as_str().filter(|class| !class.is_empty()) {
+    if let Some(class) = pod["status"]["qosClass"]
+        .as_str()
+        .filter(|class| !class.is_empty())
+    {
         return class == "BestEffort";
     }
     let spec = &pod["spec"];
     let asks = |owner: &Value| {
         let says = |list: &str, name: &str| {
-            Quantity::parse(meta::get_str(owner, &["resources", list, name])).is_ok_and(|amount| !amount.is_zero())
+            Quantity::parse(meta::get_str(owner, &["resources", list, name]))
+                .is_ok_and(|amount| !amount.is_zero())
         };
-        ["requests", "limits"].iter().any(|list| ["cpu", "memory"].iter().any(|name| says(list, name)))
+        ["requests", "limits"]
+            .iter()
+            .any(|list| ["cpu", "memory"].iter().any(|name| says(list, name)))
     };
-    let containers = ["containers", "initContainers"].iter().flat_map(|list| meta::get_array(spec, &[list]));
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| meta::get_array(spec, &[list]));
     !asks(spec) && !containers.into_iter().any(asks)
 }
 
@@ -60,9 +82,17 @@ fn looks_elsewhere(spec: &Value) -> bool {
     };
     ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
         let affinity = &spec["affinity"][kind];
-        meta::get_array(affinity, &["requiredDuringSchedulingIgnoredDuringExecution"]).iter().any(elsewhere)
-            || meta::get_array(affinity, &["preferredDuringSchedulingIgnoredDuringExecution"])
-                .iter()
-                .any(|weighted| elsewhere(&weighted["podAffinityTerm"]))
+        meta::get_array(
+            affinity,
+            &["requiredDuringSchedulingIgnoredDuringExecution"],
+        )
+        .iter()
+        .any(elsewhere)
+            || meta::get_array(
+                affinity,
+                &["preferredDuringSchedulingIgnoredDuringExecution"],
+            )
+            .iter()
+            .any(|weighted| elsewhere(&weighted["podAffinityTerm"]))
     })
 }

@@ -20,7 +20,10 @@ fn pods_use_what_their_containers_ask_for() {
             json!({"spec": {"containers": [container("100m", "1")], "initContainers": [container("2", "2")]}}),
             "count/pods=1,cpu=2,limits.cpu=2,pods=1,requests.cpu=2",
         ),
-        (json!({"spec": {"containers": [container("1", "1")]}, "status": {"phase": "Failed"}}), "count/pods=1"),
+        (
+            json!({"spec": {"containers": [container("1", "1")]}, "status": {"phase": "Failed"}}),
+            "count/pods=1",
+        ),
         (
             json!({"spec": {}, "metadata": {"deletionTimestamp": "2026-11-21T11:00:00Z", "deletionGracePeriodSeconds": 30}}),
             "count/pods=1",
@@ -56,8 +59,18 @@ fn services_and_claims_use_ports_and_storage() {
 
 #[test]
 fn a_quota_limits_only_what_it_names() {
-    let names = ["pods", "limits.cpu", "secrets", "services.nodeports", "count/jobs.batch", "requests.example.com/gpu"];
-    assert_eq!(names_of("", "pods", names), ["pods", "limits.cpu", "requests.example.com/gpu"]);
+    let names = [
+        "pods",
+        "limits.cpu",
+        "secrets",
+        "services.nodeports",
+        "count/jobs.batch",
+        "requests.example.com/gpu",
+    ];
+    assert_eq!(
+        names_of("", "pods", names),
+        ["pods", "limits.cpu", "requests.example.com/gpu"]
+    );
     assert_eq!(names_of("", "services", names), ["services.nodeports"]);
     assert_eq!(names_of("batch", "jobs", names), ["count/jobs.batch"]);
     assert_eq!(names_of("", "secrets", names), ["secrets"]);
@@ -69,7 +82,11 @@ fn containers_must_say_what_a_quota_limits() {
     let pod = json!({"spec": {"containers": [
         {"name": "b"}, {"name": "a", "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Mi"}}}]}});
     assert_eq!(
-        missing(&["limits.cpu", "requests.memory", "pods", "limits.memory"], &pod).as_deref(),
+        missing(
+            &["limits.cpu", "requests.memory", "pods", "limits.memory"],
+            &pod
+        )
+        .as_deref(),
         Some("must specify limits.cpu for: b; limits.memory for: a,b; requests.memory for: b")
     );
     assert_eq!(missing(&["pods", "requests.ephemeral-storage"], &pod), None);
@@ -89,7 +106,11 @@ fn scopes_choose_pods() {
         (json!({"scopes": ["BestEffort"]}), true, false),
         (json!({"scopes": ["NotBestEffort"]}), false, true),
         (json!({"scopes": ["Terminating"]}), false, true),
-        (json!({"scopes": ["NotTerminating", "BestEffort"]}), true, false),
+        (
+            json!({"scopes": ["NotTerminating", "BestEffort"]}),
+            true,
+            false,
+        ),
         (classes("In", json!(["high"])), false, true),
         (classes("NotIn", json!(["high"])), true, false),
         (classes("Exists", json!([])), false, true),
@@ -97,5 +118,10 @@ fn scopes_choose_pods() {
         assert_eq!(in_scope(&spec, "", "pods", &best_effort), first, "{spec}");
         assert_eq!(in_scope(&spec, "", "pods", &burst), second, "{spec}");
     }
-    assert!(!in_scope(&json!({"scopes": ["Terminating"]}), "", "services", &json!({})));
+    assert!(!in_scope(
+        &json!({"scopes": ["Terminating"]}),
+        "",
+        "services",
+        &json!({})
+    ));
 }

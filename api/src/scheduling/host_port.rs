@@ -30,8 +30,16 @@ impl HostPort {
 
 /// The host ports of the containers and of the sidecars, which run beside them.
 pub fn host_ports(spec: &PodSpec) -> impl Iterator<Item = HostPort> {
-    let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|container| is_sidecar(container));
+    let ports = spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|container| container.ports.iter().flatten());
     ports.filter_map(|port| {
         Some(HostPort {
             ip: port.host_ip.clone().unwrap_or_default(),
@@ -58,17 +66,28 @@ mod tests {
             "containers": [{"name": "c", "ports": port(3)}],
         }))
         .expect("spec");
-        assert_eq!(host_ports(&spec).map(|port| port.port).collect::<Vec<_>>(), [3, 2]);
+        assert_eq!(
+            host_ports(&spec).map(|port| port.port).collect::<Vec<_>>(),
+            [3, 2]
+        );
     }
 
     #[test]
     fn host_ports_conflict_by_port_protocol_and_address() {
-        let port = |ip: &str, protocol: &str, port| HostPort { ip: ip.to_owned(), protocol: protocol.to_owned(), port };
+        let port = |ip: &str, protocol: &str, port| HostPort {
+            ip: ip.to_owned(),
+            protocol: protocol.to_owned(),
+            port,
+        };
         for (a, b, expect) in [
             (port("", "TCP", 80), port("", "TCP", 80), true),
             (port("", "TCP", 80), port("10.0.0.1", "TCP", 80), true),
             (port("0.0.0.0", "TCP", 80), port("::", "TCP", 80), true),
-            (port("10.0.0.2", "TCP", 80), port("10.0.0.1", "TCP", 80), false),
+            (
+                port("10.0.0.2", "TCP", 80),
+                port("10.0.0.1", "TCP", 80),
+                false,
+            ),
             (port("", "TCP", 80), port("", "UDP", 80), false),
             (port("", "TCP", 80), port("", "TCP", 81), false),
         ] {

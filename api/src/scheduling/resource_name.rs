@@ -1,6 +1,7 @@
 //! Which resources are Kubernetes' own.
 //!
-//! Source: `IsNativeResource` and `IsExtendedResourceName` in `pkg/apis/core/v1/helper/helpers.go` at v1.37.
+//! Source: `IsNativeResource` and `IsExtendedResourceName` in `pkg/apis/core/v1/helper/helpers.go`
+//! at v1.37.
 
 use crate::name;
 
@@ -13,8 +14,8 @@ pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a resource is somebody else's, such as `example.com/gpu`: counted in whole things and never promised twice.
-/// Its name must be one that a quota can limit, too.
+/// Whether a resource is somebody else's, such as `example.com/gpu`: counted in whole things and
+/// never promised twice. Its name must be one that a quota can limit, too.
 #[must_use]
 pub fn is_extended(name: &str) -> bool {
     !is_native(name)
@@ -45,6 +46,10 @@ mod tests {
         ] {
             assert_eq!(is_extended(name), extended, "{name}");
         }
-        assert!(is_native("kubernetes.io/batch-cpu") && is_native("memory") && !is_native("example.com/gpu"));
+        assert!(
+            is_native("kubernetes.io/batch-cpu")
+                && is_native("memory")
+                && !is_native("example.com/gpu")
+        );
     }
 }

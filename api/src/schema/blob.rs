@@ -1,6 +1,9 @@
 //! Reads the compact table that `build.rs` wrote, in place. `build/emit.rs` describes the layout.
 
-#![allow(clippy::redundant_pub_crate, reason = "shared with the parent module only")]
+#![allow(
+    clippy::redundant_pub_crate,
+    reason = "shared with the parent module only"
+)]
 
 include!(concat!(env!("OUT_DIR"), "/schema_layout.rs"));
 
@@ -34,7 +37,8 @@ impl Record {
 
     /// A text that is only compared.
     pub(super) fn bytes(self, at: usize) -> &'static [u8] {
-        let start = u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]]);
+        let start =
+            u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]]);
         let start = TEXTS.start + start as usize;
         &BLOB[start..start + usize::from(self.short(at + 4))]
     }

@@ -11,7 +11,8 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
 
-/// The OpenAPI v3 schema of one type; references are `ref_prefix` + type name (`#/components/schemas/`).
+/// The OpenAPI v3 schema of one type; references are `ref_prefix` + type name
+/// (`#/components/schemas/`).
 #[must_use]
 pub fn openapi_v3_schema(ty: Type, ref_prefix: &str) -> Value {
     let mut schema = Map::new();
@@ -24,10 +25,17 @@ pub fn openapi_v3_schema(ty: Type, ref_prefix: &str) -> Value {
     schema.insert("type".into(), "object".into());
     let fields: Vec<Field> = ty.fields().collect();
     if !fields.is_empty() {
-        let properties = fields.iter().map(|f| (f.json_name.to_owned(), property(f, ref_prefix))).collect();
+        let properties = fields
+            .iter()
+            .map(|f| (f.json_name.to_owned(), property(f, ref_prefix)))
+            .collect();
         schema.insert("properties".into(), Value::Object(properties));
     }
-    let required: Vec<&str> = fields.iter().filter(|f| f.required).map(|f| f.json_name).collect();
+    let required: Vec<&str> = fields
+        .iter()
+        .filter(|f| f.required)
+        .map(|f| f.json_name)
+        .collect();
     if !required.is_empty() {
         schema.insert("required".into(), required.into());
     }
@@ -84,8 +92,13 @@ fn well_known(ty: Type, schema: &mut Map<String, Value>) -> bool {
     let facts = match ty.short_name() {
         "Time" | "MicroTime" => json!({"type": "string", "format": "date-time"}),
         "Quantity" => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
-        "IntOrString" => json!({"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"}),
-        "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" => json!({}),
+        "IntOrString" => {
+            json!({"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"})
+        }
+        "JSON"
+        | "JSONSchemaPropsOrArray"
+        | "JSONSchemaPropsOrBool"
+        | "JSONSchemaPropsOrStringArray" => json!({}),
         _ => return false,
     };
     if let Value::Object(facts) = facts {
@@ -99,11 +112,17 @@ fn property(field: &Field, ref_prefix: &str) -> Value {
         FieldKind::One(element) => element_schema(element, ref_prefix, true),
         FieldKind::List(element) => {
             let items = element_schema(element, ref_prefix, false);
-            Map::from_iter([("type".into(), "array".into()), ("items".into(), Value::Object(items))])
+            Map::from_iter([
+                ("type".into(), "array".into()),
+                ("items".into(), Value::Object(items)),
+            ])
         }
         FieldKind::Map(element) => {
             let values = element_schema(element, ref_prefix, false);
-            Map::from_iter([("type".into(), "object".into()), ("additionalProperties".into(), Value::Object(values))])
+            Map::from_iter([
+                ("type".into(), "object".into()),
+                ("additionalProperties".into(), Value::Object(values)),
+            ])
         }
     };
     if !field.description().is_empty() {
@@ -124,7 +143,10 @@ fn property(field: &Field, ref_prefix: &str) -> Value {
         out.insert("x-kubernetes-list-type".into(), text.into());
     }
     if !field.list_keys.is_empty() {
-        out.insert("x-kubernetes-list-map-keys".into(), field.list_map_keys().collect());
+        out.insert(
+            "x-kubernetes-list-map-keys".into(),
+            field.list_map_keys().collect(),
+        );
     }
     if let Some(strategy) = field.patch_strategy {
         out.insert("x-kubernetes-patch-strategy".into(), strategy.into());
@@ -135,7 +157,8 @@ fn property(field: &Field, ref_prefix: &str) -> Value {
     Value::Object(out)
 }
 
-/// A reference that stands beside other members is wrapped: OpenAPI v3 ignores what is beside a `$ref`.
+/// A reference that stands beside other members is wrapped: OpenAPI v3 ignores what is beside a
+/// `$ref`.
 fn element_schema(element: Element, ref_prefix: &str, wrap: bool) -> Map<String, Value> {
     if let Some(name) = reference_name(element) {
         let reference = json!({"$ref": format!("{ref_prefix}{name}")});
@@ -146,8 +169,12 @@ fn element_schema(element: Element, ref_prefix: &str, wrap: bool) -> Map<String,
         };
     }
     let text = |ty: &str| Map::from_iter([("type".to_owned(), ty.into())]);
-    let with_format =
-        |ty: &str, format: &str| Map::from_iter([("type".to_owned(), ty.into()), ("format".to_owned(), format.into())]);
+    let with_format = |ty: &str, format: &str| {
+        Map::from_iter([
+            ("type".to_owned(), ty.into()),
+            ("format".to_owned(), format.into()),
+        ])
+    };
     match element {
         Element::Bool => text("boolean"),
         Element::Int32 => with_format("integer", "int32"),
@@ -155,9 +182,10 @@ fn element_schema(element: Element, ref_prefix: &str, wrap: bool) -> Map<String,
         Element::Double => with_format("number", "double"),
         Element::String => text("string"),
         Element::Bytes => with_format("string", "byte"),
-        Element::StringList => {
-            Map::from_iter([("type".to_owned(), "array".into()), ("items".to_owned(), json!({"type": "string"}))])
-        }
+        Element::StringList => Map::from_iter([
+            ("type".to_owned(), "array".into()),
+            ("items".to_owned(), json!({"type": "string"})),
+        ]),
         _ => text("object"),
     }
 }

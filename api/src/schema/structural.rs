@@ -1,11 +1,14 @@
 //! Schemas that come at run time: structural ones, as a CustomResourceDefinition has them.
 //!
-//! A tree read once and then walked beside objects: what it does not know is pruned, what is absent is defaulted, what
-//! does not fit is told. `apiVersion`, `kind` and `metadata` of an object are every kind's and not looked at here.
+//! A tree read once and then walked beside objects: what it does not know is pruned, what is absent
+//! is defaulted, what does not fit is told. `apiVersion`, `kind` and `metadata` of an object are
+//! every kind's and not looked at here.
 //!
-//! Not here yet: what values must be besides their type (formats, bounds, patterns, junctors), and rules.
+//! Not here yet: what values must be besides their type (formats, bounds, patterns, junctors), and
+//! rules.
 //!
-//! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/{structural,pruning,defaulting}` at v1.37.
+//! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/{structural,pruning,defaulting}` at
+//! v1.37.
 
 mod read;
 
@@ -115,7 +118,10 @@ impl Structural {
     /// # Errors
     /// What of it is not structural, or nested too deep: permanent.
     pub fn read(schema: &Value) -> Result<Arc<Self>, ReadStructural> {
-        Ok(Arc::new(Self { root: read::node(schema, "")?, published: schema.clone() }))
+        Ok(Arc::new(Self {
+            root: read::node(schema, "")?,
+            published: schema.clone(),
+        }))
     }
 
     /// As it was given.
@@ -127,7 +133,9 @@ impl Structural {
     /// Removes what the schema does not know; the paths of that.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         let mut unknown = Vec::new();
-        let Some(map) = object.as_object_mut() else { return unknown };
+        let Some(map) = object.as_object_mut() else {
+            return unknown;
+        };
         let held = hold(map);
         self.root.prune_map(map, "", &mut unknown);
         map.extend(held);
@@ -136,7 +144,9 @@ impl Structural {
 
     /// Fills in what is absent and has a default. Idempotent.
     pub fn default(&self, object: &mut Value) {
-        let Some(map) = object.as_object_mut() else { return };
+        let Some(map) = object.as_object_mut() else {
+            return;
+        };
         let held = hold(map);
         self.root.fill_map(map);
         map.extend(held);
@@ -155,11 +165,18 @@ impl Structural {
 
 /// Takes out what every object has.
 fn hold(map: &mut Map<String, Value>) -> Vec<(String, Value)> {
-    OF_EVERY_OBJECT.iter().filter_map(|name| map.remove_entry(*name)).collect()
+    OF_EVERY_OBJECT
+        .iter()
+        .filter_map(|name| map.remove_entry(*name))
+        .collect()
 }
 
 fn joined(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
 impl Node {
@@ -209,7 +226,9 @@ impl Node {
     fn fill_map(&self, map: &mut Map<String, Value>) {
         for (name, node) in &self.properties {
             // A null that may not be is as good as absent where there is a default.
-            let is_absent = map.get(name).is_none_or(|value| value.is_null() && !node.nullable);
+            let is_absent = map
+                .get(name)
+                .is_none_or(|value| value.is_null() && !node.nullable);
             if let Some(default) = node.default.as_ref().filter(|_| is_absent) {
                 map.insert(name.clone(), default.clone());
             }
@@ -242,7 +261,13 @@ impl Node {
         }
     }
 
-    fn validate_map(&self, map: &Map<String, Value>, path: &str, is_object: bool, errors: &mut FieldErrors) {
+    fn validate_map(
+        &self,
+        map: &Map<String, Value>,
+        path: &str,
+        is_object: bool,
+        errors: &mut FieldErrors,
+    ) {
         for name in &self.required {
             if !map.contains_key(name) {
                 errors.required(joined(path, name), "");
@@ -273,8 +298,11 @@ impl Kind {
     }
 
     fn fits(self, value: &Value) -> bool {
-        let is_whole =
-            || value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0);
+        let is_whole = || {
+            value.is_i64()
+                || value.is_u64()
+                || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+        };
         match self {
             Self::Object => value.is_object(),
             Self::Array => value.is_array(),

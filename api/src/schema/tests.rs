@@ -10,14 +10,22 @@ fn kinds_and_names_resolve() {
 
 #[test]
 fn lists_and_options_are_kinds_too() {
-    let list = table().by_gvk(&Gvk::new("apps", "v1", "DeploymentList")).expect("DeploymentList");
+    let list = table()
+        .by_gvk(&Gvk::new("apps", "v1", "DeploymentList"))
+        .expect("DeploymentList");
     let items = list.field("items").expect("items");
     assert_eq!(
         items.kind,
-        FieldKind::List(Element::Object(table().by_name("io.k8s.api.apps.v1.Deployment").expect("it")))
+        FieldKind::List(Element::Object(
+            table()
+                .by_name("io.k8s.api.apps.v1.Deployment")
+                .expect("it")
+        ))
     );
     for group in ["", "apps", "policy", "meta.k8s.io"] {
-        let options = table().by_gvk(&Gvk::new(group, "v1", "DeleteOptions")).expect("DeleteOptions");
+        let options = table()
+            .by_gvk(&Gvk::new(group, "v1", "DeleteOptions"))
+            .expect("DeleteOptions");
         assert_eq!(options.short_name(), "DeleteOptions");
     }
     assert_eq!(table().by_gvk(&Gvk::new("apps", "v1", "Pod")), None);
@@ -26,7 +34,9 @@ fn lists_and_options_are_kinds_too() {
 
 #[test]
 fn fields_of_embedded_messages_know_their_way() {
-    let volume = table().by_name("io.k8s.api.core.v1.Volume").expect("Volume");
+    let volume = table()
+        .by_name("io.k8s.api.core.v1.Volume")
+        .expect("Volume");
     let host_path = volume.field("hostPath").expect("hostPath");
     assert_eq!((host_path.via, host_path.tag), ([2, 0], 1));
     assert_eq!(volume.field_by_tag([2, 0], 1), Some(host_path));
@@ -35,14 +45,30 @@ fn fields_of_embedded_messages_know_their_way() {
 
 #[test]
 fn markers_come_from_the_go_types() {
-    let container = table().by_name("io.k8s.api.core.v1.Container").expect("Container");
+    let container = table()
+        .by_name("io.k8s.api.core.v1.Container")
+        .expect("Container");
     let ports = container.field("ports").expect("ports");
-    assert_eq!(ports.list_map_keys().collect::<Vec<_>>(), ["containerPort", "protocol"]);
-    assert_eq!((ports.list_type, ports.patch_merge_key), (Some(ListType::Map), Some("containerPort")));
+    assert_eq!(
+        ports.list_map_keys().collect::<Vec<_>>(),
+        ["containerPort", "protocol"]
+    );
+    assert_eq!(
+        (ports.list_type, ports.patch_merge_key),
+        (Some(ListType::Map), Some("containerPort"))
+    );
     assert!(ports.has_patch_strategy("merge"));
-    let strategy = table().by_name("io.k8s.api.apps.v1.DeploymentSpec").and_then(|t| t.field("strategy"));
-    assert!(strategy.is_some_and(|s| s.has_patch_strategy("retainKeys") && !s.has_patch_strategy("merge")));
-    let protocol = ports.object_type().and_then(|t| t.field("protocol")).expect("protocol");
+    let strategy = table()
+        .by_name("io.k8s.api.apps.v1.DeploymentSpec")
+        .and_then(|t| t.field("strategy"));
+    assert!(
+        strategy
+            .is_some_and(|s| s.has_patch_strategy("retainKeys") && !s.has_patch_strategy("merge"))
+    );
+    let protocol = ports
+        .object_type()
+        .and_then(|t| t.field("protocol"))
+        .expect("protocol");
     assert_eq!(protocol.default, Some("\"TCP\""));
 }
 

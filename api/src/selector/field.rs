@@ -1,4 +1,5 @@
-//! The grammar of the `fieldSelector` parameter: `a=b,c==d,e!=f`, with `\` before `\`, `,` and `=` in values.
+//! The grammar of the `fieldSelector` parameter: `a=b,c==d,e!=f`, with `\` before `\`, `,` and `=`
+//! in values.
 
 use std::fmt;
 
@@ -36,18 +37,27 @@ impl FieldSelector {
         let mut requirements = Vec::new();
         for term in split_terms(text).into_iter().filter(|t| !t.is_empty()) {
             let Some((field, operator, value)) = split_term(term) else {
-                return Err(ParseSelectorError(format!("invalid selector: '{text}'; can't understand '{term}'")));
+                return Err(ParseSelectorError(format!(
+                    "invalid selector: '{text}'; can't understand '{term}'"
+                )));
             };
             let value = unescape(value)?;
-            requirements.push(FieldRequirement { field: field.to_owned(), equals: operator != "!=", value });
+            requirements.push(FieldRequirement {
+                field: field.to_owned(),
+                equals: operator != "!=",
+                value,
+            });
         }
         requirements.sort_by(|a, b| a.field.cmp(&b.field));
         Ok(Self { requirements })
     }
 
-    /// Whether an object with these fields is selected. `field` looks a field up; unset reads as empty.
+    /// Whether an object with these fields is selected. `field` looks a field up; unset reads as
+    /// empty.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.requirements.iter().all(|r| (field(&r.field).unwrap_or_default() == r.value) == r.equals)
+        self.requirements
+            .iter()
+            .all(|r| (field(&r.field).unwrap_or_default() == r.value) == r.equals)
     }
 
     /// Whether it matches everything.
@@ -65,7 +75,10 @@ impl FieldSelector {
     /// The value that `field` must have, where the selector asks for exactly one.
     #[must_use]
     pub fn exact(&self, field: &str) -> Option<&str> {
-        self.requirements.iter().find(|r| r.equals && r.field == field).map(|r| r.value.as_str())
+        self.requirements
+            .iter()
+            .find(|r| r.equals && r.field == field)
+            .map(|r| r.value.as_str())
     }
 }
 
@@ -125,14 +138,22 @@ fn unescape(value: &str) -> Result<String, ParseSelectorError> {
             '\\' => match chars.next() {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
                 Some(c) => {
-                    return Err(ParseSelectorError(format!("invalid field selector: invalid escape sequence: \\{c}")));
+                    return Err(ParseSelectorError(format!(
+                        "invalid field selector: invalid escape sequence: \\{c}"
+                    )));
                 }
-                None => return Err(ParseSelectorError("invalid field selector: invalid escape sequence: \\".into())),
+                None => {
+                    return Err(ParseSelectorError(
+                        "invalid field selector: invalid escape sequence: \\".into(),
+                    ));
+                }
             },
             ',' | '=' => {
                 // Go prints the number of the character.
                 let c = u32::from(c);
-                return Err(ParseSelectorError(format!("invalid field selector: unescaped character in value: {c}")));
+                return Err(ParseSelectorError(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                )));
             }
             c => out.push(c),
         }

@@ -39,7 +39,10 @@ fn keyword(text: &str) -> Option<Token> {
 }
 
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, ParseSelectorError> {
-    let mut parser = Parser { tokens: scan(text), position: 0 };
+    let mut parser = Parser {
+        tokens: scan(text),
+        position: 0,
+    };
     parser.parse().map_err(ParseSelectorError)
 }
 
@@ -63,10 +66,15 @@ fn scan(text: &str) -> Vec<(Token, String)> {
                 None => 1,
             }
         } else {
-            rest.find(|c| is_special(c) || is_space(c)).unwrap_or(rest.len())
+            rest.find(|c| is_special(c) || is_space(c))
+                .unwrap_or(rest.len())
         };
         let (word, after) = rest.split_at(len);
-        let fallback = if word.starts_with(is_special) { Token::Unknown } else { Token::Identifier };
+        let fallback = if word.starts_with(is_special) {
+            Token::Unknown
+        } else {
+            Token::Identifier
+        };
         out.push((keyword(word).unwrap_or(fallback), word.to_owned()));
         rest = after.trim_start_matches(is_space);
     }
@@ -83,7 +91,11 @@ impl Parser {
     /// The current token where a value may stand: `in` and `notin` are values there.
     fn peek(&self) -> (Token, &str) {
         let (token, text) = &self.tokens[self.position.min(self.tokens.len() - 1)];
-        let token = if matches!(token, Token::In | Token::NotIn) { Token::Identifier } else { *token };
+        let token = if matches!(token, Token::In | Token::NotIn) {
+            Token::Identifier
+        } else {
+            *token
+        };
         (token, text)
     }
 
@@ -100,16 +112,27 @@ impl Parser {
             match self.peek() {
                 (Token::Identifier | Token::Not, _) => {}
                 (Token::End, _) => return Ok(out),
-                (_, text) => return Err(format!("found '{text}', expected: !, identifier, or 'end of string'")),
+                (_, text) => {
+                    return Err(format!(
+                        "found '{text}', expected: !, identifier, or 'end of string'"
+                    ));
+                }
             }
-            out.push(self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?);
+            out.push(
+                self.requirement()
+                    .map_err(|e| format!("unable to parse requirement: {e}"))?,
+            );
             match self.next() {
                 (Token::End, _) => return Ok(out),
                 (Token::Comma, _) => match self.peek() {
                     (Token::Identifier | Token::Not, _) => {}
-                    (_, text) => return Err(format!("found '{text}', expected: identifier after ','")),
+                    (_, text) => {
+                        return Err(format!("found '{text}', expected: identifier after ','"));
+                    }
                 },
-                (_, text) => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+                (_, text) => {
+                    return Err(format!("found '{text}', expected: ',' or 'end of string'"));
+                }
             }
         }
     }
@@ -127,7 +150,8 @@ impl Parser {
             // Upstream passes no path here, and Go prints that so.
             return Err(format!("<nil>: Invalid value: {}: {error}", quote(&key)));
         }
-        let checked = |operator, values| Requirement::checked(&key, operator, values).map_err(|e| e.0);
+        let checked =
+            |operator, values| Requirement::checked(&key, operator, values).map_err(|e| e.0);
         if negated {
             return checked(Operator::DoesNotExist, Vec::new());
         }
@@ -143,7 +167,9 @@ impl Parser {
             Token::NotEquals => checked(Operator::NotIn, vec![self.value()?]),
             Token::Greater => checked(Operator::GreaterThan, vec![self.value()?]),
             Token::Less => checked(Operator::LessThan, vec![self.value()?]),
-            _ => Err(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
+            _ => Err(format!(
+                "found '{text}', expected: in, notin, =, ==, !=, gt, lt"
+            )),
         }
     }
 

@@ -1,5 +1,6 @@
-//! What is wrong with the fields of an object, collected over a whole validation: the first of it, and how much more there
-//! is. Who sends a list of a million nothings is not told so a million times.
+//! What is wrong with the fields of an object, collected over a whole validation: the first of it,
+//! and how much more there is. Who sends a list of a million nothings is not told so a million
+//! times.
 //!
 //! Source: `k8s.io/apimachinery/pkg/util/validation/field/errors.go`.
 
@@ -113,7 +114,14 @@ impl FieldErrors {
     /// The same for a value that upstream prints otherwise than as JSON.
     pub fn invalid_text(&mut self, path: impl Into<String>, value: &str, detail: impl AsRef<str>) {
         let kind = FieldErrorKind::Invalid;
-        self.add(kind, path, || format!("{}: {}: {}", kind.title(), print::cut(value), print::cut(detail.as_ref())));
+        self.add(kind, path, || {
+            format!(
+                "{}: {}: {}",
+                kind.title(),
+                print::cut(value),
+                print::cut(detail.as_ref())
+            )
+        });
     }
 
     /// A value that must be unique is there twice.
@@ -138,7 +146,12 @@ impl FieldErrors {
 
     /// A value has more than `max` bytes. The value itself is not repeated.
     pub fn too_long(&mut self, path: impl Into<String>, _value: &Value, max: usize) {
-        self.push(FieldErrorKind::TooLong, path, None, &format!("may not be more than {max} bytes"));
+        self.push(
+            FieldErrorKind::TooLong,
+            path,
+            None,
+            &format!("may not be more than {max} bytes"),
+        );
     }
 
     /// A list has more than `max` items.
@@ -157,7 +170,8 @@ impl FieldErrors {
         self.push(FieldErrorKind::Internal, path, None, detail.as_ref());
     }
 
-    /// The value of an update differs from the stored one and must not: `Invalid value: ...: field is immutable`.
+    /// The value of an update differs from the stored one and must not:
+    /// `Invalid value: ...: field is immutable`.
     pub fn immutable(&mut self, path: impl Into<String>, value: &Value) {
         self.invalid(path, value, "field is immutable");
     }
@@ -203,7 +217,13 @@ impl FieldErrors {
         told.chain(more).collect()
     }
 
-    fn push(&mut self, kind: FieldErrorKind, path: impl Into<String>, value: Option<&Value>, detail: &str) {
+    fn push(
+        &mut self,
+        kind: FieldErrorKind,
+        path: impl Into<String>,
+        value: Option<&Value>,
+        detail: &str,
+    ) {
         self.add(kind, path, || {
             let mut body = kind.title().to_owned();
             if let Some(value) = value {
@@ -219,13 +239,22 @@ impl FieldErrors {
     }
 
     /// The text is made for those that are told alone.
-    fn add(&mut self, kind: FieldErrorKind, path: impl Into<String>, body: impl FnOnce() -> String) {
+    fn add(
+        &mut self,
+        kind: FieldErrorKind,
+        path: impl Into<String>,
+        body: impl FnOnce() -> String,
+    ) {
         if self.told.len() >= MOST || self.bytes >= MOST_BYTES {
             self.more += 1;
             return;
         }
         let path: String = path.into();
-        let path = if path.len() > MOST_OF_ONE { print::cut(&path).into_owned() } else { path };
+        let path = if path.len() > MOST_OF_ONE {
+            print::cut(&path).into_owned()
+        } else {
+            path
+        };
         let body = body();
         self.bytes += path.len() + body.len();
         self.told.push(FieldError { kind, path, body });
@@ -239,7 +268,11 @@ impl FieldErrors {
 impl fmt::Display for FieldErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut seen = HashSet::new();
-        let told = self.told.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone()));
+        let told = self
+            .told
+            .iter()
+            .map(ToString::to_string)
+            .filter(|text| seen.insert(text.clone()));
         let texts: Vec<String> = told.chain(self.more()).collect();
         match texts.as_slice() {
             [one] => f.write_str(one),

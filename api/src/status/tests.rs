@@ -10,26 +10,62 @@ fn pods() -> GroupResource {
 fn messages_are_upstreams() {
     let deployments = GroupResource::new("apps", "deployments");
     let table = [
-        (Status::not_found(&deployments, "x"), 404, r#"deployments.apps "x" not found"#),
-        (Status::already_exists(&pods(), "x"), 409, r#"pods "x" already exists"#),
+        (
+            Status::not_found(&deployments, "x"),
+            404,
+            r#"deployments.apps "x" not found"#,
+        ),
+        (
+            Status::already_exists(&pods(), "x"),
+            409,
+            r#"pods "x" already exists"#,
+        ),
         (
             Status::modified(&pods(), "x"),
             409,
             r#"Operation cannot be fulfilled on pods "x": the object has been modified; please apply your changes to the latest version and try again"#,
         ),
-        (Status::forbidden(&pods(), "", "no"), 403, "pods is forbidden: no"),
-        (Status::forbidden(&pods(), "x", "no"), 403, r#"pods "x" is forbidden: no"#),
-        (Status::forbidden(&GroupResource::default(), "x", "no"), 403, "forbidden: no"),
+        (
+            Status::forbidden(&pods(), "", "no"),
+            403,
+            "pods is forbidden: no",
+        ),
+        (
+            Status::forbidden(&pods(), "x", "no"),
+            403,
+            r#"pods "x" is forbidden: no"#,
+        ),
+        (
+            Status::forbidden(&GroupResource::default(), "x", "no"),
+            403,
+            "forbidden: no",
+        ),
         (Status::unauthorized(), 401, "Unauthorized"),
         (
             Status::method_not_supported(&deployments, "patch"),
             405,
             r#"patch is not supported on resources of kind "deployments.apps""#,
         ),
-        (Status::request_entity_too_large(3_145_728), 413, "Request entity too large: limit is 3145728"),
-        (Status::too_large_resource_version(9, 4), 504, "Timeout: Too large resource version: 9, current: 4"),
-        (Status::internal("boom"), 500, "Internal error occurred: boom"),
-        (Status::invalid(&Gvk::new("", "v1", "Pod"), "x", FieldErrors::new()), 422, r#"Pod "x" is invalid"#),
+        (
+            Status::request_entity_too_large(3_145_728),
+            413,
+            "Request entity too large: limit is 3145728",
+        ),
+        (
+            Status::too_large_resource_version(9, 4),
+            504,
+            "Timeout: Too large resource version: 9, current: 4",
+        ),
+        (
+            Status::internal("boom"),
+            500,
+            "Internal error occurred: boom",
+        ),
+        (
+            Status::invalid(&Gvk::new("", "v1", "Pod"), "x", FieldErrors::new()),
+            422,
+            r#"Pod "x" is invalid"#,
+        ),
     ];
     for (status, code, message) in table {
         assert_eq!((status.code, status.message.as_str()), (code, message));
@@ -50,7 +86,10 @@ fn several_field_errors_stand_in_brackets_and_equal_ones_once() {
     );
     let causes = &status.details.as_ref().expect("details").causes;
     assert_eq!(causes.len(), 4);
-    assert_eq!(causes[1].message, r#"Invalid value: "A": must be lower case"#);
+    assert_eq!(
+        causes[1].message,
+        r#"Invalid value: "A": must be lower case"#
+    );
 }
 
 #[test]
@@ -93,10 +132,23 @@ fn what_is_wrong_a_million_times_is_not_told_a_million_times() {
     all.extend(errors);
     assert_eq!(all.len(), 1_000_001);
     let status = Status::invalid(&Gvk::new("", "v1", "Service"), "s", all);
-    assert!(status.message.contains(": [metadata.name: Required value, spec.ports[0].port: Required value, "));
-    assert!(status.message.ends_with("spec.ports[98].port: Required value, and 999901 more]"), "{}", status.message);
+    assert!(
+        status
+            .message
+            .contains(": [metadata.name: Required value, spec.ports[0].port: Required value, ")
+    );
+    assert!(
+        status
+            .message
+            .ends_with("spec.ports[98].port: Required value, and 999901 more]"),
+        "{}",
+        status.message
+    );
     let causes = status.details.unwrap().causes;
-    assert_eq!((causes.len(), causes[100].message.as_str()), (101, "and 999901 more"));
+    assert_eq!(
+        (causes.len(), causes[100].message.as_str()),
+        (101, "and 999901 more")
+    );
 }
 
 #[test]
@@ -106,7 +158,9 @@ fn a_long_value_is_told_in_part() {
     for _ in 0..100 {
         errors.invalid("data", &long, "must be short");
     }
-    let answer = Status::invalid(&Gvk::new("", "v1", "ConfigMap"), "c", errors).to_json().to_string();
+    let answer = Status::invalid(&Gvk::new("", "v1", "ConfigMap"), "c", errors)
+        .to_json()
+        .to_string();
     assert!(answer.len() < 256 << 10, "{} bytes", answer.len());
     assert!(answer.contains(r#"xxx...\": must be short"#));
 }

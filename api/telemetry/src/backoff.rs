@@ -17,18 +17,22 @@ impl ExponentialBackoff {
         Self { first, most }
     }
 
-    /// The pause after so many `failures`, the first counted as 0. For schedules that are promised to the second, and for
-    /// whoever keeps the count himself.
+    /// The pause after so many `failures`, the first counted as 0. For schedules that are promised
+    /// to the second, and for whoever keeps the count himself.
     #[must_use]
     pub fn after(self, failures: u32) -> Duration {
         // Beyond 2^31 nothing doubles that is not at its bound.
-        self.first.saturating_mul(1 << failures.min(31)).min(self.most.max(self.first))
+        self.first
+            .saturating_mul(1 << failures.min(31))
+            .min(self.most.max(self.first))
     }
 
-    /// Half to the whole of [`ExponentialBackoff::after`], by chance: what failed together does not come back together.
+    /// Half to the whole of [`ExponentialBackoff::after`], by chance: what failed together does not
+    /// come back together.
     #[must_use]
     pub fn jittered_after(self, failures: u32) -> Duration {
-        self.after(failures).mul_f64(1.0 - 0.5 * rand::random::<f64>())
+        self.after(failures)
+            .mul_f64(1.0 - 0.5 * rand::random::<f64>())
     }
 }
 
@@ -40,14 +44,18 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// As [`ExponentialBackoff::new`]. Pauses are half to the whole of `first`, twice that..., `most`.
+    /// As [`ExponentialBackoff::new`]. Pauses are half to the whole of `first`, twice that...,
+    /// `most`.
     pub const fn new(first: Duration, most: Duration) -> Self {
         Self::of(ExponentialBackoff::new(first, most))
     }
 
     /// With pauses that are a constant elsewhere.
     pub const fn of(pauses: ExponentialBackoff) -> Self {
-        Self { pauses, failures: 0 }
+        Self {
+            pauses,
+            failures: 0,
+        }
     }
 
     /// Counts a failure and says how long to wait after it.
@@ -78,11 +86,21 @@ mod tests {
     #[test]
     fn pauses_double_up_to_their_bound() {
         let pauses = ExponentialBackoff::new(50 * MS, 300 * MS);
-        let table = [(0, 50), (1, 100), (2, 200), (3, 300), (31, 300), (u32::MAX, 300)];
+        let table = [
+            (0, 50),
+            (1, 100),
+            (2, 200),
+            (3, 300),
+            (31, 300),
+            (u32::MAX, 300),
+        ];
         for (failures, expected) in table {
             assert_eq!(pauses.after(failures), expected * MS, "after {failures}");
         }
-        assert_eq!(ExponentialBackoff::new(500 * MS, 300 * MS).after(7), 500 * MS);
+        assert_eq!(
+            ExponentialBackoff::new(500 * MS, 300 * MS).after(7),
+            500 * MS
+        );
     }
 
     #[test]
@@ -91,7 +109,10 @@ mod tests {
         for round in 0..50 {
             for whole in [100, 200, 400, 400] {
                 let pause = backoff.pause();
-                assert!(pause >= whole * MS / 2 && pause <= whole * MS, "{pause:?} of {whole} ms in round {round}");
+                assert!(
+                    pause >= whole * MS / 2 && pause <= whole * MS,
+                    "{pause:?} of {whole} ms in round {round}"
+                );
             }
             backoff.reset();
         }
@@ -99,7 +120,9 @@ mod tests {
 
     #[test]
     fn two_that_fail_together_come_back_apart() {
-        let mut pauses: Vec<Duration> = (0..20).map(|_| Backoff::new(1000 * MS, 1000 * MS).pause()).collect();
+        let mut pauses: Vec<Duration> = (0..20)
+            .map(|_| Backoff::new(1000 * MS, 1000 * MS).pause())
+            .collect();
         pauses.sort();
         pauses.dedup();
         assert!(pauses.len() > 1);

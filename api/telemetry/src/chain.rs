@@ -2,11 +2,13 @@
 
 use std::{error::Error, fmt};
 
-/// Prints an error and all that caused it: `use /x: create the directory: Permission denied (os error 13)`.
+/// Prints an error and all that caused it:
+/// `use /x: create the directory: Permission denied (os error 13)`.
 ///
-/// For the edge where an error is reported: a log line, an event, an answer, the end of a program. The errors of this house
-/// leave their cause out of `Display`, so each is printed once. Others (hyper, kube) repeat it in theirs: a cause that the
-/// text before it ends with is not printed again.
+/// For the edge where an error is reported: a log line, an event, an answer, the end of a program.
+/// The errors of this house leave their cause out of `Display`, so each is printed once. Others
+/// (hyper, kube) repeat it in theirs: a cause that the text before it ends with is not printed
+/// again.
 ///
 /// Source: `omicron` `docs/error-types-and-logging.adoc`, `slog-error-chain`.
 pub struct ErrorChain<'a>(pub &'a (dyn Error + 'a));
@@ -43,7 +45,10 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     enum Failed {
         #[error("use {path}")]
-        Use { path: &'static str, source: Box<Failed> },
+        Use {
+            path: &'static str,
+            source: Box<Failed>,
+        },
         #[error("read the file")]
         Read { source: io::Error },
         #[error("read the file: {source}")]
@@ -58,12 +63,24 @@ mod tests {
 
     #[test]
     fn each_cause_is_printed_once() {
-        let within = |failed| Failed::Use { path: "/x", source: Box::new(failed) };
+        let within = |failed| Failed::Use {
+            path: "/x",
+            source: Box::new(failed),
+        };
         let table = [
             (Failed::Empty, "the file is read: nothing in it"),
-            (within(Failed::Empty), "use /x: the file is read: nothing in it"),
-            (within(Failed::Read { source: denied() }), "use /x: read the file: Permission denied (os error 13)"),
-            (within(Failed::Wordy { source: denied() }), "use /x: read the file: Permission denied (os error 13)"),
+            (
+                within(Failed::Empty),
+                "use /x: the file is read: nothing in it",
+            ),
+            (
+                within(Failed::Read { source: denied() }),
+                "use /x: read the file: Permission denied (os error 13)",
+            ),
+            (
+                within(Failed::Wordy { source: denied() }),
+                "use /x: read the file: Permission denied (os error 13)",
+            ),
         ];
         for (error, expected) in table {
             assert_eq!(ErrorChain(&error).to_string(), expected);

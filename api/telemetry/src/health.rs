@@ -17,12 +17,21 @@ impl Health {
     /// All parts, by name.
     #[must_use]
     pub fn parts(&self) -> Vec<(&'static str, bool)> {
-        self.0.lock().iter().map(|(part, well)| (*part, *well)).collect()
+        self.0
+            .lock()
+            .iter()
+            .map(|(part, well)| (*part, *well))
+            .collect()
     }
 
     /// The parts that are not well.
     #[must_use]
     pub fn unwell(&self) -> Vec<&'static str> {
-        self.0.lock().iter().filter(|(_, well)| !**well).map(|(part, _)| *part).collect()
+        self.0
+            .lock()
+            .iter()
+            .filter(|(_, well)| !**well)
+            .map(|(part, _)| *part)
+            .collect()
     }
 }

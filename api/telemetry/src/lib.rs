@@ -11,7 +11,10 @@
 //!
 //! Knows none of the parts.
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on fails"))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, reason = "a test that cannot go on fails")
+)]
 
 mod backoff;
 mod chain;

@@ -1,8 +1,8 @@
-//! Figures: those that are kept while things happen, in one registry for all parts of a process, and those that are
-//! gathered when somebody asks ([`Exposition`]).
+//! Figures: those that are kept while things happen, in one registry for all parts of a process,
+//! and those that are gathered when somebody asks ([`Exposition`]).
 //!
-//! `prometheus-client` keeps and writes the first. It writes OpenMetrics; what is served is the text form that every
-//! scraper of Kubernetes reads.
+//! `prometheus-client` keeps and writes the first. It writes OpenMetrics; what is served is the
+//! text form that every scraper of Kubernetes reads.
 
 mod exposition;
 mod process;
@@ -20,8 +20,10 @@ use prometheus_client::{
 };
 
 /// Upper bounds in seconds, from 1 ms doubling to 16 s, as upstream's scheduler has them.
-const BOUNDS: [f64; 15] =
-    [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
+const BOUNDS: [f64; 15] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384,
+];
 
 /// Label names and values.
 type Labels = Vec<(&'static str, String)>;
@@ -40,8 +42,9 @@ struct Kept {
     families: HashMap<&'static str, Members>,
 }
 
-/// All figures that a process keeps. Clones are one. A figure is looked up once and kept by who counts; writing it takes
-/// no lock of the registry. A part that is started again goes on with the figures that it had.
+/// All figures that a process keeps. Clones are one. A figure is looked up once and kept by who
+/// counts; writing it takes no lock of the registry. A part that is started again goes on with the
+/// figures that it had.
 #[derive(Debug, Clone, Default)]
 pub struct MetricsRegistry(Arc<Mutex<Kept>>);
 
@@ -51,7 +54,12 @@ impl MetricsRegistry {
     /// # Panics
     /// In debug builds, if the name is that of figures of another kind: they would not be shown.
     #[must_use]
-    pub fn counter(&self, name: &'static str, help: &str, labels: &[(&'static str, &str)]) -> Counter {
+    pub fn counter(
+        &self,
+        name: &'static str,
+        help: &str,
+        labels: &[(&'static str, &str)],
+    ) -> Counter {
         match self.members(name, help, || Members::Counters(Family::default())) {
             Members::Counters(counters) => counters.get_or_create_owned(&owned(labels)),
             other => unknown(name, &other),
@@ -75,9 +83,16 @@ impl MetricsRegistry {
     /// # Panics
     /// As [`Self::counter`].
     #[must_use]
-    pub fn histogram(&self, name: &'static str, help: &str, labels: &[(&'static str, &str)]) -> Histogram {
+    pub fn histogram(
+        &self,
+        name: &'static str,
+        help: &str,
+        labels: &[(&'static str, &str)],
+    ) -> Histogram {
         let make: fn() -> Histogram = || Histogram::new(BOUNDS);
-        match self.members(name, help, || Members::Histograms(Family::new_with_constructor(make))) {
+        match self.members(name, help, || {
+            Members::Histograms(Family::new_with_constructor(make))
+        }) {
             Members::Histograms(histograms) => histograms.get_or_create_owned(&owned(labels)),
             other => {
                 debug_assert!(false, "{name} is {other:?}");
@@ -86,7 +101,8 @@ impl MetricsRegistry {
         }
     }
 
-    /// Takes a family whose labels are of a type of its own, where looking one up is on a hot path. Once a name.
+    /// Takes a family whose labels are of a type of its own, where looking one up is on a hot path.
+    /// Once a name.
     pub fn register(&self, name: &'static str, help: &str, metric: impl Metric) {
         self.0.lock().registry.register(name, help, metric);
     }
@@ -109,7 +125,9 @@ impl MetricsRegistry {
             match &members {
                 Members::Counters(counters) => registry.register(name, help, counters.clone()),
                 Members::Gauges(gauges) => registry.register(name, help, gauges.clone()),
-                Members::Histograms(histograms) => registry.register(name, help, histograms.clone()),
+                Members::Histograms(histograms) => {
+                    registry.register(name, help, histograms.clone())
+                }
             }
             members
         };
@@ -118,7 +136,10 @@ impl MetricsRegistry {
 }
 
 fn owned(labels: &[(&'static str, &str)]) -> Labels {
-    labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    labels
+        .iter()
+        .map(|(name, value)| (*name, (*value).to_owned()))
+        .collect()
 }
 
 /// A figure that nobody is shown.
@@ -135,7 +156,9 @@ mod tests {
     fn figures_are_shared_by_name_and_labels() {
         let metrics = MetricsRegistry::default();
         let again = metrics.clone();
-        metrics.gauge("depth", "How deep.", &[("name", "a")]).inc_by(2);
+        metrics
+            .gauge("depth", "How deep.", &[("name", "a")])
+            .inc_by(2);
         again.gauge("depth", "How deep.", &[("name", "a")]).dec();
         again.gauge("depth", "How deep.", &[("name", "b")]).set(7);
         metrics.counter("tries", "How often", &[]).inc();

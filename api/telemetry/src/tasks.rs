@@ -28,8 +28,12 @@ const STEADY: Duration = Duration::from_secs(10);
 /// How long one that is cut off gets to come to its next await.
 const CUT_OFF: Duration = Duration::from_secs(1);
 
-/// A task that belongs to no group for it has an end of its own. A panic in it is told; who holds the handle sees it, too.
-pub fn spawn<T: Send + 'static>(name: &'static str, run: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+/// A task that belongs to no group for it has an end of its own. A panic in it is told; who holds
+/// the handle sees it, too.
+pub fn spawn<T: Send + 'static>(
+    name: &'static str,
+    run: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     tokio::spawn(async move {
         match AssertUnwindSafe(run).catch_unwind().await {
@@ -81,11 +85,15 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// A group without tasks that ends with `stop`, and cancels it if a task ends early. Give it a child of the token
-    /// that others share.
+    /// A group without tasks that ends with `stop`, and cancels it if a task ends early. Give it a
+    /// child of the token that others share.
     #[must_use]
     pub fn new(stop: CancellationToken) -> Self {
-        Self { set: JoinSet::new(), names: HashMap::new(), stop }
+        Self {
+            set: JoinSet::new(),
+            names: HashMap::new(),
+            stop,
+        }
     }
 
     /// What the group's tasks end with.
@@ -94,14 +102,15 @@ impl Tasks {
         self.stop.clone()
     }
 
-    /// A task that runs until the group is told to stop; if it ends or panics before, so does the group.
+    /// A task that runs until the group is told to stop; if it ends or panics before, so does the
+    /// group.
     pub fn add(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
         let id = self.set.spawn(run).id();
         self.names.insert(id, name);
     }
 
-    /// A task that is started again whenever it ends, fails or panics, after a pause; until it has run for a while it is
-    /// unwell. `start` gets a token that ends with the group's.
+    /// A task that is started again whenever it ends, fails or panics, after a pause; until it has
+    /// run for a while it is unwell. `start` gets a token that ends with the group's.
     pub fn keep<F>(
         &mut self,
         name: &'static str,
@@ -112,15 +121,20 @@ impl Tasks {
         F: Future<Output: Outcome> + Send + 'static,
     {
         health.tell(name, true);
-        self.add(name, keep(name, pauses, self.stop.clone(), health.clone(), start));
+        self.add(
+            name,
+            keep(name, pauses, self.stop.clone(), health.clone(), start),
+        );
     }
 
-    /// Leaves tasks to themselves that are kept: they end with the group's token, and nobody waits for them.
+    /// Leaves tasks to themselves that are kept: they end with the group's token, and nobody waits
+    /// for them.
     pub fn detach(mut self) {
         self.set.detach_all();
     }
 
-    /// Waits until the group is told to stop, or for the first task that ends before that: this ends the group. Cancel-safe.
+    /// Waits until the group is told to stop, or for the first task that ends before that: this
+    /// ends the group. Cancel-safe.
     ///
     /// # Errors
     /// Which task it was.
@@ -132,8 +146,8 @@ impl Tasks {
         ended
     }
 
-    /// As [`Tasks::watch`], and leaves the others running: for a group that has to outlive those it works for, and is
-    /// ended by [`Tasks::finish`] after them.
+    /// As [`Tasks::watch`], and leaves the others running: for a group that has to outlive those it
+    /// works for, and is ended by [`Tasks::finish`] after them.
     ///
     /// # Errors
     /// Which task it was.
@@ -156,7 +170,8 @@ impl Tasks {
         Err(failure)
     }
 
-    /// Tells all to stop and waits for them; what has not ended after `limit` is cut off and named in a warning.
+    /// Tells all to stop and waits for them; what has not ended after `limit` is cut off and named
+    /// in a warning.
     pub async fn finish(&mut self, limit: Duration) {
         self.stop.cancel();
         let rest = async {
@@ -172,7 +187,8 @@ impl Tasks {
         if tokio::time::timeout(limit, rest).await.is_err() {
             let tasks: Vec<&str> = self.names.values().copied().collect();
             tracing::warn!(?tasks, "did not end in time");
-            // One that is stuck outside of any await cannot be cut off, and the process is to end all the same.
+            // One that is stuck outside of any await cannot be cut off, and the process is to end
+            // all the same.
             let _ = tokio::time::timeout(CUT_OFF, self.set.shutdown()).await;
         }
     }
@@ -239,9 +255,15 @@ async fn keep<F>(
         match ended {
             Ok(outcome) => match outcome.failure() {
                 None => tracing::warn!(task = name, "ended; starting it again"),
-                Some(error) => tracing::error!(task = name, error = %ErrorChain(error), "failed; starting it again"),
+                Some(error) => {
+                    tracing::error!(task = name, error = %ErrorChain(error), "failed; starting it again")
+                }
             },
-            Err(panic) => tracing::error!(task = name, panic = text_of(&*panic), "panicked; starting it again"),
+            Err(panic) => tracing::error!(
+                task = name,
+                panic = text_of(&*panic),
+                "panicked; starting it again"
+            ),
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -252,7 +274,8 @@ async fn keep<F>(
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without words")
 }
 
 #[cfg(test)]

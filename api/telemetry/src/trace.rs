@@ -15,18 +15,21 @@
 //! | `PatchPodStatus` | | `pod`, `uid` |
 //! | `probe` | | `pod`, `uid`, `container`, `type`, `outcome` |
 //!
-//! `pod` and `object` are `namespace/name`. All are made by [`span!`](crate::span): one target, one level, so that one
-//! directive of the log's filter listens to all of them and to nothing else. While nobody does, each costs the loads of
-//! two atomics: no field is computed. Nothing here keeps or writes them: that is the subscriber's.
+//! `pod` and `object` are `namespace/name`. All are made by [`span!`](crate::span): one target, one
+//! level, so that one directive of the log's filter listens to all of them and to nothing else.
+//! While nobody does, each costs the loads of two atomics: no field is computed. Nothing here keeps
+//! or writes them: that is the subscriber's.
 //!
-//! Names are upstream's where it has one. Source: `WithTracing` in `pkg/endpoints/filters/traces.go` of `k8s.io/apiserver`,
-//! `schedulePod` in `pkg/scheduler/schedule_one.go`, `SyncPod` in `pkg/kubelet/kubelet.go`, and the verbs of `k8s.io/cri-api`,
-//! at v1.37.
+//! Names are upstream's where it has one. Source: `WithTracing` in
+//! `pkg/endpoints/filters/traces.go` of `k8s.io/apiserver`, `schedulePod` in
+//! `pkg/scheduler/schedule_one.go`, `SyncPod` in `pkg/kubelet/kubelet.go`, and the verbs of
+//! `k8s.io/cri-api`, at v1.37.
 
 /// The target of every span.
 pub const TARGET: &str = "coracle::trace";
 
-/// Makes a span of [`TARGET`] at level debug: `span!("shim")`, `span!("syncPod", pod = %reference, %uid)`.
+/// Makes a span of [`TARGET`] at level debug: `span!("shim")`,
+/// `span!("syncPod", pod = %reference, %uid)`.
 ///
 /// The expressions of its fields are evaluated only if somebody listens.
 #[macro_export]
@@ -80,7 +83,13 @@ mod tests {
             let span = crate::span!("syncPod", pod = pod(), uid = tracing::field::Empty);
             let _entered = span.enter();
         };
-        tracing::subscriber::with_default(Listener { listens, spans: Arc::clone(&spans) }, make);
+        tracing::subscriber::with_default(
+            Listener {
+                listens,
+                spans: Arc::clone(&spans),
+            },
+            make,
+        );
         (computed.into_inner(), spans.load(Ordering::Relaxed))
     }
 

@@ -1,8 +1,9 @@
 //! Network namespaces: make, pin, enter, identify, release.
 //!
-//! The only place outside the shim that calls `setns` or `unshare`. Work inside a namespace is a closure handed to
-//! [`NetNs::run`], which runs on a thread of its own and ends with it: there is no way back to get wrong, and no
-//! worker of an async runtime ever changes namespace. Does not configure anything inside a namespace.
+//! The only place outside the shim that calls `setns` or `unshare`. Work inside a namespace is a
+//! closure handed to [`NetNs::run`], which runs on a thread of its own and ends with it: there is
+//! no way back to get wrong, and no worker of an async runtime ever changes namespace. Does not
+//! configure anything inside a namespace.
 
 #![forbid(unsafe_code)]
 
@@ -78,7 +79,8 @@ pub enum NetNsError {
 }
 
 impl NetNsError {
-    /// Whether there is no such namespace (any more): the file is missing, or is a plain file that lost its mount.
+    /// Whether there is no such namespace (any more): the file is missing, or is a plain file that
+    /// lost its mount.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Open { source, .. }
@@ -97,16 +99,26 @@ impl NetNs {
     /// Opens the namespace at `path`: a pin, or `/proc/<pid>/ns/net`.
     ///
     /// # Errors
-    /// [`NetNsError::Open`]; kind `InvalidInput` if the file is something else, such as a pin whose mount is gone.
+    /// [`NetNsError::Open`]; kind `InvalidInput` if the file is something else, such as a pin whose
+    /// mount is gone.
     pub fn open(path: &Path) -> Result<Self, NetNsError> {
-        let fail = |source| NetNsError::Open { path: path.to_owned(), source };
+        let fail = |source| NetNsError::Open {
+            path: path.to_owned(),
+            source,
+        };
         let file = File::open(path).map_err(fail)?;
         let stat = rustix::fs::fstatfs(&file).map_err(|e| fail(e.into()))?;
         // Comparing the numbers this way works whatever integer types a platform gives them.
         if i128::from(stat.f_type) != i128::from(NSFS_MAGIC) {
-            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a namespace file")));
+            return Err(fail(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a namespace file",
+            )));
         }
-        Ok(Self { file, path: path.to_owned() })
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+        })
     }
 
     /// The namespace of the calling thread.
@@ -121,17 +133,24 @@ impl NetNs {
     ///
     /// # Errors
     /// [`NetNsError::Make`] without CAP_SYS_ADMIN; [`NetNsError::Pin`] if `path` exists already.
-    #[allow(clippy::disallowed_methods, reason = "on a thread of its own: this is the place")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "on a thread of its own: this is the place"
+    )]
     pub fn create(path: &Path) -> Result<Self, NetNsError> {
         let made = on_own_thread(|| -> Result<Self, NetNsError> {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|e| NetNsError::Make { source: e.into() })?;
             Self::current()
         })
         .map_err(|source| NetNsError::Make { source })??;
-        // `/proc/thread-self` of a thread that has ended cannot be opened again, the descriptor stays good.
+        // `/proc/thread-self` of a thread that has ended cannot be opened again, the descriptor
+        // stays good.
         let pin_source = PathBuf::from(format!("/proc/self/fd/{}", raw(made.file.as_fd())));
         pin_file(&pin_source, path)?;
-        Ok(Self { file: made.file, path: path.to_owned() })
+        Ok(Self {
+            file: made.file,
+            path: path.to_owned(),
+        })
     }
 
     /// Binds the namespace to a new file at `path`, so that it outlives every process in it.
@@ -139,7 +158,10 @@ impl NetNs {
     /// # Errors
     /// [`NetNsError::Pin`]; nothing is left at `path` then, unless it was there before.
     pub fn pin(&self, path: &Path) -> Result<(), NetNsError> {
-        pin_file(&PathBuf::from(format!("/proc/self/fd/{}", raw(self.file.as_fd()))), path)
+        pin_file(
+            &PathBuf::from(format!("/proc/self/fd/{}", raw(self.file.as_fd()))),
+            path,
+        )
     }
 
     /// Where it was opened or pinned.
@@ -153,20 +175,33 @@ impl NetNs {
     /// # Errors
     /// [`NetNsError::Open`] if the descriptor cannot be examined.
     pub fn identity(&self) -> Result<Identity, NetNsError> {
-        let stat = rustix::fs::fstat(&self.file)
-            .map_err(|e| NetNsError::Open { path: self.path.clone(), source: e.into() })?;
-        Ok(Identity { inode: stat.st_ino, dev: stat.st_dev })
+        let stat = rustix::fs::fstat(&self.file).map_err(|e| NetNsError::Open {
+            path: self.path.clone(),
+            source: e.into(),
+        })?;
+        Ok(Identity {
+            inode: stat.st_ino,
+            dev: stat.st_dev,
+        })
     }
 
-    /// Runs `work` inside the namespace, on a thread of its own, and waits for it. Blocks: not for async code.
+    /// Runs `work` inside the namespace, on a thread of its own, and waits for it. Blocks: not for
+    /// async code.
     ///
-    /// Sockets opened by `work` stay in the namespace and can be handed out. A panic in `work` goes on in the caller.
+    /// Sockets opened by `work` stay in the namespace and can be handed out. A panic in `work` goes
+    /// on in the caller.
     ///
     /// # Errors
     /// [`NetNsError::Enter`]; `work` did not run then.
-    #[allow(clippy::disallowed_methods, reason = "on a thread of its own: this is the place")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "on a thread of its own: this is the place"
+    )]
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetNsError> {
-        let enter = |source| NetNsError::Enter { path: self.path.clone(), source };
+        let enter = |source| NetNsError::Enter {
+            path: self.path.clone(),
+            source,
+        };
         on_own_thread(|| {
             setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)?;
             Ok(work())
@@ -182,14 +217,18 @@ impl AsFd for NetNs {
     }
 }
 
-/// Removes the pin at `path`. The namespace goes with it unless a process, a descriptor or another pin holds it.
+/// Removes the pin at `path`. The namespace goes with it unless a process, a descriptor or another
+/// pin holds it.
 ///
 /// Idempotent: succeeds if there is nothing at `path`.
 ///
 /// # Errors
 /// [`NetNsError::Unpin`].
 pub fn unpin(path: &Path) -> Result<(), NetNsError> {
-    let fail = |source| NetNsError::Unpin { path: path.to_owned(), source };
+    let fail = |source| NetNsError::Unpin {
+        path: path.to_owned(),
+        source,
+    };
     // A pin can be mounted more than once by a predecessor that was killed and tried again.
     loop {
         match umount2(path, MntFlags::MNT_DETACH) {
@@ -214,7 +253,9 @@ fn raw(fd: BorrowedFd<'_>) -> i32 {
 
 fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("netns".into()).spawn_scoped(scope, work)?;
+        let thread = thread::Builder::new()
+            .name("netns".into())
+            .spawn_scoped(scope, work)?;
         match thread.join() {
             Ok(value) => Ok(value),
             Err(panic) => std::panic::resume_unwind(panic),
@@ -223,9 +264,23 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
 }
 
 fn pin_file(source: &Path, path: &Path) -> Result<(), NetNsError> {
-    let fail = |source| NetNsError::Pin { path: path.to_owned(), source };
-    File::options().write(true).create_new(true).open(path).map_err(fail)?;
-    mount(Some(source), path, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(|errno| {
+    let fail = |source| NetNsError::Pin {
+        path: path.to_owned(),
+        source,
+    };
+    File::options()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .map_err(fail)?;
+    mount(
+        Some(source),
+        path,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .map_err(|errno| {
         // Nobody else knows the file yet; what the mount reported is what matters.
         let _ = std::fs::remove_file(path);
         fail(errno.into())

@@ -2,7 +2,10 @@ use super::*;
 
 fn root() -> bool {
     let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("REQUIRE_ROOT").is_none(), "REQUIRE_ROOT is set and this is not root");
+    assert!(
+        root || std::env::var_os("REQUIRE_ROOT").is_none(),
+        "REQUIRE_ROOT is set and this is not root"
+    );
     if !root {
         // Visible in the test's output.
         writeln(io::stderr());
@@ -41,7 +44,9 @@ fn run_is_inside_and_caller_stays_outside() {
     let dir = Dir::new("run");
     let before = NetNs::current().unwrap().identity().unwrap();
     let ns = NetNs::create(&dir.0.join("a")).unwrap();
-    let inside = ns.run(|| NetNs::current().unwrap().identity().unwrap()).unwrap();
+    let inside = ns
+        .run(|| NetNs::current().unwrap().identity().unwrap())
+        .unwrap();
     assert_eq!(inside, ns.identity().unwrap());
     assert_ne!(inside, before);
     assert_eq!(NetNs::current().unwrap().identity().unwrap(), before);
@@ -58,7 +63,10 @@ fn pins_are_the_same_namespace_and_outlive_the_value() {
     let identity = ns.identity().unwrap();
     drop(ns);
     unpin(&dir.0.join("a")).unwrap();
-    assert_eq!(NetNs::open(&dir.0.join("b")).unwrap().identity().unwrap(), identity);
+    assert_eq!(
+        NetNs::open(&dir.0.join("b")).unwrap().identity().unwrap(),
+        identity
+    );
 }
 
 #[test]

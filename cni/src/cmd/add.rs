@@ -19,7 +19,8 @@ use crate::{
     veth,
 };
 
-/// Gives the sandbox a link with an address of the node's subnet. Idempotent for one sandbox. Blocks.
+/// Gives the sandbox a link with an address of the node's subnet. Idempotent for one sandbox.
+/// Blocks.
 ///
 /// # Errors
 /// See [`CniError`].
@@ -31,12 +32,23 @@ pub fn add(attachment: &Attachment, conf: &NetConf) -> Result<CniResult, CniErro
         None => prepare(&mut netlink, conf)?,
     };
     let address = ipam::reserve(conf, &attachment.owner())?;
-    let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len()).expect("the prefix length is the subnet's own");
+    let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len())
+        .expect("the prefix length is the subnet's own");
     let host_name = veth::host_name(&attachment.container_id, &attachment.ifname);
-    let attached = attach(&mut netlink, attachment, conf, &netns, &bridge, address, &host_name)
-        .and_then(|link| guard(&mut netlink, conf, &host_name, address).map(|()| link));
+    let attached = attach(
+        &mut netlink,
+        attachment,
+        conf,
+        &netns,
+        &bridge,
+        address,
+        &host_name,
+    )
+    .and_then(|link| guard(&mut netlink, conf, &host_name, address).map(|()| link));
     match attached {
-        Ok(link) => Ok(result(attachment, conf, &bridge, address, &host_name, &link)),
+        Ok(link) => Ok(result(
+            attachment, conf, &bridge, address, &host_name, &link,
+        )),
         Err(error) => {
             // The first error is what matters; what cannot be undone is found by GC.
             if let Err(undo) = veth::delete(&mut netlink, &host_name) {
@@ -85,8 +97,11 @@ fn attach(
     };
     match veth::create(netlink, &pair, netns) {
         Ok(()) => inside(),
-        Err(error) if error.errno() == Some(Errno::EEXIST) && netlink.link(host_name)?.is_some() => {
-            // Our own from an earlier call that was killed, perhaps half way, or into a namespace that is no more.
+        Err(error)
+            if error.errno() == Some(Errno::EEXIST) && netlink.link(host_name)?.is_some() =>
+        {
+            // Our own from an earlier call that was killed, perhaps half way, or into a namespace
+            // that is no more.
             if let Ok(link) = inside() {
                 return Ok(link);
             }
@@ -98,11 +113,18 @@ fn attach(
     }
 }
 
-fn guard(netlink: &mut Netlink, conf: &NetConf, host_name: &str, address: Ipv4Net) -> Result<(), CniError> {
+fn guard(
+    netlink: &mut Netlink,
+    conf: &NetConf,
+    host_name: &str,
+    address: Ipv4Net,
+) -> Result<(), CniError> {
     if !conf.anti_spoof {
         return Ok(());
     }
-    let missing = || CniError::CheckFailed { what: format!("link {host_name} vanished") };
+    let missing = || CniError::CheckFailed {
+        what: format!("link {host_name} vanished"),
+    };
     let port = netlink.link(host_name)?.ok_or_else(missing)?;
     if let Err(error) = anti_spoof::guard(netlink, port.index, address.addr()) {
         // A node without the classifier still runs pods.
@@ -121,15 +143,39 @@ fn result(
     link: &Link,
 ) -> CniResult {
     let gateway = IpAddr::V4(conf.ipam.gateway());
-    let sandbox = attachment.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let sandbox = attachment
+        .netns
+        .as_ref()
+        .map(|path| path.display().to_string())
+        .unwrap_or_default();
     CniResult {
         interfaces: vec![
-            Interface { name: conf.bridge.clone(), mac: mac_text(&bridge.address), sandbox: String::new() },
-            Interface { name: host_name.to_owned(), mac: String::new(), sandbox: String::new() },
-            Interface { name: attachment.ifname.clone(), mac: mac_text(&link.address), sandbox },
+            Interface {
+                name: conf.bridge.clone(),
+                mac: mac_text(&bridge.address),
+                sandbox: String::new(),
+            },
+            Interface {
+                name: host_name.to_owned(),
+                mac: String::new(),
+                sandbox: String::new(),
+            },
+            Interface {
+                name: attachment.ifname.clone(),
+                mac: mac_text(&link.address),
+                sandbox,
+            },
         ],
-        ips: vec![Ip { version: None, address: IpNet::V4(address), gateway: Some(gateway), interface: Some(2) }],
-        routes: vec![ResultRoute { dst: IpNet::V4(Ipv4Net::default()), gw: Some(gateway) }],
+        ips: vec![Ip {
+            version: None,
+            address: IpNet::V4(address),
+            gateway: Some(gateway),
+            interface: Some(2),
+        }],
+        routes: vec![ResultRoute {
+            dst: IpNet::V4(Ipv4Net::default()),
+            gw: Some(gateway),
+        }],
         ..CniResult::default()
     }
     .into_version(&conf.cni_version)

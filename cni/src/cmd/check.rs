@@ -3,7 +3,9 @@
 use ipnet::Ipv4Net;
 
 use super::Attachment;
-use crate::{bridge, conf::NetConf, error::CniError, ipam, netlink::Netlink, result::CniResult, veth};
+use crate::{
+    bridge, conf::NetConf, error::CniError, ipam, netlink::Netlink, result::CniResult, veth,
+};
 
 /// Compares address, links and route with what ADD made. Blocks.
 ///
@@ -13,25 +15,41 @@ pub fn check(attachment: &Attachment, conf: &NetConf) -> Result<(), CniError> {
     let fail = |what: String| Err(CniError::CheckFailed { what });
     let netns = attachment.open_netns()?;
     let Some(address) = ipam::find(conf, &attachment.owner())? else {
-        return fail(format!("no address is reserved for {}", attachment.container_id));
+        return fail(format!(
+            "no address is reserved for {}",
+            attachment.container_id
+        ));
     };
     if let Some(previous) = &conf.prev_result {
-        let previous: CniResult = serde_json::from_value(previous.clone()).map_err(CniError::Decode)?;
+        let previous: CniResult =
+            serde_json::from_value(previous.clone()).map_err(CniError::Decode)?;
         if !previous.addresses().contains(&address.into()) {
-            return fail(format!("prevResult does not contain the reserved address {address}"));
+            return fail(format!(
+                "prevResult does not contain the reserved address {address}"
+            ));
         }
     }
     let mut netlink = Netlink::open()?;
     let Some(bridge) = bridge::find(&mut netlink, conf)? else {
-        return fail(format!("bridge {} with {} is not there", conf.bridge, conf.ipam.gateway_net()));
+        return fail(format!(
+            "bridge {} with {} is not there",
+            conf.bridge,
+            conf.ipam.gateway_net()
+        ));
     };
     let host_name = veth::host_name(&attachment.container_id, &attachment.ifname);
     match netlink.link(&host_name)? {
         Some(link) if link.controller == Some(bridge.index) && link.up => {}
-        Some(_) => return fail(format!("link {host_name} is down or not on bridge {}", conf.bridge)),
+        Some(_) => {
+            return fail(format!(
+                "link {host_name} is down or not on bridge {}",
+                conf.bridge
+            ));
+        }
         None => return fail(format!("link {host_name} does not exist")),
     }
-    let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len()).expect("the prefix length is the subnet's own");
+    let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len())
+        .expect("the prefix length is the subnet's own");
     let missing = netns
         .run(|| veth::missing(&attachment.ifname, address, conf.ipam.gateway()))
         .map_err(CniError::Namespace)??;

@@ -1,4 +1,5 @@
-//! DEL: detaches a sandbox. Succeeds when there is nothing left to do, also when the namespace is gone.
+//! DEL: detaches a sandbox. Succeeds when there is nothing left to do, also when the namespace is
+//! gone.
 
 use super::Attachment;
 use crate::{conf::NetConf, error::CniError, ipam, netlink::Netlink, veth};
@@ -16,10 +17,12 @@ pub fn del(attachment: &Attachment, conf: &NetConf) -> Result<(), CniError> {
     link.map_err(CniError::from).and(address)
 }
 
-/// The part of DEL that is not undone by deleting the namespace: the reservation. Blocks, for less than a millisecond.
+/// The part of DEL that is not undone by deleting the namespace: the reservation. Blocks, for less
+/// than a millisecond.
 ///
-/// For a caller that deletes the namespace next, which takes the links with it at a tenth of the price (deleting a
-/// link waits for every CPU, 15 ms and more each). It has to look after links that stay nevertheless: see [`gc()`].
+/// For a caller that deletes the namespace next, which takes the links with it at a tenth of the
+/// price (deleting a link waits for every CPU, 15 ms and more each). It has to look after links
+/// that stay nevertheless: see [`gc()`].
 ///
 /// [`gc()`]: crate::gc
 ///

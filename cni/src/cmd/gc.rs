@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use crate::{conf::NetConf, error::CniError, ipam, netlink::Netlink, veth};
 
-/// Deletes links on the bridge and reservations of every attachment that is not in `conf.valid_attachments`. Blocks.
+/// Deletes links on the bridge and reservations of every attachment that is not in
+/// `conf.valid_attachments`. Blocks.
 ///
 /// # Errors
 /// See [`CniError`]; calling again is the way on.
@@ -12,7 +13,10 @@ pub fn gc(conf: &NetConf) -> Result<(), CniError> {
     let mut valid = HashSet::new();
     let mut names = HashSet::new();
     for attachment in &conf.valid_attachments {
-        names.insert(veth::host_name(&attachment.container_id, &attachment.ifname));
+        names.insert(veth::host_name(
+            &attachment.container_id,
+            &attachment.ifname,
+        ));
         valid.insert(ipam::store::Owner {
             container_id: attachment.container_id.clone(),
             ifname: attachment.ifname.clone(),
@@ -35,5 +39,6 @@ pub fn gc(conf: &NetConf) -> Result<(), CniError> {
 }
 
 fn is_host_name(name: &str) -> bool {
-    name.strip_prefix("veth").is_some_and(|rest| rest.len() == 11 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
+    name.strip_prefix("veth")
+        .is_some_and(|rest| rest.len() == 11 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
 }

@@ -1,4 +1,5 @@
-//! Which address comes next: round robin, so that a released address rests as long as possible. Pure.
+//! Which address comes next: round robin, so that a released address rests as long as possible.
+//! Pure.
 
 use std::net::Ipv4Addr;
 
@@ -21,7 +22,10 @@ impl Range {
             Some(previous) if (first..last).contains(&previous) => previous + 1,
             _ => first,
         };
-        (start..=last).chain(first..start).map(Ipv4Addr::from).filter(move |ip| *ip != self.gateway)
+        (start..=last)
+            .chain(first..start)
+            .map(Ipv4Addr::from)
+            .filter(move |ip| *ip != self.gateway)
     }
 }
 
@@ -31,7 +35,11 @@ mod tests {
 
     #[test]
     fn every_address_comes_once_after_the_previous_one() {
-        let range = Range { first: [10, 0, 0, 1].into(), last: [10, 0, 0, 4].into(), gateway: [10, 0, 0, 1].into() };
+        let range = Range {
+            first: [10, 0, 0, 1].into(),
+            last: [10, 0, 0, 4].into(),
+            gateway: [10, 0, 0, 1].into(),
+        };
         let cases: [(Option<[u8; 4]>, [u8; 3]); 5] = [
             (None, [2, 3, 4]),
             (Some([10, 0, 0, 2]), [3, 4, 2]),
@@ -40,7 +48,10 @@ mod tests {
             (Some([10, 9, 9, 9]), [2, 3, 4]),
         ];
         for (previous, expected) in cases {
-            let got: Vec<u8> = range.candidates(previous.map(Into::into)).map(|ip| ip.octets()[3]).collect();
+            let got: Vec<u8> = range
+                .candidates(previous.map(Into::into))
+                .map(|ip| ip.octets()[3])
+                .collect();
             assert_eq!(got, expected, "after {previous:?}");
         }
     }

@@ -7,9 +7,10 @@
 //! <dir>/owners/<hash>         "10.244.0.7": a hint that saves reading every reservation; written first
 //! ```
 //!
-//! A reservation appears complete or not at all (link(2) of a finished file), so a call killed anywhere leaves either
-//! nothing or a reservation that its owner's DEL, or [`Store::retain`], finds. Nothing is synced to disk: after a
-//! crash of the machine there are no pods that could hold an address, and what is left half written is collectable.
+//! A reservation appears complete or not at all (link(2) of a finished file), so a call killed
+//! anywhere leaves either nothing or a reservation that its owner's DEL, or [`Store::retain`],
+//! finds. Nothing is synced to disk: after a crash of the machine there are no pods that could hold
+//! an address, and what is left half written is collectable.
 
 use std::{
     collections::HashSet,
@@ -42,7 +43,10 @@ impl Owner {
 
     fn parse(body: &str) -> Option<Self> {
         let (container_id, ifname) = body.split_once("\r\n")?;
-        Some(Self { container_id: container_id.to_owned(), ifname: ifname.trim_end().to_owned() })
+        Some(Self {
+            container_id: container_id.to_owned(),
+            ifname: ifname.trim_end().to_owned(),
+        })
     }
 
     fn hash(&self) -> String {
@@ -72,8 +76,12 @@ impl Store {
             .write(true)
             .open(&path)
             .map_err(|source| failed("open", &path, source))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| failed("lock", &path, e.into()))?;
-        Ok(Self { dir: dir.to_owned(), _lock: lock })
+        let lock = Flock::lock(file, FlockArg::LockExclusive)
+            .map_err(|(_, e)| failed("lock", &path, e.into()))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// As [`Store::open`], but makes nothing.
@@ -81,7 +89,11 @@ impl Store {
     /// # Errors
     /// [`CniError::Io`].
     pub fn open_existing(dir: &Path) -> Result<Option<Self>, CniError> {
-        if dir.is_dir() { Self::open(dir).map(Some) } else { Ok(None) }
+        if dir.is_dir() {
+            Self::open(dir).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// The address of `owner`.
@@ -89,7 +101,9 @@ impl Store {
     /// # Errors
     /// [`CniError::Io`].
     pub fn find(&self, owner: &Owner) -> Result<Option<Ipv4Addr>, CniError> {
-        let hint = self.read(&self.hint(owner))?.and_then(|text| text.trim().parse::<Ipv4Addr>().ok());
+        let hint = self
+            .read(&self.hint(owner))?
+            .and_then(|text| text.trim().parse::<Ipv4Addr>().ok());
         Ok(match hint {
             Some(address) if self.owner(address)?.as_ref() == Some(owner) => Some(address),
             _ => None,
@@ -110,7 +124,8 @@ impl Store {
         let hint = self.hint(owner);
         fs::write(&hint, address.to_string()).map_err(|e| failed("write", &hint, e))?;
         let unfinished = self.dir.join("unfinished");
-        // One that a killed call left may be linked to its reservation: writing into it would change that.
+        // One that a killed call left may be linked to its reservation: writing into it would
+        // change that.
         remove(&unfinished)?;
         fs::write(&unfinished, owner.body()).map_err(|e| failed("write", &unfinished, e))?;
         let path = self.reservation(address);
@@ -161,7 +176,11 @@ impl Store {
         let dir = self.dir.join("owners");
         for entry in fs::read_dir(&dir).map_err(|e| failed("list", &dir, e))? {
             let entry = entry.map_err(|e| failed("list", &dir, e))?;
-            if !entry.file_name().to_str().is_some_and(|name| hints.contains(name)) {
+            if !entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| hints.contains(name))
+            {
                 remove(&entry.path())?;
             }
         }
@@ -177,7 +196,13 @@ impl Store {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(|e| failed("list", &self.dir, e))? {
             let entry = entry.map_err(|e| failed("list", &self.dir, e))?;
-            let Some(address) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Some(address) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
             all.push((address, self.owner(address)?));
         }
         Ok(all)
@@ -188,11 +213,16 @@ impl Store {
     /// # Errors
     /// [`CniError::Io`].
     pub fn last(&self) -> Result<Option<Ipv4Addr>, CniError> {
-        Ok(self.read(&self.dir.join(LAST))?.and_then(|text| text.trim().parse().ok()))
+        Ok(self
+            .read(&self.dir.join(LAST))?
+            .and_then(|text| text.trim().parse().ok()))
     }
 
     fn owner(&self, address: Ipv4Addr) -> Result<Option<Owner>, CniError> {
-        Ok(self.read(&self.reservation(address))?.as_deref().and_then(Owner::parse))
+        Ok(self
+            .read(&self.reservation(address))?
+            .as_deref()
+            .and_then(Owner::parse))
     }
 
     fn reservation(&self, address: Ipv4Addr) -> PathBuf {
@@ -220,5 +250,9 @@ fn remove(path: &Path) -> Result<(), CniError> {
 }
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> CniError {
-    CniError::Io { operation, path: path.to_owned(), source }
+    CniError::Io {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
 }

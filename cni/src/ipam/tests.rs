@@ -11,7 +11,10 @@ fn conf(dir: &Path, subnet: &str) -> NetConf {
 }
 
 fn owner(id: impl ToString) -> Owner {
-    Owner { container_id: id.to_string(), ifname: "eth0".into() }
+    Owner {
+        container_id: id.to_string(),
+        ifname: "eth0".into(),
+    }
 }
 
 #[test]
@@ -83,7 +86,11 @@ fn a_call_killed_after_linking_does_not_spoil_the_next() {
     let conf = conf(dir.path(), "10.1.0.0/24");
     let address = reserve(&conf, &owner("a")).unwrap();
     let directory = conf.ipam.directory("n");
-    fs::hard_link(directory.join(address.to_string()), directory.join("unfinished")).unwrap();
+    fs::hard_link(
+        directory.join(address.to_string()),
+        directory.join("unfinished"),
+    )
+    .unwrap();
     let other = reserve(&conf, &owner("b")).unwrap();
     assert_ne!(other, address);
     assert_eq!(find(&conf, &owner("a")).unwrap(), Some(address));

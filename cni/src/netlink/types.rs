@@ -1,4 +1,5 @@
-//! Links, addresses, routes and neighbours: as this crate knows them, to and from rtnetlink's messages. Pure.
+//! Links, addresses, routes and neighbours: as this crate knows them, to and from rtnetlink's
+//! messages. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -49,13 +50,18 @@ pub(super) fn parse_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => destination = Some(*ip),
             // Of a forwarding entry the family says nothing about the address.
             NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => {
-                destination = <[u8; 4]>::try_from(bytes.as_slice()).ok().map(Ipv4Addr::from);
+                destination = <[u8; 4]>::try_from(bytes.as_slice())
+                    .ok()
+                    .map(Ipv4Addr::from);
             }
             NeighbourAttribute::LinkLayerAddress(bytes) => address = Some(bytes.clone()),
             _ => {}
         }
     }
-    Some(Neighbour { destination: destination?, address: address? })
+    Some(Neighbour {
+        destination: destination?,
+        address: address?,
+    })
 }
 
 /// An IPv4 route of the main table.
@@ -111,17 +117,30 @@ impl Route {
         }
         let destination = Ipv4Net::new(destination, route.header.destination_prefix_length).ok()?;
         let protocol = u8::from(route.header.protocol);
-        (table == MAIN).then_some(Self { destination, gateway, interface, source, protocol })
+        (table == MAIN).then_some(Self {
+            destination,
+            gateway,
+            interface,
+            source,
+            protocol,
+        })
     }
 }
 
-/// The message that puts `address` on the link `index`. IPv4 knows no duplicate address detection to wait for.
+/// The message that puts `address` on the link `index`. IPv4 knows no duplicate address detection
+/// to wait for.
 #[must_use]
 pub fn address_message(index: u32, address: Ipv4Net) -> RouteNetlinkMessage {
-    let mut message =
-        AddressMessageBuilder::<Ipv4Addr>::new().index(index).address(address.addr(), address.prefix_len()).build();
-    message.attributes.retain(|a| !matches!(a, AddressAttribute::Broadcast(_)));
-    message.attributes.push(AddressAttribute::Broadcast(address.broadcast()));
+    let mut message = AddressMessageBuilder::<Ipv4Addr>::new()
+        .index(index)
+        .address(address.addr(), address.prefix_len())
+        .build();
+    message
+        .attributes
+        .retain(|a| !matches!(a, AddressAttribute::Broadcast(_)));
+    message
+        .attributes
+        .push(AddressAttribute::Broadcast(address.broadcast()));
     RouteNetlinkMessage::NewAddress(message)
 }
 
@@ -149,6 +168,14 @@ pub(super) fn parse_link(link: &LinkMessage) -> Link {
 }
 
 fn vxlan_port(info: &LinkInfo) -> Option<u16> {
-    let LinkInfo::Data(InfoData::Vxlan(settings)) = info else { return None };
-    settings.iter().find_map(|one| if let InfoVxlan::Port(port) = one { Some(*port) } else { None })
+    let LinkInfo::Data(InfoData::Vxlan(settings)) = info else {
+        return None;
+    };
+    settings.iter().find_map(|one| {
+        if let InfoVxlan::Port(port) = one {
+            Some(*port)
+        } else {
+            None
+        }
+    })
 }

@@ -28,7 +28,8 @@ pub struct Request<'a> {
     pub user: &'a UserInfo,
     /// What is done.
     pub operation: Operation,
-    /// As the URL names it: a view if it is one. Objects are in the form of the kind that stores them.
+    /// As the URL names it: a view if it is one. Objects are in the form of the kind that stores
+    /// them.
     pub resource: &'a Resource,
     /// Such as `status`; empty for the object itself.
     pub subresource: &'a str,
@@ -41,12 +42,19 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// One look at this write, at `object` in the place of `old`. For a deletion `object` is null, and `old` is what goes.
+    /// One look at this write, at `object` in the place of `old`. For a deletion `object` is null,
+    /// and `old` is what goes.
     pub fn about<'b>(&self, object: &'b mut Value, old: Option<&'b Value>) -> Attributes<'b>
     where
         'a: 'b,
     {
-        Attributes { request: *self, object, old, is_changed: false, warnings: Mutex::default() }
+        Attributes {
+            request: *self,
+            object,
+            old,
+            is_changed: false,
+            warnings: Mutex::default(),
+        }
     }
 
     /// Whether this is about objects of this kind of the core group, not about what is below them.
@@ -103,10 +111,18 @@ impl Attributes<'_> {
         self.warnings.lock().push(warning.into());
     }
 
-    /// The name to tell somebody: that of the URL or the object, or what a generated one is to begin with.
+    /// The name to tell somebody: that of the URL or the object, or what a generated one is to
+    /// begin with.
     pub fn shown_name(&self) -> &str {
-        let names = [self.name, meta::name(self.object), meta::generate_name(self.object)];
-        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+        let names = [
+            self.name,
+            meta::name(self.object),
+            meta::generate_name(self.object),
+        ];
+        names
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default()
     }
 
     /// The 403 of this write.
@@ -116,7 +132,10 @@ impl Attributes<'_> {
 
     /// What has come of it.
     pub fn finish(self) -> Seen {
-        Seen { is_changed: self.is_changed, warnings: self.warnings.into_inner() }
+        Seen {
+            is_changed: self.is_changed,
+            warnings: self.warnings.into_inner(),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Certificate requests: who asked, for whom nobody may ask, and who approves and signs. For pods, too; and who vouches for
-//! what a signer has signed.
+//! Certificate requests: who asked, for whom nobody may ask, and who approves and signs. For pods,
+//! too; and who vouches for what a signer has signed.
 //!
 //! Source: `plugin/pkg/admission/certificates/{approval,signing,ctbattest,subjectrestriction}` and
 //! `pkg/registry/certificates/{certificates,podcertificaterequest}/strategy.go` at v1.37.
@@ -35,7 +35,10 @@ fn is_request(resource: &Resource) -> bool {
 }
 
 /// Reads the subject of a certificate request as it stands in `spec.request`.
-pub(crate) fn with_subject<T>(request: &str, read: impl FnOnce(&x509_parser::x509::X509Name<'_>) -> T) -> Option<T> {
+pub(crate) fn with_subject<T>(
+    request: &str,
+    read: impl FnOnce(&x509_parser::x509::X509Name<'_>) -> T,
+) -> Option<T> {
     let pem = BASE64_STANDARD.decode(request).ok()?;
     let der = CertificateSigningRequestDer::from_pem_slice(&pem).ok()?;
     let (_, parsed) = X509CertificationRequest::from_der(&der).ok()?;
@@ -50,18 +53,33 @@ fn signer(object: &Value) -> &str {
 fn may(authorizer: &authz::UnionAuthorizer, user: &UserInfo, verb: &str, signer: &str) -> bool {
     let every = format!("{}/*", signer.split('/').next().unwrap_or_default());
     [signer, &every].into_iter().any(|name| {
-        let target = ResourceTarget { group: GROUP, resource: "signers", name, ..ResourceTarget::default() };
-        authorizer.allows(&authz::Attributes { user, verb, target: Target::Resource(target) })
+        let target = ResourceTarget {
+            group: GROUP,
+            resource: "signers",
+            name,
+            ..ResourceTarget::default()
+        };
+        authorizer.allows(&authz::Attributes {
+            user,
+            verb,
+            target: Target::Resource(target),
+        })
     })
 }
 
 /// Whether the user may do this for the signer that the request names.
-fn check_signer(authorizer: &authz::UnionAuthorizer, verb: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
+fn check_signer(
+    authorizer: &authz::UnionAuthorizer,
+    verb: &str,
+    attributes: &Attributes<'_>,
+) -> Result<(), Status> {
     let signer = signer(attributes.old().unwrap_or(&Value::Null));
     if may(authorizer, attributes.user, verb, signer) {
         return Ok(());
     }
-    Err(attributes.forbidden(format!("user not permitted to {verb} requests with signerName {signer:?}")))
+    Err(attributes.forbidden(format!(
+        "user not permitted to {verb} requests with signerName {signer:?}"
+    )))
 }
 
 // === approval ===
@@ -73,7 +91,9 @@ pub(crate) struct CertificateApproval {
 
 impl CertificateApproval {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { authorizer: Arc::clone(&parts.authorizer) }
+        Self {
+            authorizer: Arc::clone(&parts.authorizer),
+        }
     }
 }
 
@@ -104,7 +124,9 @@ pub(crate) struct CertificateSigning {
 
 impl CertificateSigning {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { authorizer: Arc::clone(&parts.authorizer) }
+        Self {
+            authorizer: Arc::clone(&parts.authorizer),
+        }
     }
 }
 
@@ -119,8 +141,12 @@ impl Plugin for CertificateSigning {
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
-        let (new, old) = (attributes.object(), attributes.old().unwrap_or(&Value::Null));
-        let differ = |field: &str| meta::get(new, &["status", field]) != meta::get(old, &["status", field]);
+        let (new, old) = (
+            attributes.object(),
+            attributes.old().unwrap_or(&Value::Null),
+        );
+        let differ =
+            |field: &str| meta::get(new, &["status", field]) != meta::get(old, &["status", field]);
         if attributes.subresource != "status" || !(differ("certificate") || differ("conditions")) {
             return Ok(());
         }
@@ -128,15 +154,17 @@ impl Plugin for CertificateSigning {
     }
 }
 
-/// The same for pods: whatever is said of a request is its signer's to say. Upstream asks in the storage of the kind, after
-/// validation and in its form.
+/// The same for pods: whatever is said of a request is its signer's to say. Upstream asks in the
+/// storage of the kind, after validation and in its form.
 pub(crate) struct PodCertificateSigning {
     authorizer: Arc<authz::UnionAuthorizer>,
 }
 
 impl PodCertificateSigning {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { authorizer: Arc::clone(&parts.authorizer) }
+        Self {
+            authorizer: Arc::clone(&parts.authorizer),
+        }
     }
 }
 
@@ -152,7 +180,9 @@ impl Plugin for PodCertificateSigning {
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
         let old = attributes.old().unwrap_or(&Value::Null);
-        if attributes.subresource != "status" || attributes.object().get("status") == old.get("status") {
+        if attributes.subresource != "status"
+            || attributes.object().get("status") == old.get("status")
+        {
             return Ok(());
         }
         let (user, signer) = (attributes.user, signer(old));
@@ -160,9 +190,17 @@ impl Plugin for PodCertificateSigning {
             return Ok(());
         }
         let mut errors = FieldErrors::new();
-        let why = format!("User {} is not permitted to \"sign\" for signer {}", quote(&user.name), quote(signer));
+        let why = format!(
+            "User {} is not permitted to \"sign\" for signer {}",
+            quote(&user.name),
+            quote(signer)
+        );
         errors.forbidden("spec.signerName", why);
-        Err(Status::invalid(&attributes.resource.gvk, attributes.shown_name(), errors))
+        Err(Status::invalid(
+            &attributes.resource.gvk,
+            attributes.shown_name(),
+            errors,
+        ))
     }
 }
 
@@ -175,7 +213,9 @@ pub(crate) struct ClusterTrustBundleAttest {
 
 impl ClusterTrustBundleAttest {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { authorizer: Arc::clone(&parts.authorizer) }
+        Self {
+            authorizer: Arc::clone(&parts.authorizer),
+        }
     }
 }
 
@@ -192,11 +232,17 @@ impl Plugin for ClusterTrustBundleAttest {
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
         // The name of the signer does not change: validation has seen to that.
         let signer = signer(attributes.object());
-        let is_same = attributes.old().is_some_and(|old| is_same_but_for_collection(attributes.object(), old));
-        if signer.is_empty() || is_same || may(&self.authorizer, attributes.user, "attest", signer) {
+        let is_same = attributes
+            .old()
+            .is_some_and(|old| is_same_but_for_collection(attributes.object(), old));
+        if signer.is_empty() || is_same || may(&self.authorizer, attributes.user, "attest", signer)
+        {
             return Ok(());
         }
-        Err(attributes.forbidden(format!("user not permitted to attest for signerName {}", quote(signer))))
+        Err(attributes.forbidden(format!(
+            "user not permitted to attest for signerName {}",
+            quote(signer)
+        )))
     }
 }
 
@@ -204,7 +250,12 @@ impl Plugin for ClusterTrustBundleAttest {
 fn is_same_but_for_collection(new: &Value, old: &Value) -> bool {
     let rest = |object: &Value| {
         let mut rest = object.clone();
-        for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+        for field in [
+            "ownerReferences",
+            "finalizers",
+            "managedFields",
+            "resourceVersion",
+        ] {
             meta::remove(&mut rest, &["metadata", field]);
         }
         rest
@@ -232,24 +283,29 @@ impl Plugin for CertificateSubjectRestriction {
         if signer(object) != CLIENT_SIGNER {
             return Ok(());
         }
-        check_groups(meta::get_str(object, &["spec", "request"])).map_err(|why| attributes.forbidden(why))
+        check_groups(meta::get_str(object, &["spec", "request"]))
+            .map_err(|why| attributes.forbidden(why))
     }
 }
 
 /// # Errors
-/// Why nobody gets this certificate. A group in an encoding that is not read here could be any: upstream reads more of them,
-/// and so may those who trust the certificate.
+/// Why nobody gets this certificate. A group in an encoding that is not read here could be any:
+/// upstream reads more of them, and so may those who trust the certificate.
 fn check_groups(request: &str) -> Result<(), String> {
     let groups = with_subject(request, |subject| {
-        let groups = subject.iter_organization().map(|group| group.as_str().map(str::to_owned));
+        let groups = subject
+            .iter_organization()
+            .map(|group| group.as_str().map(str::to_owned));
         groups.collect::<Result<Vec<String>, _>>()
     });
     match groups {
-        Some(Ok(groups)) if groups.iter().any(|group| group == GROUP_MASTERS) => {
-            Err(format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed"))
-        }
+        Some(Ok(groups)) if groups.iter().any(|group| group == GROUP_MASTERS) => Err(format!(
+            "use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed"
+        )),
         Some(Ok(_)) => Ok(()),
-        Some(Err(error)) => Err(format!("failed to parse CSR: organization of the subject: {error}")),
+        Some(Err(error)) => Err(format!(
+            "failed to parse CSR: organization of the subject: {error}"
+        )),
         None => Err("failed to parse CSR".to_owned()),
     }
 }
@@ -280,8 +336,11 @@ fn sign(user: &UserInfo, spec: &mut Value) {
     spec["username"] = user.name.as_str().into();
     spec["groups"] = user.groups.clone().into();
     spec["uid"] = user.uid.as_str().into();
-    let extra: serde_json::Map<String, Value> =
-        user.extra.iter().map(|(key, values)| (key.clone(), values.clone().into())).collect();
+    let extra: serde_json::Map<String, Value> = user
+        .extra
+        .iter()
+        .map(|(key, values)| (key.clone(), values.clone().into()))
+        .collect();
     if let Some(spec) = spec.as_object_mut() {
         spec.remove("extra");
         if !extra.is_empty() {

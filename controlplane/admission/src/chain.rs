@@ -1,16 +1,17 @@
 //! Every plugin, in upstream's order.
 //!
-//! Source: `AllOrderedPlugins` in `pkg/kubeapiserver/options/plugins.go` at v1.37; those of it that are not here are
-//! either off by default there or not built yet. Policies and webhooks come before our own, which upstream does in
-//! the storage of their kinds: what they check is what the others have made of it.
+//! Source: `AllOrderedPlugins` in `pkg/kubeapiserver/options/plugins.go` at v1.37; those of it that
+//! are not here are either off by default there or not built yet. Policies and webhooks come before
+//! our own, which upstream does in the storage of their kinds: what they check is what the others
+//! have made of it.
 
 use coracle_api::status::Status;
 
 use crate::{
     attributes::{Attributes, Request},
     certificates::{
-        CertificateApproval, CertificateRequester, CertificateSigning, CertificateSubjectRestriction,
-        ClusterTrustBundleAttest, PodCertificateSigning,
+        CertificateApproval, CertificateRequester, CertificateSigning,
+        CertificateSubjectRestriction, ClusterTrustBundleAttest, PodCertificateSigning,
     },
     default_toleration_seconds::DefaultTolerationSeconds,
     limit_ranger::LimitRanger,
@@ -47,27 +48,37 @@ impl Chain {
             Box::new(CertificateSigning::new(parts)),
             Box::new(ClusterTrustBundleAttest::new(parts)),
             Box::new(CertificateSubjectRestriction),
-            // What calls out belongs here: MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy,
-            // ValidatingAdmissionWebhook.
+            // What calls out belongs here: MutatingAdmissionPolicy, MutatingAdmissionWebhook,
+            // ValidatingAdmissionPolicy, ValidatingAdmissionWebhook.
             Box::new(CertificateRequester),
             Box::new(PodCertificateSigning::new(parts)),
             Box::new(ServiceAccountTokens::new(parts)),
             Box::new(RoleEscalation::new(parts)),
         ];
-        Self { ordered, quota: ResourceQuota::new(parts) }
+        Self {
+            ordered,
+            quota: ResourceQuota::new(parts),
+        }
     }
 
     /// The same with one more where those are that call out, before our own.
     #[must_use]
     pub fn with(mut self, plugin: Box<dyn Plugin>) -> Self {
-        let first_own = self.ordered.iter().position(|one| one.name() == CertificateRequester.name());
-        self.ordered.insert(first_own.unwrap_or(self.ordered.len()), plugin);
+        let first_own = self
+            .ordered
+            .iter()
+            .position(|one| one.name() == CertificateRequester.name());
+        self.ordered
+            .insert(first_own.unwrap_or(self.ordered.len()), plugin);
         self
     }
 
     /// The names, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.ordered.iter().map(|plugin| plugin.name()).chain(self.quota.as_ref().map(|_| RESOURCE_QUOTA))
+        self.ordered
+            .iter()
+            .map(|plugin| plugin.name())
+            .chain(self.quota.as_ref().map(|_| RESOURCE_QUOTA))
     }
 
     /// Lets every plugin change the write in turn.
@@ -96,8 +107,9 @@ impl Chain {
         Ok(())
     }
 
-    /// The last of all: waits for a turn at the quotas that the write is charged to, if there are some. The turn is the
-    /// companion of its transaction; while it is kept, others of the namespace wait.
+    /// The last of all: waits for a turn at the quotas that the write is charged to, if there are
+    /// some. The turn is the companion of its transaction; while it is kept, others of the
+    /// namespace wait.
     ///
     /// # Errors
     /// The cache cannot follow.

@@ -1,4 +1,5 @@
-//! DefaultTolerationSeconds: a pod stays for a while on a node that is gone, unless it says itself for how long.
+//! DefaultTolerationSeconds: a pod stays for a while on a node that is gone, unless it says itself
+//! for how long.
 //!
 //! Source: `plugin/pkg/admission/defaulttolerationseconds/admission.go` at v1.37.
 
@@ -38,7 +39,9 @@ impl Plugin for DefaultTolerationSeconds {
         if !missing.is_empty()
             && let Some(spec) = spec_mut(attributes)
         {
-            missing.into_iter().for_each(|toleration| push(spec, "tolerations", toleration));
+            missing
+                .into_iter()
+                .for_each(|toleration| push(spec, "tolerations", toleration));
         }
         Ok(())
     }
@@ -52,7 +55,11 @@ fn missing(spec: &Value) -> Vec<Value> {
             (own_key == key || own_key.is_empty()) && matches!(effect, "NoExecute" | "")
         })
     };
-    let keys = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].into_iter();
+    let keys = [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ]
+    .into_iter();
     let missing = keys.filter(|key| !is_tolerated(key));
     missing
         .map(|key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECS}))
@@ -65,7 +72,12 @@ mod tests {
 
     #[test]
     fn own_tolerations_win() {
-        let keys = |spec: Value| missing(&spec).iter().map(|one| one["key"].clone()).collect::<Vec<_>>();
+        let keys = |spec: Value| {
+            missing(&spec)
+                .iter()
+                .map(|one| one["key"].clone())
+                .collect::<Vec<_>>()
+        };
         let own = json!({"tolerations": [
             {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]});
         assert_eq!(keys(own), ["node.kubernetes.io/unreachable"]);

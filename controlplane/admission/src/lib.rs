@@ -1,4 +1,5 @@
-//! Admission: what a write needs beyond its own validity. One ordered list of plugins, under upstream's names.
+//! Admission: what a write needs beyond its own validity. One ordered list of plugins, under
+//! upstream's names.
 //!
 //! ```text
 //! write.rs of the server: prepare > mutate > (defaults again) > validate (strategy) > validating admission
@@ -22,10 +23,11 @@
 //! | [`resource_quota`] | charges quotas in the transaction that writes |
 //! | `pod` | what the plugins for pods share |
 //!
-//! Every write of a client comes through here, whatever its verb: create, update, each patch format, server-side apply,
-//! the subresources, delete. What the server writes on its own behalf does not. Plugins read the registry and ask the
-//! authorizer; nothing here knows HTTP or a request, and nothing is written but by the store. They are async: one that
-//! calls out holds nothing up but its own write.
+//! Every write of a client comes through here, whatever its verb: create, update, each patch
+//! format, server-side apply, the subresources, delete. What the server writes on its own behalf
+//! does not. Plugins read the registry and ask the authorizer; nothing here knows HTTP or a
+//! request, and nothing is written but by the store. They are async: one that calls out holds
+//! nothing up but its own write.
 #![forbid(unsafe_code)]
 
 pub mod attributes;

@@ -1,8 +1,8 @@
-//! LimitRanger: gives containers the requests and limits of their namespace's LimitRanges, and holds containers, pods
-//! and claims to them.
+//! LimitRanger: gives containers the requests and limits of their namespace's LimitRanges, and
+//! holds containers, pods and claims to them.
 //!
-//! Source: `plugin/pkg/admission/limitranger/admission.go` at v1.37; where upstream's order is a Go map's, it is the
-//! names' here.
+//! Source: `plugin/pkg/admission/limitranger/admission.go` at v1.37; where upstream's order is a Go
+//! map's, it is the names' here.
 
 use std::sync::Arc;
 
@@ -37,13 +37,18 @@ pub(crate) struct LimitRanger {
 
 impl LimitRanger {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { store: parts.store.clone(), registry: Arc::clone(&parts.registry) }
+        Self {
+            store: parts.store.clone(),
+            registry: Arc::clone(&parts.registry),
+        }
     }
 
     /// The LimitRanges of a namespace that the cache knows of.
     fn known(&self, namespace: &str) -> Vec<Value> {
         let ranges = self.registry.core("limitranges");
-        ranges.map_or_else(Vec::new, |ranges| ranges.objects(KeyScope::Namespace(namespace.to_owned())))
+        ranges.map_or_else(Vec::new, |ranges| {
+            ranges.objects(KeyScope::Namespace(namespace.to_owned()))
+        })
     }
 
     async fn catch_up(&self) -> Result<(), Status> {
@@ -58,7 +63,8 @@ impl Plugin for LimitRanger {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation != Operation::Delete && (resource.is_core("pods") || resource.is_core("persistentvolumeclaims"))
+        operation != Operation::Delete
+            && (resource.is_core("pods") || resource.is_core("persistentvolumeclaims"))
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
@@ -66,7 +72,8 @@ impl Plugin for LimitRanger {
             return Ok(());
         }
         self.catch_up().await?;
-        // What a container asks for follows from its limits, which its defaults have done, before it follows from these.
+        // What a container asks for follows from its limits, which its defaults have done, before
+        // it follows from these.
         for range in self.known(attributes.namespace) {
             fill(&range, attributes.object_mut());
         }
@@ -90,7 +97,11 @@ impl Plugin for LimitRanger {
             self.catch_up().await?;
         }
         for range in self.known(attributes.namespace) {
-            let problems = if is_pod { pod(&range, object) } else { claim(&range, object) };
+            let problems = if is_pod {
+                pod(&range, object)
+            } else {
+                claim(&range, object)
+            };
             let why = match &problems[..] {
                 [] => continue,
                 [one] => one.clone(),
@@ -103,7 +114,9 @@ impl Plugin for LimitRanger {
 }
 
 fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
-    meta::get_array(range, &["spec", "limits"]).iter().filter(move |limit| limit["type"] == kind)
+    meta::get_array(range, &["spec", "limits"])
+        .iter()
+        .filter(move |limit| limit["type"] == kind)
 }
 
 // === defaults ===
@@ -111,10 +124,16 @@ fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value
 /// Gives every container what it does not say itself, and writes down what was given.
 fn fill(range: &Value, pod: &mut Value) {
     let mut given = Vec::new();
-    for (list, title) in [("containers", "container"), ("initContainers", "init container")] {
+    for (list, title) in [
+        ("containers", "container"),
+        ("initContainers", "init container"),
+    ] {
         fields::each(&mut pod["spec"], list, |container| {
             let name = meta::get_str(container, &["name"]).to_owned();
-            for (target, source, word) in [("requests", "defaultRequest", "request"), ("limits", "default", "limit")] {
+            for (target, source, word) in [
+                ("requests", "defaultRequest", "request"),
+                ("limits", "default", "limit"),
+            ] {
                 let set = fill_list(range, container, target, source);
                 if !set.is_empty() {
                     given.push(format!("{} {word} for {title} {name}", set.join(", ")));
@@ -123,7 +142,11 @@ fn fill(range: &Value, pod: &mut Value) {
         });
     }
     if !given.is_empty() {
-        meta::set_annotation(pod, ANNOTATION, &format!("LimitRanger plugin set: {}", given.join("; ")));
+        meta::set_annotation(
+            pod,
+            ANNOTATION,
+            &format!("LimitRanger plugin set: {}", given.join("; ")),
+        );
     }
 }
 
@@ -159,12 +182,23 @@ fn pod(range: &Value, pod: &Value) -> Vec<String> {
         for list in ["containers", "initContainers"] {
             for container in meta::get_array(spec, &[list]) {
                 let of = |list: &str| amounts_of_json(&container["resources"][list]);
-                bounds(&mut problems, "Container", limit, &Asked { requests: of("requests"), limits: of("limits") });
+                bounds(
+                    &mut problems,
+                    "Container",
+                    limit,
+                    &Asked {
+                        requests: of("requests"),
+                        limits: of("limits"),
+                    },
+                );
             }
         }
     }
     for limit in limits(range, "Pod") {
-        let asked = Asked { requests: pod_requests_of_json(spec), limits: pod_limits_of_json(spec) };
+        let asked = Asked {
+            requests: pod_requests_of_json(spec),
+            limits: pod_limits_of_json(spec),
+        };
         bounds(&mut problems, "Pod", limit, &asked);
     }
     problems
@@ -175,7 +209,10 @@ fn claim(range: &Value, claim: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     let requests = amounts_of_json(&claim["spec"]["resources"]["requests"]);
     for limit in limits(range, KIND) {
-        for (bound, is_beyond) in [("min", Quantity::lt as fn(&_, &_) -> bool), ("max", Quantity::gt)] {
+        for (bound, is_beyond) in [
+            ("min", Quantity::lt as fn(&_, &_) -> bool),
+            ("max", Quantity::gt),
+        ] {
             for (name, enforced) in amounts_of_json(&limit[bound]) {
                 let start = format!("{bound}imum {name} usage per {KIND} is {enforced}");
                 match requests.get(&name) {
@@ -197,8 +234,12 @@ fn bounds(problems: &mut Vec<String>, kind: &str, limit: &Value, asked: &Asked) 
         let start = format!("minimum {name} usage per {kind} is {least}");
         match (requests.get(&name), limits.get(&name)) {
             (None, _) => problems.push(format!("{start}.  No request is specified")),
-            (Some(request), _) if *request < least => problems.push(format!("{start}, but request is {request}")),
-            (_, Some(limit)) if *limit < least => problems.push(format!("{start}, but limit is {limit}")),
+            (Some(request), _) if *request < least => {
+                problems.push(format!("{start}, but request is {request}"))
+            }
+            (_, Some(limit)) if *limit < least => {
+                problems.push(format!("{start}, but limit is {limit}"))
+            }
             _ => {}
         }
     }
@@ -206,19 +247,33 @@ fn bounds(problems: &mut Vec<String>, kind: &str, limit: &Value, asked: &Asked) 
         let start = format!("maximum {name} usage per {kind} is {most}");
         match (requests.get(&name), limits.get(&name)) {
             (_, None) => problems.push(format!("{start}.  No limit is specified")),
-            (_, Some(limit)) if *limit > most => problems.push(format!("{start}, but limit is {limit}")),
-            (Some(request), _) if *request > most => problems.push(format!("{start}, but request is {request}")),
+            (_, Some(limit)) if *limit > most => {
+                problems.push(format!("{start}, but limit is {limit}"))
+            }
+            (Some(request), _) if *request > most => {
+                problems.push(format!("{start}, but request is {request}"))
+            }
             _ => {}
         }
     }
     for (name, ratio) in amounts_of_json(&limit["maxLimitRequestRatio"]) {
         let start = format!("{name} max limit to request ratio per {kind} is {ratio}");
-        let some = |amounts: &Amounts| amounts.get(&name).filter(|amount| !amount.is_zero()).map(Quantity::as_f64);
+        let some = |amounts: &Amounts| {
+            amounts
+                .get(&name)
+                .filter(|amount| !amount.is_zero())
+                .map(Quantity::as_f64)
+        };
         match (some(requests), some(limits)) {
-            (None, _) => problems.push(format!("{start}, but no request is specified or request is 0")),
+            (None, _) => problems.push(format!(
+                "{start}, but no request is specified or request is 0"
+            )),
             (_, None) => problems.push(format!("{start}, but no limit is specified or limit is 0")),
             (Some(request), Some(limit)) if limit / request > ratio.as_f64() => {
-                problems.push(format!("{start}, but provided ratio is {:.6}", limit / request));
+                problems.push(format!(
+                    "{start}, but provided ratio is {:.6}",
+                    limit / request
+                ));
             }
             _ => {}
         }
@@ -241,8 +296,10 @@ mod tests {
 
     #[test]
     fn defaults_fill_what_is_unsaid_and_leave_a_note() {
-        let range = range(json!({"type": "Container", "default": {"cpu": "1", "memory": "1Gi"},
-            "defaultRequest": {"cpu": "500m", "memory": "1Gi"}}));
+        let range = range(
+            json!({"type": "Container", "default": {"cpu": "1", "memory": "1Gi"},
+            "defaultRequest": {"cpu": "500m", "memory": "1Gi"}}),
+        );
         let mut pod = one(json!({"requests": {"cpu": "100m"}}));
         fill(&range, &mut pod);
         assert_eq!(
@@ -255,9 +312,15 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_said_in_upstreams_words() {
-        let cpu = |request: &str, limit: &str| one(json!({"requests": {"cpu": request}, "limits": {"cpu": limit}}));
+        let cpu = |request: &str, limit: &str| {
+            one(json!({"requests": {"cpu": request}, "limits": {"cpu": limit}}))
+        };
         for (limit, object, expect) in [
-            (json!({"type": "Container", "min": {"cpu": "50m"}, "max": {"cpu": "2"}}), cpu("50m", "2"), ""),
+            (
+                json!({"type": "Container", "min": {"cpu": "50m"}, "max": {"cpu": "2"}}),
+                cpu("50m", "2"),
+                "",
+            ),
             (
                 json!({"type": "Container", "min": {"cpu": "100m"}}),
                 cpu("50m", "2"),
@@ -289,14 +352,19 @@ mod tests {
                 "memory max limit to request ratio per Container is 2, but no request is specified or request is 0",
             ),
         ] {
-            assert_eq!(pod(&range(limit.clone()), &object).join("; "), expect, "{limit}");
+            assert_eq!(
+                pod(&range(limit.clone()), &object).join("; "),
+                expect,
+                "{limit}"
+            );
         }
     }
 
     #[test]
     fn claims_are_held_to_their_range() {
-        let range =
-            range(json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}));
+        let range = range(
+            json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}),
+        );
         let of = |storage: &str| json!({"spec": {"resources": {"requests": {"storage": storage}}}});
         assert_eq!(claim(&range, &of("1Gi")).join(""), "");
         let text = "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi";

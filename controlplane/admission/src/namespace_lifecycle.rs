@@ -29,12 +29,17 @@ pub(crate) struct NamespaceLifecycle {
 
 impl NamespaceLifecycle {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { store: parts.store.clone(), registry: Arc::clone(&parts.registry) }
+        Self {
+            store: parts.store.clone(),
+            registry: Arc::clone(&parts.registry),
+        }
     }
 
     /// Whether the namespace is there, and whether it goes.
     async fn is_terminating(&self, namespace: &str) -> Result<bool, Status> {
-        let Some(namespaces) = self.registry.core("namespaces") else { return Ok(false) };
+        let Some(namespaces) = self.registry.core("namespaces") else {
+            return Ok(false);
+        };
         let key = namespaces.key("", namespace);
         if let Some(entry) = namespaces.cache.get(&key) {
             return Ok(entry.is_terminating());
@@ -73,8 +78,9 @@ impl Plugin for NamespaceLifecycle {
         if !attributes.subresource.is_empty() || !self.is_terminating(namespace).await? {
             return Ok(());
         }
-        let mut status = attributes
-            .forbidden(format!("unable to create new content in namespace {namespace} because it is being terminated"));
+        let mut status = attributes.forbidden(format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        ));
         status.details.get_or_insert_default().causes.push(Cause {
             kind: "NamespaceTerminating".to_owned(),
             message: format!("namespace {namespace} is being terminated"),

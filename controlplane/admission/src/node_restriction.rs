@@ -1,6 +1,7 @@
 //! NodeRestriction: what a node may write, where the URL does not show it.
 //!
-//! Source: `plugin/pkg/admission/noderestriction/admission.go` at v1.37; which addresses a node may call its own is ours.
+//! Source: `plugin/pkg/admission/noderestriction/admission.go` at v1.37; which addresses a node may
+//! call its own is ours.
 
 mod rules;
 
@@ -55,42 +56,67 @@ impl NodeRestriction {
         match attributes.subresource {
             "" => {}
             "eviction" => return self.evict(node, attributes).await,
-            other if resource.is_core("pods") => return Err(attributes.forbidden(rules::unexpected_subresource(other))),
+            other if resource.is_core("pods") => {
+                return Err(attributes.forbidden(rules::unexpected_subresource(other)));
+            }
             _ => return Ok(()),
         }
         if resource.is_core("pods") {
             // A mirror pod names its Node, which may have come a moment ago.
             self.store.cache.catch_up().await.map_err(cache_status)?;
         }
-        let entry = self.registry.core("nodes").and_then(|nodes| nodes.cache.get(&nodes.key("", node)));
+        let entry = self
+            .registry
+            .core("nodes")
+            .and_then(|nodes| nodes.cache.get(&nodes.key("", node)));
         let uid = entry.as_ref().map(|entry| entry.uid());
         let object = attributes.object();
-        rules::check_create((node, uid), &resource.info.group, &resource.info.plural, object)
-            .and_then(|()| self.check_addresses(node, attributes, &Value::Null))
-            .map_err(|why| attributes.forbidden(why))
+        rules::check_create(
+            (node, uid),
+            &resource.info.group,
+            &resource.info.plural,
+            object,
+        )
+        .and_then(|()| self.check_addresses(node, attributes, &Value::Null))
+        .map_err(|why| attributes.forbidden(why))
     }
 
     /// A pod that is gone is for the eviction to miss.
     async fn evict(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
-        let key = attributes.resource.key(attributes.namespace, attributes.name);
-        let Some(pod) = self.store.current(attributes.resource, &key).await? else { return Ok(()) };
+        let key = attributes
+            .resource
+            .key(attributes.namespace, attributes.name);
+        let Some(pod) = self.store.current(attributes.resource, &key).await? else {
+            return Ok(());
+        };
         if runs_on(node, &pod.object) {
             return Ok(());
         }
-        Err(attributes.forbidden(format!("node {node} can only evict pods with spec.nodeName set to itself")))
+        Err(attributes.forbidden(format!(
+            "node {node} can only evict pods with spec.nodeName set to itself"
+        )))
     }
 
-    /// A node says of itself where it is; what is nobody's or somebody else's it may not say. Other nodes route to it.
-    fn check_addresses(&self, node: &str, attributes: &Attributes<'_>, old: &Value) -> Result<(), String> {
+    /// A node says of itself where it is; what is nobody's or somebody else's it may not say. Other
+    /// nodes route to it.
+    fn check_addresses(
+        &self,
+        node: &str,
+        attributes: &Attributes<'_>,
+        old: &Value,
+    ) -> Result<(), String> {
         if !attributes.resource.is_core("nodes") {
             return Ok(());
         }
         let added = rules::added_addresses(node, attributes.object(), old)?;
         let foreign = added.iter().find(|address| {
-            !address::may_be_nodes(**address, self.advertise) || self.service_cidr.contains(&address.to_canonical())
+            !address::may_be_nodes(**address, self.advertise)
+                || self.service_cidr.contains(&address.to_canonical())
         });
         match foreign {
-            Some(address) => Err(format!("node {node:?} is not allowed to report the address {address} as its own")),
+            Some(address) => Err(format!(
+                "node {node:?} is not allowed to report the address {address} as its own"
+            )),
             None => Ok(()),
         }
     }
@@ -116,7 +142,9 @@ impl Plugin for NodeRestriction {
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
-        let Some(node) = attributes.user.node_name() else { return Ok(()) };
+        let Some(node) = attributes.user.node_name() else {
+            return Ok(());
+        };
         let old = attributes.old().unwrap_or(&Value::Null);
         let allowed = match attributes.operation {
             Operation::Create => return self.create(node, attributes).await,
@@ -126,7 +154,9 @@ impl Plugin for NodeRestriction {
                     .and_then(|()| self.check_addresses(node, attributes, old))
             }
             Operation::Delete if runs_on(node, old) => Ok(()),
-            Operation::Delete => Err(format!("node {node:?} can only delete pods with spec.nodeName set to itself")),
+            Operation::Delete => Err(format!(
+                "node {node:?} can only delete pods with spec.nodeName set to itself"
+            )),
         };
         allowed.map_err(|why| attributes.forbidden(why))
     }

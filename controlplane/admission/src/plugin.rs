@@ -10,8 +10,9 @@ use crate::attributes::{Attributes, Operation};
 
 /// One rule of admission.
 ///
-/// Both looks may wait: for the cache, or for somebody outside. They hold no lock meanwhile, and what they see may be old
-/// by the time it is written: a write that loses its race comes through all of the chain again.
+/// Both looks may wait: for the cache, or for somebody outside. They hold no lock meanwhile, and
+/// what they see may be old by the time it is written: a write that loses its race comes through
+/// all of the chain again.
 #[async_trait]
 pub trait Plugin: Send + Sync {
     /// Upstream's name, such as `LimitRanger`.

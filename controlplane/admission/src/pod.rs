@@ -10,7 +10,10 @@ pub(crate) fn spec_mut<'a>(attributes: &'a mut Attributes<'_>) -> Option<&'a mut
     if !attributes.is_core("pods") {
         return None;
     }
-    attributes.object_mut().get_mut("spec").filter(|spec| spec.is_object())
+    attributes
+        .object_mut()
+        .get_mut("spec")
+        .filter(|spec| spec.is_object())
 }
 
 /// Appends to a list that may be absent.

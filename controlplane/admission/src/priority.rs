@@ -1,5 +1,5 @@
-//! Priority: new pods get the number and the preemption policy of their PriorityClass, or of the global default, and keep
-//! them; of global defaults there is one.
+//! Priority: new pods get the number and the preemption policy of their PriorityClass, or of the
+//! global default, and keep them; of global defaults there is one.
 //!
 //! Source: `plugin/pkg/admission/priority/admission.go` at v1.37.
 
@@ -33,18 +33,25 @@ pub(crate) struct Priority {
 
 impl Priority {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { store: parts.store.clone(), registry: Arc::clone(&parts.registry) }
+        Self {
+            store: parts.store.clone(),
+            registry: Arc::clone(&parts.registry),
+        }
     }
 
-    /// The class of that name, the global default for no name (or null without one), or why the pod cannot have it.
-    /// LimitRanger has caught up for a new pod, so the cache knows the default.
+    /// The class of that name, the global default for no name (or null without one), or why the pod
+    /// cannot have it. LimitRanger has caught up for a new pod, so the cache knows the default.
     async fn look_up(&self, name: &str) -> Result<Result<Value, String>, Status> {
-        let Some(classes) = self.registry.get(GROUP, "v1", PLURAL) else { return Ok(Ok(Value::Null)) };
+        let Some(classes) = self.registry.get(GROUP, "v1", PLURAL) else {
+            return Ok(Ok(Value::Null));
+        };
         if name.is_empty() {
             return Ok(Ok(global_default(classes).unwrap_or_default()));
         }
         let found = self.store.current(classes, &classes.key("", name)).await?;
-        Ok(found.map(|class| class.object).ok_or_else(|| format!("no PriorityClass with name {name} was found")))
+        Ok(found
+            .map(|class| class.object)
+            .ok_or_else(|| format!("no PriorityClass with name {name} was found")))
     }
 }
 
@@ -71,11 +78,14 @@ impl Plugin for Priority {
             if !kept.is_empty()
                 && let Some(spec) = spec_mut(attributes)
             {
-                kept.into_iter().for_each(|(field, value)| spec[field] = value);
+                kept.into_iter()
+                    .for_each(|(field, value)| spec[field] = value);
             }
             return Ok(());
         }
-        let class = self.look_up(string(&attributes.object()["spec"]["priorityClassName"])).await?;
+        let class = self
+            .look_up(string(&attributes.object()["spec"]["priorityClassName"]))
+            .await?;
         let class = class.map_err(|why| attributes.forbidden(why))?;
         let filled = spec_mut(attributes).map_or(Ok(()), |spec| fill(spec, &class));
         filled.map_err(|why| attributes.forbidden(why))
@@ -91,7 +101,9 @@ impl Plugin for Priority {
         match global_default(attributes.resource) {
             Some(other) if meta::name(&other) != meta::name(class) => {
                 let other = meta::name(&other);
-                let why = format!("PriorityClass {other} is already marked as default. Only one default can exist");
+                let why = format!(
+                    "PriorityClass {other} is already marked as default. Only one default can exist"
+                );
                 Err(attributes.forbidden(why))
             }
             _ => Ok(()),
@@ -102,10 +114,12 @@ impl Plugin for Priority {
 /// The lowest, should a race have left several.
 fn global_default(classes: &Resource) -> Option<Value> {
     let all = classes.objects(KeyScope::Resource).into_iter();
-    all.filter(|class| class["globalDefault"] == true).min_by_key(|class| number(&class["value"]))
+    all.filter(|class| class["globalDefault"] == true)
+        .min_by_key(|class| number(&class["value"]))
 }
 
-/// What the stored pod got and an update leaves out: clients that write it whole may not know it. Validation refuses others.
+/// What the stored pod got and an update leaves out: clients that write it whole may not know it.
+/// Validation refuses others.
 fn kept(new: &Value, old: &Value) -> Vec<(&'static str, Value)> {
     let fields = ["priority", "preemptionPolicy"].into_iter();
     let left_out = fields.filter(|field| new[field].is_null() && !old[field].is_null());
@@ -153,11 +167,20 @@ mod tests {
         for (spec, class, name, priority, policy) in [
             (json!({}), json!(null), json!(null), 0, PREEMPT),
             (json!({}), high.clone(), json!("high"), 7, "Never"),
-            (json!({"priorityClassName": "high", "priority": 7}), high.clone(), json!("high"), 7, "Never"),
+            (
+                json!({"priorityClassName": "high", "priority": 7}),
+                high.clone(),
+                json!("high"),
+                7,
+                "Never",
+            ),
         ] {
             let mut spec = spec;
             fill(&mut spec, &class).unwrap();
-            assert_eq!((&spec["priorityClassName"], spec["priority"].as_i64()), (&name, Some(priority)));
+            assert_eq!(
+                (&spec["priorityClassName"], spec["priority"].as_i64()),
+                (&name, Some(priority))
+            );
             assert_eq!(spec["preemptionPolicy"], policy);
         }
     }
@@ -174,7 +197,10 @@ mod tests {
                 "the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name",
             ),
         ] {
-            assert_eq!(fill(&mut spec.clone(), &json!({"value": 0})).unwrap_err(), expect);
+            assert_eq!(
+                fill(&mut spec.clone(), &json!({"value": 0})).unwrap_err(),
+                expect
+            );
         }
     }
 }

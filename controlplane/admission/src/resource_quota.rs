@@ -1,9 +1,9 @@
 //! ResourceQuota: charges what objects use to the ResourceQuotas of their namespace.
 //!
-//! A quota's `status.used` is written in the same transaction as the object that uses it, compared with the revision
-//! that was read: two creates can never both take what is left for one, and a create that fails has used nothing. What
-//! goes is given back by the controller, which counts anew. Writers of one namespace take turns, so that they do not
-//! lose races against each other.
+//! A quota's `status.used` is written in the same transaction as the object that uses it, compared
+//! with the revision that was read: two creates can never both take what is left for one, and a
+//! create that fails has used nothing. What goes is given back by the controller, which counts
+//! anew. Writers of one namespace take turns, so that they do not lose races against each other.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go` at v1.37.
 
@@ -60,12 +60,21 @@ impl ResourceQuota {
     /// `None` if the server has no such kind.
     pub(crate) fn new(parts: &Parts) -> Option<Self> {
         let quotas = Arc::clone(parts.registry.core("resourcequotas")?);
-        Some(Self { store: parts.store.clone(), quotas, turns: Mutex::default() })
+        Some(Self {
+            store: parts.store.clone(),
+            quotas,
+            turns: Mutex::default(),
+        })
     }
 
-    /// Waits for the turn of the write's namespace; `None` if it has no quota, or if nothing is charged for such writes.
-    pub(crate) async fn turn(&self, request: &Request<'_>) -> Result<Option<QuotaLock<'_>>, Status> {
-        // The first quota of all counts for nothing before the controller has seen it: no need to wait for its sight.
+    /// Waits for the turn of the write's namespace; `None` if it has no quota, or if nothing is
+    /// charged for such writes.
+    pub(crate) async fn turn(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<Option<QuotaLock<'_>>, Status> {
+        // The first quota of all counts for nothing before the controller has seen it: no need to
+        // wait for its sight.
         if self.quotas.cache.is_empty() || !charges(request) {
             return Ok(None);
         }
@@ -86,7 +95,10 @@ impl ResourceQuota {
                 turn
             })
         };
-        Ok(Some(QuotaLock { of: self, _guard: turn.lock_owned().await }))
+        Ok(Some(QuotaLock {
+            of: self,
+            _guard: turn.lock_owned().await,
+        }))
     }
 
     fn keys(&self, namespace: &str) -> Vec<Arc<str>> {
@@ -95,7 +107,10 @@ impl ResourceQuota {
         }
         let selection = Selection::of(KeyScope::Namespace(namespace.to_owned()));
         let snapshot = self.quotas.cache.snapshot();
-        snapshot.select(&selection, &self.quotas.prefix).map(|entry| Arc::from(entry.key())).collect()
+        snapshot
+            .select(&selection, &self.quotas.prefix)
+            .map(|entry| Arc::from(entry.key()))
+            .collect()
     }
 }
 
@@ -104,21 +119,29 @@ fn charges(request: &Request<'_>) -> bool {
     let resource = request.resource.storing();
     match request.operation {
         Operation::Create => resource.is_namespaced() && !resource.is_core("events"),
-        Operation::Update => quota::changes_by_update(&resource.info.group, &resource.info.plural, request.subresource),
+        Operation::Update => quota::changes_by_update(
+            &resource.info.group,
+            &resource.info.plural,
+            request.subresource,
+        ),
         Operation::Delete => false,
     }
 }
 
 #[async_trait]
 impl Companion for QuotaLock<'_> {
-    /// The quotas with what they have used after the write. 403 in upstream's words if one does not allow it.
+    /// The quotas with what they have used after the write. 403 in upstream's words if one does not
+    /// allow it.
     async fn companions(&self, write: Write<'_>) -> Result<Companions, Status> {
         let mut companions = Companions::default();
         let now = Timestamp::now();
         for key in self.of.keys(meta::namespace(write.new)) {
-            let Some(current) = self.of.store.fresh(&key).await? else { continue };
-            let used = plan(&current.object, write, now)
-                .map_err(|why| Status::forbidden(&write.resource.group_resource, meta::name(write.new), why))?;
+            let Some(current) = self.of.store.fresh(&key).await? else {
+                continue;
+            };
+            let used = plan(&current.object, write, now).map_err(|why| {
+                Status::forbidden(&write.resource.group_resource, meta::name(write.new), why)
+            })?;
             if let Some(used) = used {
                 add(&mut companions, current, &used)?;
             }
@@ -131,8 +154,14 @@ fn add(companions: &mut Companions, current: Current, used: &Amounts) -> Result<
     let mut quota = current.object;
     meta::set(&mut quota, &["status", "used"], quota::to_value(used));
     encode::strip(&mut quota);
-    companions.compare.push(Compare::ModRevision(Arc::clone(&current.key), current.revision));
-    companions.ops.push(Op::Put { key: current.key, value: encode::encode(&quota)? });
+    companions.compare.push(Compare::ModRevision(
+        Arc::clone(&current.key),
+        current.revision,
+    ));
+    companions.ops.push(Op::Put {
+        key: current.key,
+        value: encode::encode(&quota)?,
+    });
     Ok(())
 }
 
@@ -155,13 +184,22 @@ fn plan(quota: &Value, write: Write<'_>, now: Timestamp) -> Result<Option<Amount
     }
     let mut used = amounts_of_json(&quota["status"]["used"]);
     if names.iter().any(|name| !used.contains_key(*name)) {
-        return Err(format!("status unknown for quota: {name}, resources: {}", names.join(",")));
+        return Err(format!(
+            "status unknown for quota: {name}, resources: {}",
+            names.join(",")
+        ));
     }
     let mut asked = quota::usage(group, plural, write.new, now);
-    let negative: Vec<&str> =
-        asked.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
+    let negative: Vec<&str> = asked
+        .iter()
+        .filter(|(_, amount)| amount.is_negative())
+        .map(|(name, _)| name.as_str())
+        .collect();
     if !negative.is_empty() {
-        return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
+        return Err(format!(
+            "quota usage is negative for resource(s): {}",
+            negative.join(",")
+        ));
     }
     if let Some(old) = write.old
         && quota::in_scope(spec, group, plural, old)
@@ -174,16 +212,32 @@ fn plan(quota: &Value, write: Write<'_>, now: Timestamp) -> Result<Option<Amount
         }
     }
     // Only what becomes more: what becomes less is given back by the controller, which counts anew.
-    asked.retain(|name, amount| hard.contains_key(name) && !amount.is_zero() && !amount.is_negative());
+    asked.retain(|name, amount| {
+        hard.contains_key(name) && !amount.is_zero() && !amount.is_negative()
+    });
     if asked.is_empty() {
         return Ok(None);
     }
     let before = used.clone();
     resource_list::add(&mut used, &asked);
-    let exceeded: Vec<&String> = asked.keys().filter(|name| used[*name] > hard[*name]).collect();
+    let exceeded: Vec<&String> = asked
+        .keys()
+        .filter(|name| used[*name] > hard[*name])
+        .collect();
     if exceeded.is_empty() {
         return Ok(Some(used));
     }
-    let of = |amounts: &Amounts| quota::print(exceeded.iter().filter_map(|name| amounts.get_key_value(*name)));
-    Err(format!("exceeded quota: {name}, requested: {}, used: {}, limited: {}", of(&asked), of(&before), of(&hard)))
+    let of = |amounts: &Amounts| {
+        quota::print(
+            exceeded
+                .iter()
+                .filter_map(|name| amounts.get_key_value(*name)),
+        )
+    };
+    Err(format!(
+        "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+        of(&asked),
+        of(&before),
+        of(&hard)
+    ))
 }

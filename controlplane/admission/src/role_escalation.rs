@@ -2,7 +2,9 @@
 //!
 //! Upstream has this in the storage of these kinds, after everything that changes an object.
 //!
-//! Source: `pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased/storage.go` at v1.37.
+//! Source:
+//! `pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased/storage.go` at
+//! v1.37.
 
 use std::sync::Arc;
 
@@ -36,7 +38,10 @@ pub(crate) struct RoleEscalation {
 
 impl RoleEscalation {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { store: parts.store.clone(), authorizer: Arc::clone(&parts.authorizer) }
+        Self {
+            store: parts.store.clone(),
+            authorizer: Arc::clone(&parts.authorizer),
+        }
     }
 
     fn check_grant(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
@@ -46,36 +51,58 @@ impl RoleEscalation {
         let wanted = if object.get("roleRef").is_some() {
             let is_cluster_role = meta::get_str(object, &["roleRef", "kind"]) == "ClusterRole";
             let role = meta::get_str(object, &["roleRef", "name"]);
-            let plural = if is_cluster_role { "clusterroles" } else { "roles" };
+            let plural = if is_cluster_role {
+                "clusterroles"
+            } else {
+                "roles"
+            };
             if self.may(attributes, "bind", plural, role) {
                 return Ok(());
             }
             rbac.role(is_cluster_role, role, namespace)
                 .map_err(|_| Status::not_found(&GroupResource::new(GROUP, plural), role))?
         } else {
-            if self.may(attributes, "escalate", &attributes.resource.info.plural, attributes.name) {
+            if self.may(
+                attributes,
+                "escalate",
+                &attributes.resource.info.plural,
+                attributes.name,
+            ) {
                 return Ok(());
             }
             Rule::parse_all(object, &mut Pool::default()).into_vec()
         };
         let (own, missing_roles) = rbac.rules_for(user, namespace);
-        // Its rules come of roles that are yet to be written: nothing less than all rights covers them.
+        // Its rules come of roles that are yet to be written: nothing less than all rights covers
+        // them.
         if object.get("aggregationRule").is_some_and(Value::is_object) {
             let mut pool = Pool::default();
             let everything = json!({"rules": [
                 {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]},
             ]});
             if !escalation::uncovered(&own, &Rule::parse_all(&everything, &mut pool)).is_empty() {
-                return Err(attributes.forbidden("must have cluster-admin privileges to use the aggregationRule"));
+                return Err(attributes
+                    .forbidden("must have cluster-admin privileges to use the aggregationRule"));
             }
         }
-        escalation::confirm(user, &own, &missing_roles, &wanted).map_err(|why| attributes.forbidden(why))
+        escalation::confirm(user, &own, &missing_roles, &wanted)
+            .map_err(|why| attributes.forbidden(why))
     }
 
     fn may(&self, attributes: &Attributes<'_>, verb: &str, resource: &str, name: &str) -> bool {
         let namespace = attributes.namespace;
-        let target = ResourceTarget { group: GROUP, resource, namespace, name, ..ResourceTarget::default() };
-        self.authorizer.allows(&authz::Attributes { user: attributes.user, verb, target: Target::Resource(target) })
+        let target = ResourceTarget {
+            group: GROUP,
+            resource,
+            namespace,
+            name,
+            ..ResourceTarget::default()
+        };
+        self.authorizer.allows(&authz::Attributes {
+            user: attributes.user,
+            verb,
+            target: Target::Resource(target),
+        })
     }
 }
 
@@ -94,7 +121,10 @@ impl Plugin for RoleEscalation {
         if attributes.user.is_in(GROUP_MASTERS) {
             return Ok(());
         }
-        if attributes.old().is_some_and(|old| !grants_differ(attributes.object(), old)) {
+        if attributes
+            .old()
+            .is_some_and(|old| !grants_differ(attributes.object(), old))
+        {
             return Ok(());
         }
         // Who writes a role and then a binding of it expects the one to be known to the other.
@@ -106,7 +136,9 @@ impl Plugin for RoleEscalation {
 /// Finalizers and owners may be changed by who holds nothing: the garbage collector does.
 fn grants_differ(new: &Value, old: &Value) -> bool {
     let differ = |field: &str| new.get(field) != old.get(field);
-    ["rules", "aggregationRule", "roleRef", "subjects"].into_iter().any(differ)
+    ["rules", "aggregationRule", "roleRef", "subjects"]
+        .into_iter()
+        .any(differ)
         || meta::labels(new) != meta::labels(old)
         || meta::annotations(new) != meta::annotations(old)
 }

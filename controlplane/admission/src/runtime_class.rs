@@ -1,4 +1,5 @@
-//! RuntimeClass: a new pod names one that exists, and gets its overhead and where it can be scheduled.
+//! RuntimeClass: a new pod names one that exists, and gets its overhead and where it can be
+//! scheduled.
 //!
 //! Source: `plugin/pkg/admission/runtimeclass/admission.go` at v1.37.
 
@@ -27,15 +28,22 @@ pub(crate) struct RuntimeClass {
 
 impl RuntimeClass {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { store: parts.store.clone(), registry: Arc::clone(&parts.registry) }
+        Self {
+            store: parts.store.clone(),
+            registry: Arc::clone(&parts.registry),
+        }
     }
 
     /// The class of that name (null for no name), or why the pod cannot have it.
     async fn look_up(&self, name: &str) -> Result<Result<Value, String>, Status> {
         let classes = self.registry.get("node.k8s.io", "v1", "runtimeclasses");
-        let Some(classes) = classes.filter(|_| !name.is_empty()) else { return Ok(Ok(Value::Null)) };
+        let Some(classes) = classes.filter(|_| !name.is_empty()) else {
+            return Ok(Ok(Value::Null));
+        };
         let found = self.store.current(classes, &classes.key("", name)).await?;
-        Ok(found.map(|class| class.object).ok_or_else(|| format!("pod rejected: RuntimeClass {name:?} not found")))
+        Ok(found
+            .map(|class| class.object)
+            .ok_or_else(|| format!("pod rejected: RuntimeClass {name:?} not found")))
     }
 }
 
@@ -53,7 +61,9 @@ impl Plugin for RuntimeClass {
         if !attributes.is_core("pods") {
             return Ok(());
         }
-        let class = self.look_up(string(&attributes.object()["spec"]["runtimeClassName"])).await?;
+        let class = self
+            .look_up(string(&attributes.object()["spec"]["runtimeClassName"]))
+            .await?;
         let class = class.map_err(|why| attributes.forbidden(why))?;
         let filled = spec_mut(attributes).map_or(Ok(()), |spec| fill(spec, &class));
         filled.map_err(|why| attributes.forbidden(why))
@@ -79,12 +89,13 @@ fn overhead(spec: &mut Value, fixed: &Value) -> Result<(), String> {
     let own = &spec["overhead"];
     match (own.is_object(), fixed.is_object()) {
         (false, false) => Ok(()),
-        (true, false) => {
-            Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned())
-        }
-        (true, true) if !same_amounts(own, fixed) => {
-            Err("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".to_owned())
-        }
+        (true, false) => Err(
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+                .to_owned(),
+        ),
+        (true, true) if !same_amounts(own, fixed) => Err(
+            "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".to_owned(),
+        ),
         (_, true) => {
             spec["overhead"] = fixed.clone();
             Ok(())
@@ -94,14 +105,26 @@ fn overhead(spec: &mut Value, fixed: &Value) -> Result<(), String> {
 
 /// `1` and `1000m` are one amount.
 fn same_amounts(one: &Value, other: &Value) -> bool {
-    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return false };
-    let nanos = |value: &Value| Quantity::parse(string(value)).map(|quantity| quantity.nanos()).ok();
+    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else {
+        return false;
+    };
+    let nanos = |value: &Value| {
+        Quantity::parse(string(value))
+            .map(|quantity| quantity.nanos())
+            .ok()
+    };
     one.len() == other.len()
-        && one.iter().all(|(name, value)| other.get(name).is_some_and(|there| nanos(value) == nanos(there)))
+        && one.iter().all(|(name, value)| {
+            other
+                .get(name)
+                .is_some_and(|there| nanos(value) == nanos(there))
+        })
 }
 
 fn node_selector(spec: &mut Value, wanted: &Value) -> Result<(), String> {
-    let Some(wanted) = wanted.as_object().filter(|wanted| !wanted.is_empty()) else { return Ok(()) };
+    let Some(wanted) = wanted.as_object().filter(|wanted| !wanted.is_empty()) else {
+        return Ok(());
+    };
     if !spec["nodeSelector"].is_object() {
         spec["nodeSelector"] = Map::new().into();
     }
@@ -129,9 +152,10 @@ mod tests {
         let toleration = json!({"key": "k", "operator": "Exists"});
         let class = json!({"overhead": {"podFixed": {"cpu": "1", "memory": "1Gi"}},
             "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [toleration]}});
-        for own in
-            [json!({}), json!({"overhead": {"cpu": "1000m", "memory": "1Gi"}, "nodeSelector": {"a": "b", "c": "d"}})]
-        {
+        for own in [
+            json!({}),
+            json!({"overhead": {"cpu": "1000m", "memory": "1Gi"}, "nodeSelector": {"a": "b", "c": "d"}}),
+        ] {
             let mut spec = own.clone();
             fill(&mut spec, &class).unwrap();
             assert_eq!(spec["overhead"], json!({"cpu": "1", "memory": "1Gi"}));

@@ -1,7 +1,8 @@
-//! The ServiceAccount of a new pod: it has to exist, gives the pod its token and its image pull secrets, and may confine it
-//! to Secrets that it lists.
+//! The ServiceAccount of a new pod: it has to exist, gives the pod its token and its image pull
+//! secrets, and may confine it to Secrets that it lists.
 //!
-//! A pod waits a moment for the account `default`: its controller makes it soon after the namespace.
+//! A pod waits a moment for the account `default`: its controller makes it soon after the
+//! namespace.
 //!
 //! Source: `plugin/pkg/admission/serviceaccount/admission.go` at v1.37.
 
@@ -35,7 +36,8 @@ const POLL: Duration = Duration::from_millis(20);
 /// Where a pod finds its service account's token.
 const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
-/// An hour and some, so that a token with the longest life of an hour is told apart from the default.
+/// An hour and some, so that a token with the longest life of an hour is told apart from the
+/// default.
 const TOKEN_EXPIRATION_SECS: i64 = 3607;
 
 pub(crate) struct ServiceAccount {
@@ -45,27 +47,40 @@ pub(crate) struct ServiceAccount {
 
 impl ServiceAccount {
     pub(crate) fn new(parts: &Parts) -> Self {
-        Self { store: parts.store.clone(), registry: Arc::clone(&parts.registry) }
+        Self {
+            store: parts.store.clone(),
+            registry: Arc::clone(&parts.registry),
+        }
     }
 
     /// The pod's account.
     async fn account(&self, attributes: &Attributes<'_>) -> Result<Value, Status> {
-        let found = self.look_up(attributes.namespace, name(&attributes.object()["spec"])).await?;
+        let found = self
+            .look_up(attributes.namespace, name(&attributes.object()["spec"]))
+            .await?;
         found.map_err(|why| attributes.forbidden(why))
     }
 
     /// The account, or why the pod cannot have it.
     async fn look_up(&self, namespace: &str, name: &str) -> Result<Result<Value, String>, Status> {
-        let Some(accounts) = self.registry.core("serviceaccounts") else { return Ok(Ok(Value::Null)) };
+        let Some(accounts) = self.registry.core("serviceaccounts") else {
+            return Ok(Ok(Value::Null));
+        };
         let key = accounts.key(namespace, name);
-        let deadline = Instant::now() + if name == DEFAULT { PATIENCE } else { Duration::ZERO };
+        let deadline = Instant::now()
+            + if name == DEFAULT {
+                PATIENCE
+            } else {
+                Duration::ZERO
+            };
         loop {
             if let Some(account) = self.store.current(accounts, &key).await? {
                 return Ok(Ok(account.object));
             }
             if Instant::now() >= deadline {
-                let why =
-                    format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+                let why = format!(
+                    "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"
+                );
                 return Ok(Err(why));
             }
             tokio::time::sleep(POLL).await;
@@ -100,7 +115,9 @@ impl Plugin for ServiceAccount {
         let checked = match (attributes.operation, attributes.subresource) {
             (Operation::Create, "") if is_mirror(pod) => check_mirror(pod).map_err(str::to_owned),
             (Operation::Create, "") => match self.account(attributes).await? {
-                account if mountable_secrets::are_enforced(&account) => mountable_secrets::check(&account, spec),
+                account if mountable_secrets::are_enforced(&account) => {
+                    mountable_secrets::check(&account, spec)
+                }
                 _ => Ok(()),
             },
             (Operation::Update, "ephemeralcontainers") => match self.account(attributes).await? {
@@ -123,7 +140,9 @@ fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     if !References::of(pod).secrets.is_empty() {
         return Err("a mirror pod may not reference secrets");
     }
-    let mut sources = items(&pod["spec"]["volumes"]).iter().flat_map(|volume| items(&volume["projected"]["sources"]));
+    let mut sources = items(&pod["spec"]["volumes"])
+        .iter()
+        .flat_map(|volume| items(&volume["projected"]["sources"]));
     if sources.any(|source| source["serviceAccountToken"].is_object()) {
         return Err("a mirror pod may not use ServiceAccountToken volume projections");
     }
@@ -133,26 +152,35 @@ fn check_mirror(pod: &Value) -> Result<(), &'static str> {
 /// The account that a pod names, by the field or by its old alias.
 fn name(spec: &Value) -> &str {
     let named = ["serviceAccountName", "serviceAccount"].map(|field| string(&spec[field]));
-    named.into_iter().find(|name| !name.is_empty()).unwrap_or(DEFAULT)
+    named
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or(DEFAULT)
 }
 
-/// Names the account, mounts its token unless one of the two declines, and lends its image pull secrets.
+/// Names the account, mounts its token unless one of the two declines, and lends its image pull
+/// secrets.
 fn fill(spec: &mut Value, account: &Value) {
     fields::text(spec, "serviceAccountName", DEFAULT);
     spec["serviceAccount"] = spec["serviceAccountName"].clone();
-    let [own, accounts] = [&*spec, account].map(|object| object["automountServiceAccountToken"].as_bool());
+    let [own, accounts] =
+        [&*spec, account].map(|object| object["automountServiceAccountToken"].as_bool());
     if own.or(accounts).unwrap_or(true) {
         mount_token(spec);
     }
-    let secrets: Vec<Value> =
-        items(&account["imagePullSecrets"]).iter().map(|secret| json!({"name": secret["name"]})).collect();
+    let secrets: Vec<Value> = items(&account["imagePullSecrets"])
+        .iter()
+        .map(|secret| json!({"name": secret["name"]}))
+        .collect();
     if items(&spec["imagePullSecrets"]).is_empty() && !secrets.is_empty() {
         spec["imagePullSecrets"] = secrets.into();
     }
 }
 
 fn mount_token(spec: &mut Value) {
-    let existing = items(&spec["volumes"]).iter().map(|volume| string(&volume["name"]));
+    let existing = items(&spec["volumes"])
+        .iter()
+        .map(|volume| string(&volume["name"]));
     let volume_name = existing
         .into_iter()
         .find(|name| name.starts_with(TOKEN_VOLUME_PREFIX))
@@ -160,7 +188,9 @@ fn mount_token(spec: &mut Value) {
     let mut is_used = false;
     for list in ["initContainers", "containers"] {
         fields::each(spec, list, |container| {
-            let has = items(&container["volumeMounts"]).iter().any(|mount| mount["mountPath"] == TOKEN_MOUNT_PATH);
+            let has = items(&container["volumeMounts"])
+                .iter()
+                .any(|mount| mount["mountPath"] == TOKEN_MOUNT_PATH);
             if !has {
                 is_used = true;
                 push(
@@ -171,7 +201,9 @@ fn mount_token(spec: &mut Value) {
             }
         });
     }
-    let has_volume = items(&spec["volumes"]).iter().any(|volume| volume["name"] == volume_name.as_str());
+    let has_volume = items(&spec["volumes"])
+        .iter()
+        .any(|volume| volume["name"] == volume_name.as_str());
     if is_used && !has_volume {
         push(spec, "volumes", token_volume(&volume_name));
     }
@@ -204,16 +236,23 @@ mod tests {
 
     #[test]
     fn a_mirror_pod_may_not_ask_for_an_account_or_a_secret() {
-        let mut pod = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {}});
+        let mut pod =
+            json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {}});
         assert_eq!(check_mirror(&pod), Ok(()));
         let token = json!({"serviceAccountToken": {"path": "token"}});
         pod["spec"]["volumes"] = json!([{"name": "v", "projected": {"sources": [token]}}]);
         let why = "a mirror pod may not use ServiceAccountToken volume projections";
         assert_eq!(check_mirror(&pod).unwrap_err(), why);
         pod["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "s"}}]);
-        assert_eq!(check_mirror(&pod).unwrap_err(), "a mirror pod may not reference secrets");
+        assert_eq!(
+            check_mirror(&pod).unwrap_err(),
+            "a mirror pod may not reference secrets"
+        );
         pod["spec"]["serviceAccountName"] = "robot".into();
-        assert_eq!(check_mirror(&pod).unwrap_err(), "a mirror pod may not reference service accounts");
+        assert_eq!(
+            check_mirror(&pod).unwrap_err(),
+            "a mirror pod may not reference service accounts"
+        );
     }
 
     #[test]
@@ -227,8 +266,14 @@ mod tests {
         assert_eq!(spec["serviceAccount"], "default");
         let volume = &spec["volumes"][0];
         assert!(string(&volume["name"]).starts_with("kube-api-access-"));
-        assert_eq!(volume["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"], 3607);
-        assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume["name"]);
+        assert_eq!(
+            volume["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"],
+            3607
+        );
+        assert_eq!(
+            spec["containers"][0]["volumeMounts"][0]["name"],
+            volume["name"]
+        );
         assert_eq!(items(&spec["containers"][1]["volumeMounts"]).len(), 1);
     }
 
@@ -241,7 +286,10 @@ mod tests {
             (json!(false), json!(true), false),
         ] {
             let field = "automountServiceAccountToken";
-            let spec = filled(json!({"containers": [{"name": "a"}], field: own}), json!({field: accounts}));
+            let spec = filled(
+                json!({"containers": [{"name": "a"}], field: own}),
+                json!({field: accounts}),
+            );
             assert_eq!(spec["volumes"].is_array(), is_mounted, "{own} {accounts}");
         }
     }
@@ -249,8 +297,14 @@ mod tests {
     #[test]
     fn account_lends_its_pull_secrets_to_pods_without() {
         let account = json!({"imagePullSecrets": [{"name": "a"}]});
-        assert_eq!(filled(json!({}), account.clone())["imagePullSecrets"], json!([{"name": "a"}]));
+        assert_eq!(
+            filled(json!({}), account.clone())["imagePullSecrets"],
+            json!([{"name": "a"}])
+        );
         let own = json!([{"name": "b"}]);
-        assert_eq!(filled(json!({"imagePullSecrets": own}), account)["imagePullSecrets"], own);
+        assert_eq!(
+            filled(json!({"imagePullSecrets": own}), account)["imagePullSecrets"],
+            own
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Secrets of type `kubernetes.io/service-account-token`: they get a token of the account that they name when they are
-//! made, and get back what somebody takes out of them.
+//! Secrets of type `kubernetes.io/service-account-token`: they get a token of the account that they
+//! name when they are made, and get back what somebody takes out of them.
 //!
-//! The token is bound to the Secret and lasts as long as it does. An account that does not exist (yet) gives none:
-//! the controller deletes such a Secret.
+//! The token is bound to the Secret and lasts as long as it does. An account that does not exist
+//! (yet) gives none: the controller deletes such a Secret.
 //!
 //! Source: `pkg/controller/serviceaccount/tokens_controller.go` at v1.37.
 
@@ -49,43 +49,81 @@ impl ServiceAccountTokens {
     }
 
     /// The UID of the account. A new Secret may name one that was made a moment ago.
-    async fn account_uid(&self, namespace: &str, account: &str, is_new: bool) -> Result<Option<String>, Status> {
-        let Some(accounts) = self.registry.core("serviceaccounts") else { return Ok(None) };
+    async fn account_uid(
+        &self,
+        namespace: &str,
+        account: &str,
+        is_new: bool,
+    ) -> Result<Option<String>, Status> {
+        let Some(accounts) = self.registry.core("serviceaccounts") else {
+            return Ok(None);
+        };
         let key = accounts.key(namespace, account);
         if is_new {
-            return Ok(self.store.fresh(&key).await?.map(|found| meta::uid(&found.object).to_owned()));
+            return Ok(self
+                .store
+                .fresh(&key)
+                .await?
+                .map(|found| meta::uid(&found.object).to_owned()));
         }
         Ok(accounts.cache.get(&key).map(|entry| entry.uid().to_owned()))
     }
 
     /// Adds what is missing, and the present certificate of the cluster.
-    fn complete(&self, namespace: &str, secret: &mut Value, account: &str, account_uid: &str) -> Result<(), Status> {
+    fn complete(
+        &self,
+        namespace: &str,
+        secret: &mut Value,
+        account: &str,
+        account_uid: &str,
+    ) -> Result<(), Status> {
         metadata_mut(secret);
         meta::set_annotation(secret, ACCOUNT_UID, account_uid);
-        let is_missing = |secret: &Value, key: &str| meta::get_str(secret, &["data", key]).is_empty();
+        let is_missing =
+            |secret: &Value, key: &str| meta::get_str(secret, &["data", key]).is_empty();
         if is_missing(secret, "token") {
             let token = self.token(namespace, secret, account, account_uid)?;
             meta::set(secret, &["data", "token"], BASE64_STANDARD.encode(token));
         }
         if is_missing(secret, "namespace") {
-            meta::set(secret, &["data", "namespace"], BASE64_STANDARD.encode(namespace));
+            meta::set(
+                secret,
+                &["data", "namespace"],
+                BASE64_STANDARD.encode(namespace),
+            );
         }
-        meta::set(secret, &["data", "ca.crt"], BASE64_STANDARD.encode(&self.cluster_ca));
+        meta::set(
+            secret,
+            &["data", "ca.crt"],
+            BASE64_STANDARD.encode(&self.cluster_ca),
+        );
         Ok(())
     }
 
-    fn token(&self, namespace: &str, secret: &Value, account: &str, account_uid: &str) -> Result<String, Status> {
+    fn token(
+        &self,
+        namespace: &str,
+        secret: &Value,
+        account: &str,
+        account_uid: &str,
+    ) -> Result<String, Status> {
         let now_secs = jiff::Timestamp::now().as_second();
         let subject = TokenSubject {
             namespace: namespace.to_owned(),
             account: account.to_owned(),
             account_uid: account_uid.to_owned(),
-            bound: Some(("secret".to_owned(), meta::name(secret).to_owned(), meta::uid(secret).to_owned())),
+            bound: Some((
+                "secret".to_owned(),
+                meta::name(secret).to_owned(),
+                meta::uid(secret).to_owned(),
+            )),
             node: None,
             audiences: vec![ISSUER.to_owned()],
             expires_secs: now_secs + LIFETIME_SECS,
         };
-        self.signer.sign(&claims(&subject, now_secs)).ok_or_else(|| Status::internal("failed to generate token"))
+        self.signer
+            .sign(&claims(&subject, now_secs))
+            .ok_or_else(|| Status::internal("failed to generate token"))
     }
 }
 
@@ -104,9 +142,13 @@ impl Plugin for ServiceAccountTokens {
         if attributes.old().is_some_and(|old| old["immutable"] == true) {
             return Ok(());
         }
-        let Some(account) = account_of(attributes.object()).map(str::to_owned) else { return Ok(()) };
+        let Some(account) = account_of(attributes.object()).map(str::to_owned) else {
+            return Ok(());
+        };
         let (namespace, is_new) = (attributes.namespace, attributes.old().is_none());
-        let Some(uid) = self.account_uid(namespace, &account, is_new).await? else { return Ok(()) };
+        let Some(uid) = self.account_uid(namespace, &account, is_new).await? else {
+            return Ok(());
+        };
         if meta::annotation(attributes.object(), ACCOUNT_UID).is_some_and(|named| named != uid) {
             return Ok(());
         }
@@ -119,5 +161,7 @@ impl Plugin for ServiceAccountTokens {
 
 /// The account that a Secret wants a token of.
 fn account_of(secret: &Value) -> Option<&str> {
-    (secret["type"] == TYPE).then(|| meta::annotation(secret, ACCOUNT)).flatten()
+    (secret["type"] == TYPE)
+        .then(|| meta::annotation(secret, ACCOUNT))
+        .flatten()
 }

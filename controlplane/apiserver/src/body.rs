@@ -80,7 +80,10 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Full(bytes) => {
@@ -134,8 +137,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// `seat` is given back when the body has gone; `progress` is told how the body gets on. A body with `patience` has
-    /// no end, and may have nothing to say.
+    /// `seat` is given back when the body has gone; `progress` is told how the body gets on. A body
+    /// with `patience` has no end, and may have nothing to say.
     pub(crate) fn new(
         body: Body,
         seat: Option<Seat>,
@@ -145,7 +148,12 @@ impl Held {
         if let Some(progress) = &progress {
             progress.owe(patience.unwrap_or(PATIENCE));
         }
-        Self { body, seat, progress, patience }
+        Self {
+            body,
+            seat,
+            progress,
+            patience,
+        }
     }
 }
 
@@ -153,7 +161,10 @@ impl http_body::Body for Held {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let (Some(progress), Some(patience)) = (&self.progress, self.patience) {
             match &polled {

@@ -1,5 +1,5 @@
-//! The objects every cluster starts with: four namespaces, two PriorityClasses, the `kubernetes` Service and where it
-//! leads, the range of Services' addresses, roles.
+//! The objects every cluster starts with: four namespaces, two PriorityClasses, the `kubernetes`
+//! Service and where it leads, the range of Services' addresses, roles.
 //!
 //! Level-triggered: the same function makes them at first start and repairs them later.
 //!
@@ -26,7 +26,12 @@ use serde_json::{Value, json};
 
 use crate::{config::first_service_ip, error::ApiServerError, state::State};
 
-const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", NODE_LEASE_NAMESPACE];
+const NAMESPACES: &[&str] = &[
+    "default",
+    "kube-system",
+    "kube-public",
+    NODE_LEASE_NAMESPACE,
+];
 const CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
@@ -41,7 +46,8 @@ const CLASSES: [(&str, i64, &str); 2] = [
 ];
 const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 
-/// Makes or repairs all of them, after the defaults of what is there. Roles and bindings only here, at the start.
+/// Makes or repairs all of them, after the defaults of what is there. Roles and bindings only here,
+/// at the start.
 ///
 /// # Errors
 /// [`ApiServerError::Bootstrap`] names the object.
@@ -54,13 +60,21 @@ pub(crate) async fn start(server: &State) -> Result<(), ApiServerError> {
 /// Makes or repairs all but roles and bindings.
 async fn ensure(server: &State) -> Result<(), ApiServerError> {
     for name in NAMESPACES {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         ensure_object(server, ("", "v1", "namespaces"), "", namespace, None).await?;
     }
     for (name, value, description) in CLASSES {
         let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
             "value": value, "description": description});
-        ensure_object(server, ("scheduling.k8s.io", "v1", "priorityclasses"), "", class, None).await?;
+        ensure_object(
+            server,
+            ("scheduling.k8s.io", "v1", "priorityclasses"),
+            "",
+            class,
+            None,
+        )
+        .await?;
     }
     let config = &server.config;
     let port = config.advertise.port();
@@ -77,12 +91,21 @@ async fn ensure(server: &State) -> Result<(), ApiServerError> {
         },
     });
     service["metadata"]["labels"] = json!({"component": "apiserver", "provider": "kubernetes"});
-    ensure_object(server, ("", "v1", "services"), "default", service, Some("spec")).await?;
+    ensure_object(
+        server,
+        ("", "v1", "services"),
+        "default",
+        service,
+        Some("spec"),
+    )
+    .await?;
     ensure_service_cidr(server).await?;
-    service_ips::repair(&server.store, &server.registry).await.map_err(|status| ApiServerError::Bootstrap {
-        what: "ipaddresses of services".to_owned(),
-        message: status.message,
-    })?;
+    service_ips::repair(&server.store, &server.registry)
+        .await
+        .map_err(|status| ApiServerError::Bootstrap {
+            what: "ipaddresses of services".to_owned(),
+            message: status.message,
+        })?;
     if config.advertise.ip().is_loopback() {
         // Nobody but this machine reaches it there, and Endpoints may not say so.
         return Ok(());
@@ -92,7 +115,14 @@ async fn ensure(server: &State) -> Result<(), ApiServerError> {
         "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
     });
     endpoints["metadata"]["labels"] = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
-    ensure_object(server, ("", "v1", "endpoints"), "default", endpoints, Some("subsets")).await?;
+    ensure_object(
+        server,
+        ("", "v1", "endpoints"),
+        "default",
+        endpoints,
+        Some("subsets"),
+    )
+    .await?;
     let mut slice = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
         "addressType": if config.advertise.is_ipv4() { "IPv4" } else { "IPv6" },
@@ -100,11 +130,18 @@ async fn ensure(server: &State) -> Result<(), ApiServerError> {
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     });
     slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": "kubernetes"});
-    ensure_object(server, ("discovery.k8s.io", "v1", "endpointslices"), "default", slice, Some("endpoints")).await
+    ensure_object(
+        server,
+        ("discovery.k8s.io", "v1", "endpointslices"),
+        "default",
+        slice,
+        Some("endpoints"),
+    )
+    .await
 }
 
-/// The range that Services' addresses come from, as an object. One that says something else is left as it is: the flag
-/// decides.
+/// The range that Services' addresses come from, as an object. One that says something else is left
+/// as it is: the flag decides.
 async fn ensure_service_cidr(server: &State) -> Result<(), ApiServerError> {
     let wanted = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": DEFAULT_SERVICE_CIDR},
@@ -112,10 +149,19 @@ async fn ensure_service_cidr(server: &State) -> Result<(), ApiServerError> {
     });
     let kind = ("networking.k8s.io", "v1", "servicecidrs");
     ensure_object(server, kind, "", wanted.clone(), None).await?;
-    let Some(resource) = server.registry.get(kind.0, kind.1, kind.2) else { return Ok(()) };
-    let found = server.store.current(resource, &resource.key("", DEFAULT_SERVICE_CIDR)).await;
-    let Ok(Some(Current { object, .. })) = found else { return Ok(()) };
-    let is_ready = meta::get_array(&object, &["status", "conditions"]).iter().any(|one| one["type"] == "Ready");
+    let Some(resource) = server.registry.get(kind.0, kind.1, kind.2) else {
+        return Ok(());
+    };
+    let found = server
+        .store
+        .current(resource, &resource.key("", DEFAULT_SERVICE_CIDR))
+        .await;
+    let Ok(Some(Current { object, .. })) = found else {
+        return Ok(());
+    };
+    let is_ready = meta::get_array(&object, &["status", "conditions"])
+        .iter()
+        .any(|one| one["type"] == "Ready");
     if is_ready || meta::is_terminating(&object) || object["spec"] != wanted["spec"] {
         return Ok(());
     }
@@ -163,11 +209,20 @@ async fn ensure_object(
         what: format!("{plural} {:?}", meta::name(&wanted)),
         message: status.message,
     };
-    let Some(resource) = server.registry.get(group, version, plural) else { return Ok(()) };
+    let Some(resource) = server.registry.get(group, version, plural) else {
+        return Ok(());
+    };
     let name = meta::name(&wanted).to_owned();
-    let current = server.store.current(resource, &resource.key(namespace, &name)).await.map_err(fail)?;
+    let current = server
+        .store
+        .current(resource, &resource.key(namespace, &name))
+        .await
+        .map_err(fail)?;
     let Some(current) = current else {
-        let created = server.store.create(resource, namespace, wanted.clone(), WriteOptions::default()).await;
+        let created = server
+            .store
+            .create(resource, namespace, wanted.clone(), WriteOptions::default())
+            .await;
         return match created {
             // Somebody was faster. The next round looks at what they made.
             Err(status) if status.code != 409 => Err(fail(status)),
@@ -175,8 +230,15 @@ async fn ensure_object(
         };
     };
     let Some(owned) = owned else { return Ok(()) };
-    let fields: &[&str] = if owned == "endpoints" { &["endpoints", "ports"] } else { &[owned] };
-    if fields.iter().all(|field| contains(&current.object[*field], &wanted[*field])) {
+    let fields: &[&str] = if owned == "endpoints" {
+        &["endpoints", "ports"]
+    } else {
+        &[owned]
+    };
+    if fields
+        .iter()
+        .all(|field| contains(&current.object[*field], &wanted[*field]))
+    {
         return Ok(());
     }
     let target = UpdateTarget::own(namespace, &name, Part::Main);
@@ -195,9 +257,11 @@ async fn ensure_object(
 /// Whether `present` says everything that `wanted` says; defaults may have been added.
 fn contains(present: &Value, wanted: &Value) -> bool {
     match (present, wanted) {
-        (Value::Object(present), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| present.get(key).is_some_and(|present| contains(present, value)))
-        }
+        (Value::Object(present), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
+            present
+                .get(key)
+                .is_some_and(|present| contains(present, value))
+        }),
         (Value::Array(present), Value::Array(wanted)) => {
             present.len() == wanted.len() && present.iter().zip(wanted).all(|(a, b)| contains(a, b))
         }

@@ -1,12 +1,13 @@
 //! What is served, as one value.
 //!
-//! A catalog never changes: another takes its place, whole. A request takes the present one when it comes and uses it to
-//! its end, so that all it does is about one state of things. Whoever serves a resource, the way of a request to it is
-//! the same.
+//! A catalog never changes: another takes its place, whole. A request takes the present one when it
+//! comes and uses it to its end, so that all it does is about one state of things. Whoever serves a
+//! resource, the way of a request to it is the same.
 //!
 //! `S` is what answers are made with, the state of a server, of which the catalog is a part.
 //!
-//! Not here: the built-in kinds that the server itself needs by name; they never change (`coracle_registry::resource`).
+//! Not here: the built-in kinds that the server itself needs by name; they never change
+//! (`coracle_registry::resource`).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -81,7 +82,10 @@ impl<S> Serving<S> {
             }
             Self::Virtual(resource) => resource.definitions(),
         };
-        Shown { info: Arc::clone(self.info()), definitions }
+        Shown {
+            info: Arc::clone(self.info()),
+            definitions,
+        }
     }
 }
 
@@ -108,16 +112,25 @@ impl<S> Catalog<S> {
     pub(crate) fn new(served: Vec<Serving<S>>) -> Self {
         let mut by_plural: HashMap<Text, Vec<usize>> = HashMap::new();
         for (place, serving) in served.iter().enumerate() {
-            by_plural.entry(serving.info().plural.clone()).or_default().push(place);
+            by_plural
+                .entry(serving.info().plural.clone())
+                .or_default()
+                .push(place);
         }
         let published = Published::new(served.iter().map(Serving::shown).collect());
-        Self { served, by_plural, published }
+        Self {
+            served,
+            by_plural,
+            published,
+        }
     }
 
     /// Who serves `/apis/GROUP/VERSION/PLURAL`.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Serving<S>> {
         let places = self.by_plural.get(plural)?.iter();
-        places.map(|place| &self.served[*place]).find(|serving| serving.info().is_at(group, version, plural))
+        places
+            .map(|place| &self.served[*place])
+            .find(|serving| serving.info().is_at(group, version, plural))
     }
 
     /// Everything, in discovery's order.
@@ -150,7 +163,10 @@ pub(crate) struct CatalogWriter<'a, S> {
 
 impl<S> Catalogs<S> {
     pub(crate) fn new(first: Catalog<S>) -> Self {
-        Self { now: RwLock::new(Arc::new(first)), turn: Mutex::default() }
+        Self {
+            now: RwLock::new(Arc::new(first)),
+            turn: Mutex::default(),
+        }
     }
 
     /// The present one.
@@ -160,7 +176,10 @@ impl<S> Catalogs<S> {
 
     /// Waits until nobody else makes another.
     pub(crate) async fn turn(&self) -> CatalogWriter<'_, S> {
-        CatalogWriter { catalogs: self, _turn: self.turn.lock().await }
+        CatalogWriter {
+            catalogs: self,
+            _turn: self.turn.lock().await,
+        }
     }
 }
 

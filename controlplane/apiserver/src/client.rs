@@ -14,13 +14,25 @@ use crate::{body::Held, handler, source::Source, state::State};
 
 /// A client of `server` with identity `user`.
 pub(crate) fn client(server: Arc<State>, user: UserInfo) -> kube::Client {
-    kube::Client::new(InProcess { server, source: Source::Part(Arc::new(user)) }, "default")
+    kube::Client::new(
+        InProcess {
+            server,
+            source: Source::Part(Arc::new(user)),
+        },
+        "default",
+    )
 }
 
 /// As [`client`], but with the limits of somebody else.
 #[cfg(test)]
 pub(crate) fn outsider(server: Arc<State>, user: UserInfo) -> kube::Client {
-    kube::Client::new(InProcess { server, source: Source::Outsider(Arc::new(user)) }, "default")
+    kube::Client::new(
+        InProcess {
+            server,
+            source: Source::Outsider(Arc::new(user)),
+        },
+        "default",
+    )
 }
 
 #[derive(Clone)]

@@ -25,7 +25,8 @@ pub struct ApiServerConfig {
     pub advertise: SocketAddr,
     /// Bearer tokens known from the start.
     pub static_tokens: HashMap<String, UserInfo>,
-    /// Requests in flight, watches and streams not counted, before 429: of all who have no share of their own.
+    /// Requests in flight, watches and streams not counted, before 429: of all who have no share of
+    /// their own.
     pub max_in_flight: usize,
     /// Connections at once. Beyond, those go first whose client has not said who it is.
     pub max_connections: usize,

@@ -1,4 +1,5 @@
-//! What the server has: the discovery documents, aggregated and legacy, made from what is published.
+//! What the server has: the discovery documents, aggregated and legacy, made from what is
+//! published.
 //!
 //! Serves no HTTP and knows no paths: `nonresource` asks for a document and sends its bytes.
 //!
@@ -41,14 +42,16 @@ pub fn negotiate(accept: &str) -> Option<Form> {
     if accept.trim().is_empty() {
         return Some(Form::Legacy);
     }
-    media_ranges(accept).filter(|range| takes_json(range.media_type)).find_map(|range| {
-        match (range.as_kind, range.group, range.version) {
+    media_ranges(accept)
+        .filter(|range| takes_json(range.media_type))
+        .find_map(|range| match (range.as_kind, range.group, range.version) {
             ("", ..) => Some(Form::Legacy),
             ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Some(Form::AggregatedV2),
-            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => Some(Form::AggregatedV2beta1),
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => {
+                Some(Form::AggregatedV2beta1)
+            }
             _ => None,
-        }
-    })
+        })
 }
 
 /// The answer to `GET /api`. `server_address` is where this client reached the server, `host:port`.
@@ -65,7 +68,10 @@ pub(crate) fn api(published: &Published, form: Form, server_address: &str) -> Do
 /// The answer to `GET /apis`.
 pub(crate) fn apis(published: &Published, form: Form) -> Document {
     aggregated(published, form, Part::Groups).unwrap_or_else(|| {
-        let named = published.groups().into_iter().filter(|group| !group.is_empty());
+        let named = published
+            .groups()
+            .into_iter()
+            .filter(|group| !group.is_empty());
         let groups: Vec<_> = named.map(|group| group_value(published, group)).collect();
         plain(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
     })
@@ -73,7 +79,10 @@ pub(crate) fn apis(published: &Published, form: Form) -> Document {
 
 /// The answer to `GET /apis/GROUP`.
 pub(crate) fn group(published: &Published, name: &str) -> Option<Document> {
-    let name = published.groups().into_iter().find(|group| *group == name && !group.is_empty())?;
+    let name = published
+        .groups()
+        .into_iter()
+        .find(|group| *group == name && !group.is_empty())?;
     let mut value = group_value(published, name);
     value["kind"] = "APIGroup".into();
     value["apiVersion"] = "v1".into();
@@ -83,19 +92,29 @@ pub(crate) fn group(published: &Published, name: &str) -> Option<Document> {
 /// The answer to `GET /api/v1` and `GET /apis/GROUP/VERSION`.
 pub(crate) fn resources(published: &Published, group: &str, version: &str) -> Option<Document> {
     let list = || resource_list(published, group, version).to_string().into();
-    let body = published.version(group, version)?.resources.get_or_init(list).clone();
-    Some(Document { body, content_type: "application/json" })
+    let body = published
+        .version(group, version)?
+        .resources
+        .get_or_init(list)
+        .clone();
+    Some(Document {
+        body,
+        content_type: "application/json",
+    })
 }
 
 fn resource_list(published: &Published, group: &str, version: &str) -> Value {
     let mut resources = Vec::new();
     for Shown { info, .. } in published.of_version(group, version) {
         resources.push(legacy_resource(info));
-        resources.extend(info.subresources.iter().map(|sub| subresource::legacy(info, *sub)));
+        resources.extend(
+            info.subresources
+                .iter()
+                .map(|sub| subresource::legacy(info, *sub)),
+        );
     }
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-    let mut list =
-        json!({"kind": "APIResourceList", "groupVersion": api_version(group, version), "resources": resources});
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": api_version(group, version), "resources": resources});
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
@@ -105,11 +124,18 @@ fn resource_list(published: &Published, group: &str, version: &str) -> Value {
 /// `v1`, `apps/v1`.
 #[must_use]
 pub fn api_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
 }
 
 fn plain(value: Value) -> Document {
-    Document { body: value.to_string().into(), content_type: "application/json" }
+    Document {
+        body: value.to_string().into(),
+        content_type: "application/json",
+    }
 }
 
 fn group_value(published: &Published, group: &str) -> Value {
@@ -154,20 +180,33 @@ enum Part {
 /// One document of everything; `None` if the client asks for the legacy form.
 fn aggregated(published: &Published, form: Form, part: Part) -> Option<Document> {
     let (place, version, content_type) = match form {
-        Form::AggregatedV2 => (0, "v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
-        Form::AggregatedV2beta1 => {
-            (1, "v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList")
-        }
+        Form::AggregatedV2 => (
+            0,
+            "v2",
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        ),
+        Form::AggregatedV2beta1 => (
+            1,
+            "v2beta1",
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        ),
         Form::Legacy => return None,
     };
     let document = || {
-        let groups = published.groups().into_iter().filter(|group| group.is_empty() == (part == Part::Core));
-        let items: Vec<_> = groups.map(|group| aggregated_group(published, group)).collect();
+        let groups = published
+            .groups()
+            .into_iter()
+            .filter(|group| group.is_empty() == (part == Part::Core));
+        let items: Vec<_> = groups
+            .map(|group| aggregated_group(published, group))
+            .collect();
         let api_version = format!("apidiscovery.k8s.io/{version}");
         let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items});
         list.to_string().into()
     };
-    let body = published.aggregated[part as usize][place].get_or_init(document).clone();
+    let body = published.aggregated[part as usize][place]
+        .get_or_init(document)
+        .clone();
     Some(Document { body, content_type })
 }
 
@@ -175,12 +214,18 @@ fn aggregated_group(published: &Published, group: &str) -> Value {
     let versions: Vec<_> = published
         .versions_of(group)
         .map(|version| {
-            let resources: Vec<_> =
-                published.of_version(group, version).map(|shown| aggregated_resource(&shown.info)).collect();
+            let resources: Vec<_> = published
+                .of_version(group, version)
+                .map(|shown| aggregated_resource(&shown.info))
+                .collect();
             json!({"version": version, "resources": resources, "freshness": "Current"})
         })
         .collect();
-    let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+    let metadata = if group.is_empty() {
+        json!({})
+    } else {
+        json!({"name": group})
+    };
     json!({"metadata": metadata, "versions": versions})
 }
 
@@ -198,8 +243,12 @@ fn aggregated_resource(info: &ApiResource) -> Value {
     });
     add_names(&mut value, info);
     if !info.subresources.is_empty() {
-        value["subresources"] =
-            info.subresources.iter().map(|sub| subresource::aggregated(info, *sub)).collect::<Vec<_>>().into();
+        value["subresources"] = info
+            .subresources
+            .iter()
+            .map(|sub| subresource::aggregated(info, *sub))
+            .collect::<Vec<_>>()
+            .into();
     }
     value
 }

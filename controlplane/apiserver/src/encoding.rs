@@ -1,8 +1,9 @@
-//! Answers in another form than compact JSON, for those who ask: protobuf, YAML, JSON over many lines.
+//! Answers in another form than compact JSON, for those who ask: protobuf, YAML, JSON over many
+//! lines.
 //!
-//! Everything is answered in JSON first; here it is written anew. So nothing else knows of these forms, and who takes
-//! JSON, as nearly everybody does, pays nothing. A list is taken item by item; a large answer is written on a thread
-//! that may block.
+//! Everything is answered in JSON first; here it is written anew. So nothing else knows of these
+//! forms, and who takes JSON, as nearly everybody does, pays nothing. A list is taken item by item;
+//! a large answer is written on a thread that may block.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/negotiation/negotiate.go` at v1.37.
 
@@ -49,41 +50,68 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// What the request asks for; `None` for JSON as it is, and for paths whose answers are not ours to change.
+    /// What the request asks for; `None` for JSON as it is, and for paths whose answers are not
+    /// ours to change.
     pub(crate) fn of(parts: &Parts) -> Option<Self> {
         let path = parts.uri.path();
         if !path.starts_with("/api") {
             return None;
         }
-        let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let text = |name| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value: &HeaderValue| value.to_str().ok())
+        };
         let form = match accept::encoding(text(header::ACCEPT).unwrap_or_default()) {
             Encoding::Yaml => Self::Yaml,
             Encoding::Protobuf => Self::Protobuf,
             Encoding::Json => {
                 let raw = parts.uri.query().unwrap_or_default();
-                let asked = if raw.contains("pretty") { Query::parse(raw).text("pretty").map(is_true) } else { None };
-                let is_person =
-                    || text(header::USER_AGENT).is_some_and(|agent| PEOPLE.iter().any(|name| agent.starts_with(name)));
+                let asked = if raw.contains("pretty") {
+                    Query::parse(raw).text("pretty").map(is_true)
+                } else {
+                    None
+                };
+                let is_person = || {
+                    text(header::USER_AGENT)
+                        .is_some_and(|agent| PEOPLE.iter().any(|name| agent.starts_with(name)))
+                };
                 asked.unwrap_or_else(is_person).then_some(Self::Pretty)?
             }
         };
         let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let streams =
-            [Subresource::Log, Subresource::Exec, Subresource::Attach, Subresource::Portforward, Subresource::Proxy];
+        let streams = [
+            Subresource::Log,
+            Subresource::Exec,
+            Subresource::Attach,
+            Subresource::Portforward,
+            Subresource::Proxy,
+        ];
         match RequestInfo::parse(&parts.method, path, &query) {
-            RequestInfo::Resource(info) if streams.iter().any(|one| one.name() == info.subresource) => None,
+            RequestInfo::Resource(info)
+                if streams.iter().any(|one| one.name() == info.subresource) =>
+            {
+                None
+            }
             _ => Some(form),
         }
     }
 
     /// The answer in this form.
     pub(crate) async fn applied(self, response: Response<Body>) -> Response<Body> {
-        let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| value == JSON);
+        let is_json = response
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|value| value == JSON);
         if !is_json {
             return response;
         }
         let (mut head, body) = response.into_parts();
-        head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type()));
+        head.headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(self.content_type()),
+        );
         let body = match (self, body) {
             (_, Body::Empty) => Body::Empty,
             (Self::Pretty, Body::Stream(stream)) => Body::Stream(stream),
@@ -98,18 +126,22 @@ impl Form {
                 return reply::failure(&Status::not_acceptable(&[MEDIA_TYPES[0], MEDIA_TYPES[2]]));
             }
             (Self::Protobuf, Body::Stream(stream)) => {
-                head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(WATCHED));
-                let frames = stream.and_then(|lines| std::future::ready(frames(&lines).map_err(Into::into)));
+                head.headers
+                    .insert(header::CONTENT_TYPE, HeaderValue::from_static(WATCHED));
+                let frames =
+                    stream.and_then(|lines| std::future::ready(frames(&lines).map_err(Into::into)));
                 Body::Stream(frames.boxed())
             }
             (_, Body::Full(json)) if json.len() <= INLINE => match self.write(&json) {
                 Ok(text) => text.into(),
                 Err(error) => return unwritable(&error),
             },
-            (_, Body::Full(json)) => match self.write_apart(Box::new(std::iter::once(json))).await {
-                Ok(body) => body,
-                Err(answer) => return *answer,
-            },
+            (_, Body::Full(json)) => {
+                match self.write_apart(Box::new(std::iter::once(json))).await {
+                    Ok(body) => body,
+                    Err(answer) => return *answer,
+                }
+            }
             (_, Body::Chunks { source, .. }) => match self.write_apart(source).await {
                 Ok(body) => body,
                 Err(answer) => return *answer,
@@ -118,9 +150,12 @@ impl Form {
         Response::from_parts(head, body)
     }
 
-    /// Writes a large answer on a thread that may block. It is whole in memory until it has been sent, so there are few
-    /// of them at a time.
-    async fn write_apart(self, source: Box<dyn Iterator<Item = Bytes> + Send>) -> Result<Body, Box<Response<Body>>> {
+    /// Writes a large answer on a thread that may block. It is whole in memory until it has been
+    /// sent, so there are few of them at a time.
+    async fn write_apart(
+        self,
+        source: Box<dyn Iterator<Item = Bytes> + Send>,
+    ) -> Result<Body, Box<Response<Body>>> {
         let Ok(Ok(permit)) = tokio::time::timeout(LARGE_WAIT, LARGE.acquire()).await else {
             return Err(Box::new(reply::failure(&Status::too_many_requests(1))));
         };
@@ -129,8 +164,16 @@ impl Form {
             source.for_each(|piece| json.extend_from_slice(&piece));
             self.write(&json)
         });
-        match written.await.map_err(BoxError::from).and_then(|written| written) {
-            Ok(text) => Ok(Bytes::from_owner(Large { text, _permit: permit }).into()),
+        match written
+            .await
+            .map_err(BoxError::from)
+            .and_then(|written| written)
+        {
+            Ok(text) => Ok(Bytes::from_owner(Large {
+                text,
+                _permit: permit,
+            })
+            .into()),
             Err(error) => Err(Box::new(unwritable(&error))),
         }
     }
@@ -146,7 +189,10 @@ impl Form {
     fn write(self, json: &[u8]) -> Result<Vec<u8>, BoxError> {
         Ok(match self {
             Self::Pretty => Indenter::default().feed(json),
-            Self::Yaml => serde_yaml::to_string(&serde_json::from_slice::<serde_json::Value>(json)?)?.into_bytes(),
+            Self::Yaml => {
+                serde_yaml::to_string(&serde_json::from_slice::<serde_json::Value>(json)?)?
+                    .into_bytes()
+            }
             Self::Protobuf => encode::protobuf(json)?,
         })
     }
@@ -184,7 +230,10 @@ fn frames(lines: &[u8]) -> Result<Bytes, encode::EncodeError> {
         object: &'a RawValue,
     }
     let mut out = Vec::with_capacity(lines.len());
-    for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    for line in lines
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
         let event: Event<'_> = serde_json::from_slice(line)?;
         let object = encode::protobuf(event.object.get().as_bytes())?;
         out.extend_from_slice(&encode::watch_frame(event.kind, &object));
@@ -192,7 +241,8 @@ fn frames(lines: &[u8]) -> Result<Bytes, encode::EncodeError> {
     Ok(out.into())
 }
 
-/// JSON with line breaks and two spaces a level, as Go's `json.MarshalIndent` has it; piece by piece.
+/// JSON with line breaks and two spaces a level, as Go's `json.MarshalIndent` has it; piece by
+/// piece.
 #[derive(Default)]
 struct Indenter {
     depth: usize,
@@ -258,22 +308,36 @@ mod tests {
             r#"{"kind":"A","items":[{"a":"b"},{"a":[]}]}"#,
         ] {
             let value: serde_json::Value = serde_json::from_str(json).unwrap();
-            // The same but for the order of members, which stays as it is: `c` before `e` here anyway.
+            // The same but for the order of members, which stays as it is: `c` before `e` here
+            // anyway.
             let mut indenter = Indenter::default();
-            let text: Vec<u8> = json.as_bytes().chunks(3).flat_map(|piece| indenter.feed(piece)).collect();
+            let text: Vec<u8> = json
+                .as_bytes()
+                .chunks(3)
+                .flat_map(|piece| indenter.feed(piece))
+                .collect();
             let text = String::from_utf8(text).unwrap();
-            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+            assert_eq!(
+                serde_json::from_str::<serde_json::Value>(&text).unwrap(),
+                value
+            );
             assert!(!text.ends_with('\n'));
         }
         let text = Indenter::default().feed(br#"{"b":{"a":[1,2]},"c":{}}"#);
-        assert_eq!(text, b"{\n  \"b\": {\n    \"a\": [\n      1,\n      2\n    ]\n  },\n  \"c\": {}\n}");
+        assert_eq!(
+            text,
+            b"{\n  \"b\": {\n    \"a\": [\n      1,\n      2\n    ]\n  },\n  \"c\": {}\n}"
+        );
     }
 
     #[test]
     fn forms_are_asked_for_by_header_parameter_and_program() {
         let check = |uri: &str, headers: &[(&str, &str)], expect: Option<Form>| {
-            let request =
-                headers.iter().fold(Request::get(uri), |request, (name, value)| request.header(*name, *value));
+            let request = headers
+                .iter()
+                .fold(Request::get(uri), |request, (name, value)| {
+                    request.header(*name, *value)
+                });
             let (parts, ()) = request.body(()).unwrap().into_parts();
             assert_eq!(Form::of(&parts), expect, "{uri} {headers:?}");
         };
@@ -282,13 +346,25 @@ mod tests {
         check(pods, &[], None);
         check(pods, &[("accept", "application/json")], None);
         check(pods, &[("accept", protobuf)], Some(Form::Protobuf));
-        check(pods, &[("accept", "application/yaml;q=0.5")], Some(Form::Yaml));
-        check(pods, &[("accept", "application/vnd.kubernetes.protobuf, */*")], None);
+        check(
+            pods,
+            &[("accept", "application/yaml;q=0.5")],
+            Some(Form::Yaml),
+        );
+        check(
+            pods,
+            &[("accept", "application/vnd.kubernetes.protobuf, */*")],
+            None,
+        );
         check("/api/v1/pods?pretty=true", &[], Some(Form::Pretty));
         check("/api/v1/pods?pretty=0", &[("user-agent", "curl/8")], None);
         check(pods, &[("user-agent", "curl/8")], Some(Form::Pretty));
         check(pods, &[("user-agent", "kubectl/v1")], None);
-        check("/api/v1/namespaces/a/pods/b/proxy/x", &[("accept", protobuf)], None);
+        check(
+            "/api/v1/namespaces/a/pods/b/proxy/x",
+            &[("accept", protobuf)],
+            None,
+        );
         check("/version", &[("user-agent", "curl/8")], None);
     }
 }

@@ -70,11 +70,17 @@ pub(crate) struct Shape {
 impl Call<'_> {
     /// What `Accept` asks for.
     pub(crate) fn shape(&self) -> Result<Shape, Status> {
-        let accept = self.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let form = accept::negotiate(accept).ok_or_else(|| Status::not_acceptable(&encoding::MEDIA_TYPES))?;
+        let accept = self
+            .headers
+            .get(header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let form = accept::negotiate(accept)
+            .ok_or_else(|| Status::not_acceptable(&encoding::MEDIA_TYPES))?;
         let include = self.query.get("includeObject").unwrap_or_default();
-        let include = IncludeObject::parse(include)
-            .ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {include:?}")))?;
+        let include = IncludeObject::parse(include).ok_or_else(|| {
+            Status::bad_request(format!("unrecognized includeObject value: {include:?}"))
+        })?;
         Ok(Shape { form, include })
     }
 
@@ -93,11 +99,19 @@ impl Call<'_> {
                 errors.too_long("fieldManager", &manager.into(), MANAGER_CHARS);
             }
             if manager.chars().any(char::is_control) {
-                errors.invalid("fieldManager", &manager.into(), "should only contain printable characters");
+                errors.invalid(
+                    "fieldManager",
+                    &manager.into(),
+                    "should only contain printable characters",
+                );
             }
         }
         if !errors.is_empty() {
-            return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "WriteOptions"), "", errors));
+            return Err(Status::invalid(
+                &Gvk::new("meta.k8s.io", "v1", "WriteOptions"),
+                "",
+                errors,
+            ));
         }
         Ok(WriteOptions { dry_run })
     }
@@ -105,9 +119,17 @@ impl Call<'_> {
     /// Who comes to own what is written: as the request says, or else as its program is called.
     pub(crate) fn field_manager(&self) -> FieldManager {
         let agent = || {
-            let agent = self.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let agent = self
+                .headers
+                .get(header::USER_AGENT)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default();
             let name = agent.split('/').next().unwrap_or_default();
-            let name: String = name.chars().filter(|letter| !letter.is_control()).take(MANAGER_CHARS).collect();
+            let name: String = name
+                .chars()
+                .filter(|letter| !letter.is_control())
+                .take(MANAGER_CHARS)
+                .collect();
             match self.user.name.rsplit(':').next() {
                 _ if !name.is_empty() => name,
                 // A part of this process names no program.
@@ -115,12 +137,19 @@ impl Call<'_> {
                 _ => "unknown".to_owned(),
             }
         };
-        let name = self.query.text("fieldManager").map_or_else(agent, str::to_owned);
+        let name = self
+            .query
+            .text("fieldManager")
+            .map_or_else(agent, str::to_owned);
         FieldManager::new(name, self.info.subresource, self.user.is_component())
     }
 
     /// This write, as admission is told of it.
-    pub(crate) fn admission_request(&self, operation: Operation, options: WriteOptions) -> Request<'_> {
+    pub(crate) fn admission_request(
+        &self,
+        operation: Operation,
+        options: WriteOptions,
+    ) -> Request<'_> {
         let info = self.info;
         Request {
             user: self.user,
@@ -128,7 +157,11 @@ impl Call<'_> {
             resource: self.resource,
             subresource: info.subresource,
             // The URL of a Namespace has its own name there.
-            namespace: if self.resource.is_namespaced() { info.namespace.as_ref() } else { "" },
+            namespace: if self.resource.is_namespaced() {
+                info.namespace.as_ref()
+            } else {
+                ""
+            },
             name: info.name.as_ref(),
             options,
         }
@@ -141,8 +174,17 @@ impl Call<'_> {
         options: WriteOptions,
         manager: &'a FieldManager,
     ) -> UpdateTarget<'a> {
-        let Request { namespace, name, .. } = self.admission_request(Operation::Update, options);
-        UpdateTarget { namespace, name, part, options, tries: None, manager: Some(manager) }
+        let Request {
+            namespace, name, ..
+        } = self.admission_request(Operation::Update, options);
+        UpdateTarget {
+            namespace,
+            name,
+            part,
+            options,
+            tries: None,
+            manager: Some(manager),
+        }
     }
 
     fn field_validation(&self) -> Result<FieldValidation, Status> {
@@ -152,24 +194,48 @@ impl Call<'_> {
             Some("Strict") => Ok(FieldValidation::Strict),
             Some(other) => {
                 let mut errors = FieldErrors::default();
-                errors.not_supported("fieldValidation", &other.into(), &["Ignore", "Strict", "Warn"]);
-                Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "WriteOptions"), "", errors))
+                errors.not_supported(
+                    "fieldValidation",
+                    &other.into(),
+                    &["Ignore", "Strict", "Warn"],
+                );
+                Err(Status::invalid(
+                    &Gvk::new("meta.k8s.io", "v1", "WriteOptions"),
+                    "",
+                    errors,
+                ))
             }
         }
     }
 
     /// The body as an object of `expected`.
     pub(crate) fn decode(&self, expected: &Gvk) -> Result<Decoded, Status> {
-        decoded(self.resource, &self.body, content_type(self.headers)?, expected, self.field_validation()?)
+        decoded(
+            self.resource,
+            &self.body,
+            content_type(self.headers)?,
+            expected,
+            self.field_validation()?,
+        )
     }
 
     /// An object made here, such as a patched one, checked as if the client had sent it.
-    pub(crate) fn recheck(&self, object: &serde_json::Value, expected: &Gvk) -> Result<Decoded, Status> {
+    pub(crate) fn recheck(
+        &self,
+        object: &serde_json::Value,
+        expected: &Gvk,
+    ) -> Result<Decoded, Status> {
         let body = serde_json::to_vec(object).unwrap_or_default();
         if body.len() > BODY_LIMIT {
             return Err(Status::request_entity_too_large(BODY_LIMIT));
         }
-        decoded(self.resource, &body, ContentType::Json, expected, self.field_validation()?)
+        decoded(
+            self.resource,
+            &body,
+            ContentType::Json,
+            expected,
+            self.field_validation()?,
+        )
     }
 
     /// What a verb that is not the resource's is told.
@@ -179,10 +245,21 @@ impl Call<'_> {
     }
 
     /// The answer to a write.
-    pub(crate) fn write_reply(&self, written: Written, mut warnings: Vec<String>) -> Result<Reply, Status> {
+    pub(crate) fn write_reply(
+        &self,
+        written: Written,
+        mut warnings: Vec<String>,
+    ) -> Result<Reply, Status> {
         warnings.extend(written.warnings);
-        let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-        Ok(self.object_reply(written.json, self.shape()?).with_status(status).with_warnings(warnings))
+        let status = if written.created {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
+        Ok(self
+            .object_reply(written.json, self.shape()?)
+            .with_status(status)
+            .with_warnings(warnings))
     }
 
     /// One object as the client wants it.
@@ -195,18 +272,28 @@ impl Call<'_> {
         match shape.form {
             Form::Object => Reply::line(&json),
             Form::Table(version) => {
-                let options =
-                    TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
+                let options = TableOptions {
+                    version,
+                    include: shape.include,
+                    with_columns: true,
+                    now_secs: now_secs(),
+                };
                 let revision = stored::revision(&json);
-                let meta = ListMeta { resource_version: revision, ..ListMeta::default() };
+                let meta = ListMeta {
+                    resource_version: revision,
+                    ..ListMeta::default()
+                };
                 Reply::line(&table::render(strategy, [&json[..]], options, &meta))
             }
-            Form::PartialObjectMetadata(version) => Reply::line(&table::partial_metadata(&json, version)),
+            Form::PartialObjectMetadata(version) => {
+                Reply::line(&table::partial_metadata(&json, version))
+            }
         }
     }
 }
 
-/// A body as an object of `expected`: what is stored as `resource`, or some other kind that the server knows.
+/// A body as an object of `expected`: what is stored as `resource`, or some other kind that the
+/// server knows.
 pub(crate) fn decoded(
     resource: &Resource,
     body: &[u8],
@@ -214,7 +301,12 @@ pub(crate) fn decoded(
     expected: &Gvk,
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
-    match resource.schema.as_ref().and_then(Schema::structural).filter(|_| *expected == resource.gvk) {
+    match resource
+        .schema
+        .as_ref()
+        .and_then(Schema::structural)
+        .filter(|_| *expected == resource.gvk)
+    {
         Some(schema) => decode::decode_custom(body, content, expected, schema, validation),
         None => decode::decode(body, content, expected, validation),
     }
@@ -222,7 +314,10 @@ pub(crate) fn decoded(
 
 /// How the body is encoded. None said is JSON: some clients never say.
 pub(crate) fn content_type(headers: &HeaderMap) -> Result<ContentType, Status> {
-    let named = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let named = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     match named.split(';').next().unwrap_or_default().trim() {
         "" | "application/json" | "*/*" => Ok(ContentType::Json),
         "application/yaml" => Ok(ContentType::Yaml),

@@ -14,7 +14,8 @@ pub enum ApiServerError {
     /// TLS could not be set up from the certificates.
     #[error("TLS cannot be set up from the certificates in the pki directory")]
     SetUpTls(#[source] rustls::Error),
-    /// Client certificates could not be verified: nobody would log in with one, and nobody be told why.
+    /// Client certificates could not be verified: nobody would log in with one, and nobody be told
+    /// why.
     #[error("client certificates cannot be verified with ca.crt in the pki directory")]
     VerifyClients(#[source] rustls::server::VerifierBuilderError),
     /// A certificate or key could not be read.

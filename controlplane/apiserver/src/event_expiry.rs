@@ -20,28 +20,40 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Deletes what is too old, until `server` stops.
 pub(crate) async fn run(server: Arc<State>) {
-    let Some(events) = server.registry.core("events").cloned() else { return };
+    let Some(events) = server.registry.core("events").cloned() else {
+        return;
+    };
     loop {
         tokio::select! {
             () = server.shutdown.cancelled() => return,
             () = tokio::time::sleep(PERIOD) => {}
         }
-        let Ok(oldest) = Timestamp::now().checked_sub(LIFETIME) else { continue };
+        let Ok(oldest) = Timestamp::now().checked_sub(LIFETIME) else {
+            continue;
+        };
         sweep(&server, &events, oldest).await;
     }
 }
 
 async fn sweep(server: &State, events: &Resource, oldest: Timestamp) {
-    let all = events.cache.list(&ListRequest::all(Selection::of(KeyScope::Resource)));
+    let all = events
+        .cache
+        .list(&ListRequest::all(Selection::of(KeyScope::Resource)));
     for entry in all.map(|all| all.entries).unwrap_or_default() {
         if last_seen(&entry).is_none_or(|seen| seen >= oldest) {
             continue;
         }
         // Seen again meanwhile: it stays.
-        let options =
-            DeleteOptions { resource_version: Some(entry.revision().to_string()), ..DeleteOptions::default() };
+        let options = DeleteOptions {
+            resource_version: Some(entry.revision().to_string()),
+            ..DeleteOptions::default()
+        };
         let namespace = entry.namespace().unwrap_or_default();
-        match server.store.delete(events, namespace, entry.name(), &options).await {
+        match server
+            .store
+            .delete(events, namespace, entry.name(), &options)
+            .await
+        {
             Ok(_) => {}
             Err(status) if matches!(status.code, 404 | 409) => {}
             Err(status) => return tracing::warn!(error = %status, "cannot delete old events"),
@@ -51,9 +63,16 @@ async fn sweep(server: &State, events: &Resource, oldest: Timestamp) {
 
 fn last_seen(entry: &Entry) -> Option<Timestamp> {
     let event: Value = serde_json::from_slice(entry.unmanaged()).ok()?;
-    let paths: [&[&str]; 4] =
-        [&["metadata", "creationTimestamp"], &["lastTimestamp"], &["series", "lastObservedTime"], &["eventTime"]];
-    paths.into_iter().filter_map(|path| meta::parse_time(meta::get_str(&event, path))).max()
+    let paths: [&[&str]; 4] = [
+        &["metadata", "creationTimestamp"],
+        &["lastTimestamp"],
+        &["series", "lastObservedTime"],
+        &["eventTime"],
+    ];
+    paths
+        .into_iter()
+        .filter_map(|path| meta::parse_time(meta::get_str(&event, path)))
+        .max()
 }
 
 #[cfg(test)]
@@ -70,12 +89,26 @@ mod tests {
         let events = server.registry.core("events").unwrap().clone();
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
             "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
-        server.store.create(&events, "default", event, WriteOptions::default()).await.unwrap();
+        server
+            .store
+            .create(&events, "default", event, WriteOptions::default())
+            .await
+            .unwrap();
         server.store.cache.catch_up().await.unwrap();
         let now = Timestamp::now();
-        sweep(&server, &events, now.checked_sub(Duration::from_secs(60)).unwrap()).await;
+        sweep(
+            &server,
+            &events,
+            now.checked_sub(Duration::from_secs(60)).unwrap(),
+        )
+        .await;
         assert_eq!(events.cache.len(), 1);
-        sweep(&server, &events, now.checked_add(Duration::from_secs(60)).unwrap()).await;
+        sweep(
+            &server,
+            &events,
+            now.checked_add(Duration::from_secs(60)).unwrap(),
+        )
+        .await;
         server.store.cache.catch_up().await.unwrap();
         assert_eq!(events.cache.len(), 0);
     }

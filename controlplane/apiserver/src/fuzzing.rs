@@ -1,4 +1,5 @@
-//! What strangers' bytes meet first, with what must hold for every one of them: for the fuzz targets (feature `fuzzing`).
+//! What strangers' bytes meet first, with what must hold for every one of them: for the fuzz
+//! targets (feature `fuzzing`).
 //!
 //! Every function panics if something does not hold. Nothing here is part of the server.
 
@@ -33,9 +34,12 @@ static SIGNER: LazyLock<TokenSigner> = LazyLock::new(|| {
     TokenSigner::new(&key.serialize_pem()).expect("a P-256 key")
 });
 
-/// A continue token is refused or says the same when it is written again, and then the list's parameters hold it.
+/// A continue token is refused or says the same when it is written again, and then the list's
+/// parameters hold it.
 pub fn continue_token(text: &str) {
-    let Ok(token) = Token::decode(text) else { return };
+    let Ok(token) = Token::decode(text) else {
+        return;
+    };
     let written = token.encode();
     assert_eq!(Token::decode(&written).expect("its own text"), token);
     let raw = format!("limit=1&continue={written}");
@@ -50,7 +54,9 @@ pub fn request(text: &str) {
     let path = format!("/{}", path.trim_start_matches('/'));
     for method in [http::Method::GET, http::Method::POST, http::Method::DELETE] {
         if let RequestInfo::Resource(info) = RequestInfo::parse(&method, &path, &query) {
-            assert!(info.namespace.len() <= path.len() && info.name.len() <= path.len() + raw.len());
+            assert!(
+                info.namespace.len() <= path.len() && info.name.len() <= path.len() + raw.len()
+            );
         }
     }
     for is_watch in [true, false] {
@@ -58,8 +64,8 @@ pub fn request(text: &str) {
     }
 }
 
-/// No text is a token of ours but one that we signed; claims that we signed are read without harm; bootstrap tokens and
-/// token files as well.
+/// No text is a token of ours but one that we signed; claims that we signed are read without harm;
+/// bootstrap tokens and token files as well.
 pub fn token(text: &str) {
     if let Some(token) = authn::bearer(text) {
         assert!(!token.is_empty() && token.trim() == token);
@@ -75,31 +81,52 @@ pub fn token(text: &str) {
         // Another signature, and a header that asks for none.
         let forged = json!({"alg": "none"}).to_string();
         let (_, rest) = signed.split_once('.').expect("parts");
-        assert_eq!(SIGNER.verify(&format!("{}.{rest}", BASE64_URL_SAFE_NO_PAD.encode(forged))), None);
+        assert_eq!(
+            SIGNER.verify(&format!("{}.{rest}", BASE64_URL_SAFE_NO_PAD.encode(forged))),
+            None
+        );
         let now = jiff::Timestamp::UNIX_EPOCH;
         if let Some(user) = bootstrap_token::check(&claims, "abcdef", "0123456789abcdef", now) {
             assert_eq!(user.name, "system:bootstrap:abcdef");
-            let is_fit = |group: &String| group.starts_with("system:bootstrappers") || group == "system:authenticated";
+            let is_fit = |group: &String| {
+                group.starts_with("system:bootstrappers") || group == "system:authenticated"
+            };
             assert!(user.groups.iter().all(is_fit), "{:?}", user.groups);
         }
     }
     if let Ok(users) = token_file::parse(text) {
-        assert!(users.keys().all(|token| !token.is_empty()), "an empty token lets everybody in");
+        assert!(
+            users.keys().all(|token| !token.is_empty()),
+            "an empty token lets everybody in"
+        );
     }
 }
 
-/// SPDY frames are the same however their bytes are cut, hold no more than the bytes that came, and data comes back as
-/// it went.
+/// SPDY frames are the same however their bytes are cut, hold no more than the bytes that came, and
+/// data comes back as it went.
 pub fn spdy(bytes: &[u8]) {
     let (&cut, bytes) = bytes.split_first().unwrap_or((&0, &[]));
     let whole = frames([bytes].into_iter());
     let size = usize::from(cut).max(1);
     assert_eq!(whole, frames(bytes.chunks(size)), "cut every {size} bytes");
-    let data: usize =
-        whole.0.iter().map(|frame| if let Frame::Data { bytes, .. } = frame { bytes.len() } else { 0 }).sum();
+    let data: usize = whole
+        .0
+        .iter()
+        .map(|frame| {
+            if let Frame::Data { bytes, .. } = frame {
+                bytes.len()
+            } else {
+                0
+            }
+        })
+        .sum();
     assert!(data <= bytes.len(), "{data} bytes of {}", bytes.len());
     let written = frame::data(7, bytes, true);
-    let expect = Frame::Data { stream: 7, bytes: bytes.to_vec().into(), fin: true };
+    let expect = Frame::Data {
+        stream: 7,
+        bytes: bytes.to_vec().into(),
+        fin: true,
+    };
     assert_eq!(frames([&written[..]].into_iter()), (vec![expect], None));
 }
 
@@ -117,8 +144,16 @@ fn frames<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Frame>, Option<Fra
             };
             match (all.last_mut(), next) {
                 (
-                    Some(Frame::Data { stream, bytes, fin: end @ false }),
-                    Frame::Data { stream: next, bytes: more, fin },
+                    Some(Frame::Data {
+                        stream,
+                        bytes,
+                        fin: end @ false,
+                    }),
+                    Frame::Data {
+                        stream: next,
+                        bytes: more,
+                        fin,
+                    },
                 ) if *stream == next => {
                     *bytes = [&bytes[..], &more].concat().into();
                     *end = fin;
@@ -149,7 +184,8 @@ impl Write for Said<'_> {
     }
 }
 
-/// Messages of a WebSocket hold no more than the bytes that came; their channels come back as they went.
+/// Messages of a WebSocket hold no more than the bytes that came; their channels come back as they
+/// went.
 pub fn websocket(bytes: &[u8]) {
     for role in [Role::Server, Role::Client] {
         let mut socket = WebSocket::from_raw_socket(Said(bytes), role, Some(carrier::config()));
@@ -171,7 +207,9 @@ pub fn websocket(bytes: &[u8]) {
 }
 
 fn channels(message: &[u8]) {
-    let Some(frame) = Channel::read(message) else { return };
+    let Some(frame) = Channel::read(message) else {
+        return;
+    };
     if let Channel::Data(channel, data) = frame {
         assert_eq!((channel, data.len() + 1), (message[0], message.len()));
         let _ = channel::terminal_size(data);

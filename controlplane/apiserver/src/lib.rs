@@ -1,7 +1,7 @@
 //! The Kubernetes API server.
 //!
-//! What is served and where it is kept is [`coracle_registry`]'s; who asks and whether they may is [`coracle_auth`]'s; what a
-//! write needs besides is [`coracle_admission`]'s. The way of a request:
+//! What is served and where it is kept is [`coracle_registry`]'s; who asks and whether they may is
+//! [`coracle_auth`]'s; what a write needs besides is [`coracle_admission`]'s. The way of a request:
 //!
 //! ```text
 //! serve (TLS, HTTP) > handler (panics) > request_info > authn > authz > limits > endpoints/<verb>

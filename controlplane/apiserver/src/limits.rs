@@ -1,4 +1,5 @@
-//! What requests may take at once: seats, bytes of bodies, cores for what is large. Nobody takes what belongs to others.
+//! What requests may take at once: seats, bytes of bodies, cores for what is large. Nobody takes
+//! what belongs to others.
 //!
 //! | share | whose | full |
 //! |---|---|---|
@@ -10,10 +11,11 @@
 //! | `reading` | bodies on their way of everybody else; one identity a quarter at most | 429 |
 //! | `waiting` | reads of revisions that are not there yet; one identity a quarter at most | 429 |
 //!
-//! A seat is taken when the body of the request has been read, and kept until the last byte of the answer has gone.
-//! Health checks take none.
+//! A seat is taken when the body of the request has been read, and kept until the last byte of the
+//! answer has gone. Health checks take none.
 //!
-//! Not here: connections of nobody in particular (`serve`), and queues with fairness as FlowSchemas would ask for.
+//! Not here: connections of nobody in particular (`serve`), and queues with fairness as FlowSchemas
+//! would ask for.
 
 mod share;
 
@@ -45,8 +47,9 @@ pub(crate) const RETRY_SECS: u32 = 1;
 /// Requests of nodes about their Leases and status, at once, and of one node.
 const NODES: usize = 400;
 const OF_A_NODE: usize = 8;
-/// Calls from this process at once, enough for the store's group commit. More wait in line, and none passes another: a
-/// controller that makes thousands of objects keeps the scheduler waiting for those before it alone.
+/// Calls from this process at once, enough for the store's group commit. More wait in line, and
+/// none passes another: a controller that makes thousands of objects keeps the scheduler waiting
+/// for those before it alone.
 const PARTS: usize = 192;
 /// How long a call from this process waits.
 const PARTS_WAIT: Duration = Duration::from_secs(30);
@@ -85,7 +88,8 @@ pub(crate) struct Limits {
     authentications: Semaphore,
     strangers: Arc<Share>,
     large: Semaphore,
-    /// One large request of an identity at a time: the line for a core has as many in it as there are identities.
+    /// One large request of an identity at a time: the line for a core has as many in it as there
+    /// are identities.
     turns: share::Turns,
     /// Of administrators and the parts of this process.
     large_of_ours: Semaphore,
@@ -148,8 +152,8 @@ impl Limits {
         }
     }
 
-    /// Where `user` stands. Accounts of one namespace share a flow: whoever may make one may make a thousand. Those of
-    /// `kube-system` have one each.
+    /// Where `user` stands. Accounts of one namespace share a flow: whoever may make one may make a
+    /// thousand. Those of `kube-system` have one each.
     pub(crate) fn requester(&self, user: &UserInfo, is_part: bool) -> Requester {
         let who = match UserInfo::service_account_of(&user.name) {
             Some((namespace, _)) if namespace != "kube-system" => namespace,
@@ -160,7 +164,11 @@ impl Limits {
             (false, true) => Rank::Master,
             (false, false) => Rank::Other,
         };
-        Requester { flow: Flow::of(self.hasher.hash_one(who)), rank, is_node: user.is_in(GROUP_NODES) }
+        Requester {
+            flow: Flow::of(self.hasher.hash_one(who)),
+            rank,
+            is_node: user.is_in(GROUP_NODES),
+        }
     }
 
     /// A seat for a request.
@@ -186,7 +194,10 @@ impl Limits {
             _ if reads => &self.read_only,
             _ => &self.mutating,
         };
-        share.take(requester.flow, 1).map(|permit| Seat::Share { _permit: permit }).ok_or_else(too_many)
+        share
+            .take(requester.flow, 1)
+            .map(|permit| Seat::Share { _permit: permit })
+            .ok_or_else(too_many)
     }
 
     /// A seat for a request that may last; `None` for those who are not bounded.
@@ -234,7 +245,8 @@ impl Limits {
         }
     }
 
-    /// A seat for a connection whose client has said who it is; `None` for those who are not bounded.
+    /// A seat for a connection whose client has said who it is; `None` for those who are not
+    /// bounded.
     ///
     /// # Errors
     /// 429 when it has too many.
@@ -242,7 +254,10 @@ impl Limits {
         if requester.rank != Rank::Other {
             return Ok(None);
         }
-        self.connections.take(requester.flow, 1).map(Some).ok_or_else(too_many)
+        self.connections
+            .take(requester.flow, 1)
+            .map(Some)
+            .ok_or_else(too_many)
     }
 
     /// Leave to look at credentials that were not seen lately.
@@ -257,8 +272,9 @@ impl Limits {
         }
     }
 
-    /// Does `work`, which has `size` bytes to chew on. What is large is worked on beside the runtime's threads, as many at
-    /// once as there are cores to spare, and one of each identity: who asks for something small does not wait for it.
+    /// Does `work`, which has `size` bytes to chew on. What is large is worked on beside the
+    /// runtime's threads, as many at once as there are cores to spare, and one of each identity:
+    /// who asks for something small does not wait for it.
     ///
     /// # Errors
     /// `work`'s, and 429 when no core came free, or too much of the same identity waits for one.
@@ -272,13 +288,33 @@ impl Limits {
             return work.await;
         }
         let is_other = requester.rank == Rank::Other;
-        let _line =
-            if is_other { Some(self.large_bytes.take(requester.flow, size).ok_or_else(too_many)?) } else { None };
-        let waiting = async {
-            let turn = if is_other { Some(self.turns.take(requester.flow).await) } else { None };
-            (turn, if is_other { self.large.acquire().await } else { self.large_of_ours.acquire().await })
+        let _line = if is_other {
+            Some(
+                self.large_bytes
+                    .take(requester.flow, size)
+                    .ok_or_else(too_many)?,
+            )
+        } else {
+            None
         };
-        let Ok((_turn, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else { return Err(too_many()) };
+        let waiting = async {
+            let turn = if is_other {
+                Some(self.turns.take(requester.flow).await)
+            } else {
+                None
+            };
+            (
+                turn,
+                if is_other {
+                    self.large.acquire().await
+                } else {
+                    self.large_of_ours.acquire().await
+                },
+            )
+        };
+        let Ok((_turn, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
+            return Err(too_many());
+        };
         let runtime = Handle::current();
         match runtime.runtime_flavor() {
             RuntimeFlavor::MultiThread => block_in_place(|| runtime.block_on(Box::pin(work))),
@@ -291,7 +327,11 @@ impl Limits {
     ///
     /// # Errors
     /// 429 when no core came free.
-    pub(crate) async fn beside<T>(&self, size: usize, work: impl FnOnce() -> T) -> Result<T, Status> {
+    pub(crate) async fn beside<T>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, Status> {
         if size < LARGE {
             return Ok(work());
         }
@@ -325,7 +365,9 @@ pub(crate) fn too_many() -> Status {
 /// What a node must get through with, or it is taken for dead.
 fn is_heartbeat(info: &ResourceRequest<'_>) -> bool {
     match (info.group, info.resource) {
-        ("coordination.k8s.io", "leases") => info.namespace == NODE_LEASE_NAMESPACE && !info.name.is_empty(),
+        ("coordination.k8s.io", "leases") => {
+            info.namespace == NODE_LEASE_NAMESPACE && !info.name.is_empty()
+        }
         ("", "nodes") => {
             let is_status = info.subresource == "status";
             (is_status || info.subresource.is_empty())

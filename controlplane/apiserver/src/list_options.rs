@@ -60,7 +60,12 @@ pub(crate) struct Token {
 
 impl Token {
     pub(crate) fn new(rv: i64, start: &str, remaining: Option<usize>) -> Self {
-        Self { v: "meta.k8s.io/v1".to_owned(), rv, start: start.to_owned(), remaining }
+        Self {
+            v: "meta.k8s.io/v1".to_owned(),
+            rv,
+            start: start.to_owned(),
+            remaining,
+        }
     }
 
     pub(crate) fn encode(&self) -> String {
@@ -69,17 +74,25 @@ impl Token {
 
     pub(crate) fn decode(text: &str) -> Result<Self, Status> {
         let bad = |why: String| Status::bad_request(format!("continue key is not valid: {why}"));
-        let bytes =
-            BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| bad(error.to_string()))?;
+        let bytes = BASE64_URL_SAFE_NO_PAD
+            .decode(text.trim_end_matches('='))
+            .map_err(|error| bad(error.to_string()))?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
         if token.v != "meta.k8s.io/v1" {
-            return Err(bad(format!("server does not recognize this encoded version {:?}", token.v)));
+            return Err(bad(format!(
+                "server does not recognize this encoded version {:?}",
+                token.v
+            )));
         }
         if token.rv == 0 || token.rv < -1 {
-            return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()));
+            return Err(bad(
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned(),
+            ));
         }
         if token.start.is_empty() || token.start.contains("..") {
-            return Err(bad("encoded start key empty (version meta.k8s.io/v1)".to_owned()));
+            return Err(bad(
+                "encoded start key empty (version meta.k8s.io/v1)".to_owned()
+            ));
         }
         Ok(token)
     }
@@ -95,11 +108,21 @@ impl ListOptions {
         let token = query.text("continue");
         let errors = contradictions(query, is_watch, send_initial_events.is_some());
         if !errors.is_empty() {
-            return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "ListOptions"), "", errors));
+            return Err(Status::invalid(
+                &Gvk::new("meta.k8s.io", "v1", "ListOptions"),
+                "",
+                errors,
+            ));
         }
-        let token = if is_watch { None } else { token.map(Token::decode).transpose()? };
+        let token = if is_watch {
+            None
+        } else {
+            token.map(Token::decode).transpose()?
+        };
         if token.is_some() && !matches!(version, None | Some("0")) {
-            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         let version = match (parse_revision(version)?, version_match) {
             (None, _) => Version::Newest,
@@ -114,7 +137,9 @@ impl ListOptions {
             token,
             bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
             send_initial_events,
-            timeout_secs: query.integer("timeoutSeconds")?.and_then(|secs| u64::try_from(secs).ok()),
+            timeout_secs: query
+                .integer("timeoutSeconds")?
+                .and_then(|secs| u64::try_from(secs).ok()),
         })
     }
 }
@@ -125,28 +150,50 @@ fn contradictions(query: &Query<'_>, is_watch: bool, says_initial: bool) -> Fiel
     let mut errors = FieldErrors::default();
     let name = query.text(field);
     if is_watch && says_initial && name != Some("NotOlderThan") {
-        errors.forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+        errors.forbidden(
+            field,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        );
     }
     if let Some(name) = name {
         if is_watch && !says_initial {
-            errors.forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            errors.forbidden(
+                field,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
         }
         if !is_watch && query.text("resourceVersion").is_none() {
-            errors.forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+            errors.forbidden(
+                field,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
         }
         if query.text("continue").is_some() {
-            errors.forbidden(field, "resourceVersionMatch is forbidden when continue is provided");
+            errors.forbidden(
+                field,
+                "resourceVersionMatch is forbidden when continue is provided",
+            );
         }
-        let known: &[&str] = if is_watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan", ""] };
+        let known: &[&str] = if is_watch {
+            &["NotOlderThan"]
+        } else {
+            &["Exact", "NotOlderThan", ""]
+        };
         if !known.contains(&name) {
             errors.not_supported(field, &name.into(), known);
         }
         if !is_watch && name == "Exact" && query.text("resourceVersion") == Some("0") {
-            errors.forbidden(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            errors.forbidden(
+                field,
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            );
         }
     }
     if !is_watch && says_initial {
-        errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        errors.forbidden(
+            "sendInitialEvents",
+            "sendInitialEvents is forbidden for list",
+        );
     }
     errors
 }
@@ -163,7 +210,11 @@ pub(crate) fn parse_revision(text: Option<&str>) -> Result<Option<Revision>, Sta
                 &text.into(),
                 format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
             );
-            Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "ListOptions"), "", errors))
+            Err(Status::invalid(
+                &Gvk::new("meta.k8s.io", "v1", "ListOptions"),
+                "",
+                errors,
+            ))
         }
     }
 }
@@ -174,17 +225,29 @@ pub(crate) fn selection(
     info: &ResourceRequest<'_>,
     query: &Query<'_>,
 ) -> Result<Selection, Status> {
-    let labels = query.text("labelSelector").map(LabelSelector::parse).transpose();
+    let labels = query
+        .text("labelSelector")
+        .map(LabelSelector::parse)
+        .transpose();
     let labels = labels.map_err(|error| Status::bad_request(error.to_string()))?;
-    let fields = query.text("fieldSelector").map(FieldSelector::parse).transpose();
+    let fields = query
+        .text("fieldSelector")
+        .map(FieldSelector::parse)
+        .transpose();
     let fields = fields.map_err(|error| Status::bad_request(error.to_string()))?;
     let labels = labels.filter(|selector| !selector.is_everything());
     let fields = fields.filter(|selector| !selector.is_everything());
     if let Some(fields) = &fields {
         check_fields(resource, fields)?;
     }
-    let namespace = if resource.is_namespaced() { info.namespace.as_ref() } else { "" };
-    let name = fields.as_ref().and_then(|fields| fields.exact("metadata.name"));
+    let namespace = if resource.is_namespaced() {
+        info.namespace.as_ref()
+    } else {
+        ""
+    };
+    let name = fields
+        .as_ref()
+        .and_then(|fields| fields.exact("metadata.name"));
     // The old path of a watch of one object ends with its name.
     let name = name.or(Some(info.name.as_ref()).filter(|_| info.verb == Verb::Watch));
     let scope = match name {
@@ -197,7 +260,9 @@ pub(crate) fn selection(
     let mut selection = Selection::of(scope);
     if let Some(fields) = &fields {
         let indexed = resource.selectable_fields.iter();
-        let pinned = indexed.filter_map(|field| Some((field, fields.exact(field)?))).next();
+        let pinned = indexed
+            .filter_map(|field| Some((field, fields.exact(field)?)))
+            .next();
         if let Some((field, value)) = pinned {
             selection = selection.requires_field(resource.stored_field(field).to_owned(), value);
         }
@@ -205,8 +270,11 @@ pub(crate) fn selection(
     if labels.is_some() || fields.is_some() {
         let stored_field = resource.view.as_ref().map(|seen| seen.view.stored_field);
         selection = selection.filter(Arc::new(move |entry: &Entry| {
-            let value = |field: &str| entry.field(stored_field.map_or(field, |stored| stored(field)));
-            labels.as_ref().is_none_or(|labels| labels.matches(|label| entry.label(label)))
+            let value =
+                |field: &str| entry.field(stored_field.map_or(field, |stored| stored(field)));
+            labels
+                .as_ref()
+                .is_none_or(|labels| labels.matches(|label| entry.label(label)))
                 && fields.as_ref().is_none_or(|fields| fields.matches(value))
         }));
     }
@@ -225,7 +293,9 @@ fn check_fields(resource: &Resource, selector: &FieldSelector) -> Result<(), Sta
         }
         // Kinds with fields of their own say it in other words than those without.
         return Err(Status::bad_request(if known.is_empty() {
-            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            format!(
+                "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            )
         } else {
             format!("field label not supported: {field}")
         }));
@@ -238,30 +308,79 @@ mod tests {
     use super::*;
 
     fn check(raw: &str, is_watch: bool) -> Result<Version, String> {
-        ListOptions::parse(&Query::parse(raw), is_watch).map(|options| options.version).map_err(|status| status.message)
+        ListOptions::parse(&Query::parse(raw), is_watch)
+            .map(|options| options.version)
+            .map_err(|status| status.message)
     }
 
     #[test]
     fn resource_versions_mean_what_upstream_says() {
         assert_eq!(check("", false), Ok(Version::Newest));
         assert_eq!(check("resourceVersion=0", false), Ok(Version::Any));
-        assert_eq!(check("resourceVersion=5", false), Ok(Version::NotOlderThan(Revision(5))));
-        assert_eq!(check("resourceVersion=5&limit=3", false), Ok(Version::Exact(Revision(5))));
-        assert_eq!(check("resourceVersion=5&resourceVersionMatch=Exact", false), Ok(Version::Exact(Revision(5))));
-        assert_eq!(check("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true), Ok(Version::Newest));
+        assert_eq!(
+            check("resourceVersion=5", false),
+            Ok(Version::NotOlderThan(Revision(5)))
+        );
+        assert_eq!(
+            check("resourceVersion=5&limit=3", false),
+            Ok(Version::Exact(Revision(5)))
+        );
+        assert_eq!(
+            check("resourceVersion=5&resourceVersionMatch=Exact", false),
+            Ok(Version::Exact(Revision(5)))
+        );
+        assert_eq!(
+            check(
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+                true
+            ),
+            Ok(Version::Newest)
+        );
     }
 
     #[test]
     fn contradictions_are_refused() {
         for (raw, is_watch, expect) in [
-            ("resourceVersionMatch=Exact", false, "forbidden unless resourceVersion is provided"),
-            ("resourceVersionMatch=Some&resourceVersion=3", false, "Unsupported value: \"Some\""),
-            ("resourceVersionMatch=Exact&resourceVersion=0", false, "is forbidden for resourceVersion \"0\""),
-            ("resourceVersionMatch=NotOlderThan", true, "forbidden for watch unless sendInitialEvents is provided"),
-            ("resourceVersionMatch=Exact&sendInitialEvents=true", true, "supported values: \"NotOlderThan\""),
-            ("resourceVersionMatch=Exact&resourceVersion=3&continue=x", false, "forbidden when continue is provided"),
-            ("sendInitialEvents=true", true, "requires setting resourceVersionMatch to NotOlderThan"),
-            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", false, "forbidden for list"),
+            (
+                "resourceVersionMatch=Exact",
+                false,
+                "forbidden unless resourceVersion is provided",
+            ),
+            (
+                "resourceVersionMatch=Some&resourceVersion=3",
+                false,
+                "Unsupported value: \"Some\"",
+            ),
+            (
+                "resourceVersionMatch=Exact&resourceVersion=0",
+                false,
+                "is forbidden for resourceVersion \"0\"",
+            ),
+            (
+                "resourceVersionMatch=NotOlderThan",
+                true,
+                "forbidden for watch unless sendInitialEvents is provided",
+            ),
+            (
+                "resourceVersionMatch=Exact&sendInitialEvents=true",
+                true,
+                "supported values: \"NotOlderThan\"",
+            ),
+            (
+                "resourceVersionMatch=Exact&resourceVersion=3&continue=x",
+                false,
+                "forbidden when continue is provided",
+            ),
+            (
+                "sendInitialEvents=true",
+                true,
+                "requires setting resourceVersionMatch to NotOlderThan",
+            ),
+            (
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+                false,
+                "forbidden for list",
+            ),
             ("resourceVersion=x", false, "invalid syntax"),
             ("continue=%25%25", false, "continue key is not valid"),
             ("limit=x", false, "invalid syntax"),

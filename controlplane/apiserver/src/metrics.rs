@@ -1,10 +1,11 @@
 //! What `/metrics` tells of this server, under upstream's names.
 //!
-//! Counters and histograms are kept while requests are served: two look-ups by a handful of words each, which are
-//! constants but for kinds that came at run time. The rest
-//! (objects, the process) is gathered when somebody asks. Words of clients never become labels: only what is served does.
+//! Counters and histograms are kept while requests are served: two look-ups by a handful of words
+//! each, which are constants but for kinds that came at run time. The rest (objects, the process)
+//! is gathered when somebody asks. Words of clients never become labels: only what is served does.
 //!
-//! Source: `k8s.io/apiserver/pkg/endpoints/metrics/metrics.go`, `pkg/storage/etcd3/metrics/metrics.go` at v1.37.
+//! Source: `k8s.io/apiserver/pkg/endpoints/metrics/metrics.go`,
+//! `pkg/storage/etcd3/metrics/metrics.go` at v1.37.
 
 mod backend;
 mod observation;
@@ -21,8 +22,8 @@ pub(crate) use observation::Observation;
 
 /// Upper bounds in seconds; the first two are finer than upstream's.
 const BUCKETS: [f64; 25] = [
-    0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
-    15.0, 20.0, 30.0, 45.0, 60.0,
+    0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0,
+    6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
 /// What is asked of what.
@@ -101,14 +102,31 @@ impl Metrics {
         registry.register("apiserver_request", help, metrics.answers.clone());
         let help = "Response latency distribution in seconds for each verb, group, version, resource, subresource, scope \
                     and component";
-        registry.register("apiserver_request_duration_seconds", help, metrics.durations.clone());
-        let help = "Number of currently used inflight request limit of this apiserver per request kind";
-        registry.register("apiserver_current_inflight_requests", help, metrics.in_flight.clone());
+        registry.register(
+            "apiserver_request_duration_seconds",
+            help,
+            metrics.durations.clone(),
+        );
+        let help =
+            "Number of currently used inflight request limit of this apiserver per request kind";
+        registry.register(
+            "apiserver_current_inflight_requests",
+            help,
+            metrics.in_flight.clone(),
+        );
         let help = "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, \
                     scope and component";
-        registry.register("apiserver_longrunning_requests", help, metrics.long_running.clone());
+        registry.register(
+            "apiserver_longrunning_requests",
+            help,
+            metrics.long_running.clone(),
+        );
         let help = "Number of currently registered watchers for a given resource";
-        registry.register("apiserver_registered_watchers", help, metrics.watchers.clone());
+        registry.register(
+            "apiserver_registered_watchers",
+            help,
+            metrics.watchers.clone(),
+        );
         let help = "Store request latency in seconds for each operation; a txn is answered once it is durable";
         registry.register("etcd_request_duration_seconds", help, metrics.store.clone());
         metrics
@@ -116,7 +134,10 @@ impl Metrics {
 
     /// The same store, with its times taken.
     pub(crate) fn meter(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
-        Arc::new(backend::Metered { backend, times: self.store.clone() })
+        Arc::new(backend::Metered {
+            backend,
+            times: self.store.clone(),
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! `metrics.k8s.io`: what nodes and pods use now, asked of the nodes' agents when somebody asks here.
+//! `metrics.k8s.io`: what nodes and pods use now, asked of the nodes' agents when somebody asks
+//! here.
 //!
 //! Nothing of it is stored. A node that does not answer is left out, as metrics-server does.
 //!
@@ -38,11 +39,23 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nodes asked at once.
 const AT_ONCE: usize = 16;
 
-const INFO: ResourceInfo = ResourceInfo { verbs: &["get", "list"], ..ResourceInfo::in_group(GROUP, VERSION) };
+const INFO: ResourceInfo = ResourceInfo {
+    verbs: &["get", "list"],
+    ..ResourceInfo::in_group(GROUP, VERSION)
+};
 
 static RESOURCES: [ResourceInfo; 2] = [
-    ResourceInfo { kind: "NodeMetrics", plural: "nodes", scope: Scope::Cluster, ..INFO },
-    ResourceInfo { kind: "PodMetrics", plural: "pods", ..INFO },
+    ResourceInfo {
+        kind: "NodeMetrics",
+        plural: "nodes",
+        scope: Scope::Cluster,
+        ..INFO
+    },
+    ResourceInfo {
+        kind: "PodMetrics",
+        plural: "pods",
+        ..INFO
+    },
 ];
 
 /// One of these.
@@ -54,7 +67,10 @@ struct Metrics {
 /// All of them.
 pub(crate) fn resources() -> Vec<Arc<dyn Virtual<State>>> {
     let resource = |info: &'static ResourceInfo| -> Arc<dyn Virtual<State>> {
-        Arc::new(Metrics { info: Arc::new(info.into()), definitions: Arc::new(openapi::definitions(info.kind)) })
+        Arc::new(Metrics {
+            info: Arc::new(info.into()),
+            definitions: Arc::new(openapi::definitions(info.kind)),
+        })
     };
     RESOURCES.iter().map(resource).collect()
 }
@@ -75,27 +91,51 @@ impl Virtual<State> for Metrics {
 }
 
 async fn serve(about: &ApiResource, request: Request<'_, State>) -> Result<Reply, Status> {
-    let Request { server, info, query, .. } = request;
+    let Request {
+        server,
+        info,
+        query,
+        ..
+    } = request;
     let group_resource = about.group_resource();
     if !matches!(info.verb, Verb::Get | Verb::List) {
-        return Err(Status::method_not_supported(&group_resource, info.verb.as_str()));
+        return Err(Status::method_not_supported(
+            &group_resource,
+            info.verb.as_str(),
+        ));
     }
-    let resource = server.registry.core(&about.plural).ok_or_else(Status::no_such_path)?;
+    let resource = server
+        .registry
+        .core(&about.plural)
+        .ok_or_else(Status::no_such_path)?;
     server.store.cache.catch_up().await.map_err(cache_status)?;
     let objects = match info.verb {
         Verb::Get => {
-            let found = resource.cache.get(&resource.key(&info.namespace, &info.name));
+            let found = resource
+                .cache
+                .get(&resource.key(&info.namespace, &info.name));
             vec![found.ok_or_else(|| Status::not_found(&group_resource, &info.name))?]
         }
         _ => {
             let selection = list_options::selection(resource, info, query)?;
-            resource.cache.list(&ListRequest::all(selection)).map_err(cache_status)?.entries
+            resource
+                .cache
+                .list(&ListRequest::all(selection))
+                .map_err(cache_status)?
+                .entries
         }
     };
-    let items = if about.plural == "nodes" { nodes(server, &objects).await } else { pods(server, &objects).await? };
+    let items = if about.plural == "nodes" {
+        nodes(server, &objects).await
+    } else {
+        pods(server, &objects).await?
+    };
     if info.verb == Verb::Get {
         // As metrics-server: what is not measured yet, or whose node is silent, is not found.
-        let mut item = items.into_iter().next().ok_or_else(|| Status::not_found(&group_resource, &info.name))?;
+        let mut item = items
+            .into_iter()
+            .next()
+            .ok_or_else(|| Status::not_found(&group_resource, &info.name))?;
         item["kind"] = (*about.kind).into();
         item["apiVersion"] = format!("{GROUP}/{VERSION}").into();
         return Ok(Reply::value(&item));
@@ -125,14 +165,20 @@ fn placed(pods: &[Arc<Entry>]) -> Vec<(&Arc<Entry>, String)> {
     let node_of = |pod: &Arc<Entry>| {
         let object = serde_json::from_slice::<Value>(pod.unmanaged()).ok()?;
         let node = meta::get_str(&object, &["spec", "nodeName"]);
-        let is_running = !node.is_empty() && meta::get_str(&object, &["status", "phase"]) == "Running";
+        let is_running =
+            !node.is_empty() && meta::get_str(&object, &["status", "phase"]) == "Running";
         is_running.then(|| node.to_owned())
     };
-    pods.iter().filter_map(|pod| Some((pod, node_of(pod)?))).collect()
+    pods.iter()
+        .filter_map(|pod| Some((pod, node_of(pod)?)))
+        .collect()
 }
 
 async fn pods(server: &Arc<State>, pods: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
-    let placed: Vec<_> = server.limits.beside(pods.iter().map(|pod| pod.json_len()).sum(), || placed(pods)).await?;
+    let placed: Vec<_> = server
+        .limits
+        .beside(pods.iter().map(|pod| pod.json_len()).sum(), || placed(pods))
+        .await?;
     let mut names: Vec<&str> = placed.iter().map(|(_, node)| node.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -147,8 +193,10 @@ async fn pods(server: &Arc<State>, pods: &[Arc<Entry>]) -> Result<Vec<Value>, St
 }
 
 fn metadata(entry: &Entry) -> Value {
-    let labels: serde_json::Map<String, Value> =
-        entry.labels().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let labels: serde_json::Map<String, Value> = entry
+        .labels()
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect();
     let mut metadata = json!({"name": entry.name(), "creationTimestamp": meta::now()});
     if let Some(namespace) = entry.namespace() {
         metadata["namespace"] = namespace.into();
@@ -166,7 +214,9 @@ async fn summaries(server: &Arc<State>, names: &[&str]) -> HashMap<String, Summa
         let entry = nodes.and_then(|nodes| nodes.cache.get(&nodes.key("", name)))?;
         let (name, server) = ((*name).to_owned(), Arc::clone(server));
         Some(async move {
-            match tokio::time::timeout(NODE_TIMEOUT, Summary::fetch(&server, entry.unmanaged())).await {
+            match tokio::time::timeout(NODE_TIMEOUT, Summary::fetch(&server, entry.unmanaged()))
+                .await
+            {
                 Ok(Ok(summary)) => Some((name, summary)),
                 Ok(Err(status)) => {
                     tracing::debug!(node = name, error = %status, "ask a node for its metrics");
@@ -177,5 +227,9 @@ async fn summaries(server: &Arc<State>, names: &[&str]) -> HashMap<String, Summa
         })
     });
     let asked: Vec<_> = asked.collect();
-    futures::stream::iter(asked).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+    futures::stream::iter(asked)
+        .buffer_unordered(AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await
 }

@@ -38,7 +38,11 @@ pub(crate) fn serve(
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(Status::no_such_path());
     }
-    let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accept = parts
+        .headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let reply = match path {
         "/healthz" | "/livez" | "/readyz" => health(server, path, query),
         issuer::CONFIGURATION | issuer::JWKS => issuer_document(server, path),
@@ -47,7 +51,10 @@ pub(crate) fn serve(
         "/" => root(&server.catalog.now().published),
         "/api" | "/apis" | "/openapi/v2" => described(server, parts, path, accept)?,
         _ => {
-            if let Some(check) = path.strip_prefix("/readyz/").or(path.strip_prefix("/livez/")) {
+            if let Some(check) = path
+                .strip_prefix("/readyz/")
+                .or(path.strip_prefix("/livez/"))
+            {
                 return one_check(server, check);
             }
             deeper(&server.catalog.now().published, parts, path, query)?
@@ -65,32 +72,52 @@ fn described(server: &State, parts: &Parts, path: &str, accept: &str) -> Result<
     let catalog = server.catalog.now();
     let published = &catalog.published;
     Ok(match path {
-        "/api" => document(discovery::api(published, negotiate(accept)?, &server_address(server, parts))),
+        "/api" => document(discovery::api(
+            published,
+            negotiate(accept)?,
+            &server_address(server, parts),
+        )),
         "/apis" => document(discovery::apis(published, negotiate(accept)?)),
         _ => {
             let form = openapi::v2::Form::negotiate(accept).ok_or_else(|| {
-                Status::not_acceptable(&["application/json", openapi::v2::Form::Protobuf.content_type()])
+                Status::not_acceptable(&[
+                    "application/json",
+                    openapi::v2::Form::Protobuf.content_type(),
+                ])
             })?;
-            compressed(parts, openapi::v2::cached(published, form), form.content_type())
+            compressed(
+                parts,
+                openapi::v2::cached(published, form),
+                form.content_type(),
+            )
         }
     })
 }
 
 /// A document that is kept compressed, or 304 for who has it already.
 fn compressed(parts: &Parts, document: &Compressed, content_type: &'static str) -> Reply {
-    let known =
-        parts.headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == document.tag.as_bytes());
+    let known = parts
+        .headers
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|value| value.as_bytes() == document.tag.as_bytes());
     let mut reply = if known {
         Reply::new(StatusCode::NOT_MODIFIED, "", Body::Empty)
     } else if gzip::takes_gzip(&parts.headers) {
         let mut reply = Reply::new(StatusCode::OK, content_type, document.gzip.clone());
-        reply.headers.push((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
+        reply
+            .headers
+            .push((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
         reply
     } else {
         Reply::new(StatusCode::OK, content_type, document.plain())
     };
-    reply.headers.push((header::VARY, HeaderValue::from_static("Accept, Accept-Encoding")));
-    reply.headers.extend(HeaderValue::from_str(&document.tag).map(|tag| (header::ETAG, tag)));
+    reply.headers.push((
+        header::VARY,
+        HeaderValue::from_static("Accept, Accept-Encoding"),
+    ));
+    reply
+        .headers
+        .extend(HeaderValue::from_str(&document.tag).map(|tag| (header::ETAG, tag)));
     reply
 }
 
@@ -99,7 +126,12 @@ fn document(document: Document) -> Reply {
 }
 
 /// Below `/api`, `/apis` and `/openapi`.
-fn deeper(published: &Published, parts: &Parts, path: &str, query: &Query<'_>) -> Result<Reply, Status> {
+fn deeper(
+    published: &Published,
+    parts: &Parts,
+    path: &str,
+    query: &Query<'_>,
+) -> Result<Reply, Status> {
     let elements: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let found = match elements[..] {
         ["api", version] => discovery::resources(published, "", version),
@@ -111,14 +143,23 @@ fn deeper(published: &Published, parts: &Parts, path: &str, query: &Query<'_>) -
     found.map(document).ok_or_else(Status::no_such_path)
 }
 
-/// A document is for ever under the URL with its hash, and nowhere else: it changes with the kinds that are served. Who has an
-/// old hash is sent to the new one.
+/// A document is for ever under the URL with its hash, and nowhere else: it changes with the kinds
+/// that are served. Who has an old hash is sent to the new one.
 ///
 /// Source: `HandleGroupVersion` in `k8s.io/kube-openapi/pkg/handler3/handler.go`.
-fn openapi_v3(published: &Published, parts: &Parts, path: &str, query: &Query<'_>) -> Result<Reply, Status> {
+fn openapi_v3(
+    published: &Published,
+    parts: &Parts,
+    path: &str,
+    query: &Query<'_>,
+) -> Result<Reply, Status> {
     let name = path.trim_start_matches("/openapi/v3").trim_matches('/');
     if name.is_empty() {
-        return Ok(Reply::new(StatusCode::OK, "application/json", openapi::index(published)));
+        return Ok(Reply::new(
+            StatusCode::OK,
+            "application/json",
+            openapi::index(published),
+        ));
     }
     let found = openapi::of_version(published, name).ok_or_else(Status::no_such_path)?;
     let hash = found.tag.trim_matches('"');
@@ -126,7 +167,9 @@ fn openapi_v3(published: &Published, parts: &Parts, path: &str, query: &Query<'_
         Some(asked) if asked != hash => {
             let mut reply = Reply::new(StatusCode::MOVED_PERMANENTLY, "", Body::Empty);
             let location = HeaderValue::from_str(&format!("/openapi/v3/{name}?hash={hash}"));
-            reply.headers.extend(location.map(|location| (header::LOCATION, location)));
+            reply
+                .headers
+                .extend(location.map(|location| (header::LOCATION, location)));
             Ok(reply)
         }
         asked => {
@@ -149,7 +192,10 @@ fn issuer_document(server: &State, path: &str) -> Reply {
 }
 
 fn server_address(server: &State, parts: &Parts) -> String {
-    let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    let host = parts
+        .headers
+        .get(header::HOST)
+        .and_then(|value| value.to_str().ok());
     host.map_or_else(|| server.config.advertise.to_string(), str::to_owned)
 }
 
@@ -208,8 +254,12 @@ fn root(published: &Published) -> Reply {
 type Check = (&'static str, Option<Cow<'static, str>>);
 
 fn checks(server: &State) -> Vec<Check> {
-    let stopping = server.shutdown.is_cancelled().then_some("the server is shutting down".into());
-    let bootstrapped = (!server.is_bootstrapped()).then_some("the first objects are still being written".into());
+    let stopping = server
+        .shutdown
+        .is_cancelled()
+        .then_some("the server is shutting down".into());
+    let bootstrapped =
+        (!server.is_bootstrapped()).then_some("the first objects are still being written".into());
     vec![
         ("ping", None),
         ("log", None),
@@ -222,17 +272,28 @@ fn checks(server: &State) -> Vec<Check> {
 /// What else runs in this process.
 fn parts(server: &State) -> Vec<Check> {
     let wrong = |well: bool| (!well).then_some(Cow::Borrowed("it has died and is started again"));
-    server.health.parts().into_iter().map(|(part, well)| (part, wrong(well))).collect()
+    server
+        .health
+        .parts()
+        .into_iter()
+        .map(|(part, well)| (part, wrong(well)))
+        .collect()
 }
 
 fn health(server: &State, path: &str, query: &Query<'_>) -> Reply {
     let name = path.trim_start_matches('/');
     let excluded: Vec<&str> = query.all("exclude").collect();
-    let parts = if name == "healthz" { parts(server) } else { Vec::new() };
+    let parts = if name == "healthz" {
+        parts(server)
+    } else {
+        Vec::new()
+    };
     let checks: Vec<Check> = checks(server)
         .into_iter()
         .chain(parts)
-        .filter(|(check, _)| !excluded.contains(check) && (name == "readyz" || *check != "shutdown"))
+        .filter(|(check, _)| {
+            !excluded.contains(check) && (name == "readyz" || *check != "shutdown")
+        })
         .collect();
     let failed = checks.iter().any(|(_, wrong)| wrong.is_some());
     let mut text = String::new();
@@ -243,19 +304,33 @@ fn health(server: &State, path: &str, query: &Query<'_>) -> Reply {
                 Some(wrong) => format!("[-]{check} failed: {wrong}\n"),
             });
         }
-        text.push_str(&format!("{name} check {}\n", if failed { "failed" } else { "passed" }));
+        text.push_str(&format!(
+            "{name} check {}\n",
+            if failed { "failed" } else { "passed" }
+        ));
     } else {
         text.push_str("ok");
     }
-    let status = if failed { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
+    let status = if failed {
+        StatusCode::INTERNAL_SERVER_ERROR
+    } else {
+        StatusCode::OK
+    };
     Reply::new(status, TEXT, text)
 }
 
 fn one_check(server: &State, name: &str) -> Result<Response<Body>, Status> {
-    let (_, wrong) = checks(server).into_iter().find(|(check, _)| *check == name).ok_or_else(Status::no_such_path)?;
+    let (_, wrong) = checks(server)
+        .into_iter()
+        .find(|(check, _)| *check == name)
+        .ok_or_else(Status::no_such_path)?;
     let reply = match wrong {
         None => Reply::new(StatusCode::OK, TEXT, "ok"),
-        Some(wrong) => Reply::new(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("internal server error: {wrong}\n")),
+        Some(wrong) => Reply::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            TEXT,
+            format!("internal server error: {wrong}\n"),
+        ),
     };
     Ok(reply.into_response())
 }

@@ -1,13 +1,14 @@
-//! The OpenAPI v3 documents: an index, and one document for each group and version. Version 2, one document of
-//! everything, is `v2`'s.
+//! The OpenAPI v3 documents: an index, and one document for each group and version. Version 2, one
+//! document of everything, is `v2`'s.
 //!
-//! Made from what is published and the schema table. Clients fetch a document once and keep it by its hash: those that
-//! somebody asks for are kept too, compressed; of the others only the hash.
+//! Made from what is published and the schema table. Clients fetch a document once and keep it by
+//! its hash: those that somebody asks for are kept too, compressed; of the others only the hash.
 //!
-//! What kubectl reads: the group, version and kind on every operation, the query parameters and patch types of PATCH,
-//! and the schemas with their patch strategies.
+//! What kubectl reads: the group, version and kind on every operation, the query parameters and
+//! patch types of PATCH, and the schemas with their patch strategies.
 //!
-//! Source: `k8s.io/kube-openapi/pkg/handler3`, `k8s.io/apiserver/pkg/endpoints/installer.go` at v1.37.
+//! Source: `k8s.io/kube-openapi/pkg/handler3`, `k8s.io/apiserver/pkg/endpoints/installer.go` at
+//! v1.37.
 
 pub(crate) mod custom;
 mod gnostic;
@@ -33,14 +34,17 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 /// The answer to `GET /openapi/v3`: where each document is, with a hash of what is in it.
 pub(crate) fn index(published: &Published) -> Bytes {
-    // Hashes, because whole documents would stay in memory for nothing. They cost one build of each.
+    // Hashes, because whole documents would stay in memory for nothing. They cost one build of
+    // each.
     let make = || {
         let paths: Map<String, Value> = published
             .versions
             .iter()
             .map(|GroupVersion { group, version, .. }| {
                 let name = document_name(group, version);
-                let hash = hex::encode_upper(Sha256::digest(document(published, group, version).as_bytes()));
+                let hash = hex::encode_upper(Sha256::digest(
+                    document(published, group, version).as_bytes(),
+                ));
                 let url = format!("/openapi/v3/{name}?hash={hash}");
                 (name, json!({"serverRelativeURL": url}))
             })
@@ -57,12 +61,21 @@ pub(crate) fn of_version<'a>(published: &'a Published, name: &str) -> Option<&'a
         None => name.strip_prefix("apis/")?.split_once('/')?,
     };
     let make = || Compressed::of(document(published, group, version).as_bytes());
-    Some(published.version(group, version)?.openapi_v3.get_or_init(make))
+    Some(
+        published
+            .version(group, version)?
+            .openapi_v3
+            .get_or_init(make),
+    )
 }
 
 /// `api/v1`, `apis/apps/v1`.
 fn document_name(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+    if group.is_empty() {
+        format!("api/{version}")
+    } else {
+        format!("apis/{group}/{version}")
+    }
 }
 
 fn document(published: &Published, group: &str, version: &str) -> String {
@@ -88,23 +101,36 @@ fn document(published: &Published, group: &str, version: &str) -> String {
 /// Everything that the operations of these kinds refer to.
 fn schemas(all: &[&Shown]) -> Map<String, Value> {
     let types = schema::closure(&roots(all));
-    let of_table = types.into_iter().map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)));
+    let of_table = types.into_iter().map(|ty| {
+        (
+            ty.name().to_owned(),
+            schema::openapi_v3_schema(ty, REF_PREFIX),
+        )
+    });
     of_table.chain(own_schemas(all, REF_PREFIX)).collect()
 }
 
 /// The schemas of kinds that the schema table does not have, each once.
 fn own_schemas(all: &[&Shown], ref_prefix: &str) -> BTreeMap<String, Value> {
     let definitions = all.iter().filter_map(|shown| shown.definitions.as_ref());
-    definitions.flat_map(|own| (own.schemas)(ref_prefix)).collect()
+    definitions
+        .flat_map(|own| (own.schemas)(ref_prefix))
+        .collect()
 }
 
 /// What the operations of these kinds refer to themselves.
 fn roots(all: &[&Shown]) -> Vec<Type> {
     let table = schema::table();
-    let mut roots: Vec<Type> = ["DeleteOptions", "Status", "Patch", "APIResourceList", "WatchEvent"]
-        .iter()
-        .filter_map(|name| table.by_name(&format!("{META}{name}")))
-        .collect();
+    let mut roots: Vec<Type> = [
+        "DeleteOptions",
+        "Status",
+        "Patch",
+        "APIResourceList",
+        "WatchEvent",
+    ]
+    .iter()
+    .filter_map(|name| table.by_name(&format!("{META}{name}")))
+    .collect();
     for Shown { info, definitions } in all {
         match definitions {
             Some(own) => roots.extend(&own.foreign),
@@ -113,7 +139,11 @@ fn roots(all: &[&Shown]) -> Vec<Type> {
                 table.by_gvk(&Gvk::new(&*info.group, &*info.version, kind))
             })),
         }
-        roots.extend(info.subresources.iter().filter_map(|sub| foreign_type(info, *sub)));
+        roots.extend(
+            info.subresources
+                .iter()
+                .filter_map(|sub| foreign_type(info, *sub)),
+        );
     }
     roots
 }

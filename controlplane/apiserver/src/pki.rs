@@ -1,4 +1,5 @@
-//! The cluster's certificates and keys: made once, loaded on every later start, renewed when near expiry.
+//! The cluster's certificates and keys: made once, loaded on every later start, renewed when near
+//! expiry.
 //!
 //! Layout under the directory (mode 0700, every file 0600), keys ECDSA P-256 in PKCS#8:
 //!
@@ -11,10 +12,11 @@
 //!   apiserver-kubelet-client the API server's to agents
 //! sa.key                     signs service-account tokens
 //! ```
-//! So a node's serving certificate is good for nothing with the API's clients, whatever names it has, and what the API
-//! server shows to a node is nobody who may do anything with the API.
+//! So a node's serving certificate is good for nothing with the API's clients, whatever names it
+//! has, and what the API server shows to a node is nobody who may do anything with the API.
 //!
-//! Nothing here signs a node's request: that is the certificate controller, which gets both CAs from here.
+//! Nothing here signs a node's request: that is the certificate controller, which gets both CAs
+//! from here.
 //!
 //! Source: RFC 5280; what strict clients check is named beside each extension.
 
@@ -34,7 +36,8 @@ use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES};
 pub use file::{keep_private, write_private};
 use issue::{Authority, AuthorityName, CA, KUBELET_CA, Profile};
 
-/// CN of the client certificate that the API server shows to the nodes' port 10250. Agents admit it by this name.
+/// CN of the client certificate that the API server shows to the nodes' port 10250. Agents admit it
+/// by this name.
 pub const KUBELET_CLIENT_NAME: &str = "kube-apiserver-kubelet-client";
 /// Its group, which no role is given to: the certificate opens nothing of the API.
 const GROUP_KUBELET_CLIENTS: &str = "system:kubelet-clients";
@@ -52,7 +55,9 @@ pub struct KeyPair {
 
 impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyPair").field("cert_pem", &self.cert_pem).finish_non_exhaustive()
+        f.debug_struct("KeyPair")
+            .field("cert_pem", &self.cert_pem)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,7 +69,9 @@ impl KeyPair {
     pub fn chain(&self) -> Result<Vec<CertificateDer<'static>>, PkiError> {
         CertificateDer::pem_slice_iter(self.cert_pem.as_bytes())
             .collect::<Result<_, _>>()
-            .map_err(|_| PkiError::Parse { what: "a certificate" })
+            .map_err(|_| PkiError::Parse {
+                what: "a certificate",
+            })
     }
 
     /// The private key as DER.
@@ -72,7 +79,9 @@ impl KeyPair {
     /// # Errors
     /// [`PkiError::Parse`] if the PEM is damaged.
     pub fn key(&self) -> Result<PrivateKeyDer<'static>, PkiError> {
-        PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|_| PkiError::Parse { what: "a private key" })
+        PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|_| PkiError::Parse {
+            what: "a private key",
+        })
     }
 }
 
@@ -99,7 +108,9 @@ pub enum PkiError {
         source: std::io::Error,
     },
     /// A file holds something else.
-    #[error("{what} in the pki directory is damaged: restore it, or move the directory away to start a new cluster")]
+    #[error(
+        "{what} in the pki directory is damaged: restore it, or move the directory away to start a new cluster"
+    )]
     Parse {
         /// What it should be.
         what: &'static str,
@@ -133,7 +144,8 @@ pub struct Pki {
     pub server: KeyPair,
     /// The administrator's identity (`system:masters`).
     pub admin: KeyPair,
-    /// The authority of the nodes' port 10250: of their serving certificates, and of who may ask there.
+    /// The authority of the nodes' port 10250: of their serving certificates, and of who may ask
+    /// there.
     pub kubelet_ca: KeyPair,
     /// The API server's identity towards nodes.
     pub kubelet_client: KeyPair,
@@ -152,16 +164,22 @@ impl Pki {
         file::ensure_private_dir(dir)?;
         let (ca, authority) = ensure_authority(dir, &CA)?;
         let (kubelet_ca, kubelet_authority) = ensure_authority(dir, &KUBELET_CA)?;
-        let ensure =
-            |name: &str, ca: &KeyPair, authority: &Authority, profile: Profile| match file::read_pair(dir, name)? {
+        let ensure = |name: &str, ca: &KeyPair, authority: &Authority, profile: Profile| {
+            match file::read_pair(dir, name)? {
                 Some(pair) if issue::is_current(&pair, ca, &profile) => Ok(pair),
                 _ => file::write_pair(dir, name, authority.issue(&profile)?),
-            };
+            }
+        };
         let server = ensure("server", &ca, &authority, server_profile(names))?;
         let admin = ensure("admin", &ca, &authority, admin_profile())?;
-        let old_kubelet_client = ensure("kubelet-client", &ca, &authority, kubelet_client_profile())?;
-        let kubelet_client =
-            ensure("apiserver-kubelet-client", &kubelet_ca, &kubelet_authority, kubelet_client_profile())?;
+        let old_kubelet_client =
+            ensure("kubelet-client", &ca, &authority, kubelet_client_profile())?;
+        let kubelet_client = ensure(
+            "apiserver-kubelet-client",
+            &kubelet_ca,
+            &kubelet_authority,
+            kubelet_client_profile(),
+        )?;
         let key_path = dir.join("sa.key");
         let service_account_key_pem = match file::read_optional(&key_path)? {
             Some(pem) => pem,
@@ -171,7 +189,15 @@ impl Pki {
                 pem
             }
         };
-        Ok(Self { ca, server, admin, kubelet_ca, kubelet_client, old_kubelet_client, service_account_key_pem })
+        Ok(Self {
+            ca,
+            server,
+            admin,
+            kubelet_ca,
+            kubelet_client,
+            old_kubelet_client,
+            service_account_key_pem,
+        })
     }
 
     /// The same in memory only, for tests.
@@ -184,7 +210,8 @@ impl Pki {
         Ok(Self {
             server: authority.issue(&server_profile(names))?,
             admin: authority.issue(&admin_profile())?,
-            kubelet_client: Authority::load(&kubelet_ca, &KUBELET_CA)?.issue(&kubelet_client_profile())?,
+            kubelet_client: Authority::load(&kubelet_ca, &KUBELET_CA)?
+                .issue(&kubelet_client_profile())?,
             old_kubelet_client: authority.issue(&kubelet_client_profile())?,
             service_account_key_pem: issue::new_key("the service-account signer")?.serialize_pem(),
             ca,
@@ -200,12 +227,17 @@ impl Pki {
         Authority::load(&self.ca, &CA)?.issue(&Profile::client(name, group))
     }
 
-    /// A serving certificate of the node `name` at `address`, as the certificate controller issues them: for tests.
+    /// A serving certificate of the node `name` at `address`, as the certificate controller issues
+    /// them: for tests.
     ///
     /// # Errors
     /// [`PkiError::Issue`].
     pub fn issue_node_serving(&self, name: &str, address: IpAddr) -> Result<KeyPair, PkiError> {
-        let mut profile = Profile::server(&format!("system:node:{name}"), vec![name.to_owned()], vec![address]);
+        let mut profile = Profile::server(
+            &format!("system:node:{name}"),
+            vec![name.to_owned()],
+            vec![address],
+        );
         profile.group = GROUP_NODES.to_owned();
         Authority::load(&self.kubelet_ca, &KUBELET_CA)?.issue(&profile)
     }
@@ -217,7 +249,9 @@ impl Pki {
     pub fn ca_hash(&self) -> Result<String, PkiError> {
         use sha2::Digest as _;
         let chain = self.ca.chain()?;
-        let der = chain.first().ok_or(PkiError::Parse { what: "the CA certificate" })?;
+        let der = chain.first().ok_or(PkiError::Parse {
+            what: "the CA certificate",
+        })?;
         Ok(hex::encode(sha2::Sha256::digest(der.as_ref())))
     }
 
@@ -227,7 +261,8 @@ impl Pki {
     }
 }
 
-/// The authority as it is stored, and ready to sign: damage shows at the start, not when the first node joins.
+/// The authority as it is stored, and ready to sign: damage shows at the start, not when the first
+/// node joins.
 fn ensure_authority(dir: &Path, called: &AuthorityName) -> Result<(KeyPair, Authority), PkiError> {
     let pair = match file::read_pair(dir, called.name)? {
         Some(pair) => pair,
@@ -256,8 +291,17 @@ fn server_profile(names: &ServerNames) -> Profile {
     .map(str::to_owned)
     .to_vec();
     dns.extend(names.dns.iter().cloned());
-    let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16])];
-    addresses.extend(names.addresses.iter().copied().filter(|address| !address.is_unspecified()));
+    let mut addresses = vec![
+        IpAddr::from([127, 0, 0, 1]),
+        IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]),
+    ];
+    addresses.extend(
+        names
+            .addresses
+            .iter()
+            .copied()
+            .filter(|address| !address.is_unspecified()),
+    );
     dns.sort();
     dns.dedup();
     addresses.sort();

@@ -1,11 +1,11 @@
 //! Answers that do not get on: whoever sends one finds here by when it must have gone, or gone on.
 //!
-//! An answer has a minute, as a request has. One without an end, such as a watch, has a minute for each piece: a client
-//! that stops reading is cut off, one to which there is nothing to say is not.
+//! An answer has a minute, as a request has. One without an end, such as a watch, has a minute for
+//! each piece: a client that stops reading is cut off, one to which there is nothing to say is not.
 //!
-//! The body says how it stands, since it alone knows; who polls it looks: over HTTP/2 the stream's own task, which is
-//! then dropped and so resets the stream alone; over HTTP/1.1 the connection. A body cannot do this itself: nobody polls
-//! it while the client takes nothing.
+//! The body says how it stands, since it alone knows; who polls it looks: over HTTP/2 the stream's
+//! own task, which is then dropped and so resets the stream alone; over HTTP/1.1 the connection. A
+//! body cannot do this itself: nobody polls it while the client takes nothing.
 
 use std::{
     cell::RefCell,
@@ -43,7 +43,10 @@ impl Progress {
     /// Something is under way to the client.
     pub(crate) fn owe(&self, patience: Duration) {
         let due = START.elapsed().saturating_add(patience).as_millis();
-        self.due.store(u64::try_from(due).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        self.due.store(
+            u64::try_from(due).unwrap_or(u64::MAX).max(1),
+            Ordering::Relaxed,
+        );
     }
 
     /// Nothing is.
@@ -74,7 +77,10 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        #[expect(clippy::disallowed_methods, reason = "one a request: panics end in the handler, which tells of them")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "one a request: panics end in the handler, which tells of them"
+        )]
         tokio::spawn(async move {
             let progress = Arc::new(Progress::default());
             let mut stream = pin!(stream);

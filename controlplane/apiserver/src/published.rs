@@ -1,7 +1,8 @@
-//! What is told of the resources that are served, and the documents that tell it: discovery, OpenAPI.
+//! What is told of the resources that are served, and the documents that tell it: discovery,
+//! OpenAPI.
 //!
-//! Each document is made when it is first asked for, and kept as long as the resources are these. What is in them is
-//! [`crate::discovery`]'s and [`crate::openapi`]'s to say.
+//! Each document is made when it is first asked for, and kept as long as the resources are these.
+//! What is in them is [`crate::discovery`]'s and [`crate::openapi`]'s to say.
 
 use std::{
     io::{Read as _, Write as _},
@@ -39,13 +40,20 @@ impl Shown {
     /// What a kind is called among the schemas: this resource's, its list, or one of the table.
     pub(crate) fn schema_name(&self, group: &str, version: &str, kind: &str) -> Option<String> {
         let info = &self.info;
-        let of_own = self.definitions.as_ref().filter(|_| info.group == group && info.version == version);
+        let of_own = self
+            .definitions
+            .as_ref()
+            .filter(|_| info.group == group && info.version == version);
         let own = of_own.and_then(|own| match kind.strip_prefix(&*info.kind)? {
             "" => Some(own.name.clone()),
             "List" => Some(format!("{}List", own.name)),
             _ => None,
         });
-        own.or_else(|| schema::table().by_gvk(&Gvk::new(group, version, kind)).map(|ty| ty.name().to_owned()))
+        own.or_else(|| {
+            schema::table()
+                .by_gvk(&Gvk::new(group, version, kind))
+                .map(|ty| ty.name().to_owned())
+        })
     }
 }
 
@@ -74,23 +82,45 @@ impl Published {
     pub(crate) fn new(resources: Vec<Shown>) -> Self {
         let mut versions: Vec<GroupVersion> = Vec::new();
         for ApiResource { group, version, .. } in resources.iter().map(|shown| &*shown.info) {
-            if !versions.iter().any(|known| known.group == *group && known.version == *version) {
+            if !versions
+                .iter()
+                .any(|known| known.group == *group && known.version == *version)
+            {
                 let (resources, openapi_v3) = Default::default();
-                versions.push(GroupVersion { group: group.clone(), version: version.clone(), resources, openapi_v3 });
+                versions.push(GroupVersion {
+                    group: group.clone(),
+                    version: version.clone(),
+                    resources,
+                    openapi_v3,
+                });
             }
         }
         let (aggregated, openapi_v2, openapi_v3_index) = Default::default();
-        Self { resources, versions, aggregated, openapi_v2, openapi_v3_index }
+        Self {
+            resources,
+            versions,
+            aggregated,
+            openapi_v2,
+            openapi_v3_index,
+        }
     }
 
     /// A group in one version, if it has resources.
     pub(crate) fn version(&self, group: &str, version: &str) -> Option<&GroupVersion> {
-        self.versions.iter().find(|known| known.group == group && known.version == version)
+        self.versions
+            .iter()
+            .find(|known| known.group == group && known.version == version)
     }
 
     /// The resources of a group in one version.
-    pub(crate) fn of_version<'a>(&'a self, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Shown> {
-        self.resources.iter().filter(move |shown| shown.info.group == group && shown.info.version == version)
+    pub(crate) fn of_version<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Shown> {
+        self.resources
+            .iter()
+            .filter(move |shown| shown.info.group == group && shown.info.version == version)
     }
 
     /// Every group once.
@@ -106,7 +136,10 @@ impl Published {
 
     /// The versions of a group.
     pub(crate) fn versions_of(&self, group: &str) -> impl Iterator<Item = &str> {
-        self.versions.iter().filter(move |known| known.group == group).map(|known| &*known.version)
+        self.versions
+            .iter()
+            .filter(move |known| known.group == group)
+            .map(|known| &*known.version)
     }
 }
 
@@ -123,13 +156,18 @@ impl Compressed {
         let tag = format!("\"{}\"", hex::encode_upper(Sha256::digest(document)));
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         let gzip = encoder.write_all(document).and_then(|()| encoder.finish());
-        Self { gzip: gzip.expect("a vector takes everything").into(), tag }
+        Self {
+            gzip: gzip.expect("a vector takes everything").into(),
+            tag,
+        }
     }
 
     /// For the few clients that do not take gzip.
     pub(crate) fn plain(&self) -> Vec<u8> {
         let mut document = Vec::new();
-        GzDecoder::new(&self.gzip[..]).read_to_end(&mut document).expect("it was compressed here");
+        GzDecoder::new(&self.gzip[..])
+            .read_to_end(&mut document)
+            .expect("it was compressed here");
         document
     }
 }

@@ -18,12 +18,20 @@ impl<'a> Query<'a> {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             (decode(key, true), decode(value, true))
         };
-        Self(raw.split('&').filter(|part| !part.is_empty()).map(pair).collect())
+        Self(
+            raw.split('&')
+                .filter(|part| !part.is_empty())
+                .map(pair)
+                .collect(),
+        )
     }
 
     /// The first value of `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_ref())
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_ref())
     }
 
     /// The first value of `name`, unless it is empty.
@@ -33,12 +41,17 @@ impl<'a> Query<'a> {
 
     /// Every value of `name`, in order.
     pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> + 'q {
-        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_ref())
+        self.0
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.as_ref())
     }
 
-    /// A truth value. As upstream, everything that is not `false` or `0` in some spelling is true, also an empty value.
+    /// A truth value. As upstream, everything that is not `false` or `0` in some spelling is true,
+    /// also an empty value.
     pub fn flag(&self, name: &str) -> Option<bool> {
-        self.get(name).map(|value| !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F"))
+        self.get(name)
+            .map(|value| !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F"))
     }
 
     /// How long the client wants to wait; `most` if it does not say, or longer.
@@ -48,11 +61,17 @@ impl<'a> Query<'a> {
     ///
     /// Source: `k8s.io/apiserver/pkg/endpoints/filters/request_deadline.go` at v1.37.
     pub fn timeout(&self, most: Duration) -> Result<Duration, Status> {
-        let Some(text) = self.text("timeout") else { return Ok(most) };
+        let Some(text) = self.text("timeout") else {
+            return Ok(most);
+        };
         let asked = duration(text).map_err(|why| {
-            Status::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
+            Status::bad_request(format!(
+                "invalid timeout specified in the request URL - time: {why}"
+            ))
         })?;
-        Ok(asked.filter(|asked| !asked.is_zero() && *asked < most).unwrap_or(most))
+        Ok(asked
+            .filter(|asked| !asked.is_zero() && *asked < most)
+            .unwrap_or(most))
     }
 
     /// An integer.
@@ -60,10 +79,14 @@ impl<'a> Query<'a> {
     /// # Errors
     /// 400 if it is not one.
     pub fn integer(&self, name: &str) -> Result<Option<i64>, Status> {
-        let Some(text) = self.text(name) else { return Ok(None) };
-        text.parse()
-            .map(Some)
-            .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|_| {
+            Status::bad_request(format!(
+                "strconv.ParseInt: parsing {text:?}: invalid syntax"
+            ))
+        })
     }
 }
 
@@ -76,10 +99,14 @@ fn duration(text: &str) -> Result<Option<Duration>, String> {
     }
     let (mut rest, mut seconds) = (unsigned, 0.0);
     while !rest.is_empty() && unsigned != "0" {
-        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
+        let digits = rest
+            .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+            .unwrap_or(rest.len());
         let number: f64 = rest[..digits].parse().map_err(|_| invalid())?;
         rest = &rest[digits..];
-        let unit = &rest[..rest.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(rest.len())];
+        let unit = &rest[..rest
+            .find(|letter: char| letter.is_ascii_digit() || letter == '.')
+            .unwrap_or(rest.len())];
         seconds += number
             * match unit {
                 "ns" => 1e-9,
@@ -103,7 +130,9 @@ mod tests {
 
     #[test]
     fn escapes_and_pluses_are_decoded() {
-        let query = Query::parse("labelSelector=a%3Db%2Cc+in+%28d%29&watch=true&limit=5&command=ls&command=-l&flag");
+        let query = Query::parse(
+            "labelSelector=a%3Db%2Cc+in+%28d%29&watch=true&limit=5&command=ls&command=-l&flag",
+        );
         assert_eq!(query.get("labelSelector"), Some("a=b,c in (d)"));
         assert_eq!(query.flag("watch"), Some(true));
         assert_eq!(query.integer("limit").unwrap(), Some(5));
@@ -117,10 +146,18 @@ mod tests {
         let most = Duration::from_secs(60);
         let check = |text: &str, expect: Result<u64, &str>| {
             let query = format!("timeout={text}");
-            let found = Query::parse(&query).timeout(most).map(|found| found.as_millis());
+            let found = Query::parse(&query)
+                .timeout(most)
+                .map(|found| found.as_millis());
             let found = found.map_err(|status| (status.code, status.message));
             let prefix = "invalid timeout specified in the request URL - time: ";
-            assert_eq!(found, expect.map(u128::from).map_err(|why| (400, format!("{prefix}{why}"))), "{text}");
+            assert_eq!(
+                found,
+                expect
+                    .map(u128::from)
+                    .map_err(|why| (400, format!("{prefix}{why}"))),
+                "{text}"
+            );
         };
         check("10s", Ok(10_000));
         check("1.5s", Ok(1_500));

@@ -22,8 +22,18 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
 impl Reply {
-    pub(crate) fn new(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Self {
-        Self { status, content_type, warnings: Vec::new(), headers: Vec::new(), body: body.into() }
+    pub(crate) fn new(
+        status: StatusCode,
+        content_type: &'static str,
+        body: impl Into<Body>,
+    ) -> Self {
+        Self {
+            status,
+            content_type,
+            warnings: Vec::new(),
+            headers: Vec::new(),
+            body: body.into(),
+        }
     }
 
     /// 200 with JSON.
@@ -67,9 +77,15 @@ impl Reply {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         if !self.content_type.is_empty() {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+            headers.insert(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static(self.content_type),
+            );
         }
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        headers.insert(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("no-cache, private"),
+        );
         for warning in within_bounds(&self.warnings) {
             headers.extend(warning_header(warning).map(|value| (header::WARNING, value)));
         }
@@ -92,15 +108,18 @@ pub(crate) fn without_body(response: Response<Body>) -> Response<Body> {
 
 /// As many warnings as clients read: all of them cut short where they would be more together.
 ///
-/// Source: `k8s.io/apiserver/pkg/endpoints/filters/warning.go` at v1.37, `truncateAtTotalRunes`, `truncateItemRunes`.
+/// Source: `k8s.io/apiserver/pkg/endpoints/filters/warning.go` at v1.37, `truncateAtTotalRunes`,
+/// `truncateItemRunes`.
 fn within_bounds(warnings: &[String]) -> impl Iterator<Item = &str> {
     const TOTAL: usize = 4 * 1024;
     const ITEM: usize = 256;
     let cut = warnings.iter().map(String::len).sum::<usize>() > TOTAL;
-    let shortened = warnings.iter().map(move |warning| match warning.char_indices().nth(ITEM) {
-        Some((end, _)) if cut => &warning[..end],
-        _ => warning.as_str(),
-    });
+    let shortened = warnings
+        .iter()
+        .map(move |warning| match warning.char_indices().nth(ITEM) {
+            Some((end, _)) if cut => &warning[..end],
+            _ => warning.as_str(),
+        });
     shortened.scan(0, move |total, warning| {
         *total += warning.len();
         (*total <= TOTAL || !cut).then_some(warning)
@@ -126,9 +145,14 @@ fn warning_header(text: &str) -> Option<HeaderValue> {
 pub(crate) fn failure(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut reply = Reply::value(&status.to_json()).with_status(code);
-    let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    let retry = status
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
-        reply.headers.push((header::RETRY_AFTER, HeaderValue::from(retry)));
+        reply
+            .headers
+            .push((header::RETRY_AFTER, HeaderValue::from(retry)));
     }
     reply.into_response()
 }

@@ -60,7 +60,8 @@ impl Verb {
     }
 }
 
-/// A request to a resource: `/api/v1/namespaces/NS/pods/NAME/log` taken apart. Absent parts are empty.
+/// A request to a resource: `/api/v1/namespaces/NS/pods/NAME/log` taken apart. Absent parts are
+/// empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceRequest<'a> {
     /// What is done.
@@ -79,9 +80,11 @@ pub struct ResourceRequest<'a> {
     pub name: Cow<'a, str>,
     /// What follows the subresource, without the leading slash: the path behind `proxy`.
     pub rest: &'a str,
-    /// Whether the URL names a namespace that the resource is in (false for `/api/v1/namespaces/x`).
+    /// Whether the URL names a namespace that the resource is in (false for
+    /// `/api/v1/namespaces/x`).
     pub in_namespace: bool,
-    /// Whether the URL itself names an object: [`ResourceRequest::name`] may come from a field selector.
+    /// Whether the URL itself names an object: [`ResourceRequest::name`] may come from a field
+    /// selector.
     pub is_named: bool,
     /// Whether the URL is of the old form for watches, `/api/v1/watch/pods`.
     pub is_old_watch: bool,
@@ -101,9 +104,18 @@ pub enum RequestInfo<'a> {
 
 impl<'a> RequestInfo<'a> {
     /// What authorization is asked for `user`'s request.
-    pub(crate) fn attributes(&'a self, user: &'a UserInfo, method: &Method, query: &'a Query<'a>) -> Attributes<'a> {
+    pub(crate) fn attributes(
+        &'a self,
+        user: &'a UserInfo,
+        method: &Method,
+        query: &'a Query<'a>,
+    ) -> Attributes<'a> {
         match self {
-            Self::NonResource { path } => Attributes { user, verb: path_verb(method), target: Target::Path(path) },
+            Self::NonResource { path } => Attributes {
+                user,
+                verb: path_verb(method),
+                target: Target::Path(path),
+            },
             Self::Resource(request) => Attributes {
                 user,
                 verb: request.verb.as_str(),
@@ -122,7 +134,9 @@ impl<'a> RequestInfo<'a> {
     /// Takes `path` apart.
     pub fn parse(method: &Method, path: &'a str, query: &Query<'_>) -> Self {
         let trimmed = path.trim_end_matches('/');
-        let non_resource = Self::NonResource { path: if trimmed.is_empty() { "/" } else { trimmed } };
+        let non_resource = Self::NonResource {
+            path: if trimmed.is_empty() { "/" } else { trimmed },
+        };
         let mut parts = Segments(trimmed.trim_start_matches('/'));
         let (group, version) = match parts.next() {
             Some("api") => ("", parts.next()),
@@ -132,11 +146,17 @@ impl<'a> RequestInfo<'a> {
             },
             _ => return non_resource,
         };
-        let Some(version) = version else { return non_resource };
-        let Some(mut first) = parts.next() else { return non_resource };
+        let Some(version) = version else {
+            return non_resource;
+        };
+        let Some(mut first) = parts.next() else {
+            return non_resource;
+        };
         let is_old_watch = first == "watch";
         if is_old_watch {
-            let Some(next) = parts.next() else { return non_resource };
+            let Some(next) = parts.next() else {
+                return non_resource;
+            };
             first = next;
         }
         let mut request = ResourceRequest {
@@ -177,8 +197,10 @@ impl<'a> RequestInfo<'a> {
         request.is_named = !request.name.is_empty();
         request.verb = verb(method, request.is_named, is_old_watch, query);
         // As upstream: a right to one object by its name covers the list and the watch of that one.
-        if matches!(request.verb, Verb::List | Verb::Watch | Verb::DeleteCollection)
-            && let Some(name) = query.text("fieldSelector").and_then(selected_name)
+        if matches!(
+            request.verb,
+            Verb::List | Verb::Watch | Verb::DeleteCollection
+        ) && let Some(name) = query.text("fieldSelector").and_then(selected_name)
         {
             request.name = Cow::Owned(name.to_owned());
         }
@@ -290,20 +312,56 @@ mod tests {
         check(get(), "/", "/");
         check(get(), "/apis/apps/v1/", "/apis/apps/v1");
         check(get(), "/api/v1/pods", "list g= v=v1 r=pods s= ns= n= rest=");
-        check(get(), "/api/v1/pods?watch=1", "watch g= v=v1 r=pods s= ns= n= rest=");
-        check(get(), "/api/v1/namespaces/", "list g= v=v1 r=namespaces s= ns= n= rest=");
-        check(get(), "/api/v1/namespaces/a", "get g= v=v1 r=namespaces s= ns=a n=a rest=");
-        check(Method::PUT, "/api/v1/namespaces/a/finalize", "update g= v=v1 r=namespaces s=finalize ns=a n=a rest=");
-        check(get(), "/api/v1/namespaces/a/pods/b/", "get g= v=v1 r=pods s= ns=a n=b rest=");
+        check(
+            get(),
+            "/api/v1/pods?watch=1",
+            "watch g= v=v1 r=pods s= ns= n= rest=",
+        );
+        check(
+            get(),
+            "/api/v1/namespaces/",
+            "list g= v=v1 r=namespaces s= ns= n= rest=",
+        );
+        check(
+            get(),
+            "/api/v1/namespaces/a",
+            "get g= v=v1 r=namespaces s= ns=a n=a rest=",
+        );
+        check(
+            Method::PUT,
+            "/api/v1/namespaces/a/finalize",
+            "update g= v=v1 r=namespaces s=finalize ns=a n=a rest=",
+        );
+        check(
+            get(),
+            "/api/v1/namespaces/a/pods/b/",
+            "get g= v=v1 r=pods s= ns=a n=b rest=",
+        );
         check(
             Method::POST,
             "/apis/apps/v1/namespaces/a/deployments",
             "create g=apps v=v1 r=deployments s= ns=a n= rest=",
         );
-        check(Method::DELETE, "/api/v1/namespaces/a/pods", "deletecollection g= v=v1 r=pods s= ns=a n= rest=");
-        check(Method::PATCH, "/api/v1/nodes/n%2F1/status", "patch g= v=v1 r=nodes s=status ns= n=n/1 rest=");
-        check(get(), "/api/v1/nodes/n/proxy/a/b", "get g= v=v1 r=nodes s=proxy ns= n=n rest=a/b");
-        check(get(), "/api/v1/watch/namespaces/a/pods", "watch g= v=v1 r=pods s= ns=a n= rest=");
+        check(
+            Method::DELETE,
+            "/api/v1/namespaces/a/pods",
+            "deletecollection g= v=v1 r=pods s= ns=a n= rest=",
+        );
+        check(
+            Method::PATCH,
+            "/api/v1/nodes/n%2F1/status",
+            "patch g= v=v1 r=nodes s=status ns= n=n/1 rest=",
+        );
+        check(
+            get(),
+            "/api/v1/nodes/n/proxy/a/b",
+            "get g= v=v1 r=nodes s=proxy ns= n=n rest=a/b",
+        );
+        check(
+            get(),
+            "/api/v1/watch/namespaces/a/pods",
+            "watch g= v=v1 r=pods s= ns=a n= rest=",
+        );
         check(
             get(),
             "/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Db",

@@ -1,6 +1,7 @@
 //! Questions about who somebody is and what they may do. Nothing is stored.
 //!
-//! Source: `pkg/registry/authorization`, `pkg/registry/authentication` and `pkg/apis/authorization/validation` at v1.37.
+//! Source: `pkg/registry/authorization`, `pkg/registry/authentication` and
+//! `pkg/apis/authorization/validation` at v1.37.
 
 use std::sync::Arc;
 
@@ -33,8 +34,20 @@ use crate::{
 };
 
 static INFOS: [ResourceInfo; 6] = [
-    of_group(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview", Scope::Cluster),
-    of_group(AUTHENTICATION, "TokenReview", "tokenreviews", "tokenreview", Scope::Cluster),
+    of_group(
+        AUTHENTICATION,
+        "SelfSubjectReview",
+        "selfsubjectreviews",
+        "selfsubjectreview",
+        Scope::Cluster,
+    ),
+    of_group(
+        AUTHENTICATION,
+        "TokenReview",
+        "tokenreviews",
+        "tokenreview",
+        Scope::Cluster,
+    ),
     of_group(
         AUTHORIZATION,
         "LocalSubjectAccessReview",
@@ -56,7 +69,13 @@ static INFOS: [ResourceInfo; 6] = [
         "selfsubjectrulesreview",
         Scope::Cluster,
     ),
-    of_group(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", "subjectaccessreview", Scope::Cluster),
+    of_group(
+        AUTHORIZATION,
+        "SubjectAccessReview",
+        "subjectaccessreviews",
+        "subjectaccessreview",
+        Scope::Cluster,
+    ),
 ];
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -69,7 +88,14 @@ const fn of_group(
     singular: &'static str,
     scope: Scope,
 ) -> ResourceInfo {
-    ResourceInfo { kind, plural, singular, scope, verbs: &["create"], ..ResourceInfo::in_group(group, "v1") }
+    ResourceInfo {
+        kind,
+        plural,
+        singular,
+        scope,
+        verbs: &["create"],
+        ..ResourceInfo::in_group(group, "v1")
+    }
 }
 
 /// A resource of reviews.
@@ -77,7 +103,9 @@ struct Review(Arc<ApiResource>);
 
 /// All of them.
 pub(crate) fn resources() -> Vec<Arc<dyn Virtual<State>>> {
-    let review = |info: &'static ResourceInfo| -> Arc<dyn Virtual<State>> { Arc::new(Review(Arc::new(info.into()))) };
+    let review = |info: &'static ResourceInfo| -> Arc<dyn Virtual<State>> {
+        Arc::new(Review(Arc::new(info.into())))
+    };
     INFOS.iter().map(review).collect()
 }
 
@@ -94,18 +122,32 @@ impl Virtual<State> for Review {
 
 /// Answers a review.
 async fn create(about: &ApiResource, request: Request<'_, State>) -> Result<Reply, Status> {
-    let Request { server, user, info: request, headers, body, .. } = request;
+    let Request {
+        server,
+        user,
+        info: request,
+        headers,
+        body,
+        ..
+    } = request;
     if request.verb != Verb::Create || !request.subresource.is_empty() || !request.name.is_empty() {
-        return Err(Status::method_not_supported(&about.group_resource(), request.verb.as_str()));
+        return Err(Status::method_not_supported(
+            &about.group_resource(),
+            request.verb.as_str(),
+        ));
     }
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     if !takes_object(accept) {
         return Err(Status::not_acceptable(&["application/json"]));
     }
     // A role that was written a moment ago counts.
     server.store.cache.catch_up().await.map_err(cache_status)?;
     let (kind, gvk) = (&*about.kind, about.gvk());
-    let mut review = decode::decode(&body, content_type(headers)?, &gvk, FieldValidation::Ignore)?.object;
+    let mut review =
+        decode::decode(&body, content_type(headers)?, &gvk, FieldValidation::Ignore)?.object;
     let spec = review.get("spec").cloned().unwrap_or_default();
     review["status"] = match kind {
         "SelfSubjectReview" => json!({"userInfo": user.to_value()}),
@@ -119,7 +161,11 @@ async fn create(about: &ApiResource, request: Request<'_, State>) -> Result<Repl
             if kind == "LocalSubjectAccessReview" {
                 check_namespace(&spec, &request.namespace)?;
             }
-            let subject = if kind == "SelfSubjectAccessReview" { user.clone() } else { subject(&spec) };
+            let subject = if kind == "SelfSubjectAccessReview" {
+                user.clone()
+            } else {
+                subject(&spec)
+            };
             access(server, &subject, &spec)
         }
     };
@@ -145,12 +191,21 @@ fn validate(kind: &str, spec: &Value) -> FieldErrors {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         errors.invalid("spec.resourceAttributes", resource, detail);
     }
-    let is_named = !meta::get_str(spec, &["user"]).is_empty() || !meta::get_array(spec, &["groups"]).is_empty();
+    let is_named = !meta::get_str(spec, &["user"]).is_empty()
+        || !meta::get_array(spec, &["groups"]).is_empty();
     if kind != "SelfSubjectAccessReview" && !is_named {
-        errors.invalid("spec.user", &json!(""), "at least one of user or group must be specified");
+        errors.invalid(
+            "spec.user",
+            &json!(""),
+            "at least one of user or group must be specified",
+        );
     }
     if kind == "LocalSubjectAccessReview" && path.is_object() {
-        errors.invalid("spec.nonResourceAttributes", path, "disallowed on this kind of request");
+        errors.invalid(
+            "spec.nonResourceAttributes",
+            path,
+            "disallowed on this kind of request",
+        );
     }
     errors
 }
@@ -159,20 +214,30 @@ fn check_namespace(spec: &Value, namespace: &str) -> Result<(), Status> {
     if meta::get_str(spec, &["resourceAttributes", "namespace"]) == namespace {
         return Ok(());
     }
-    Err(Status::bad_request(format!("spec.resourceAttributes.namespace must match namespace: {namespace}")))
+    Err(Status::bad_request(format!(
+        "spec.resourceAttributes.namespace must match namespace: {namespace}"
+    )))
 }
 
 /// The subject that a review names.
 fn subject(spec: &Value) -> UserInfo {
     let texts = |value: &Value| -> Vec<String> {
-        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
     };
     let extra = spec["extra"].as_object().into_iter().flatten();
     UserInfo {
         name: meta::get_str(spec, &["user"]).to_owned(),
         uid: meta::get_str(spec, &["uid"]).to_owned(),
         groups: texts(&spec["groups"]),
-        extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+        extra: extra
+            .map(|(key, values)| (key.clone(), texts(values)))
+            .collect(),
     }
 }
 
@@ -181,7 +246,11 @@ fn access(server: &State, user: &UserInfo, spec: &Value) -> Value {
     let text = |field: &str| meta::get_str(resource, &[field]);
     let fields = field_selector(&resource["fieldSelector"]);
     let attributes = if path.is_object() {
-        Attributes { user, verb: meta::get_str(path, &["verb"]), target: Target::Path(meta::get_str(path, &["path"])) }
+        Attributes {
+            user,
+            verb: meta::get_str(path, &["verb"]),
+            target: Target::Path(meta::get_str(path, &["path"])),
+        }
     } else {
         let target = ResourceTarget {
             group: text("group"),
@@ -191,7 +260,11 @@ fn access(server: &State, user: &UserInfo, spec: &Value) -> Value {
             name: text("name"),
             field_selector: fields.as_deref(),
         };
-        Attributes { user, verb: text("verb"), target: Target::Resource(target) }
+        Attributes {
+            user,
+            verb: text("verb"),
+            target: Target::Resource(target),
+        }
     };
     let (allowed, reason) = match server.authorizer.explain(&attributes) {
         Decision::Allow(reason) => (true, reason),
@@ -206,16 +279,26 @@ fn access(server: &State, user: &UserInfo, spec: &Value) -> Value {
 
 /// As a query would say it.
 fn field_selector(selector: &Value) -> Option<String> {
-    if let Some(raw) = selector["rawSelector"].as_str().filter(|raw| !raw.is_empty()) {
+    if let Some(raw) = selector["rawSelector"]
+        .as_str()
+        .filter(|raw| !raw.is_empty())
+    {
         return Some(raw.to_owned());
     }
     let requirements = selector["requirements"].as_array()?;
     let parts: Vec<String> = requirements
         .iter()
-        .filter_map(|one| match (one["operator"].as_str()?, one["values"].as_array()?.as_slice()) {
-            ("In", [value]) => Some(format!("{}={}", one["key"].as_str()?, value.as_str()?)),
-            ("NotIn", [value]) => Some(format!("{}!={}", one["key"].as_str()?, value.as_str()?)),
-            _ => None,
+        .filter_map(|one| {
+            match (
+                one["operator"].as_str()?,
+                one["values"].as_array()?.as_slice(),
+            ) {
+                ("In", [value]) => Some(format!("{}={}", one["key"].as_str()?, value.as_str()?)),
+                ("NotIn", [value]) => {
+                    Some(format!("{}!={}", one["key"].as_str()?, value.as_str()?))
+                }
+                _ => None,
+            }
         })
         .collect();
     Some(parts.join(","))
@@ -229,9 +312,12 @@ fn rules(server: &State, user: &UserInfo, spec: &Value) -> Result<Value, Status>
         return Err(Status::bad_request("no namespace on request"));
     }
     let (rules, missing) = server.authorizer.rbac.rules_for(user, namespace);
-    let (paths, resources): (Vec<Value>, Vec<Value>) =
-        rules.iter().map(|rule| rule.to_value()).partition(|rule| rule.get("nonResourceURLs").is_some());
-    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    let (paths, resources): (Vec<Value>, Vec<Value>) = rules
+        .iter()
+        .map(|rule| rule.to_value())
+        .partition(|rule| rule.get("nonResourceURLs").is_some());
+    let mut status =
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
     if !missing.is_empty() {
         status["evaluationError"] = missing.join(", ").into();
     }
@@ -243,14 +329,21 @@ fn rules(server: &State, user: &UserInfo, spec: &Value) -> Result<Value, Status>
 async fn token(server: &State, spec: &Value) -> Result<Value, Status> {
     let token = meta::get_str(spec, &["token"]);
     if token.is_empty() {
-        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+        return Err(Status::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
     }
-    let mut audiences: Vec<&str> = meta::get_array(spec, &["audiences"]).iter().filter_map(Value::as_str).collect();
+    let mut audiences: Vec<&str> = meta::get_array(spec, &["audiences"])
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     if audiences.is_empty() {
         audiences.push(ISSUER);
     }
     let Some(accepted) = server.authenticator.token(token, &audiences).await else {
         return Ok(json!({"user": {}, "error": "invalid bearer token"}));
     };
-    Ok(json!({"authenticated": true, "user": accepted.user.to_value(), "audiences": accepted.audiences}))
+    Ok(
+        json!({"authenticated": true, "user": accepted.user.to_value(), "audiences": accepted.audiences}),
+    )
 }

@@ -1,8 +1,8 @@
 //! Which URLs there are: the form of a path against the scope of the kind that it names. Pure.
 //!
-//! Authorization decides by the namespace in the URL, the registry by the scope of the kind; the two agree because a
-//! path of the wrong form is no path at all. Asked before authorization, so that nobody is allowed something in a
-//! namespace that is then done to the cluster.
+//! Authorization decides by the namespace in the URL, the registry by the scope of the kind; the
+//! two agree because a path of the wrong form is no path at all. Asked before authorization, so
+//! that nobody is allowed something in a namespace that is then done to the cluster.
 //!
 //! Not here: which methods a path has (405), which is for the handler of each verb to say.
 //!
@@ -15,7 +15,8 @@ use coracle_registry::{
 
 use crate::request_info::{ResourceRequest, Verb};
 
-/// Whether a kind has paths of this form: exactly those that the OpenAPI documents show, and the old ones for watches.
+/// Whether a kind has paths of this form: exactly those that the OpenAPI documents show, and the
+/// old ones for watches.
 pub(crate) fn exists(info: &ApiResource, request: &ResourceRequest<'_>) -> bool {
     let fits_scope = match (info.scope, request.in_namespace) {
         (Scope::Cluster, in_namespace) => !in_namespace,
@@ -28,9 +29,13 @@ pub(crate) fn exists(info: &ApiResource, request: &ResourceRequest<'_>) -> bool 
 
 fn fits_form(info: &ApiResource, request: &ResourceRequest<'_>) -> bool {
     if request.subresource.is_empty() {
-        return !request.is_named || has_any(info, &[Verb::Get, Verb::Update, Verb::Patch, Verb::Delete]);
+        return !request.is_named
+            || has_any(info, &[Verb::Get, Verb::Update, Verb::Patch, Verb::Delete]);
     }
-    let is_known = info.subresources.iter().any(|subresource| subresource.name() == request.subresource);
+    let is_known = info
+        .subresources
+        .iter()
+        .any(|subresource| subresource.name() == request.subresource);
     let ends_here = request.rest.is_empty() || request.subresource == Subresource::Proxy.name();
     is_known && ends_here && request.is_named && !request.is_old_watch
 }
@@ -50,10 +55,17 @@ mod tests {
     fn check(scope: Scope, verbs: &'static [&'static str], path: &str, expect: bool) {
         let subresources = vec![Subresource::Status, Subresource::Proxy].into();
         let things = ApiResource::new("example.org", "v1", "Thing", "things");
-        let info = ApiResource { scope, verbs, subresources, ..things };
+        let info = ApiResource {
+            scope,
+            verbs,
+            subresources,
+            ..things
+        };
         let path = format!("/apis/example.org/v1/{path}");
         let query = Query::parse("fieldSelector=metadata.name%3Dx");
-        let RequestInfo::Resource(request) = RequestInfo::parse(&Method::GET, &path, &query) else { panic!("{path}") };
+        let RequestInfo::Resource(request) = RequestInfo::parse(&Method::GET, &path, &query) else {
+            panic!("{path}")
+        };
         assert_eq!(exists(&info, &request), expect, "{scope:?} {path}");
     }
 
@@ -92,6 +104,11 @@ mod tests {
         }
         check(Scope::Namespaced, &["create"], "things", false);
         check(Scope::Namespaced, &["create"], "namespaces/n/things", true);
-        check(Scope::Namespaced, &["create"], "namespaces/n/things/x", false);
+        check(
+            Scope::Namespaced,
+            &["create"],
+            "namespaces/n/things/x",
+            false,
+        );
     }
 }

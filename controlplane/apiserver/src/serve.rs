@@ -1,7 +1,8 @@
 //! Listening: TLS with optional client certificates, HTTP/1.1 and HTTP/2 on one port.
 //!
-//! Bounded everywhere: connections by number, and those of nobody in particular by time as well ([`Connections`]); the
-//! handshake, the headers and answers that do not get on by time; bodies and requests in flight by the handler.
+//! Bounded everywhere: connections by number, and those of nobody in particular by time as well
+//! ([`Connections`]); the handshake, the headers and answers that do not get on by time; bodies and
+//! requests in flight by the handler.
 
 pub(crate) mod connection;
 mod socket;
@@ -30,7 +31,9 @@ use self::{
     connection::{Connection, Verdict, Watchman},
     socket::Socket,
 };
-use crate::{body::Held, error::ApiServerError, handler, progress::Streams, source::Source, state::State};
+use crate::{
+    body::Held, error::ApiServerError, handler, progress::Streams, source::Source, state::State,
+};
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests under way get at shutdown.
@@ -63,7 +66,9 @@ pub(crate) async fn serve(
             accepted = accept(&listener, &connections) => accepted,
             Some(_) = tasks.join_next() => continue,
         };
-        let Some((stream, slot)) = accepted else { continue };
+        let Some((stream, slot)) = accepted else {
+            continue;
+        };
         let (server, acceptor, drain) = (Arc::clone(&server), acceptor.clone(), drain.clone());
         tasks.spawn(async move {
             let leave = slot.leave();
@@ -86,7 +91,10 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> Option<(TcpStream, Slot)> {
+async fn accept(
+    listener: &TcpListener,
+    connections: &Arc<Connections>,
+) -> Option<(TcpStream, Slot)> {
     match listener.accept().await {
         Ok((stream, peer)) => {
             let slot = connections.admit(peer.ip());
@@ -103,16 +111,31 @@ async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> Optio
     }
 }
 
-async fn connection(server: Arc<State>, acceptor: TlsAcceptor, socket: Socket, slot: Slot, drain: CancellationToken) {
+async fn connection(
+    server: Arc<State>,
+    acceptor: TlsAcceptor,
+    socket: Socket,
+    slot: Slot,
+    drain: CancellationToken,
+) {
     let opened = Instant::now();
     let accepted = tokio::time::timeout(connection::ANONYMOUS, acceptor.accept(socket.clone()));
     let stream = match accepted.await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(error = %ErrorChain(&error), "TLS handshake failed"),
+        Ok(Err(error)) => {
+            return tracing::debug!(error = %ErrorChain(&error), "TLS handshake failed");
+        }
         Err(_) => return tracing::debug!("TLS handshake timed out"),
     };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let connection = Arc::new(Connection::new(certificate.and_then(x509::Holder::of), slot));
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| chain.first());
+    let connection = Arc::new(Connection::new(
+        certificate.and_then(x509::Holder::of),
+        slot,
+    ));
     socket.keep(Arc::clone(&connection));
     let watchman = Watchman::new(Arc::clone(&connection), socket, opened);
     exchange(server, connection, stream, watchman, drain).await;
@@ -165,7 +188,11 @@ async fn exchange(
 
 fn builder() -> auto::Builder<Streams> {
     let mut builder = auto::Builder::new(Streams);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(H1_BUFFER);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(H1_BUFFER);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -18,7 +18,8 @@ use coracle_auth::{
     user::UserInfo,
 };
 use coracle_registry::{
-    custom_resource::CustomResource, resource::Registry, service_addresses::ServiceAddresses, store::Store,
+    custom_resource::CustomResource, resource::Registry, service_addresses::ServiceAddresses,
+    store::Store,
 };
 use coracle_store::Backend;
 use coracle_telemetry::{ExponentialBackoff, Health, Tasks, metrics::MetricsRegistry};
@@ -43,7 +44,8 @@ use crate::{
 };
 
 /// Between the end of a task that keeps the house and its next start.
-const HOUSEKEEPING: ExponentialBackoff = ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(60));
+const HOUSEKEEPING: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// The API server.
 pub struct ApiServer {
@@ -51,11 +53,15 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Loads the caches from `backend`, writes what a new cluster lacks, and is then ready to serve.
+    /// Loads the caches from `backend`, writes what a new cluster lacks, and is then ready to
+    /// serve.
     ///
     /// # Errors
     /// The store cannot be read or written, or the certificates are unusable: permanent.
-    pub async fn new(config: ApiServerConfig, backend: Arc<dyn Backend>) -> Result<Arc<Self>, ApiServerError> {
+    pub async fn new(
+        config: ApiServerConfig,
+        backend: Arc<dyn Backend>,
+    ) -> Result<Arc<Self>, ApiServerError> {
         Self::with_plugins(config, backend, Vec::new()).await
     }
 
@@ -68,9 +74,12 @@ impl ApiServer {
         let shutdown = CancellationToken::new();
         let metrics = Metrics::new();
         let backend = metrics.meter(backend);
-        let (registry, cache) = Registry::start(&backend, shutdown.clone()).await.map_err(ApiServerError::ReadStore)?;
+        let (registry, cache) = Registry::start(&backend, shutdown.clone())
+            .await
+            .map_err(ApiServerError::ReadStore)?;
         let registry = Arc::new(registry);
-        let signer = TokenSigner::new(&config.pki.service_account_key_pem).ok_or(PkiError::Parse { what: "sa.key" })?;
+        let signer = TokenSigner::new(&config.pki.service_account_key_pem)
+            .ok_or(PkiError::Parse { what: "sa.key" })?;
         let node_tls = subresource::node_tls_config(&config.pki)?;
         let (range, ports) = (config.service_cidr, config.node_ports.clone());
         let addresses = ServiceAddresses::new(range, ports, &registry, Arc::clone(&cache));
@@ -92,7 +101,12 @@ impl ApiServer {
             addresses,
             admission: plugins.into_iter().fold(chain, admission::Chain::with),
             store,
-            authenticator: Authenticator::new(Arc::clone(&registry), cache, Arc::clone(&signer), tokens),
+            authenticator: Authenticator::new(
+                Arc::clone(&registry),
+                cache,
+                Arc::clone(&signer),
+                tokens,
+            ),
             authorizer,
             catalog: Catalogs::new(Catalog::new(served(&registry))),
             registry,
@@ -107,14 +121,21 @@ impl ApiServer {
         });
         bootstrap::start(&state).await?;
         // The first request finds all roles.
-        state.store.cache.catch_up().await.map_err(ApiServerError::ReadStore)?;
+        state
+            .store
+            .cache
+            .catch_up()
+            .await
+            .map_err(ApiServerError::ReadStore)?;
         state.bootstrapped.store(true, Ordering::Release);
         let (repairing, sweeping) = (Arc::clone(&state), Arc::clone(&state));
         let mut housekeeping = Tasks::new(state.shutdown.clone());
-        housekeeping
-            .keep("bootstrap-repair", HOUSEKEEPING, &state.health, move |_| bootstrap::repair(Arc::clone(&repairing)));
-        housekeeping
-            .keep("event-expiry", HOUSEKEEPING, &state.health, move |_| event_expiry::run(Arc::clone(&sweeping)));
+        housekeeping.keep("bootstrap-repair", HOUSEKEEPING, &state.health, move |_| {
+            bootstrap::repair(Arc::clone(&repairing))
+        });
+        housekeeping.keep("event-expiry", HOUSEKEEPING, &state.health, move |_| {
+            event_expiry::run(Arc::clone(&sweeping))
+        });
         housekeeping.detach();
         Ok(Arc::new(Self { state }))
     }
@@ -124,11 +145,12 @@ impl ApiServer {
         client::client(Arc::clone(&self.state), user)
     }
 
-    /// Serves a kind that is not built in from now on; one with the same group and plural is replaced by it, and its
-    /// watches end.
+    /// Serves a kind that is not built in from now on; one with the same group and plural is
+    /// replaced by it, and its watches end.
     ///
     /// # Errors
-    /// 409 if a built-in resource has these names; what the store says if its objects cannot be loaded.
+    /// 409 if a built-in resource has these names; what the store says if its objects cannot be
+    /// loaded.
     pub async fn serve_custom_resource(&self, kind: CustomResource) -> Result<(), Status> {
         custom_resources::serve(&self.state, kind).await.map(drop)
     }
@@ -174,18 +196,27 @@ impl ApiServer {
 
 /// What is served from the start on.
 fn served(registry: &Registry) -> Vec<Serving<State>> {
-    let stored = registry.resources().iter().map(|resource| Serving::Stored(Arc::clone(resource)));
+    let stored = registry
+        .resources()
+        .iter()
+        .map(|resource| Serving::Stored(Arc::clone(resource)));
     stored.chain(virtuals()).collect()
 }
 
 /// What has no store.
 pub(crate) fn virtuals() -> impl Iterator<Item = Serving<State>> {
-    let all = [unstored::resources(), review::resources(), metrics_api::resources()];
+    let all = [
+        unstored::resources(),
+        review::resources(),
+        metrics_api::resources(),
+    ];
     all.into_iter().flatten().map(Serving::Virtual)
 }
 
 impl std::fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiServer").field("advertise", &self.state.config.advertise).finish_non_exhaustive()
+        f.debug_struct("ApiServer")
+            .field("advertise", &self.state.config.advertise)
+            .finish_non_exhaustive()
     }
 }

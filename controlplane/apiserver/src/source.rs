@@ -1,5 +1,5 @@
-//! Where a request comes from, and so who asks: a part of this process, which is who it says, or a connection, whose
-//! certificate or token says it.
+//! Where a request comes from, and so who asks: a part of this process, which is who it says, or a
+//! connection, whose certificate or token says it.
 
 use std::sync::Arc;
 
@@ -51,7 +51,9 @@ impl Source {
     /// Who looks after the answer.
     pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
         match self {
-            Self::Connection(connection) => Some(Progress::current().unwrap_or_else(|| connection.progress())),
+            Self::Connection(connection) => {
+                Some(Progress::current().unwrap_or_else(|| connection.progress()))
+            }
             _ => None,
         }
     }
@@ -72,7 +74,9 @@ impl Source {
             Self::Outsider(user) => Ok(Arc::clone(user)),
             Self::Connection(connection) => {
                 let turn = limits.authentication();
-                authenticator.credentials(connection.certificate(), headers, turn).await
+                authenticator
+                    .credentials(connection.certificate(), headers, turn)
+                    .await
             }
         }
     }

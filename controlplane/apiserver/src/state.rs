@@ -1,4 +1,5 @@
-//! What the parts of a server share: what is built once, and data only. Who serves with it stands above.
+//! What the parts of a server share: what is built once, and data only. Who serves with it stands
+//! above.
 
 use std::{
     net::IpAddr,

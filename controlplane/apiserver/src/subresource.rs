@@ -28,22 +28,40 @@ pub(crate) use stream::node_tls_config;
 
 /// Serves a request below an object.
 pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
-    let served = call.resource.info.subresources.iter().find(|one| one.name() == call.info.subresource);
-    let Some(subresource) = served else { return Err(Status::no_such_path()) };
+    let served = call
+        .resource
+        .info
+        .subresources
+        .iter()
+        .find(|one| one.name() == call.info.subresource);
+    let Some(subresource) = served else {
+        return Err(Status::no_such_path());
+    };
     let verb = call.info.verb;
     // Boxed where it is large: otherwise every request would have room for the largest of them.
     let reply = match (subresource, verb) {
         (
-            Subresource::Status | Subresource::Approval | Subresource::EphemeralContainers | Subresource::Resize,
+            Subresource::Status
+            | Subresource::Approval
+            | Subresource::EphemeralContainers
+            | Subresource::Resize,
             Verb::Get,
         ) => endpoints::get::get(call).await,
-        (Subresource::Status, Verb::Update) => Box::pin(endpoints::update::update(call, Part::Status)).await,
-        (Subresource::Status, Verb::Patch) => Box::pin(endpoints::patch::patch(call, Part::Status)).await,
+        (Subresource::Status, Verb::Update) => {
+            Box::pin(endpoints::update::update(call, Part::Status)).await
+        }
+        (Subresource::Status, Verb::Patch) => {
+            Box::pin(endpoints::patch::patch(call, Part::Status)).await
+        }
         (Subresource::EphemeralContainers, Verb::Update | Verb::Patch) => {
             Box::pin(pod_spec::write(call, Part::EphemeralContainers)).await
         }
-        (Subresource::Resize, Verb::Update | Verb::Patch) => Box::pin(pod_spec::write(call, Part::Resize)).await,
-        (Subresource::Approval, Verb::Update | Verb::Patch) => Box::pin(approval::write(call)).await,
+        (Subresource::Resize, Verb::Update | Verb::Patch) => {
+            Box::pin(pod_spec::write(call, Part::Resize)).await
+        }
+        (Subresource::Approval, Verb::Update | Verb::Patch) => {
+            Box::pin(approval::write(call)).await
+        }
         (Subresource::Scale, Verb::Get) => scale::get(call).await,
         (Subresource::Scale, Verb::Update | Verb::Patch) => Box::pin(scale::write(call)).await,
         (Subresource::Binding, Verb::Create) => Box::pin(binding::create(call)).await,
@@ -51,7 +69,10 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
         (Subresource::Token, Verb::Create) => Box::pin(token::create(call)).await,
         (Subresource::Finalize, Verb::Update) => Box::pin(finalize::update(call)).await,
         (Subresource::Log, Verb::Get) => return Box::pin(stream::log(call, parts)).await,
-        (Subresource::Exec | Subresource::Attach | Subresource::Portforward, Verb::Get | Verb::Create) => {
+        (
+            Subresource::Exec | Subresource::Attach | Subresource::Portforward,
+            Verb::Get | Verb::Create,
+        ) => {
             return Box::pin(stream::upgrade(call, parts, *subresource)).await;
         }
         (Subresource::Proxy, _) => return Box::pin(stream::proxy(call, parts)).await,

@@ -1,11 +1,12 @@
-//! Objects as `meta.k8s.io` Table and PartialObjectMetadata, the two forms that clients ask for instead of the
-//! objects themselves.
+//! Objects as `meta.k8s.io` Table and PartialObjectMetadata, the two forms that clients ask for
+//! instead of the objects themselves.
 //!
-//! Works on encoded objects, so that lists and watch events out of the watch cache need no other form. What the cells
-//! show is each kind's business (`registry/<group>/<kind>.rs`); what `Accept` headers ask for is [`accept`]'s.
+//! Works on encoded objects, so that lists and watch events out of the watch cache need no other
+//! form. What the cells show is each kind's business (`registry/<group>/<kind>.rs`); what `Accept`
+//! headers ask for is [`accept`]'s.
 //!
-//! Source: `k8s.io/apiserver/pkg/endpoints/handlers/response.go` and `k8s.io/apimachinery/pkg/apis/meta/v1/types.go`
-//! at v1.37.
+//! Source: `k8s.io/apiserver/pkg/endpoints/handlers/response.go` and
+//! `k8s.io/apimachinery/pkg/apis/meta/v1/types.go` at v1.37.
 
 pub mod accept;
 
@@ -85,7 +86,8 @@ impl MetaVersion {
     }
 }
 
-/// Encoded objects of one kind as one encoded Table. `objects` are JSON with `resourceVersion` already inside.
+/// Encoded objects of one kind as one encoded Table. `objects` are JSON with `resourceVersion`
+/// already inside.
 pub fn render<'a>(
     strategy: &dyn Strategy,
     objects: impl IntoIterator<Item = &'a [u8]>,
@@ -98,7 +100,11 @@ pub fn render<'a>(
     out.extend_from_slice(br#"","metadata":"#);
     append(&mut out, meta);
     out.extend_from_slice(br#","columnDefinitions":"#);
-    let columns: &[Column] = if options.with_columns { strategy.columns() } else { &[] };
+    let columns: &[Column] = if options.with_columns {
+        strategy.columns()
+    } else {
+        &[]
+    };
     append_columns(&mut out, columns);
     out.extend_from_slice(br#","rows":["#);
     for (index, object) in objects.into_iter().enumerate() {
@@ -142,7 +148,8 @@ pub fn partial_metadata_list<'a>(
 }
 
 fn append(out: &mut Vec<u8>, value: &impl Serialize) {
-    serde_json::to_writer(out, value).expect("plain data encodes, and memory does not fail to write");
+    serde_json::to_writer(out, value)
+        .expect("plain data encodes, and memory does not fail to write");
 }
 
 fn append_columns(out: &mut Vec<u8>, columns: &[Column]) {
@@ -159,14 +166,30 @@ fn append_columns(out: &mut Vec<u8>, columns: &[Column]) {
         if index > 0 {
             out.push(b',');
         }
-        let Column { name, kind, format, description, priority } = column;
-        append(out, &Definition { name, r#type: kind, format, description, priority: *priority });
+        let Column {
+            name,
+            kind,
+            format,
+            description,
+            priority,
+        } = column;
+        append(
+            out,
+            &Definition {
+                name,
+                r#type: kind,
+                format,
+                description,
+                priority: *priority,
+            },
+        );
     }
     out.push(b']');
 }
 
 fn append_row(out: &mut Vec<u8>, strategy: &dyn Strategy, object: &[u8], options: TableOptions) {
-    // What the store holds is JSON that this server wrote; a row without content beats a failed list.
+    // What the store holds is JSON that this server wrote; a row without content beats a failed
+    // list.
     let value: Value = serde_json::from_slice(object).unwrap_or_default();
     out.extend_from_slice(br#"{"cells":"#);
     append(out, &strategy.row(&value, options.now_secs));
@@ -195,7 +218,8 @@ fn append_partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
         #[serde(borrow)]
         metadata: &'a RawValue,
     }
-    let metadata = serde_json::from_slice::<Head<'_>>(object).map_or("{}", |head| head.metadata.get());
+    let metadata =
+        serde_json::from_slice::<Head<'_>>(object).map_or("{}", |head| head.metadata.get());
     out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":""#);
     out.extend_from_slice(version.api_version().as_bytes());
     out.extend_from_slice(br#"","metadata":"#);

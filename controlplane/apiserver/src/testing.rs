@@ -38,7 +38,12 @@ pub async fn server_over(backend: Arc<dyn Backend>) -> Arc<ApiServer> {
 /// A server with more plugins in its admission.
 #[cfg(test)]
 pub(crate) async fn server_with(plugins: Vec<Box<dyn Plugin>>) -> Arc<ApiServer> {
-    server_at(IpAddr::from([198, 18, 0, 1]), Arc::new(MemoryBackend::new()), plugins).await
+    server_at(
+        IpAddr::from([198, 18, 0, 1]),
+        Arc::new(MemoryBackend::new()),
+        plugins,
+    )
+    .await
 }
 
 /// A server that nobody but this machine reaches, so that its nodes may be at loopback.
@@ -46,24 +51,39 @@ pub(crate) async fn server_with(plugins: Vec<Box<dyn Plugin>>) -> Arc<ApiServer>
 /// # Panics
 /// If it cannot start.
 pub async fn local_server() -> Arc<ApiServer> {
-    server_at(IpAddr::from([127, 0, 0, 1]), Arc::new(MemoryBackend::new()), Vec::new()).await
+    server_at(
+        IpAddr::from([127, 0, 0, 1]),
+        Arc::new(MemoryBackend::new()),
+        Vec::new(),
+    )
+    .await
 }
 
-async fn server_at(advertise: IpAddr, backend: Arc<dyn Backend>, plugins: Vec<Box<dyn Plugin>>) -> Arc<ApiServer> {
+async fn server_at(
+    advertise: IpAddr,
+    backend: Arc<dyn Backend>,
+    plugins: Vec<Box<dyn Plugin>>,
+) -> Arc<ApiServer> {
     let pki = Arc::new(Pki::ephemeral(&ServerNames::default()).expect("certificates in memory"));
     let advertise = SocketAddr::new(advertise, 6443);
     let config = ApiServerConfig::new(pki, SERVICE_CIDR.parse().expect("a range"), advertise);
-    let server = ApiServer::with_plugins(config, backend, plugins).await.expect("a server in memory");
+    let server = ApiServer::with_plugins(config, backend, plugins)
+        .await
+        .expect("a server in memory");
     ensure_account(&server).await;
     server
 }
 
 /// Makes the account that pods get unless they name another, as a controller does elsewhere.
 async fn ensure_account(server: &Arc<ApiServer>) {
-    let account = serde_json::from_value(serde_json::json!({"metadata": {"name": "default"}})).expect("an account");
+    let account = serde_json::from_value(serde_json::json!({"metadata": {"name": "default"}}))
+        .expect("an account");
     let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
         kube::Api::namespaced(server.client(UserInfo::component("test")), "default");
-    match accounts.create(&kube::api::PostParams::default(), &account).await {
+    match accounts
+        .create(&kube::api::PostParams::default(), &account)
+        .await
+    {
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         made => drop(made.expect("an account")),
     }
@@ -98,11 +118,19 @@ impl Drop for Listening {
 /// # Panics
 /// If there is none.
 pub async fn listen(server: Arc<ApiServer>) -> Listening {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("a bound listener has an address");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port");
+    let address = listener
+        .local_addr()
+        .expect("a bound listener has an address");
     let stop = CancellationToken::new();
     coracle_telemetry::spawn("serve", Arc::clone(&server).serve(listener, stop.clone()));
-    Listening { server, address, stop }
+    Listening {
+        server,
+        address,
+        stop,
+    }
 }
 
 /// A certificate signing request as it stands in `spec.request`: base64 of PEM.
@@ -118,5 +146,11 @@ pub fn certificate_request(name: &str, group: impl Into<rcgen::DnValue>) -> Stri
     subject.push(DnType::OrganizationName, group);
     params.distinguished_name = subject;
     let key = KeyPair::generate().expect("a key");
-    BASE64_STANDARD.encode(params.serialize_request(&key).expect("a request").pem().expect("its PEM"))
+    BASE64_STANDARD.encode(
+        params
+            .serialize_request(&key)
+            .expect("a request")
+            .pem()
+            .expect("its PEM"),
+    )
 }

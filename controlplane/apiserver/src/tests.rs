@@ -1,4 +1,5 @@
-//! Component tests: a whole server in memory, called through `kube::Client` as its real clients do, and over TLS.
+//! Component tests: a whole server in memory, called through `kube::Client` as its real clients do,
+//! and over TLS.
 
 mod admission;
 mod apply;
@@ -42,8 +43,13 @@ use crate::{
 
 /// What a server publishes that has nothing but what is built in.
 pub(crate) fn published() -> Published {
-    let stored = coracle_registry::kinds::all()
-        .iter()
-        .map(|kind| Shown { info: Arc::new(kind.resource().into()), definitions: None });
-    Published::new(stored.chain(server::virtuals().map(|serving| serving.shown())).collect())
+    let stored = coracle_registry::kinds::all().iter().map(|kind| Shown {
+        info: Arc::new(kind.resource().into()),
+        definitions: None,
+    });
+    Published::new(
+        stored
+            .chain(server::virtuals().map(|serving| serving.shown()))
+            .collect(),
+    )
 }

@@ -1,6 +1,7 @@
 //! Resources of the core group that have no store: `bindings`, and the old `componentstatuses`.
 //!
-//! Source: `pkg/registry/core/pod/storage/storage.go` (LegacyBindingREST), `pkg/registry/core/componentstatus` at v1.37.
+//! Source: `pkg/registry/core/pod/storage/storage.go` (LegacyBindingREST),
+//! `pkg/registry/core/componentstatus` at v1.37.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -53,8 +54,9 @@ struct Unstored(Arc<ApiResource>);
 
 /// All of them.
 pub(crate) fn resources() -> Vec<Arc<dyn Virtual<State>>> {
-    let resource =
-        |info: &'static ResourceInfo| -> Arc<dyn Virtual<State>> { Arc::new(Unstored(Arc::new(info.into()))) };
+    let resource = |info: &'static ResourceInfo| -> Arc<dyn Virtual<State>> {
+        Arc::new(Unstored(Arc::new(info.into())))
+    };
     [&BINDINGS, &COMPONENT_STATUSES].map(resource).into()
 }
 
@@ -68,23 +70,54 @@ impl Virtual<State> for Unstored {
         match (&*self.0.plural, request.info.verb) {
             ("bindings", Verb::Create) => bind(request).await,
             ("componentstatuses", Verb::Get | Verb::List) => status(&request),
-            (_, verb) => Err(Status::method_not_supported(&self.0.group_resource(), verb.as_str())),
+            (_, verb) => Err(Status::method_not_supported(
+                &self.0.group_resource(),
+                verb.as_str(),
+            )),
         }
     }
 }
 
 /// The same as a binding below its pod, whose name is in the body.
 async fn bind(request: Request<'_, State>) -> Result<Reply, Status> {
-    let Request { server, user, info, query, headers, body } = request;
-    let pods = server.registry.core("pods").ok_or_else(Status::no_such_path)?;
-    let nameless = Call { server, user, resource: pods, info, query, headers, body };
-    let binding = nameless.decode(&coracle_api::resource::Gvk::new("", "v1", "Binding"))?.object;
+    let Request {
+        server,
+        user,
+        info,
+        query,
+        headers,
+        body,
+    } = request;
+    let pods = server
+        .registry
+        .core("pods")
+        .ok_or_else(Status::no_such_path)?;
+    let nameless = Call {
+        server,
+        user,
+        resource: pods,
+        info,
+        query,
+        headers,
+        body,
+    };
+    let binding = nameless
+        .decode(&coracle_api::resource::Gvk::new("", "v1", "Binding"))?
+        .object;
     let name = meta::name(&binding);
     if name.is_empty() {
         return Err(Status::bad_request("name is required"));
     }
-    let below = ResourceRequest { resource: "pods", subresource: "binding", name: Cow::Borrowed(name), ..info.clone() };
-    let call = Call { info: &below, ..nameless };
+    let below = ResourceRequest {
+        resource: "pods",
+        subresource: "binding",
+        name: Cow::Borrowed(name),
+        ..info.clone()
+    };
+    let call = Call {
+        info: &below,
+        ..nameless
+    };
     subresource::bind(&call).await
 }
 
@@ -93,21 +126,43 @@ fn status(request: &Request<'_, State>) -> Result<Reply, Status> {
     let about = GroupResource::new("", COMPONENT_STATUSES.plural);
     let name = request.info.name.as_ref();
     let is_list = request.info.verb == Verb::List;
-    let components: Vec<Value> =
-        COMPONENTS.iter().filter(|component| is_list || **component == name).map(|name| component(name)).collect();
+    let components: Vec<Value> = COMPONENTS
+        .iter()
+        .filter(|component| is_list || **component == name)
+        .map(|name| component(name))
+        .collect();
     if components.is_empty() && !is_list {
         return Err(Status::not_found(&about, name));
     }
-    let accept = request.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let form = accept::negotiate(accept).ok_or_else(|| Status::not_acceptable(&crate::encoding::MEDIA_TYPES))?;
+    let accept = request
+        .headers
+        .get(http::header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let form = accept::negotiate(accept)
+        .ok_or_else(|| Status::not_acceptable(&crate::encoding::MEDIA_TYPES))?;
     let reply = match (form, is_list) {
         (Form::Table(version), _) => {
-            let include = table::IncludeObject::parse(request.query.get("includeObject").unwrap_or_default());
+            let include =
+                table::IncludeObject::parse(request.query.get("includeObject").unwrap_or_default());
             let include = include.unwrap_or(table::IncludeObject::Metadata);
-            let options = TableOptions { version, include, with_columns: true, now_secs: now_secs() };
-            let encoded: Vec<Vec<u8>> = components.iter().map(|one| one.to_string().into_bytes()).collect();
+            let options = TableOptions {
+                version,
+                include,
+                with_columns: true,
+                now_secs: now_secs(),
+            };
+            let encoded: Vec<Vec<u8>> = components
+                .iter()
+                .map(|one| one.to_string().into_bytes())
+                .collect();
             let rows = encoded.iter().map(Vec::as_slice);
-            Reply::json(table::render(&ComponentStatus, rows, options, &ListMeta::default()))
+            Reply::json(table::render(
+                &ComponentStatus,
+                rows,
+                options,
+                &ListMeta::default(),
+            ))
         }
         (_, true) => Reply::value(
             &json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": components}),
@@ -138,13 +193,20 @@ impl Strategy for ComponentStatus {
     }
 
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {
-        let healthy = items(&object["conditions"]).iter().find(|condition| condition["type"] == "Healthy");
+        let healthy = items(&object["conditions"])
+            .iter()
+            .find(|condition| condition["type"] == "Healthy");
         let said = |field: &str| healthy.map_or("", |condition| string(&condition[field]));
         let status = match said("status") {
             "True" => "Healthy",
             "False" => "Unhealthy",
             _ => "Unknown",
         };
-        vec![cells::name(object), status.into(), said("message").into(), said("error").into()]
+        vec![
+            cells::name(object),
+            status.into(),
+            said("message").into(),
+            said("error").into(),
+        ]
     }
 }

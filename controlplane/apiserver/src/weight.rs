@@ -1,7 +1,8 @@
 //! How much a request gives the server to chew on: not its body alone, what it is about as well.
 //!
-//! Forty bytes that label a pod have the server read, check and write all of the pod. What the cache says is near enough:
-//! an object that has grown a moment ago is worked on once as the one that it was.
+//! Forty bytes that label a pod have the server read, check and write all of the pod. What the
+//! cache says is near enough: an object that has grown a moment ago is worked on once as the one
+//! that it was.
 
 use coracle_registry::{resource::Resource, watch_cache::Selection};
 use http::{HeaderMap, header};
@@ -27,7 +28,9 @@ pub(crate) fn weight(
     headers: &HeaderMap,
     body: &[u8],
 ) -> usize {
-    let Serving::Stored(resource) = serving else { return body.len() };
+    let Serving::Stored(resource) = serving else {
+        return body.len();
+    };
     let about = match info.verb {
         Verb::Patch if may_copy(body) => LARGE,
         // Those of a collection are deleted one after the other.
@@ -41,12 +44,18 @@ pub(crate) fn weight(
 
 /// Whether it may be a JSON patch that makes a large object of a small one.
 fn may_copy(body: &[u8]) -> bool {
-    body.len() < LARGE && body.windows(4).any(|part| part == b"copy" || part.starts_with(b"\\u"))
+    body.len() < LARGE
+        && body
+            .windows(4)
+            .any(|part| part == b"copy" || part.starts_with(b"\\u"))
 }
 
 /// Whether objects are not sent as the cache has them.
 fn is_transformed(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     accept::media_ranges(accept).any(|range| !range.as_kind.is_empty())
 }
 
@@ -56,16 +65,31 @@ fn stored(resource: &Resource, info: &ResourceRequest<'_>) -> usize {
         return 0;
     }
     let resource = resource.storing();
-    resource.cache.get(&resource.key(&info.namespace, &info.name)).map_or(0, |entry| entry.json_len())
+    resource
+        .cache
+        .get(&resource.key(&info.namespace, &info.name))
+        .map_or(0, |entry| entry.json_len())
 }
 
 /// Of the objects that a list shows, not counted on once they are many.
 fn listed(resource: &Resource, info: &ResourceRequest<'_>, query: &Query<'_>) -> usize {
-    let Ok(selection) = list_options::selection(resource, info, query) else { return 0 };
-    let limit = query.text("limit").and_then(|text| text.parse().ok()).filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+    let Ok(selection) = list_options::selection(resource, info, query) else {
+        return 0;
+    };
+    let limit = query
+        .text("limit")
+        .and_then(|text| text.parse().ok())
+        .filter(|limit| *limit > 0)
+        .unwrap_or(usize::MAX);
     let snapshot = resource.cache.snapshot();
     let mut sum = 0;
-    for entry in snapshot.select(&Selection::of(selection.scope), &resource.cache.config().prefix).take(limit) {
+    for entry in snapshot
+        .select(
+            &Selection::of(selection.scope),
+            &resource.cache.config().prefix,
+        )
+        .take(limit)
+    {
         sum += entry.json_len();
         if sum >= LARGE * PASSES {
             break;

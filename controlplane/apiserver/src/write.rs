@@ -1,7 +1,8 @@
-//! Writes of clients, step by step: admission, the registry's validation, what is reserved, the transaction.
+//! Writes of clients, step by step: admission, the registry's validation, what is reserved, the
+//! transaction.
 //!
-//! The one place that walks an object to the store for somebody; what the server writes on its own behalf it gives to the
-//! store itself.
+//! The one place that walks an object to the store for somebody; what the server writes on its own
+//! behalf it gives to the store itself.
 //!
 //! ```text
 //! create   prepare_new                    > mutate > check > validate > turn > reserve > insert
@@ -9,8 +10,8 @@
 //! delete   begin > (                        mutate         > validate                   > commit) until the race is won
 //! ```
 //!
-//! Admission may wait as long as it likes: the turn at the namespace's quotas is taken after it, and only the transaction
-//! is between the reservation of a Service's addresses and its end.
+//! Admission may wait as long as it likes: the turn at the namespace's quotas is taken after it,
+//! and only the transaction is between the reservation of a Service's addresses and its end.
 
 use coracle_admission::{Attributes, Request, attributes::Seen, resource_quota::QuotaLock};
 use coracle_api::status::Status;
@@ -40,7 +41,9 @@ impl State {
         object: Value,
         manager: &FieldManager,
     ) -> Result<Written, Status> {
-        let mut new = self.store.prepare_new(request.resource, request.namespace, object, Some(manager))?;
+        let mut new =
+            self.store
+                .prepare_new(request.resource, request.namespace, object, Some(manager))?;
         let mutated = self.mutated(request.about(&mut new.object, None)).await?;
         new.check(mutated.is_changed)?;
         let validated = self.validated(request.about(&mut new.object, None)).await?;
@@ -55,7 +58,8 @@ impl State {
         Ok(warning(written?, mutated, validated))
     }
 
-    /// Changes an object. `change` makes what is wanted of what there is, and is asked anew after a lost race.
+    /// Changes an object. `change` makes what is wanted of what there is, and is asked anew after a
+    /// lost race.
     pub(crate) async fn update(
         &self,
         request: &Request<'_>,
@@ -66,7 +70,10 @@ impl State {
         loop {
             let wanted = change(&update.present());
             let written = match wanted {
-                Ok(wanted) => self.replace(request, target.part, &mut update, wanted).await,
+                Ok(wanted) => {
+                    self.replace(request, target.part, &mut update, wanted)
+                        .await
+                }
                 Err(status) => Err(status),
             };
             match written {
@@ -87,23 +94,42 @@ impl State {
         wanted: Value,
     ) -> Result<Option<Written>, Status> {
         let mut changed = update.prepare(wanted)?;
-        let mutated = self.mutated(request.about(&mut changed.object, Some(update.current()))).await?;
+        let mutated = self
+            .mutated(request.about(&mut changed.object, Some(update.current())))
+            .await?;
         update.check(&mut changed, mutated.is_changed)?;
-        let validated = self.validated(request.about(&mut changed.object, Some(update.current()))).await?;
+        let validated = self
+            .validated(request.about(&mut changed.object, Some(update.current())))
+            .await?;
         let turn = self.turn(request).await?;
-        let reservation = match self.addresses_of(request.resource).filter(|_| part == Part::Main) {
-            Some(addresses) => Some(reserve(addresses, Some(update.key()), &mut changed.object).await?),
+        let reservation = match self
+            .addresses_of(request.resource)
+            .filter(|_| part == Part::Main)
+        {
+            Some(addresses) => {
+                Some(reserve(addresses, Some(update.key()), &mut changed.object).await?)
+            }
             None => None,
         };
         let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
         let written = update.commit(changed, companion).await;
-        settle(reservation, request.options.dry_run || matches!(written, Ok(None)) || is_refused(&written));
+        settle(
+            reservation,
+            request.options.dry_run || matches!(written, Ok(None)) || is_refused(&written),
+        );
         Ok(written?.map(|written| warning(written, mutated, validated)))
     }
 
     /// Deletes an object.
-    pub(crate) async fn delete(&self, request: &Request<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
-        let mut delete = self.store.begin_delete(request.resource, request.namespace, request.name, options).await?;
+    pub(crate) async fn delete(
+        &self,
+        request: &Request<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        let mut delete = self
+            .store
+            .begin_delete(request.resource, request.namespace, request.name, options)
+            .await?;
         loop {
             match self.remove(request, &mut delete).await {
                 Ok(Some(deleted)) => return Ok(deleted),
@@ -114,8 +140,13 @@ impl State {
         }
     }
 
-    async fn remove(&self, request: &Request<'_>, delete: &mut Delete<'_>) -> Result<Option<Deleted>, Status> {
-        self.admit(request, &mut Value::Null, Some(delete.current())).await?;
+    async fn remove(
+        &self,
+        request: &Request<'_>,
+        delete: &mut Delete<'_>,
+    ) -> Result<Option<Deleted>, Status> {
+        self.admit(request, &mut Value::Null, Some(delete.current()))
+            .await?;
         delete.commit().await
     }
 
@@ -132,22 +163,33 @@ impl State {
     }
 
     async fn mutated(&self, mut attributes: Attributes<'_>) -> Result<Seen, Status> {
-        self.admission.mutate(&mut attributes).instrument(span!("admission", "type" = "admit")).await?;
+        self.admission
+            .mutate(&mut attributes)
+            .instrument(span!("admission", "type" = "admit"))
+            .await?;
         Ok(attributes.finish())
     }
 
     async fn validated(&self, attributes: Attributes<'_>) -> Result<Seen, Status> {
-        self.admission.validate(&attributes).instrument(span!("admission", "type" = "validate")).await?;
+        self.admission
+            .validate(&attributes)
+            .instrument(span!("admission", "type" = "validate"))
+            .await?;
         Ok(attributes.finish())
     }
 
     async fn turn(&self, request: &Request<'_>) -> Result<Option<QuotaLock<'_>>, Status> {
-        self.admission.turn(request).instrument(span!("admission", "type" = "quota")).await
+        self.admission
+            .turn(request)
+            .instrument(span!("admission", "type" = "quota"))
+            .await
     }
 
     /// The allocators, if this is the resource they are for.
     fn addresses_of(&self, resource: &Resource) -> Option<&ServiceAddresses> {
-        self.addresses.as_ref().filter(|_| resource.is_core("services"))
+        self.addresses
+            .as_ref()
+            .filter(|_| resource.is_core("services"))
     }
 }
 
@@ -160,7 +202,8 @@ async fn reserve<'a>(
     addresses.fill(key, service)
 }
 
-/// Gives back what was reserved for nothing. What may have been written keeps it until the Service shows.
+/// Gives back what was reserved for nothing. What may have been written keeps it until the Service
+/// shows.
 fn settle(reservation: Option<Reservation<'_>>, is_free: bool) {
     if let Some(reservation) = reservation.filter(|_| is_free) {
         reservation.free();
@@ -173,6 +216,8 @@ fn is_refused<T>(written: &Result<T, Status>) -> bool {
 }
 
 fn warning(mut written: Written, mutated: Seen, validated: Seen) -> Written {
-    written.warnings.extend(mutated.warnings.into_iter().chain(validated.warnings));
+    written
+        .warnings
+        .extend(mutated.warnings.into_iter().chain(validated.warnings));
     written
 }

@@ -1,9 +1,11 @@
 //! Who asks: client certificates, bearer tokens, or nobody.
 //!
-//! A connection's certificate is read once ([`x509`]) and believed until it expires; tokens that were accepted are
-//! remembered for a short time, as long as what they are bound to exists, and so are texts that no time makes a token.
+//! A connection's certificate is read once ([`x509`]) and believed until it expires; tokens that
+//! were accepted are remembered for a short time, as long as what they are bound to exists, and so
+//! are texts that no time makes a token.
 //!
-//! Not here: connections, and how many strangers are looked at at once ([`Authenticator::credentials`] is told).
+//! Not here: connections, and how many strangers are looked at at once
+//! ([`Authenticator::credentials`] is told).
 
 pub mod bootstrap_token;
 pub mod impersonation;
@@ -57,7 +59,8 @@ pub struct Accepted {
 impl Accepted {
     /// Whether it has not expired and everything is there that it is bound to.
     fn still_holds(&self) -> bool {
-        self.expires_secs.is_none_or(|expires| jiff::Timestamp::now().as_second() < expires)
+        self.expires_secs
+            .is_none_or(|expires| jiff::Timestamp::now().as_second() < expires)
             && self.needs.iter().all(Need::is_there)
     }
 }
@@ -65,7 +68,10 @@ impl Accepted {
 impl TokenCache {
     fn get(&self, hash: &[u8; 32]) -> Option<Arc<Accepted>> {
         let accepted = self.accepted.lock();
-        accepted.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, accepted)| Arc::clone(accepted))
+        accepted
+            .get(hash)
+            .filter(|(since, _)| since.elapsed() < REMEMBER)
+            .map(|(_, accepted)| Arc::clone(accepted))
     }
 
     fn put(&self, hash: [u8; 32], accepted: Arc<Accepted>) {
@@ -73,7 +79,10 @@ impl TokenCache {
     }
 
     fn is_foreign(&self, hash: &[u8; 32]) -> bool {
-        self.foreign.lock().get(hash).is_some_and(|(since, ())| since.elapsed() < REMEMBER)
+        self.foreign
+            .lock()
+            .get(hash)
+            .is_some_and(|(since, ())| since.elapsed() < REMEMBER)
     }
 
     fn put_foreign(&self, hash: [u8; 32]) {
@@ -101,7 +110,8 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// Believes what `signer` signed as long as it is in the registry, and `static_tokens`. `cache` is the registry's.
+    /// Believes what `signer` signed as long as it is in the registry, and `static_tokens`. `cache`
+    /// is the registry's.
     pub fn new(
         registry: Arc<Registry>,
         cache: Arc<WatchCache>,
@@ -109,7 +119,14 @@ impl Authenticator {
         static_tokens: HashMap<String, UserInfo>,
     ) -> Self {
         let (tokens, anonymous) = (TokenCache::default(), Arc::new(UserInfo::anonymous()));
-        Self { registry, cache, signer, static_tokens, tokens, anonymous }
+        Self {
+            registry,
+            cache,
+            signer,
+            static_tokens,
+            tokens,
+            anonymous,
+        }
     }
 
     /// Whether this is who comes without credentials, as [`Authenticator::credentials`] gives it.
@@ -117,8 +134,8 @@ impl Authenticator {
         Arc::ptr_eq(user, &self.anonymous)
     }
 
-    /// The user of a connection's request: its certificate's, its token's, or nobody. A token that was not seen lately
-    /// waits for its `turn`, and holds it while it is looked at.
+    /// The user of a connection's request: its certificate's, its token's, or nobody. A token that
+    /// was not seen lately waits for its `turn`, and holds it while it is looked at.
     ///
     /// # Errors
     /// 401 for credentials that are no good, and the turn's.
@@ -130,12 +147,19 @@ impl Authenticator {
     ) -> Result<Arc<UserInfo>, Status> {
         if let Some(holder) = certificate {
             let now_secs = jiff::Timestamp::now().as_second();
-            return holder.user_at(now_secs).map(Arc::clone).ok_or_else(Status::unauthorized);
+            return holder
+                .user_at(now_secs)
+                .map(Arc::clone)
+                .ok_or_else(Status::unauthorized);
         }
         let Some(value) = headers.get(header::AUTHORIZATION) else {
             return Ok(Arc::clone(&self.anonymous));
         };
-        let token = value.to_str().ok().and_then(bearer).ok_or_else(Status::unauthorized)?;
+        let token = value
+            .to_str()
+            .ok()
+            .and_then(bearer)
+            .ok_or_else(Status::unauthorized)?;
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let known = self.tokens.get(&hash);
         if let Some(accepted) = &known
@@ -170,7 +194,8 @@ impl Authenticator {
     pub async fn token(&self, token: &str, audiences: &[&str]) -> Option<Accepted> {
         if !self.is_audience_agnostic(token) {
             let claims = self.signer.verify(token)?;
-            return service_account::authenticate(&self.registry, &self.cache, &claims, audiences).await;
+            return service_account::authenticate(&self.registry, &self.cache, &claims, audiences)
+                .await;
         }
         // Other tokens are for this server alone.
         if !audiences.contains(&ISSUER) {
@@ -179,20 +204,30 @@ impl Authenticator {
         let (user, needs) = match self.static_tokens.get(token) {
             Some(user) => (user.clone(), Vec::new()),
             None => {
-                let (user, need) = bootstrap_token::authenticate(&self.registry, &self.cache, token).await?;
+                let (user, need) =
+                    bootstrap_token::authenticate(&self.registry, &self.cache, token).await?;
                 (user, vec![need])
             }
         };
-        Some(Accepted { user: Arc::new(user), audiences: vec![ISSUER.to_owned()], expires_secs: None, needs })
+        Some(Accepted {
+            user: Arc::new(user),
+            audiences: vec![ISSUER.to_owned()],
+            expires_secs: None,
+            needs,
+        })
     }
 
     fn is_audience_agnostic(&self, token: &str) -> bool {
-        self.static_tokens.contains_key(token) || (token.contains('.') && token.len() == bootstrap_token::LENGTH)
+        self.static_tokens.contains_key(token)
+            || (token.contains('.') && token.len() == bootstrap_token::LENGTH)
     }
 }
 
 /// The token of an `Authorization` header; `None` if it is of another scheme.
 pub fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim()).filter(|token| !token.is_empty())
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then_some(token.trim())
+        .filter(|token| !token.is_empty())
 }

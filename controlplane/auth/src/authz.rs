@@ -1,11 +1,11 @@
-//! Whether somebody may do something: `system:masters` everything, nodes what [`node`] says, everybody what their
-//! roles say ([`rbac`]).
+//! Whether somebody may do something: `system:masters` everything, nodes what [`node`] says,
+//! everybody what their roles say ([`rbac`]).
 //!
-//! Unlike upstream's default, somebody without credentials whom no role allows something is asked for them: 401, not
-//! 403.
+//! Unlike upstream's default, somebody without credentials whom no role allows something is asked
+//! for them: 401, not 403.
 //!
-//! Source: `k8s.io/apiserver/pkg/authorization`, `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go` at
-//! v1.37.
+//! Source: `k8s.io/apiserver/pkg/authorization`,
+//! `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go` at v1.37.
 
 pub mod bootstrap_policy;
 pub mod escalation;
@@ -87,7 +87,10 @@ pub struct UnionAuthorizer {
 impl UnionAuthorizer {
     /// Reads roles and bindings; nodes are looked at when one asks.
     pub fn new(registry: &std::sync::Arc<Registry>) -> Self {
-        Self { node: NodeAuthorizer::new(registry), rbac: RbacAuthorizer::new(registry) }
+        Self {
+            node: NodeAuthorizer::new(registry),
+            rbac: RbacAuthorizer::new(registry),
+        }
     }
 
     /// Whether it is allowed. Every request comes here: fast, and never blocks.
@@ -107,8 +110,12 @@ impl UnionAuthorizer {
             return Decision::Allow(String::new());
         }
         match (self.rbac.explain(attributes), node) {
-            (Decision::NoOpinion(reason), Err(why)) if reason.is_empty() => Decision::NoOpinion(why),
-            (Decision::NoOpinion(reason), Err(why)) => Decision::NoOpinion(format!("{why}\n{reason}")),
+            (Decision::NoOpinion(reason), Err(why)) if reason.is_empty() => {
+                Decision::NoOpinion(why)
+            }
+            (Decision::NoOpinion(reason), Err(why)) => {
+                Decision::NoOpinion(format!("{why}\n{reason}"))
+            }
             (decision, _) => decision,
         }
     }
@@ -124,7 +131,9 @@ impl UnionAuthorizer {
         match self.explain(attributes) {
             // A role has come in between.
             Decision::Allow(_) => Ok(()),
-            Decision::NoOpinion(_) if attributes.user.name == ANONYMOUS => Err(Status::unauthorized()),
+            Decision::NoOpinion(_) if attributes.user.name == ANONYMOUS => {
+                Err(Status::unauthorized())
+            }
             Decision::NoOpinion(why) => Err(denied(attributes, &why)),
         }
     }
@@ -133,13 +142,23 @@ impl UnionAuthorizer {
 /// The 403 of a request.
 pub fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
     let (user, verb) = (&attributes.user.name, attributes.verb);
-    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    let why = if why.is_empty() {
+        String::new()
+    } else {
+        format!(": {why}")
+    };
     match &attributes.target {
-        Target::Path(path) => {
-            Status::new(403, Reason::Forbidden, format!("forbidden: User {user:?} cannot {verb} path {path:?}{why}"))
-        }
+        Target::Path(path) => Status::new(
+            403,
+            Reason::Forbidden,
+            format!("forbidden: User {user:?} cannot {verb} path {path:?}{why}"),
+        ),
         Target::Resource(target) => {
-            let slash = if target.subresource.is_empty() { "" } else { "/" };
+            let slash = if target.subresource.is_empty() {
+                ""
+            } else {
+                "/"
+            };
             let resource = format!("{}{slash}{}", target.resource, target.subresource);
             let scope = match target.namespace {
                 "" => "at the cluster scope".to_owned(),
@@ -149,7 +168,11 @@ pub fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
                 "User {user:?} cannot {verb} resource {resource:?} in API group {:?} {scope}{why}",
                 target.group
             );
-            Status::forbidden(&GroupResource::new(target.group, target.resource), target.name, message)
+            Status::forbidden(
+                &GroupResource::new(target.group, target.resource),
+                target.name,
+                message,
+            )
         }
     }
 }

@@ -38,13 +38,17 @@ impl UserInfo {
     /// The service account `name` of `namespace`.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let of_namespace = format!("{GROUP_SERVICE_ACCOUNTS}:{namespace}");
-        Self::new(format!("{SERVICE_ACCOUNT}{namespace}:{name}"), &[GROUP_SERVICE_ACCOUNTS, &of_namespace])
+        Self::new(
+            format!("{SERVICE_ACCOUNT}{namespace}:{name}"),
+            &[GROUP_SERVICE_ACCOUNTS, &of_namespace],
+        )
     }
 
     /// Namespace and name of the service account that `user` names, if it names one.
     pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
         let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+        (!namespace.is_empty() && !name.is_empty() && !name.contains(':'))
+            .then_some((namespace, name))
     }
 
     /// As `authentication.k8s.io/v1` shows a user.
@@ -54,8 +58,11 @@ impl UserInfo {
             value["uid"] = self.uid.as_str().into();
         }
         if !self.extra.is_empty() {
-            let extra: Map<String, Value> =
-                self.extra.iter().map(|(key, values)| (key.clone(), values.clone().into())).collect();
+            let extra: Map<String, Value> = self
+                .extra
+                .iter()
+                .map(|(key, values)| (key.clone(), values.clone().into()))
+                .collect();
             value["extra"] = extra.into();
         }
         value
@@ -67,7 +74,12 @@ impl UserInfo {
         if !groups.iter().any(|group| group == GROUP_AUTHENTICATED) {
             groups.push(GROUP_AUTHENTICATED.to_owned());
         }
-        Self { name: name.into(), uid: String::new(), groups, extra: Vec::new() }
+        Self {
+            name: name.into(),
+            uid: String::new(),
+            groups,
+            extra: Vec::new(),
+        }
     }
 
     /// A component of the control plane, such as `system:kube-scheduler`.

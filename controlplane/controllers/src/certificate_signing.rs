@@ -1,10 +1,11 @@
 //! Approves and signs the certificates that nodes ask for, and removes old requests.
 //!
-//! A node's client certificate is approved for who may create `certificatesigningrequests/nodeclient`, or
-//! `selfnodeclient` for its own name; its serving certificate for a node that may create `selfnodeserver` and asks for
-//! names that are its own ([`own_names`]). By default bootstrap tokens and nodes may; a role binding less, and they ask
-//! an administrator. Everything else stays pending until an administrator decides, and is signed then if its signer
-//! is ours.
+//! A node's client certificate is approved for who may create
+//! `certificatesigningrequests/nodeclient`, or `selfnodeclient` for its own name; its serving
+//! certificate for a node that may create `selfnodeserver` and asks for names that are its own
+//! ([`own_names`]). By default bootstrap tokens and nodes may; a role binding less, and they ask an
+//! administrator. Everything else stays pending until an administrator decides, and is signed then
+//! if its signer is ours.
 //!
 //! ```text
 //! pending --judge, review--> approved --sign--> issued --an hour--> deleted
@@ -58,7 +59,8 @@ const WORKERS: usize = 2;
 /// How long a request lives after it was decided, and without a decision.
 const DECIDED_LIFE: Duration = Duration::from_secs(3600);
 const PENDING_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// How often a request is looked at again that waits for its node, or for a right: nothing tells of all that it waits for.
+/// How often a request is looked at again that waits for its node, or for a right: nothing tells of
+/// all that it waits for.
 const PENDING_PERIOD: Duration = Duration::from_secs(30);
 /// Shortest validity that may be asked for.
 const MIN_VALIDITY: Duration = Duration::from_secs(600);
@@ -83,7 +85,12 @@ impl CertificateController {
         let this = Arc::new(Self {
             client: context.client.clone(),
             authorities,
-            reserved: context.config.service_cidr.into_iter().chain([context.config.cluster_cidr.into()]).collect(),
+            reserved: context
+                .config
+                .service_cidr
+                .into_iter()
+                .chain([context.config.cluster_cidr.into()])
+                .collect(),
             has_loopback_nodes: context.config.has_loopback_nodes,
             validity: context.config.certificate_validity,
             requests: controller.for_kind(),
@@ -95,13 +102,20 @@ impl CertificateController {
 
     /// A serving certificate may wait for its node to say which addresses it has.
     fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
-        let addresses = |node: &Node| node.status.as_ref().and_then(|status| status.addresses.clone());
+        let addresses = |node: &Node| {
+            node.status
+                .as_ref()
+                .and_then(|status| status.addresses.clone())
+        };
         let new = match change {
             Change::Added(node) => node,
             Change::Updated { old, new } if addresses(old) != addresses(new) => new,
             _ => return,
         };
-        let user = format!("system:node:{}", new.metadata.name.as_deref().unwrap_or_default());
+        let user = format!(
+            "system:node:{}",
+            new.metadata.name.as_deref().unwrap_or_default()
+        );
         let waiting = self.requests.filter(|request| {
             request.spec.signer_name == KUBELET_SERVING
                 && request.spec.username.as_deref() == Some(&user)
@@ -115,16 +129,23 @@ impl CertificateController {
 
 impl Reconciler for CertificateController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(csr) = self.requests.get(&key) else { return Ok(None) };
+        let Some(csr) = self.requests.get(&key) else {
+            return Ok(None);
+        };
         let left = time_left(&csr, Timestamp::now());
         if left.is_zero() {
             let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
             return match api.delete(&key.name, &DeleteParams::default()).await {
-                Err(error) if !is_not_found(&error) => Err(error).during("delete old CertificateSigningRequest"),
+                Err(error) if !is_not_found(&error) => {
+                    Err(error).during("delete old CertificateSigningRequest")
+                }
                 _ => Ok(None),
             };
         }
-        if certificate_of(&csr).is_some() || has_condition(&csr, "Denied") || has_condition(&csr, "Failed") {
+        if certificate_of(&csr).is_some()
+            || has_condition(&csr, "Denied")
+            || has_condition(&csr, "Failed")
+        {
             return Ok(Some(left));
         }
         let again = self.advance(&key, &csr).await?;
@@ -134,16 +155,25 @@ impl Reconciler for CertificateController {
 
 impl CertificateController {
     /// One step on the way; when to look again at one that waits for what nobody tells.
-    async fn advance(&self, key: &Key, csr: &CertificateSigningRequest) -> Result<Option<Duration>, ReconcileError> {
+    async fn advance(
+        &self,
+        key: &Key,
+        csr: &CertificateSigningRequest,
+    ) -> Result<Option<Duration>, ReconcileError> {
         let approved = has_condition(csr, "Approved");
-        let checked = Request::parse(&csr.spec.request.0).map(|request| (request::check(&csr.spec, &request), request));
+        let checked = Request::parse(&csr.spec.request.0)
+            .map(|request| (request::check(&csr.spec, &request), request));
         let (profile, request) = match checked {
             Ok((None, _)) => return Ok(None),
             Ok((Some(Ok(profile)), request)) => (profile, request),
             Ok((Some(Err(error)), _)) | Err(error) => {
                 debug!(request = %key, error = %ErrorChain(&error), "a certificate request does not fit its signer");
                 // An administrator approved what cannot be signed: that has to show.
-                return if approved { self.fail(csr, &error.to_string()).await.map(|()| None) } else { Ok(None) };
+                return if approved {
+                    self.fail(csr, &error.to_string()).await.map(|()| None)
+                } else {
+                    Ok(None)
+                };
             }
         };
         if approved {
@@ -164,17 +194,31 @@ impl CertificateController {
         for permission in permissions {
             if self.is_allowed(csr, permission).await? {
                 let approved = self.approve(csr, permission.message).await?;
-                return self.issue(&approved, profile, &request).await.map(|()| None);
+                return self
+                    .issue(&approved, profile, &request)
+                    .await
+                    .map(|()| None);
             }
         }
         debug!(request = %key, user = csr.spec.username.as_deref().unwrap_or_default(), "nobody's right to be approved");
         Ok(Some(PENDING_PERIOD))
     }
 
-    fn judge(&self, profile: Profile, csr: &CertificateSigningRequest, request: &Request) -> Approval {
-        let node = request.node_name().and_then(|name| self.nodes.get(&Key::new("", name)));
+    fn judge(
+        &self,
+        profile: Profile,
+        csr: &CertificateSigningRequest,
+        request: &Request,
+    ) -> Approval {
+        let node = request
+            .node_name()
+            .and_then(|name| self.nodes.get(&Key::new("", name)));
         // Others matter to who asks for addresses alone.
-        let nodes = if profile == Profile::NodeServing { self.nodes.all() } else { Vec::new() };
+        let nodes = if profile == Profile::NodeServing {
+            self.nodes.all()
+        } else {
+            Vec::new()
+        };
         let surroundings = Surroundings {
             node: node.as_deref(),
             nodes: &nodes,
@@ -209,7 +253,10 @@ impl CertificateController {
             ..SubjectAccessReview::default()
         };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let answer = api.create(&PostParams::default(), &review).await.during("review the right to a certificate")?;
+        let answer = api
+            .create(&PostParams::default(), &review)
+            .await
+            .during("review the right to a certificate")?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
@@ -232,10 +279,26 @@ impl CertificateController {
         profile: Profile,
         request: &Request,
     ) -> Result<(), ReconcileError> {
-        let asked = csr.spec.expiration_seconds.map(|seconds| Duration::from_secs(seconds.unsigned_abs().into()));
-        let validity = asked.map_or(self.validity, |asked| asked.clamp(MIN_VALIDITY.min(self.validity), self.validity));
-        let key_encipherment = csr.spec.usages.iter().flatten().any(|usage| usage == "key encipherment");
-        let pem = match self.authorities.sign(profile, request, key_encipherment, validity, Timestamp::now()) {
+        let asked = csr
+            .spec
+            .expiration_seconds
+            .map(|seconds| Duration::from_secs(seconds.unsigned_abs().into()));
+        let validity = asked.map_or(self.validity, |asked| {
+            asked.clamp(MIN_VALIDITY.min(self.validity), self.validity)
+        });
+        let key_encipherment = csr
+            .spec
+            .usages
+            .iter()
+            .flatten()
+            .any(|usage| usage == "key encipherment");
+        let pem = match self.authorities.sign(
+            profile,
+            request,
+            key_encipherment,
+            validity,
+            Timestamp::now(),
+        ) {
             Ok(pem) => pem,
             Err(error) => return self.fail(csr, &error.to_string()).await,
         };
@@ -246,20 +309,35 @@ impl CertificateController {
         Ok(())
     }
 
-    async fn fail(&self, csr: &CertificateSigningRequest, message: &str) -> Result<(), ReconcileError> {
+    async fn fail(
+        &self,
+        csr: &CertificateSigningRequest,
+        message: &str,
+    ) -> Result<(), ReconcileError> {
         let failed = with_condition(csr, "Failed", "SignerValidationFailure", message);
         self.write_status(&failed, "fail certificate request").await
     }
 
-    async fn write_status(&self, csr: &CertificateSigningRequest, call: &'static str) -> Result<(), ReconcileError> {
+    async fn write_status(
+        &self,
+        csr: &CertificateSigningRequest,
+        call: &'static str,
+    ) -> Result<(), ReconcileError> {
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         let name = csr.metadata.name.as_deref().unwrap_or_default();
-        api.replace_status(name, &PostParams::default(), csr).await.map(drop).during(call)
+        api.replace_status(name, &PostParams::default(), csr)
+            .await
+            .map(drop)
+            .during(call)
     }
 }
 
-fn conditions(csr: &CertificateSigningRequest) -> impl Iterator<Item = &CertificateSigningRequestCondition> {
-    csr.status.iter().flat_map(|status| status.conditions.iter().flatten())
+fn conditions(
+    csr: &CertificateSigningRequest,
+) -> impl Iterator<Item = &CertificateSigningRequestCondition> {
+    csr.status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
 }
 
 fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
@@ -267,7 +345,11 @@ fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
 }
 
 fn certificate_of(csr: &CertificateSigningRequest) -> Option<&ByteString> {
-    csr.status.as_ref()?.certificate.as_ref().filter(|certificate| !certificate.0.is_empty())
+    csr.status
+        .as_ref()?
+        .certificate
+        .as_ref()
+        .filter(|certificate| !certificate.0.is_empty())
 }
 
 fn with_condition(
@@ -286,17 +368,30 @@ fn with_condition(
         last_update_time: Some(now.clone()),
         last_transition_time: Some(now),
     };
-    csr.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+    csr.status
+        .get_or_insert_default()
+        .conditions
+        .get_or_insert_default()
+        .push(condition);
     csr
 }
 
 /// How long the request may stay.
 fn time_left(csr: &CertificateSigningRequest, now: Timestamp) -> Duration {
-    let decided = conditions(csr).filter_map(|condition| condition.last_update_time.as_ref()).map(|time| time.0).max();
-    let created = csr.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    let decided = conditions(csr)
+        .filter_map(|condition| condition.last_update_time.as_ref())
+        .map(|time| time.0)
+        .max();
+    let created = csr
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map_or(now, |time| time.0);
     let end = match decided {
         Some(at) => at.checked_add(DECIDED_LIFE),
         None => created.checked_add(PENDING_LIFE),
     };
-    end.ok().and_then(|end| Duration::try_from(end.duration_since(now)).ok()).unwrap_or(Duration::ZERO)
+    end.ok()
+        .and_then(|end| Duration::try_from(end.duration_since(now)).ok())
+        .unwrap_or(Duration::ZERO)
 }

@@ -1,6 +1,7 @@
 //! Adopts and releases what [`owner::claim`](crate::owner::claim) has sorted.
 //!
-//! Source: `pkg/controller/controller_ref_manager.go` (ClaimPods, ClaimReplicaSets, RecheckDeletionTimestamp) at v1.37.
+//! Source: `pkg/controller/controller_ref_manager.go` (ClaimPods, ClaimReplicaSets,
+//! RecheckDeletionTimestamp) at v1.37.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -17,8 +18,8 @@ use crate::{
     owner::{adopt_patch, claim, controller_reference, release_patch},
 };
 
-/// The objects among `candidates` that belong to `owner`, after adopting and releasing. What is adopted gets
-/// `finalizer`, if there is one, and what is released loses it.
+/// The objects among `candidates` that belong to `owner`, after adopting and releasing. What is
+/// adopted gets `finalizer`, if there is one, and what is released loses it.
 pub(crate) async fn claim_all<O, C>(
     client: &Client,
     owner: &O,
@@ -27,8 +28,14 @@ pub(crate) async fn claim_all<O, C>(
     finalizer: Option<&str>,
 ) -> Result<Vec<Arc<C>>, ReconcileError>
 where
-    O: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-    C: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    O: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+    C: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
 {
     let claimed = claim(owner.meta(), selector, candidates);
     let mut mine = claimed.owned;
@@ -37,19 +44,33 @@ where
     }
     // Asked only for an adoption: nearly all rounds need no request.
     if !claimed.adopt.is_empty() && !still_exists(client, owner).await? {
-        return Err(ReconcileError::NotYet(format!("the cached {} is gone, nothing is adopted", O::kind(&()))));
+        return Err(ReconcileError::NotYet(format!(
+            "the cached {} is gone, nothing is adopted",
+            O::kind(&())
+        )));
     }
-    let api: Api<C> = Api::namespaced(client.clone(), owner.meta().namespace.as_deref().unwrap_or_default());
+    let api: Api<C> = Api::namespaced(
+        client.clone(),
+        owner.meta().namespace.as_deref().unwrap_or_default(),
+    );
     let name = |object: &C| object.meta().name.clone().unwrap_or_default();
     let reference = controller_reference(owner);
     for object in claimed.adopt {
         let patch = Patch::Merge(adopt_patch(object.meta(), &reference, finalizer));
-        let adopted = api.patch(&name(&object), &PatchParams::default(), &patch).await;
-        mine.extend(ignore_missing(adopted).during("adopt a dependent")?.map(Arc::new));
+        let adopted = api
+            .patch(&name(&object), &PatchParams::default(), &patch)
+            .await;
+        mine.extend(
+            ignore_missing(adopted)
+                .during("adopt a dependent")?
+                .map(Arc::new),
+        );
     }
     for object in claimed.release {
         let patch = Patch::Merge(release_patch(object.meta(), &reference.uid, finalizer));
-        let released = api.patch(&name(&object), &PatchParams::default(), &patch).await;
+        let released = api
+            .patch(&name(&object), &PatchParams::default(), &patch)
+            .await;
         ignore_missing(released).during("release a dependent")?;
     }
     Ok(mine)
@@ -58,10 +79,21 @@ where
 /// Asks the server itself: a cached owner may be gone, and its namesake must not adopt in its name.
 async fn still_exists<O>(client: &Client, owner: &O) -> Result<bool, ReconcileError>
 where
-    O: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    O: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
 {
     let meta = owner.meta();
-    let api: Api<O> = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
-    let live = api.get_metadata_opt(meta.name.as_deref().unwrap_or_default()).await.during("get the live owner")?;
-    Ok(live.is_some_and(|live| live.metadata.uid == meta.uid && live.metadata.deletion_timestamp.is_none()))
+    let api: Api<O> = Api::namespaced(
+        client.clone(),
+        meta.namespace.as_deref().unwrap_or_default(),
+    );
+    let live = api
+        .get_metadata_opt(meta.name.as_deref().unwrap_or_default())
+        .await
+        .during("get the live owner")?;
+    Ok(live.is_some_and(|live| {
+        live.metadata.uid == meta.uid && live.metadata.deletion_timestamp.is_none()
+    }))
 }

@@ -1,13 +1,15 @@
-//! The ways to the API: one for what all controllers share, and one for each controller with rights of its own.
+//! The ways to the API: one for what all controllers share, and one for each controller with rights
+//! of its own.
 
 use std::{fmt, sync::Arc};
 
 use kube::Client;
 
-/// Clients by the service accounts of `kube-system` that controllers act as, such as `deployment-controller`.
+/// Clients by the service accounts of `kube-system` that controllers act as, such as
+/// `deployment-controller`.
 ///
-/// What is watched for all and the Events of all go through the shared client, which needs the rights of
-/// `system:kube-controller-manager`.
+/// What is watched for all and the Events of all go through the shared client, which needs the
+/// rights of `system:kube-controller-manager`.
 #[derive(Clone)]
 pub struct Clients {
     pub(crate) shared: Client,
@@ -17,7 +19,10 @@ pub struct Clients {
 impl Clients {
     /// `account` gives the client of a service account.
     pub fn new(shared: Client, account: impl Fn(&str) -> Client + Send + Sync + 'static) -> Self {
-        Self { shared, account: Arc::new(account) }
+        Self {
+            shared,
+            account: Arc::new(account),
+        }
     }
 
     pub(crate) fn of(&self, account: &str) -> Client {

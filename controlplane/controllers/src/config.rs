@@ -1,4 +1,5 @@
-//! What the controllers are told at start. Plain validated values; nothing here reads files or the environment.
+//! What the controllers are told at start. Plain validated values; nothing here reads files or the
+//! environment.
 
 use std::{fmt, time::Duration};
 
@@ -17,7 +18,9 @@ pub struct CertificateAuthority {
 
 impl fmt::Debug for CertificateAuthority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CertificateAuthority").field("certificate_pem", &self.certificate_pem).finish_non_exhaustive()
+        f.debug_struct("CertificateAuthority")
+            .field("certificate_pem", &self.certificate_pem)
+            .finish_non_exhaustive()
     }
 }
 
@@ -44,7 +47,8 @@ pub struct ControllersConfig {
     pub node_monitor_period: Duration,
     /// How long a node may be silent before its conditions become Unknown.
     pub node_monitor_grace: Duration,
-    /// How long a pod that tolerates nothing of its own stays on a node that is not ready or unreachable.
+    /// How long a pod that tolerates nothing of its own stays on a node that is not ready or
+    /// unreachable.
     pub eviction_timeout: Duration,
     /// How long a node may be missing before its pods are removed.
     pub missing_node_quarantine: Duration,
@@ -54,7 +58,8 @@ pub struct ControllersConfig {
     pub certificate_validity: Duration,
     /// How often the served kinds are discovered again for garbage collection.
     pub discovery_period: Duration,
-    /// How long the garbage collector waits at its start for kinds that cannot be listed, before it goes on without them.
+    /// How long the garbage collector waits at its start for kinds that cannot be listed, before it
+    /// goes on without them.
     pub initial_sync_timeout: Duration,
     /// Where the controllers count what they do.
     pub metrics: MetricsRegistry,
@@ -62,11 +67,18 @@ pub struct ControllersConfig {
 
 impl ControllersConfig {
     /// Upstream's defaults around what has no default: addresses and keys.
-    pub fn new(cluster_cidr: Ipv4Net, ca: CertificateAuthority, kubelet_ca: CertificateAuthority) -> Self {
+    pub fn new(
+        cluster_cidr: Ipv4Net,
+        ca: CertificateAuthority,
+        kubelet_ca: CertificateAuthority,
+    ) -> Self {
         Self {
             cluster_cidr,
             node_mask_bits: 24,
-            pod_network: PodNetwork { cluster_cidr: cluster_cidr.trunc().to_string(), ..PodNetwork::default() },
+            pod_network: PodNetwork {
+                cluster_cidr: cluster_cidr.trunc().to_string(),
+                ..PodNetwork::default()
+            },
             root_ca_pem: ca.certificate_pem.clone(),
             ca,
             kubelet_ca,

@@ -5,7 +5,9 @@ use std::{hash::Hash, sync::Arc};
 use coracle_client::{event_recorder::EventRecorder, work_queue::WorkQueue};
 use kube::Client;
 
-use crate::{clients::Clients, config::ControllersConfig, removals::Removals, served_kinds::ServedKinds};
+use crate::{
+    clients::Clients, config::ControllersConfig, removals::Removals, served_kinds::ServedKinds,
+};
 
 /// Handed to each controller's constructor.
 #[derive(Clone)]
@@ -23,7 +25,10 @@ pub(crate) struct Context {
 impl Context {
     /// The same with the identity of a controller: its service account in `kube-system`.
     pub(crate) fn of(&self, account: &str) -> Self {
-        Self { client: self.clients.of(account), ..self.clone() }
+        Self {
+            client: self.clients.of(account),
+            ..self.clone()
+        }
     }
 
     /// A queue that `/metrics` shows under upstream's name for it.

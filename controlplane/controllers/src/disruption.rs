@@ -1,8 +1,9 @@
-//! Counts for each PodDisruptionBudget how many of its pods are healthy, and how many of them may be evicted.
+//! Counts for each PodDisruptionBudget how many of its pods are healthy, and how many of them may
+//! be evicted.
 //!
-//! Watches budgets and pods, reads their owners, writes the status of budgets and takes stale conditions from pods. It
-//! evicts nothing: the eviction subresource takes what is allowed here, and notes it in the status until the pod is seen
-//! going.
+//! Watches budgets and pods, reads their owners, writes the status of budgets and takes stale
+//! conditions from pods. It evicts nothing: the eviction subresource takes what is allowed here,
+//! and notes it in the status until the pod is seen going.
 //!
 //! Source: `pkg/controller/disruption/disruption.go` at v1.37.
 
@@ -74,23 +75,37 @@ struct Scale {
 impl DisruptionController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
-        let mut controller = Builder::managed_by(manager, "disruption-controller", "disruption").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, "disruption-controller", "disruption").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
             kinds: context.kinds.clone(),
             budgets: controller.for_kind(),
-            selecting: controller.index(Index::new("selects", |budget: &PodDisruptionBudget, put| {
-                put(&pair_key(budget.metadata.namespace.as_deref().unwrap_or_default(), asked_pair(budget)));
-            })),
+            selecting: controller.index(Index::new(
+                "selects",
+                |budget: &PodDisruptionBudget, put| {
+                    put(&pair_key(
+                        budget.metadata.namespace.as_deref().unwrap_or_default(),
+                        asked_pair(budget),
+                    ));
+                },
+            )),
             pods: controller.selected(),
             replica_sets: controller.reads(),
             deployments: controller.reads(),
             disrupted: context.queue("stale_pod_disruption"),
         });
         controller.on_change(&this, Self::pod_changed);
-        let stale = stale::Stale { client: context.client.clone(), pods: controller.reads() };
-        controller.also("stale-pod-disruption", this.disrupted.clone(), Arc::new(stale));
+        let stale = stale::Stale {
+            client: context.client.clone(),
+            pods: controller.reads(),
+        };
+        controller.also(
+            "stale-pod-disruption",
+            this.disrupted.clone(),
+            Arc::new(stale),
+        );
         controller.complete(this);
     }
 
@@ -108,7 +123,9 @@ impl DisruptionController {
     }
 
     fn wake_budgets(&self, pod: &Pod, queue: &Queue) {
-        let Some(labels) = &pod.metadata.labels else { return };
+        let Some(labels) = &pod.metadata.labels else {
+            return;
+        };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for budget in selecting(&self.selecting, namespace, labels) {
             if plan::selects(&budget, labels) {
@@ -120,17 +137,27 @@ impl DisruptionController {
 
 impl Reconciler for DisruptionController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(budget) = self.budgets.get(&key) else { return Ok(None) };
+        let Some(budget) = self.budgets.get(&key) else {
+            return Ok(None);
+        };
         match self.count(&key, &budget).await {
             Err(ReconcileError::Api { call, source }) if !is_conflict(&source) => {
-                self.write(&key, &budget, plan::failed(&budget, &message_of(&source))).await?;
+                self.write(&key, &budget, plan::failed(&budget, &message_of(&source)))
+                    .await?;
                 Err(ReconcileError::Api { call, source })
             }
-            // What is wrong is in the status. A change of a pod or of the budget brings it back here.
+            // What is wrong is in the status. A change of a pod or of the budget brings it back
+            // here.
             Err(ReconcileError::NotYet(why)) => {
                 let message = format!("Failed to calculate the number of expected pods: {why}");
-                self.note(&budget, EventType::Warning, "CalculateExpectedPodCountFailed", message);
-                self.write(&key, &budget, plan::failed(&budget, &why)).await?;
+                self.note(
+                    &budget,
+                    EventType::Warning,
+                    "CalculateExpectedPodCountFailed",
+                    message,
+                );
+                self.write(&key, &budget, plan::failed(&budget, &why))
+                    .await?;
                 Ok(None)
             }
             other => other,
@@ -141,23 +168,47 @@ impl Reconciler for DisruptionController {
 impl DisruptionController {
     async fn count(&self, key: &Key, budget: &PodDisruptionBudget) -> Outcome {
         let pods = self.pods.get(&key.namespace, asked_pair(budget), |pod| {
-            pod.metadata.labels.as_ref().is_some_and(|labels| plan::selects(budget, labels))
+            pod.metadata
+                .labels
+                .as_ref()
+                .is_some_and(|labels| plan::selects(budget, labels))
         });
         if pods.is_empty() {
-            self.note(budget, EventType::Normal, "NoPods", "No matching pods found".to_owned());
+            self.note(
+                budget,
+                EventType::Normal,
+                "NoPods",
+                "No matching pods found".to_owned(),
+            );
         }
         let scale = match budget.spec.as_ref().is_some_and(plan::needs_scale) {
             true => self.scale_of_owners(&pods).await?,
             false => Scale::default(),
         };
         if scale.is_partial {
-            self.note(budget, EventType::Warning, "UnmanagedPods", unmanaged(budget));
+            self.note(
+                budget,
+                EventType::Warning,
+                "UnmanagedPods",
+                unmanaged(budget),
+            );
         }
-        let seen = Observed { budget, pods: &pods, scale: scale.replicas, now: Timestamp::now() };
+        let seen = Observed {
+            budget,
+            pods: &pods,
+            scale: scale.replicas,
+            now: Timestamp::now(),
+        };
         let plan = plan::plan(&seen);
         for pod in &plan.overdue {
             let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
-            self.recorder.record(COMPONENT, pod.as_ref(), EventType::Warning, "NotDeleted", message);
+            self.recorder.record(
+                COMPONENT,
+                pod.as_ref(),
+                EventType::Warning,
+                "NotDeleted",
+                message,
+            );
         }
         self.write(key, budget, plan.status).await?;
         Ok(plan.again)
@@ -181,13 +232,17 @@ impl DisruptionController {
                 Some(scale) => Some(scale),
                 None => self.live_scale(namespace, owner).await?,
             };
-            let scale =
-                scale.ok_or_else(|| ReconcileError::NotYet(format!("found no controllers for pod {name:?}")))?;
+            let scale = scale.ok_or_else(|| {
+                ReconcileError::NotYet(format!("found no controllers for pod {name:?}"))
+            })?;
             looked_up.insert(&owner.uid, scale);
         }
         // Several ReplicaSets of one Deployment lead to that Deployment.
         let scales: HashMap<String, i32> = looked_up.into_values().collect();
-        Ok(Scale { replicas: scales.values().sum(), is_partial })
+        Ok(Scale {
+            replicas: scales.values().sum(),
+            is_partial,
+        })
     }
 
     /// UID and replicas of the Deployment or ReplicaSet behind a pod.
@@ -195,14 +250,20 @@ impl DisruptionController {
         if owner.kind != "ReplicaSet" || !owner.api_version.starts_with("apps/") {
             return None;
         }
-        let rs = self.replica_sets.get(&Key::new(namespace, owner.name.as_str()))?;
+        let rs = self
+            .replica_sets
+            .get(&Key::new(namespace, owner.name.as_str()))?;
         if rs.metadata.uid.as_deref() != Some(&owner.uid) {
             return None;
         }
         let deployment = controller_of(&rs.metadata)
             .filter(|above| above.kind == "Deployment" && above.api_version.starts_with("apps/"));
-        let Some(above) = deployment else { return Some((owner.uid.clone(), rs.spec.replicas.unwrap_or(1))) };
-        let deployment = self.deployments.get(&Key::new(namespace, above.name.as_str()))?;
+        let Some(above) = deployment else {
+            return Some((owner.uid.clone(), rs.spec.replicas.unwrap_or(1)));
+        };
+        let deployment = self
+            .deployments
+            .get(&Key::new(namespace, above.name.as_str()))?;
         (deployment.metadata.uid.as_deref() == Some(&above.uid))
             .then(|| (above.uid.clone(), deployment.spec.replicas.unwrap_or(1)))
     }
@@ -213,30 +274,47 @@ impl DisruptionController {
         namespace: &str,
         owner: &OwnerReference,
     ) -> Result<Option<(String, i32)>, ReconcileError> {
-        let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let group = owner
+            .api_version
+            .rsplit_once('/')
+            .map_or("", |(group, _)| group);
         if self.kinds.get(group, &owner.kind).is_none() {
             self.kinds.refresh().await.during("discover kinds")?;
         }
         let Some(kind) = self.kinds.get(group, &owner.kind) else {
-            let why = format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version);
+            let why = format!(
+                "no matches for kind {:?} in version {:?}",
+                owner.kind, owner.api_version
+            );
             return Err(ReconcileError::NotYet(why));
         };
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
         let scale = match api.get_scale(&owner.name).await {
             // Not the object is missing but the path.
             Err(kube::Error::Api(status))
-                if status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty()) =>
+                if status.code == 404
+                    && status
+                        .details
+                        .as_ref()
+                        .is_none_or(|details| details.name.is_empty()) =>
             {
                 let resource = [kind.resource.plural.as_str(), group].join(".");
                 let resource = resource.trim_end_matches('.');
-                return Err(ReconcileError::NotYet(format!("{resource} does not implement the scale subresource")));
+                return Err(ReconcileError::NotYet(format!(
+                    "{resource} does not implement the scale subresource"
+                )));
             }
             found => ignore_missing(found).during("get the scale of an owner")?,
         };
-        let Some(scale) = scale.filter(|scale| scale.metadata.uid.as_deref() == Some(&owner.uid)) else {
+        let Some(scale) = scale.filter(|scale| scale.metadata.uid.as_deref() == Some(&owner.uid))
+        else {
             return Ok(None);
         };
-        Ok(Some((owner.uid.clone(), scale.spec.and_then(|spec| spec.replicas).unwrap_or(0))))
+        Ok(Some((
+            owner.uid.clone(),
+            scale.spec.and_then(|spec| spec.replicas).unwrap_or(0),
+        )))
     }
 
     /// The version in the object guards against an eviction that the cache has not seen.
@@ -250,13 +328,27 @@ impl DisruptionController {
             return Ok(());
         }
         let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &key.namespace);
-        let wanted = PodDisruptionBudget { status: Some(status), ..budget.clone() };
-        let written = api.replace_status(&key.name, &PostParams::default(), &wanted).await;
-        ignore_missing(written).during("update PodDisruptionBudget status").map(drop)
+        let wanted = PodDisruptionBudget {
+            status: Some(status),
+            ..budget.clone()
+        };
+        let written = api
+            .replace_status(&key.name, &PostParams::default(), &wanted)
+            .await;
+        ignore_missing(written)
+            .during("update PodDisruptionBudget status")
+            .map(drop)
     }
 
-    fn note(&self, budget: &PodDisruptionBudget, kind: EventType, reason: &'static str, message: String) {
-        self.recorder.record(COMPONENT, budget, kind, reason, message);
+    fn note(
+        &self,
+        budget: &PodDisruptionBudget,
+        kind: EventType,
+        reason: &'static str,
+        message: String,
+    ) {
+        self.recorder
+            .record(COMPONENT, budget, kind, reason, message);
     }
 }
 

@@ -1,13 +1,15 @@
 //! Publishes the pods behind each Service as the legacy Endpoints object of the same name.
 //!
-//! Mirrors what [`crate::endpointslice`] says in the older form, at most a thousand addresses a Service. Services
-//! without a selector are left alone.
+//! Mirrors what [`crate::endpointslice`] says in the older form, at most a thousand addresses a
+//! Service. Services without a selector are left alone.
 //!
 //! Source: `pkg/controller/endpoint/endpoints_controller.go` at v1.37.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service};
+use k8s_openapi::api::core::v1::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service,
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, ObjectMeta, PostParams},
@@ -45,7 +47,8 @@ pub(crate) struct EndpointsController {
 impl EndpointsController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
-        let mut controller = Builder::managed_by(manager, "endpoints-controller", "endpoint").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, "endpoints-controller", "endpoint").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             services: controller.for_kind(),
@@ -73,7 +76,9 @@ impl Reconciler for EndpointsController {
             // Only what this controller made; others' Endpoints may come before their Service.
             if existing.is_some_and(|endpoints| is_ours(&endpoints)) {
                 match api.delete(&key.name, &DeleteParams::default()).await {
-                    Err(error) if !is_not_found(&error) => return Err(error).during("delete Endpoints"),
+                    Err(error) if !is_not_found(&error) => {
+                        return Err(error).during("delete Endpoints");
+                    }
                     _ => {}
                 }
             }
@@ -82,7 +87,11 @@ impl Reconciler for EndpointsController {
         if !service_endpoints::is_managed(&service) {
             return Ok(None);
         }
-        let pods = self.pods.get(&key.namespace, service_endpoints::pair_of(&service), |pod| selects(&service, pod));
+        let pods = self.pods.get(
+            &key.namespace,
+            service_endpoints::pair_of(&service),
+            |pod| selects(&service, pod),
+        );
         let wanted = plan(&service, &pods, existing.as_deref());
         match existing {
             None => match api.create(&PostParams::default(), &wanted).await {
@@ -93,7 +102,9 @@ impl Reconciler for EndpointsController {
             },
             Some(old) if same(&old, &wanted) => {}
             Some(_) => {
-                api.replace(&key.name, &PostParams::default(), &wanted).await.during("update Endpoints")?;
+                api.replace(&key.name, &PostParams::default(), &wanted)
+                    .await
+                    .during("update Endpoints")?;
             }
         }
         Ok(None)
@@ -101,19 +112,29 @@ impl Reconciler for EndpointsController {
 }
 
 fn is_ours(endpoints: &Endpoints) -> bool {
-    endpoints.metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).map(String::as_str) == Some(MANAGER)
+    endpoints
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(MANAGED_BY))
+        .map(String::as_str)
+        == Some(MANAGER)
 }
 
 fn same(old: &Endpoints, new: &Endpoints) -> bool {
     old.subsets.as_deref().unwrap_or_default() == new.subsets.as_deref().unwrap_or_default()
         && old.metadata.labels == new.metadata.labels
-        && old.metadata.annotations.clone().unwrap_or_default() == new.metadata.annotations.clone().unwrap_or_default()
+        && old.metadata.annotations.clone().unwrap_or_default()
+            == new.metadata.annotations.clone().unwrap_or_default()
 }
 
 /// Name, number, protocol and application protocol of each port.
 type Ports = Vec<(String, i32, String, Option<String>)>;
 /// Ready and not-ready addresses with the same ports.
-type Group = (BTreeMap<String, EndpointAddress>, BTreeMap<String, EndpointAddress>);
+type Group = (
+    BTreeMap<String, EndpointAddress>,
+    BTreeMap<String, EndpointAddress>,
+);
 
 /// The Endpoints that `service` should have.
 fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> Endpoints {
@@ -124,14 +145,18 @@ fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> E
     let mut over_capacity = false;
     for (index, pod) in pods
         .iter()
-        .filter(|pod| !pod_state::is_finished(pod) && (publish_all || !pod_state::is_terminating(pod)))
+        .filter(|pod| {
+            !pod_state::is_finished(pod) && (publish_all || !pod_state::is_terminating(pod))
+        })
         .enumerate()
     {
         if index >= MAX_ADDRESSES {
             over_capacity = true;
             break;
         }
-        let Some(ip) = service_endpoints::address(pod, family) else { continue };
+        let Some(ip) = service_endpoints::address(pod, family) else {
+            continue;
+        };
         let address = EndpointAddress {
             ip: ip.to_owned(),
             hostname: service_endpoints::hostname(service, pod),
@@ -139,12 +164,17 @@ fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> E
             target_ref: Some(pod_reference(pod)),
         };
         let ports = ports_of(service, pod);
-        // There would be nothing to connect to. Who is headless is found by name, which needs no port.
+        // There would be nothing to connect to. Who is headless is found by name, which needs no
+        // port.
         if ports.is_empty() && !service_endpoints::is_headless(service) {
             continue;
         }
         let (ready, not_ready) = groups.entry(ports).or_default();
-        let group = if publish_all || pod_state::is_ready(pod) { ready } else { not_ready };
+        let group = if publish_all || pod_state::is_ready(pod) {
+            ready
+        } else {
+            not_ready
+        };
         group.insert(ip.to_owned(), address);
     }
     let list = |addresses: BTreeMap<String, EndpointAddress>| {
@@ -156,7 +186,12 @@ fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> E
             addresses: list(ready),
             not_ready_addresses: list(not_ready),
             ports: (!ports.is_empty()).then(|| {
-                let port = |(name, port, protocol, app_protocol): (String, i32, String, Option<String>)| EndpointPort {
+                let port = |(name, port, protocol, app_protocol): (
+                    String,
+                    i32,
+                    String,
+                    Option<String>,
+                )| EndpointPort {
                     name: Some(name).filter(|name| !name.is_empty()),
                     port,
                     protocol: Some(protocol),
@@ -170,12 +205,22 @@ fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> E
 }
 
 fn ports_of(service: &Service, pod: &Pod) -> Ports {
-    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()).into_iter().flatten();
+    let ports = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.ports.as_ref())
+        .into_iter()
+        .flatten();
     let mut found: Vec<_> = ports
         .filter_map(|port| {
             let number = service_endpoints::port_number(pod, port)?;
             let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
-            Some((port.name.clone().unwrap_or_default(), number, protocol, port.app_protocol.clone()))
+            Some((
+                port.name.clone().unwrap_or_default(),
+                number,
+                protocol,
+                port.app_protocol.clone(),
+            ))
         })
         .collect();
     found.sort();
@@ -208,8 +253,13 @@ fn assemble(
     if over_capacity {
         annotations.insert(OVER_CAPACITY.into(), "truncated".into());
     }
-    metadata.annotations = metadata.annotations.filter(|annotations| !annotations.is_empty());
-    Endpoints { metadata, subsets: (!subsets.is_empty()).then_some(subsets) }
+    metadata.annotations = metadata
+        .annotations
+        .filter(|annotations| !annotations.is_empty());
+    Endpoints {
+        metadata,
+        subsets: (!subsets.is_empty()).then_some(subsets),
+    }
 }
 
 #[cfg(test)]

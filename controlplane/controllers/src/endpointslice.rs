@@ -1,7 +1,7 @@
 //! Publishes the pods behind each Service as EndpointSlices.
 //!
-//! Services without a selector are left to whoever made them; slices of a deleted Service go by their owner
-//! reference. What to write is decided by [`plan`].
+//! Services without a selector are left to whoever made them; slices of a deleted Service go by
+//! their owner reference. What to write is decided by [`plan`].
 //!
 //! Source: `pkg/controller/endpointslice/` at v1.37.
 
@@ -77,22 +77,48 @@ impl EndpointSliceController {
 
 impl Reconciler for EndpointSliceController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(service) = self.services.get(&key) else { return Ok(None) };
-        if !service_endpoints::is_managed(&service) || service.metadata.deletion_timestamp.is_some() {
+        let Some(service) = self.services.get(&key) else {
+            return Ok(None);
+        };
+        if !service_endpoints::is_managed(&service) || service.metadata.deletion_timestamp.is_some()
+        {
             return Ok(None);
         }
-        if !self.writes.settled(&key).await.during("list EndpointSlices")? {
+        if !self
+            .writes
+            .settled(&key)
+            .await
+            .during("list EndpointSlices")?
+        {
             return Ok(None);
         }
         let slices = self.slices.get(&key.to_string());
-        let pods = self.pods.get(&key.namespace, service_endpoints::pair_of(&service), |pod| selects(&service, pod));
+        let pods = self.pods.get(
+            &key.namespace,
+            service_endpoints::pair_of(&service),
+            |pod| selects(&service, pod),
+        );
         let node = |name: &str| self.nodes.get(&Key::new("", name));
-        let plan = plan::plan(&Input { service: &service, pods: &pods, slices: &slices, node: &node });
+        let plan = plan::plan(&Input {
+            service: &service,
+            pods: &pods,
+            slices: &slices,
+            node: &node,
+        });
         let result = self.act(&key, plan).await;
         if let Err(ReconcileError::Api { source, .. }) = &result {
-            let message = format!("Error updating Endpoint Slices for Service {key}: {}", message_of(source));
+            let message = format!(
+                "Error updating Endpoint Slices for Service {key}: {}",
+                message_of(source)
+            );
             let about = service.as_ref();
-            self.recorder.record(COMPONENT, about, EventType::Warning, "FailedToUpdateEndpointSlices", message);
+            self.recorder.record(
+                COMPONENT,
+                about,
+                EventType::Warning,
+                "FailedToUpdateEndpointSlices",
+                message,
+            );
         }
         result
     }
@@ -104,26 +130,39 @@ impl EndpointSliceController {
         let params = PostParams::default();
         let creates = join_all(plan.create.iter().map(|slice| async {
             match self.writes.write(key, api.create(&params, slice)).await {
-                Err(error) if !is_namespace_terminating(&error) => Err(error).during("create EndpointSlice"),
+                Err(error) if !is_namespace_terminating(&error) => {
+                    Err(error).during("create EndpointSlice")
+                }
                 _ => Ok(()),
             }
         }))
         .await;
         let updates = join_all(plan.update.iter().map(|slice| async {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
-            let written = self.writes.write(key, api.replace(name, &params, slice)).await;
+            let written = self
+                .writes
+                .write(key, api.replace(name, &params, slice))
+                .await;
             or_event(written.map(drop).during("update EndpointSlice")).map(drop)
         }))
         .await;
         let deletes = join_all(plan.delete.iter().map(|slice| async {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
-            match self.writes.delete(key, slice, api.delete(name, &DeleteParams::default())).await {
+            match self
+                .writes
+                .delete(key, slice, api.delete(name, &DeleteParams::default()))
+                .await
+            {
                 Err(error) if !is_not_found(&error) => Err(error).during("delete EndpointSlice"),
                 _ => Ok(()),
             }
         }))
         .await;
-        creates.into_iter().chain(updates).chain(deletes).collect::<Result<Vec<()>, _>>()?;
+        creates
+            .into_iter()
+            .chain(updates)
+            .chain(deletes)
+            .collect::<Result<Vec<()>, _>>()?;
         Ok(None)
     }
 }
@@ -132,6 +171,9 @@ impl EndpointSliceController {
 fn service_of(slice: &EndpointSlice) -> Option<Key> {
     let labels = slice.metadata.labels.as_ref()?;
     (labels.get(MANAGED_BY).map(String::as_str) == Some(MANAGER)).then(|| {
-        Some(Key::new(slice.metadata.namespace.clone().unwrap_or_default(), labels.get(SERVICE_NAME)?.clone()))
+        Some(Key::new(
+            slice.metadata.namespace.clone().unwrap_or_default(),
+            labels.get(SERVICE_NAME)?.clone(),
+        ))
     })?
 }

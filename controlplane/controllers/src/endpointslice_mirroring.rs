@@ -1,7 +1,9 @@
-//! Shows Endpoints that somebody else maintains, those of Services without a selector, as EndpointSlices.
+//! Shows Endpoints that somebody else maintains, those of Services without a selector, as
+//! EndpointSlices.
 //!
-//! Nobody reads Endpoints any more; whoever still writes them by hand is heard this way. Endpoints of Services with a
-//! selector, leader-election records and whatever says `skip-mirror` are left alone.
+//! Nobody reads Endpoints any more; whoever still writes them by hand is heard this way. Endpoints
+//! of Services with a selector, leader-election records and whatever says `skip-mirror` are left
+//! alone.
 //!
 //! Source: `pkg/controller/endpointslicemirroring` at v1.37.
 
@@ -53,7 +55,8 @@ impl MirroringController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
         let name = "endpointslice-mirroring-controller";
-        let mut controller = Builder::managed_by(manager, name, "endpoint_slice_mirroring").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, name, "endpoint_slice_mirroring").workers(WORKERS);
         let this = Self {
             client: context.client.clone(),
             services: controller.for_kind(),
@@ -73,26 +76,40 @@ impl MirroringController {
 
 impl Reconciler for MirroringController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        if !self.writes.settled(&key).await.during("list EndpointSlices")? {
+        if !self
+            .writes
+            .settled(&key)
+            .await
+            .during("list EndpointSlices")?
+        {
             return Ok(None);
         }
         let existing = self.slices.get(&key.to_string());
         let has_selector = |service: &Service| {
-            service
-                .spec
-                .as_ref()
-                .is_some_and(|spec| spec.selector.as_ref().is_some_and(|selector| !selector.is_empty()))
+            service.spec.as_ref().is_some_and(|spec| {
+                spec.selector
+                    .as_ref()
+                    .is_some_and(|selector| !selector.is_empty())
+            })
         };
-        let service = self.services.get(&key).filter(|service| !has_selector(service));
-        let endpoints = self.endpoints.get(&key).filter(|endpoints| service.is_some() && !is_skipped(endpoints));
+        let service = self
+            .services
+            .get(&key)
+            .filter(|service| !has_selector(service));
+        let endpoints = self
+            .endpoints
+            .get(&key)
+            .filter(|endpoints| service.is_some() && !is_skipped(endpoints));
         let mut wanted = endpoints.as_deref().map(slices_of).unwrap_or_default();
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
         for present in existing {
             let name = present.metadata.name.as_deref().unwrap_or_default();
-            // Reused by ports and family: who watches sees endpoints change, not slices come and go.
+            // Reused by ports and family: who watches sees endpoints change, not slices come and
+            // go.
             let same = wanted.iter().position(|slice| {
                 slice.address_type == present.address_type
-                    && slice.ports.as_deref().unwrap_or_default() == present.ports.as_deref().unwrap_or_default()
+                    && slice.ports.as_deref().unwrap_or_default()
+                        == present.ports.as_deref().unwrap_or_default()
             });
             match same.map(|at| wanted.swap_remove(at)) {
                 Some(slice) if is_same(&present, &slice) => {}
@@ -103,18 +120,33 @@ impl Reconciler for MirroringController {
                         ..present.metadata.clone()
                     };
                     let slice = EndpointSlice { metadata, ..slice };
-                    let written = self.writes.write(&key, api.replace(name, &PostParams::default(), &slice)).await;
+                    let written = self
+                        .writes
+                        .write(&key, api.replace(name, &PostParams::default(), &slice))
+                        .await;
                     or_event(written.during("update mirrored EndpointSlice"))?;
                 }
-                None => match self.writes.delete(&key, &*present, api.delete(name, &DeleteParams::default())).await {
-                    Err(error) if !is_not_found(&error) => return Err(error).during("delete mirrored EndpointSlice"),
+                None => match self
+                    .writes
+                    .delete(&key, &*present, api.delete(name, &DeleteParams::default()))
+                    .await
+                {
+                    Err(error) if !is_not_found(&error) => {
+                        return Err(error).during("delete mirrored EndpointSlice");
+                    }
                     _ => {}
                 },
             }
         }
         for slice in wanted {
-            match self.writes.write(&key, api.create(&PostParams::default(), &slice)).await {
-                Err(error) if !is_namespace_terminating(&error) => return Err(error).during("mirror Endpoints"),
+            match self
+                .writes
+                .write(&key, api.create(&PostParams::default(), &slice))
+                .await
+            {
+                Err(error) if !is_namespace_terminating(&error) => {
+                    return Err(error).during("mirror Endpoints");
+                }
                 _ => {}
             }
         }
@@ -127,42 +159,66 @@ fn mirrored_by(slice: &EndpointSlice) -> Option<Key> {
     let labels = slice.metadata.labels.as_ref()?;
     let is_own = labels.get(MANAGED_BY).map(String::as_str) == Some(MANAGER);
     let service = labels.get(SERVICE_NAME).filter(|_| is_own)?;
-    Some(Key::new(slice.metadata.namespace.clone().unwrap_or_default(), service.clone()))
+    Some(Key::new(
+        slice.metadata.namespace.clone().unwrap_or_default(),
+        service.clone(),
+    ))
 }
 
 fn is_skipped(endpoints: &Endpoints) -> bool {
     let meta = &endpoints.metadata;
-    meta.labels.as_ref().and_then(|labels| labels.get(SKIP)).map(String::as_str) == Some("true")
-        || meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(LEADER))
+    meta.labels
+        .as_ref()
+        .and_then(|labels| labels.get(SKIP))
+        .map(String::as_str)
+        == Some("true")
+        || meta
+            .annotations
+            .as_ref()
+            .is_some_and(|annotations| annotations.contains_key(LEADER))
 }
 
 fn is_same(present: &EndpointSlice, wanted: &EndpointSlice) -> bool {
     let texts = |map: &Option<BTreeMap<String, String>>| map.clone().unwrap_or_default();
-    present.endpoints.as_deref().unwrap_or_default() == wanted.endpoints.as_deref().unwrap_or_default()
+    present.endpoints.as_deref().unwrap_or_default()
+        == wanted.endpoints.as_deref().unwrap_or_default()
         && texts(&present.metadata.labels) == texts(&wanted.metadata.labels)
         && texts(&present.metadata.annotations) == texts(&wanted.metadata.annotations)
 }
 
-/// The slices that say what `endpoints` says: one for each set of ports and family of addresses. Pure.
+/// The slices that say what `endpoints` says: one for each set of ports and family of addresses.
+/// Pure.
 fn slices_of(endpoints: &Endpoints) -> Vec<EndpointSlice> {
     let mut slices: Vec<EndpointSlice> = Vec::new();
     for subset in endpoints.subsets.iter().flatten() {
         let ports = ports_of(subset);
-        let ready = subset.addresses.iter().flatten().map(|address| (address, true));
-        let waiting = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
+        let ready = subset
+            .addresses
+            .iter()
+            .flatten()
+            .map(|address| (address, true));
+        let waiting = subset
+            .not_ready_addresses
+            .iter()
+            .flatten()
+            .map(|address| (address, false));
         for (address, is_ready) in ready.chain(waiting).take(MAX_ENDPOINTS) {
             let family = match address.ip.parse() {
                 Ok(IpAddr::V4(_)) => "IPv4",
                 Ok(IpAddr::V6(_)) => "IPv6",
                 Err(_) => continue,
             };
-            let known =
-                slices.iter().position(|slice| slice.address_type == family && slice.ports.as_ref() == Some(&ports));
+            let known = slices.iter().position(|slice| {
+                slice.address_type == family && slice.ports.as_ref() == Some(&ports)
+            });
             let at = known.unwrap_or_else(|| {
                 slices.push(empty_slice(endpoints, family, ports.clone()));
                 slices.len() - 1
             });
-            slices[at].endpoints.get_or_insert_default().push(endpoint(address, is_ready));
+            slices[at]
+                .endpoints
+                .get_or_insert_default()
+                .push(endpoint(address, is_ready));
         }
     }
     slices
@@ -181,7 +237,10 @@ fn ports_of(subset: &EndpointSubset) -> Vec<EndpointPort> {
 fn endpoint(address: &EndpointAddress, is_ready: bool) -> Endpoint {
     Endpoint {
         addresses: vec![address.ip.clone()],
-        conditions: Some(EndpointConditions { ready: Some(is_ready), ..EndpointConditions::default() }),
+        conditions: Some(EndpointConditions {
+            ready: Some(is_ready),
+            ..EndpointConditions::default()
+        }),
         hostname: address.hostname.clone().filter(|name| !name.is_empty()),
         node_name: address.node_name.clone(),
         target_ref: address.target_ref.clone(),
@@ -223,11 +282,13 @@ mod tests {
 
     #[test]
     fn subsets_become_slices_by_ports_and_family() {
-        let object = endpoints(json!({"metadata": {"name": "db", "namespace": "ns", "uid": "u", "labels": {"a": "b"},
+        let object = endpoints(
+            json!({"metadata": {"name": "db", "namespace": "ns", "uid": "u", "labels": {"a": "b"},
             "annotations": {LAST_APPLIED: "x", "own": "y"}}, "subsets": [
             {"addresses": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}], "notReadyAddresses": [{"ip": "10.0.0.2"}],
              "ports": [{"name": "sql", "port": 5432}]},
-            {"addresses": [{"ip": "10.0.0.3"}], "ports": [{"port": 80, "protocol": "UDP"}]}]}));
+            {"addresses": [{"ip": "10.0.0.3"}], "ports": [{"port": 80, "protocol": "UDP"}]}]}),
+        );
         let slices = slices_of(&object);
         let text: Vec<String> = slices
             .iter()
@@ -236,23 +297,48 @@ mod tests {
                     .endpoints
                     .iter()
                     .flatten()
-                    .map(|one| format!("{}:{}", one.addresses[0], one.conditions.as_ref().unwrap().ready.unwrap()))
+                    .map(|one| {
+                        format!(
+                            "{}:{}",
+                            one.addresses[0],
+                            one.conditions.as_ref().unwrap().ready.unwrap()
+                        )
+                    })
                     .collect();
                 let port = &slice.ports.as_ref().unwrap()[0];
-                format!("{} {} {}", slice.address_type, port.port.unwrap(), addresses.join(","))
+                format!(
+                    "{} {} {}",
+                    slice.address_type,
+                    port.port.unwrap(),
+                    addresses.join(",")
+                )
             })
             .collect();
-        assert_eq!(text, ["IPv4 5432 10.0.0.1:true,10.0.0.2:false", "IPv6 5432 fd00::1:true", "IPv4 80 10.0.0.3:true"]);
+        assert_eq!(
+            text,
+            [
+                "IPv4 5432 10.0.0.1:true,10.0.0.2:false",
+                "IPv6 5432 fd00::1:true",
+                "IPv4 80 10.0.0.3:true"
+            ]
+        );
         let meta = &slices[0].metadata;
-        assert_eq!(meta.annotations, Some([("own".to_owned(), "y".to_owned())].into()));
+        assert_eq!(
+            meta.annotations,
+            Some([("own".to_owned(), "y".to_owned())].into())
+        );
         assert_eq!(mirrored_by(&slices[0]), Some(Key::new("ns", "db")));
         assert_eq!(meta.owner_references.as_ref().unwrap()[0].kind, "Endpoints");
     }
 
     #[test]
     fn some_endpoints_are_not_mirrored() {
-        assert!(is_skipped(&endpoints(json!({"metadata": {"labels": {SKIP: "true"}}}))));
-        assert!(is_skipped(&endpoints(json!({"metadata": {"annotations": {LEADER: "{}"}}}))));
+        assert!(is_skipped(&endpoints(
+            json!({"metadata": {"labels": {SKIP: "true"}}})
+        )));
+        assert!(is_skipped(&endpoints(
+            json!({"metadata": {"annotations": {LEADER: "{}"}}})
+        )));
         assert!(!is_skipped(&endpoints(json!({"metadata": {}}))));
     }
 }

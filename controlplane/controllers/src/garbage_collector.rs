@@ -1,13 +1,15 @@
-//! Deletes objects whose owners are gone, and carries out the deletion policies Foreground and Orphan.
+//! Deletes objects whose owners are gone, and carries out the deletion policies Foreground and
+//! Orphan.
 //!
-//! At the start it waits until every kind has been listed once, but not for ever: a kind that cannot be listed must not
-//! keep the garbage of all others. What goes, goes on the server's word alone: each owner that an object names is asked
-//! for at that moment, whether its kind is listed or not, and where there is no answer nothing is deleted. Only letting
-//! dependents go (Orphan) waits for every kind: an owner whose dependents are not known yet would go without letting them
+//! At the start it waits until every kind has been listed once, but not for ever: a kind that
+//! cannot be listed must not keep the garbage of all others. What goes, goes on the server's word
+//! alone: each owner that an object names is asked for at that moment, whether its kind is listed
+//! or not, and where there is no answer nothing is deleted. Only letting dependents go (Orphan)
+//! waits for every kind: an owner whose dependents are not known yet would go without letting them
 //! go, and they after it.
 //!
-//! The graph is fed by the shared informers and, for all other kinds, by watches of metadata alone. It says where to
-//! look. Events are not collected: they expire.
+//! The graph is fed by the shared informers and, for all other kinds, by watches of metadata alone.
+//! It says where to look. Events are not collected: they expire.
 //!
 //! Source: `pkg/controller/garbagecollector/garbagecollector.go` at v1.37.
 
@@ -49,8 +51,8 @@ use graph::{FOREGROUND, Graph, ORPHAN, Place, Snapshot, Uid, Work};
 
 /// Objects worked on at once.
 const WORKERS: usize = 8;
-/// When to look again for an object that was named but not seen yet: at first, and at last, for one of a kind that cannot
-/// be watched is never seen.
+/// When to look again for an object that was named but not seen yet: at first, and at last, for one
+/// of a kind that cannot be watched is never seen.
 const UNSEEN_RETRY: Duration = Duration::from_millis(500);
 const UNSEEN_RETRY_CAP: Duration = Duration::from_secs(600);
 
@@ -71,7 +73,8 @@ pub(crate) struct GarbageCollector {
 }
 
 impl GarbageCollector {
-    /// Takes the metadata of kinds from the informers that show every object of theirs. They have to be complete: set up last.
+    /// Takes the metadata of kinds from the informers that show every object of theirs. They have
+    /// to be complete: set up last.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
         let this = Arc::new(Self {
             client: context.client.clone(),
@@ -87,7 +90,9 @@ impl GarbageCollector {
         });
         for mut informer in manager.informers.whole() {
             let (group, kind) = informer.group_kind();
-            this.fed.lock().insert((group.clone(), kind.clone()), informer.synced());
+            this.fed
+                .lock()
+                .insert((group.clone(), kind.clone()), informer.synced());
             let this = this.clone();
             informer.on_change(move |meta, is_gone| match is_gone {
                 true => this.removed(meta.uid.as_deref().unwrap_or_default()),
@@ -95,7 +100,9 @@ impl GarbageCollector {
             });
         }
         // It waits for its kinds itself, all of them.
-        manager.add("garbage-collector-controller", |shutdown| this.run(shutdown));
+        manager.add("garbage-collector-controller", |shutdown| {
+            this.run(shutdown)
+        });
     }
 
     /// Collects until `shutdown`.
@@ -111,16 +118,27 @@ impl GarbageCollector {
             () = monitor::wait_for_sync(&self) => {}
         }
         let this = self.clone();
-        let delete =
-            controller::run("garbage-collector", self.deletes.clone(), WORKERS, shutdown.clone(), move |uid| {
+        let delete = controller::run(
+            "garbage-collector",
+            self.deletes.clone(),
+            WORKERS,
+            shutdown.clone(),
+            move |uid| {
                 let this = this.clone();
                 async move { this.attempt_delete(uid).await }
-            });
+            },
+        );
         let this = self.clone();
-        let orphan = controller::run("garbage-collector-orphan", self.orphans.clone(), 2, shutdown, move |uid| {
-            let this = this.clone();
-            async move { this.attempt_orphan(uid).await }
-        });
+        let orphan = controller::run(
+            "garbage-collector-orphan",
+            self.orphans.clone(),
+            2,
+            shutdown,
+            move |uid| {
+                let this = this.clone();
+                async move { this.attempt_orphan(uid).await }
+            },
+        );
         tokio::join!(delete, orphan);
     }
 
@@ -157,13 +175,18 @@ impl GarbageCollector {
     }
 
     async fn attempt_delete(&self, uid: Uid) -> Outcome {
-        let Some(node) = self.graph.lock().snapshot(&uid) else { return Ok(None) };
+        let Some(node) = self.graph.lock().snapshot(&uid) else {
+            return Ok(None);
+        };
         if node.deleting && !node.deleting_dependents {
             return Ok(None);
         }
         let served = self.served(&node.place)?;
         let api = self.api(&served, &node.place.namespace);
-        let live = api.get_metadata_opt(&node.place.name).await.during("get object")?;
+        let live = api
+            .get_metadata_opt(&node.place.name)
+            .await
+            .during("get object")?;
         let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&*uid)) else {
             let work = self.graph.lock().absent(&uid, &node.place);
             self.enqueue(work);
@@ -185,7 +208,8 @@ impl GarbageCollector {
         for reference in &references {
             verdicts.push(self.judge(reference, &node.place.namespace).await?);
         }
-        self.settle(&api, &node, &live.metadata, &references, &verdicts).await
+        self.settle(&api, &node, &live.metadata, &references, &verdicts)
+            .await
     }
 
     /// Acts on what its owners' states mean for an object.
@@ -213,11 +237,21 @@ impl GarbageCollector {
                 "uid": live.uid, "resourceVersion": live.resource_version, "ownerReferences": kept,
             }});
             return done(
-                api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await,
+                api.patch_metadata(
+                    &node.place.name,
+                    &PatchParams::default(),
+                    &Patch::Merge(patch),
+                )
+                .await,
                 "release",
             );
         }
-        let has = |finalizer: &str| live.finalizers.iter().flatten().any(|present| present == finalizer);
+        let has = |finalizer: &str| {
+            live.finalizers
+                .iter()
+                .flatten()
+                .any(|present| present == finalizer)
+        };
         let params = if any(Verdict::Waiting) && !node.dependents.is_empty() {
             if self.is_cycle(node) {
                 self.unblock(api, node, live, references).await?;
@@ -230,14 +264,25 @@ impl GarbageCollector {
         } else {
             DeleteParams::background()
         };
-        let same = Preconditions { uid: live.uid.clone(), resource_version: None };
-        done(api.delete(&node.place.name, &params.preconditions(same)).await, "delete dependent")
+        let same = Preconditions {
+            uid: live.uid.clone(),
+            resource_version: None,
+        };
+        done(
+            api.delete(&node.place.name, &params.preconditions(same))
+                .await,
+            "delete dependent",
+        )
     }
 
     /// Whether one of its own dependents is in a foreground deletion already.
     fn is_cycle(&self, node: &Snapshot) -> bool {
         let graph = self.graph.lock();
-        node.dependents.iter().any(|uid| graph.snapshot(uid).is_some_and(|dependent| dependent.deleting_dependents))
+        node.dependents.iter().any(|uid| {
+            graph
+                .snapshot(uid)
+                .is_some_and(|dependent| dependent.deleting_dependents)
+        })
     }
 
     /// Breaks a circle: this object keeps no owner waiting any more.
@@ -250,15 +295,29 @@ impl GarbageCollector {
     ) -> Result<(), ReconcileError> {
         let freed: Vec<OwnerReference> = references
             .iter()
-            .map(|reference| OwnerReference { block_owner_deletion: Some(false), ..reference.clone() })
+            .map(|reference| OwnerReference {
+                block_owner_deletion: Some(false),
+                ..reference.clone()
+            })
             .collect();
         let patch = json!({"metadata": {"uid": live.uid, "ownerReferences": freed}});
-        let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patched = api
+            .patch_metadata(
+                &node.place.name,
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
+            .await;
         done(patched, "unblock owners").map(drop)
     }
 
     /// Ends a foreground deletion, or sees that what it waits for goes.
-    async fn finish_foreground(&self, api: &Api<DynamicObject>, node: &Snapshot, live: &ObjectMeta) -> Outcome {
+    async fn finish_foreground(
+        &self,
+        api: &Api<DynamicObject>,
+        node: &Snapshot,
+        live: &ObjectMeta,
+    ) -> Outcome {
         if node.blocking.is_empty() {
             return self.remove_finalizer(api, node, live, FOREGROUND).await;
         }
@@ -282,9 +341,14 @@ impl GarbageCollector {
             return Ok(None);
         }
         let kept: Vec<&String> = present.iter().filter(|other| *other != finalizer).collect();
-        let patch =
-            json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version, "finalizers": kept}});
-        let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patch = json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version, "finalizers": kept}});
+        let patched = api
+            .patch_metadata(
+                &node.place.name,
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
+            .await;
         match patched {
             Err(error) if is_conflict(&error) => Err(error).during("remove finalizer"),
             other => done(other, "remove finalizer"),
@@ -293,34 +357,63 @@ impl GarbageCollector {
 
     async fn attempt_orphan(&self, uid: Uid) -> Outcome {
         monitor::every_kind_is_known(self).await?;
-        let Some(node) = self.graph.lock().snapshot(&uid) else { return Ok(None) };
+        let Some(node) = self.graph.lock().snapshot(&uid) else {
+            return Ok(None);
+        };
         for dependent in &node.dependents {
             self.release(dependent, &uid).await?;
         }
         let served = self.served(&node.place)?;
         let api = self.api(&served, &node.place.namespace);
-        let live = api.get_metadata_opt(&node.place.name).await.during("get object")?;
+        let live = api
+            .get_metadata_opt(&node.place.name)
+            .await
+            .during("get object")?;
         match live.filter(|live| live.metadata.uid.as_deref() == Some(&*uid)) {
-            Some(live) => self.remove_finalizer(&api, &node, &live.metadata, ORPHAN).await,
+            Some(live) => {
+                self.remove_finalizer(&api, &node, &live.metadata, ORPHAN)
+                    .await
+            }
             None => Ok(None),
         }
     }
 
     /// Removes one owner from a dependent.
     async fn release(&self, dependent: &Uid, owner: &Uid) -> Result<(), ReconcileError> {
-        let Some(node) = self.graph.lock().snapshot(dependent) else { return Ok(()) };
+        let Some(node) = self.graph.lock().snapshot(dependent) else {
+            return Ok(());
+        };
         let served = self.served(&node.place)?;
         let api = self.api(&served, &node.place.namespace);
-        let live = api.get_metadata_opt(&node.place.name).await.during("get dependent")?;
-        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&**dependent)) else { return Ok(()) };
+        let live = api
+            .get_metadata_opt(&node.place.name)
+            .await
+            .during("get dependent")?;
+        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&**dependent))
+        else {
+            return Ok(());
+        };
         let patch = crate::owner::release_patch(&live.metadata, owner, None);
-        let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patched = api
+            .patch_metadata(
+                &node.place.name,
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
+            .await;
         done(patched, "orphan dependent").map(drop)
     }
 
     /// Asks the server what became of an owner.
-    async fn judge(&self, reference: &OwnerReference, namespace: &str) -> Result<Verdict, ReconcileError> {
-        let group = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    async fn judge(
+        &self,
+        reference: &OwnerReference,
+        namespace: &str,
+    ) -> Result<Verdict, ReconcileError> {
+        let group = reference
+            .api_version
+            .rsplit_once('/')
+            .map_or("", |(group, _)| group);
         let Some(served) = self.kinds.get(group, &reference.kind) else {
             return Err(ReconcileError::NotYet(format!(
                 "owner kind {}/{} is not served",
@@ -328,24 +421,39 @@ impl GarbageCollector {
             )));
         };
         if served.namespaced && namespace.is_empty() {
-            // A cluster-wide object cannot be owned from within a namespace; upstream leaves it alone as well.
+            // A cluster-wide object cannot be owned from within a namespace; upstream leaves it
+            // alone as well.
             warn!(owner = %reference.name, kind = %reference.kind, "a cluster-wide object names an owner that has a namespace");
             return Ok(Verdict::Solid);
         }
-        let live = self.api(&served, namespace).get_metadata_opt(&reference.name).await.during("get owner")?;
-        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&reference.uid)) else {
+        let live = self
+            .api(&served, namespace)
+            .get_metadata_opt(&reference.name)
+            .await
+            .during("get owner")?;
+        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&reference.uid))
+        else {
             return Ok(Verdict::Absent);
         };
         let waits = live.metadata.deletion_timestamp.is_some()
-            && live.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND);
-        Ok(if waits { Verdict::Waiting } else { Verdict::Solid })
+            && live
+                .metadata
+                .finalizers
+                .iter()
+                .flatten()
+                .any(|finalizer| finalizer == FOREGROUND);
+        Ok(if waits {
+            Verdict::Waiting
+        } else {
+            Verdict::Solid
+        })
     }
 
     fn served(&self, place: &Place) -> Result<Arc<ServedKind>, ReconcileError> {
         let (group, kind) = place.kind.as_ref();
-        self.kinds
-            .get(group, kind)
-            .ok_or_else(|| ReconcileError::NotYet(format!("kind {kind} of group {group:?} is not served")))
+        self.kinds.get(group, kind).ok_or_else(|| {
+            ReconcileError::NotYet(format!("kind {kind} of group {group:?} is not served"))
+        })
     }
 
     fn api(&self, served: &ServedKind, namespace: &str) -> Api<DynamicObject> {

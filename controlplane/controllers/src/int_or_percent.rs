@@ -8,13 +8,21 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 pub(crate) fn scaled(value: &IntOrString, total: i32, round_up: bool) -> i32 {
     match value {
         IntOrString::Int(number) => *number,
-        IntOrString::String(text) => percent(text.trim_end_matches('%').parse().unwrap_or(0), total, round_up),
+        IntOrString::String(text) => percent(
+            text.trim_end_matches('%').parse().unwrap_or(0),
+            total,
+            round_up,
+        ),
     }
 }
 
 /// So many hundredths of `total`.
 pub(crate) fn percent(percent: i64, total: i32, round_up: bool) -> i32 {
     let hundredths = percent * i64::from(total);
-    let whole = if round_up { hundredths.div_euclid(100) + i64::from(hundredths % 100 != 0) } else { hundredths / 100 };
+    let whole = if round_up {
+        hundredths.div_euclid(100) + i64::from(hundredths % 100 != 0)
+    } else {
+        hundredths / 100
+    };
     i32::try_from(whole).unwrap_or(i32::MAX)
 }

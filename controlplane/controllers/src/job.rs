@@ -1,8 +1,8 @@
 //! Runs the pods of Jobs until so many have succeeded, or too many failed.
 //!
-//! Watches Jobs and Pods, creates and deletes Pods, counts each ended Pod exactly once, deletes finished Jobs whose
-//! time is over. Not here: `podFailurePolicy`, `successPolicy` and limits per index, of which an Event warns; schedules are
-//! CronJob's.
+//! Watches Jobs and Pods, creates and deletes Pods, counts each ended Pod exactly once, deletes
+//! finished Jobs whose time is over. Not here: `podFailurePolicy`, `successPolicy` and limits per
+//! index, of which an Event warns; schedules are CronJob's.
 //!
 //! Source: `pkg/controller/job/job_controller.go`, `pkg/controller/ttlafterfinished` at v1.37.
 
@@ -61,8 +61,8 @@ pub(crate) struct JobController {
     orphans: Arc<Queue>,
     /// Uids of pods that were let go uncounted, until they are gone: their end holds nothing back.
     dismissed: Uids,
-    /// Statuses that do not show yet: an older Job has not counted the pods that were released since, and would get more
-    /// of them.
+    /// Statuses that do not show yet: an older Job has not counted the pods that were released
+    /// since, and would get more of them.
     written: OwnWrites<Job>,
 }
 
@@ -89,7 +89,11 @@ impl JobController {
         controller.on_change(&this, Self::job_changed);
         controller.on_change(&this, Self::pod_changed);
         controller.owns::<Job, Pod>(|job| job.spec.as_ref()?.selector.as_ref());
-        controller.also("job-orphan-pod", this.orphans.clone(), Arc::new(Orphans(this.clone())));
+        controller.also(
+            "job-orphan-pod",
+            this.orphans.clone(),
+            Arc::new(Orphans(this.clone())),
+        );
         controller.complete(this);
     }
 
@@ -107,7 +111,8 @@ impl JobController {
         match owner_key::<Job>(pod.as_ref()) {
             None if plan::has_finalizer(pod) => self.orphans.add(Key::of(pod.as_ref())),
             Some(owner) if matches!(change, Change::Deleted(_)) => {
-                self.dismissed.remove(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
+                self.dismissed
+                    .remove(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
             }
             _ => {}
         }
@@ -116,7 +121,12 @@ impl JobController {
 
 impl Reconciler for JobController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let is_settled = self.control.writes.settled(&key).await.during("list pods")?;
+        let is_settled = self
+            .control
+            .writes
+            .settled(&key)
+            .await
+            .during("list pods")?;
         if !is_settled || !self.written.settled(&key).await.during("list Jobs")? {
             return Ok(None);
         }
@@ -132,7 +142,11 @@ impl Reconciler for JobController {
         }
         let dismissed = self.dismissed.of(&key);
         let pods = self.claim_pods(&job).await?;
-        let seen = Observed { pods: &pods, dismissed: &dismissed, now: Timestamp::now() };
+        let seen = Observed {
+            pods: &pods,
+            dismissed: &dismissed,
+            now: Timestamp::now(),
+        };
         let mut plan = plan::plan(&job, &seen);
         let failed = self.scale(&key, &job, &mut plan).await;
         self.write_status(&job, &plan).await?;
@@ -156,7 +170,11 @@ impl Reconciler for Orphans {
 impl JobController {
     /// The pods that belong to `job`, after adopting and releasing.
     async fn claim_pods(&self, job: &Job) -> Result<Vec<Arc<Pod>>, ReconcileError> {
-        let Some(selector) = job.spec.as_ref().and_then(|spec| selector_of(spec.selector.as_ref()?)) else {
+        let Some(selector) = job
+            .spec
+            .as_ref()
+            .and_then(|spec| selector_of(spec.selector.as_ref()?))
+        else {
             return Ok(Vec::new());
         };
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
@@ -174,16 +192,25 @@ impl JobController {
         let delete: Vec<Arc<Pod>> = plan.delete.iter().chain(&dismiss).cloned().collect();
         let deleted = self.control.delete_all(key, job, &delete).await;
         let pod = |number: usize| Cow::Owned(template::pod(job, plan.create[number]));
-        let created = self.control.create_all(key, job, plan.create.len(), pod).await;
+        let created = self
+            .control
+            .create_all(key, job, plan.create.len(), pod)
+            .await;
         let before = usize::try_from(plan.status.active.unwrap_or(0)).unwrap_or(0);
         let active = (before + created.done).saturating_sub(deleted.done);
         plan.status.active = (active > 0).then(|| i32::try_from(active).unwrap_or(i32::MAX));
         let going = i32::try_from(deleted.done).unwrap_or(i32::MAX);
         plan.status.terminating = Some(plan.status.terminating.unwrap_or(0).saturating_add(going));
-        unreleased.or_else(|| created.failed.or(deleted.failed).map(|error| message_of(&error)))
+        unreleased.or_else(|| {
+            created
+                .failed
+                .or(deleted.failed)
+                .map(|error| message_of(&error))
+        })
     }
 
-    /// Writes the status and then tells what is new in it. A stale Job gives a conflict: nothing is counted twice.
+    /// Writes the status and then tells what is new in it. A stale Job gives a conflict: nothing is
+    /// counted twice.
     async fn write_status(&self, job: &Job, plan: &Plan) -> Result<(), ReconcileError> {
         let old = job.status.clone().unwrap_or_default();
         if old == plan.status {
@@ -191,8 +218,17 @@ impl JobController {
         }
         let key = Key::of(job);
         let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
-        let wanted = Job { status: Some(plan.status.clone()), ..job.clone() };
-        let written = self.written.write(&key, api.replace_status(&key.name, &PostParams::default(), &wanted)).await;
+        let wanted = Job {
+            status: Some(plan.status.clone()),
+            ..job.clone()
+        };
+        let written = self
+            .written
+            .write(
+                &key,
+                api.replace_status(&key.name, &PostParams::default(), &wanted),
+            )
+            .await;
         ignore_missing(written).during("update Job status")?;
         self.announce(job, &old, &plan.status);
         Ok(())
@@ -200,19 +236,24 @@ impl JobController {
 
     fn announce(&self, job: &Job, old: &JobStatus, new: &JobStatus) {
         let note = |kind, reason, message: &str| {
-            self.recorder.record(COMPONENT, job, kind, reason, message.to_owned());
+            self.recorder
+                .record(COMPONENT, job, kind, reason, message.to_owned());
         };
         if old.start_time.is_none() && new.start_time.is_some() {
             for field in plan::not_honoured(job) {
-                let message = format!("spec.{field} is set, and this controller does not act on it yet");
+                let message =
+                    format!("spec.{field} is set, and this controller does not act on it yet");
                 note(EventType::Warning, "NotHonoured", &message);
             }
         }
-        let appeared = |kind| plan::condition(new, kind).filter(|_| plan::condition(old, kind).is_none());
+        let appeared =
+            |kind| plan::condition(new, kind).filter(|_| plan::condition(old, kind).is_none());
         if appeared("Suspended").is_some() {
             note(EventType::Normal, "Suspended", "Job suspended");
         }
-        if plan::condition(old, "Suspended").is_some() && plan::condition(new, "Suspended").is_none() {
+        if plan::condition(old, "Suspended").is_some()
+            && plan::condition(new, "Suspended").is_none()
+        {
             note(EventType::Normal, "Resumed", "Job resumed");
         }
         if appeared("Complete").is_some() {
@@ -221,22 +262,36 @@ impl JobController {
         if let Some(failed) = appeared("Failed") {
             let message = failed.message.as_deref().unwrap_or_default();
             let late = failed.reason.as_deref() == Some("DeadlineExceeded");
-            note(EventType::Warning, if late { "DeadlineExceeded" } else { "BackoffLimitExceeded" }, message);
+            note(
+                EventType::Warning,
+                if late {
+                    "DeadlineExceeded"
+                } else {
+                    "BackoffLimitExceeded"
+                },
+                message,
+            );
         }
     }
 
     /// Deletes a finished Job when its time is over.
     async fn expire(&self, job: &Job) -> Outcome {
-        let Some(left) = plan::until_expiry(job, Timestamp::now()) else { return Ok(None) };
+        let Some(left) = plan::until_expiry(job, Timestamp::now()) else {
+            return Ok(None);
+        };
         if !left.is_zero() || job.metadata.deletion_timestamp.is_some() {
             return Ok(Some(left).filter(|left| !left.is_zero()));
         }
         let key = Key::of(job);
         let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
         // One whose time was prolonged meanwhile stays.
-        let same =
-            Preconditions { uid: job.metadata.uid.clone(), resource_version: job.metadata.resource_version.clone() };
-        let deleted = api.delete(&key.name, &DeleteParams::foreground().preconditions(same)).await;
+        let same = Preconditions {
+            uid: job.metadata.uid.clone(),
+            resource_version: job.metadata.resource_version.clone(),
+        };
+        let deleted = api
+            .delete(&key.name, &DeleteParams::foreground().preconditions(same))
+            .await;
         or_event(ignore_missing(deleted).during("delete expired Job"))?;
         Ok(None)
     }
@@ -247,7 +302,10 @@ const MANAGER: &str = "kubernetes.io/job-controller";
 
 /// Whether another controller runs the pods of `job`.
 fn is_managed_elsewhere(job: &Job) -> bool {
-    job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref()).is_some_and(|by| by != MANAGER)
+    job.spec
+        .as_ref()
+        .and_then(|spec| spec.managed_by.as_deref())
+        .is_some_and(|by| by != MANAGER)
 }
 
 fn name_of(pod: &Pod) -> &str {

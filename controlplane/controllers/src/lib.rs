@@ -1,14 +1,14 @@
 //! Coracle's controllers: the loops that make the cluster be what its objects say.
 //!
-//! They speak the Kubernetes API through [`kube::Client`] alone, in-process or over HTTPS. Informers, queues and the recorder
-//! of Events are [`coracle_client`]'s. The way of a change:
+//! They speak the Kubernetes API through [`kube::Client`] alone, in-process or over HTTPS.
+//! Informers, queues and the recorder of Events are [`coracle_client`]'s. The way of a change:
 //!
 //! ```text
 //! watch > informer (one a kind) > cache > handlers > work_queue (one a controller) > reconcile(key)
 //!    = plan (pure: cached objects in, actions out) > act (API calls) > events
 //! ```
-//! A controller is a line in `manager` and a folder or file: `setup` says what it reads and what wakes it
-//! ([`coracle_client::builder`]), `reconcile` plans and acts.
+//! A controller is a line in `manager` and a folder or file: `setup` says what it reads and what
+//! wakes it ([`coracle_client::builder`]), `reconcile` plans and acts.
 //!
 //! | module | does |
 //! |---|---|
@@ -36,7 +36,10 @@
 //! | `clients` | the identity of each controller |
 
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on fails"))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, reason = "a test that cannot go on fails")
+)]
 
 mod certificate_signing;
 mod claim;
@@ -72,7 +75,9 @@ mod token_cleaner;
 mod token_secrets;
 mod trims;
 
-use coracle_client::{builder, cache, controller, errors, event_recorder, informers, manager::Manager, work_queue};
+use coracle_client::{
+    builder, cache, controller, errors, event_recorder, informers, manager::Manager, work_queue,
+};
 
 pub use clients::Clients;
 pub use config::{CertificateAuthority, ControllersConfig};

@@ -1,4 +1,5 @@
-//! The list of controllers: each with the service account that it acts as. All run and end together.
+//! The list of controllers: each with the service account that it acts as. All run and end
+//! together.
 
 use std::{sync::Arc, time::Duration};
 
@@ -71,7 +72,9 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The node ranges do not fit into the cluster range.
-    #[error("a node range of {node_mask_bits} bits does not fit into the cluster range {cluster_cidr}")]
+    #[error(
+        "a node range of {node_mask_bits} bits does not fit into the cluster range {cluster_cidr}"
+    )]
     NodeMask {
         /// The range for all nodes.
         cluster_cidr: ipnet::Ipv4Net,
@@ -81,7 +84,8 @@ pub enum RunError {
     /// The certificate authority is unusable.
     #[error("the certificate authority cannot sign: {0}")]
     Authority(String),
-    /// An informer or a controller has panicked or ended: what it feeds would go on with a picture that no longer changes.
+    /// An informer or a controller has panicked or ended: what it feeds would go on with a picture
+    /// that no longer changes.
     #[error(transparent)]
     Task(#[from] TaskEnded),
 }
@@ -92,15 +96,15 @@ impl From<AuthorityError> for RunError {
     }
 }
 
-/// Runs every controller until `shutdown`. Returns early if the settings are unusable, or if one task has died: all others
-/// are ended then, for they read what it kept up to date.
+/// Runs every controller until `shutdown`. Returns early if the settings are unusable, or if one
+/// task has died: all others are ended then, for they read what it kept up to date.
 ///
-/// Each controller acts as its own service account, as [`Clients`] says. Nothing is written before the first watches are
-/// complete.
+/// Each controller acts as its own service account, as [`Clients`] says. Nothing is written before
+/// the first watches are complete.
 ///
 /// # Errors
-/// [`RunError`] for settings that do not fit together: permanent, report to the user. [`RunError::Task`]: start the
-/// controllers again, they keep no state of their own.
+/// [`RunError`] for settings that do not fit together: permanent, report to the user.
+/// [`RunError::Task`]: start the controllers again, they keep no state of their own.
 pub async fn run(
     clients: impl Into<Clients>,
     config: ControllersConfig,
@@ -109,12 +113,19 @@ pub async fn run(
     let clients = clients.into();
     let (mask, cluster) = (config.node_mask_bits, config.cluster_cidr);
     if mask < cluster.prefix_len() || mask > 30 {
-        return Err(RunError::NodeMask { cluster_cidr: cluster, node_mask_bits: mask });
+        return Err(RunError::NodeMask {
+            cluster_cidr: cluster,
+            node_mask_bits: mask,
+        });
     }
     let authorities = Authorities::new(&config)?;
     let client = clients.shared.clone();
     let (recorder, events) = event_recorder::channel(client.clone(), None, Duration::ZERO);
-    let mut manager = Manager::new(trims::informers(client.clone()), config.metrics.clone(), &shutdown);
+    let mut manager = Manager::new(
+        trims::informers(client.clone()),
+        config.metrics.clone(),
+        &shutdown,
+    );
     let context = Context {
         kinds: Arc::new(ServedKinds::new(client.clone())),
         removals: Removals::default(),

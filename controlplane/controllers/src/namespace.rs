@@ -1,7 +1,7 @@
 //! Empties a namespace that is being deleted, and lets it go when nothing is left.
 //!
-//! Pods go first, for they may need what else is in the namespace; everything else follows. What cannot be deleted
-//! shows in the namespace's conditions.
+//! Pods go first, for they may need what else is in the namespace; everything else follows. What
+//! cannot be deleted shows in the namespace's conditions.
 //!
 //! Source: `pkg/controller/namespace/deletion/namespaced_resources_deleter.go` at v1.37.
 
@@ -35,7 +35,8 @@ use plan::{Remains, Rounds};
 const WORKERS: usize = 4;
 /// The finalizer that this controller removes.
 const FINALIZER: &str = "kubernetes";
-/// How soon to look again when something in the namespace has gone: what goes together is looked at once.
+/// How soon to look again when something in the namespace has gone: what goes together is looked at
+/// once.
 const GATHER: Duration = Duration::from_millis(200);
 
 /// The controller; its state is in caches and `rounds`.
@@ -50,7 +51,8 @@ pub(crate) struct NamespaceController {
 impl NamespaceController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
-        let mut controller = Builder::managed_by(manager, "namespace-controller", "namespace").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, "namespace-controller", "namespace").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             kinds: context.kinds.clone(),
@@ -92,9 +94,17 @@ impl NamespaceController {
 
 impl Reconciler for NamespaceController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(namespace) = self.namespaces.get(&key) else { return Ok(None) };
-        let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
-        if namespace.metadata.deletion_timestamp.is_none() || !finalizers.iter().any(|name| name == FINALIZER) {
+        let Some(namespace) = self.namespaces.get(&key) else {
+            return Ok(None);
+        };
+        let finalizers = namespace
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.finalizers.clone())
+            .unwrap_or_default();
+        if namespace.metadata.deletion_timestamp.is_none()
+            || !finalizers.iter().any(|name| name == FINALIZER)
+        {
             return Ok(None);
         }
         let mut remains = Remains::default();
@@ -107,13 +117,17 @@ impl Reconciler for NamespaceController {
         }
         debug!(namespace = %key, ?remains, "content remains");
         self.write_conditions(&namespace, &remains).await?;
-        Ok(Some(self.rounds.lock().entry(key).or_default().pause(remains)))
+        Ok(Some(
+            self.rounds.lock().entry(key).or_default().pause(remains),
+        ))
     }
 }
 
 impl NamespaceController {
     fn is_terminating(&self, key: &Key) -> bool {
-        self.namespaces.get(key).is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
+        self.namespaces
+            .get(key)
+            .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
     }
 
     /// Deletes what can be deleted and counts what is left.
@@ -136,7 +150,9 @@ impl NamespaceController {
                             *remains.finalizers.entry(finalizer).or_default() += 1;
                         }
                     }
-                    Err(error) => remains.content_errors.push(format!("{resource}: {}", message_of(&error))),
+                    Err(error) => remains
+                        .content_errors
+                        .push(format!("{resource}: {}", message_of(&error))),
                 }
             }
             if !remains.resources.is_empty() || !remains.content_errors.is_empty() {
@@ -146,16 +162,25 @@ impl NamespaceController {
     }
 
     /// Deletes all objects of a kind; the finalizers of each that is left.
-    async fn empty_kind(&self, namespace: &str, kind: &ServedKind) -> kube::Result<Vec<Vec<String>>> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
+    async fn empty_kind(
+        &self,
+        namespace: &str,
+        kind: &ServedKind,
+    ) -> kube::Result<Vec<Vec<String>>> {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
         // Listing is cheaper than deleting nothing, and most kinds have nothing here.
         let present = api.list_metadata(&ListParams::default()).await?.items;
         if present.is_empty() {
             return Ok(Vec::new());
         }
-        if present.iter().any(|object| object.metadata.deletion_timestamp.is_none()) {
+        if present
+            .iter()
+            .any(|object| object.metadata.deletion_timestamp.is_none())
+        {
             if kind.delete_collection {
-                api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+                api.delete_collection(&DeleteParams::background(), &ListParams::default())
+                    .await?;
             } else {
                 for object in &present {
                     let name = object.metadata.name.as_deref().unwrap_or_default();
@@ -167,30 +192,53 @@ impl NamespaceController {
             }
         }
         let left = api.list_metadata(&ListParams::default()).await?.items;
-        Ok(left.into_iter().map(|object| object.metadata.finalizers.unwrap_or_default()).collect())
+        Ok(left
+            .into_iter()
+            .map(|object| object.metadata.finalizers.unwrap_or_default())
+            .collect())
     }
 
     async fn finalize(&self, namespace: &Namespace) -> Outcome {
         let mut wanted = namespace.clone();
-        if let Some(finalizers) = wanted.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {
+        if let Some(finalizers) = wanted
+            .spec
+            .as_mut()
+            .and_then(|spec| spec.finalizers.as_mut())
+        {
             finalizers.retain(|name| name != FINALIZER);
         }
         let name = namespace.metadata.name.as_deref().unwrap_or_default();
         let api: Api<Namespace> = Api::all(self.client.clone());
-        match api.replace_subresource("finalize", name, &PostParams::default(), &wanted).await {
+        match api
+            .replace_subresource("finalize", name, &PostParams::default(), &wanted)
+            .await
+        {
             Err(error) if is_not_found(&error) => Ok(None),
             other => other.map(|_| None).during("finalize Namespace"),
         }
     }
 
-    async fn write_conditions(&self, namespace: &Namespace, remains: &Remains) -> Result<(), ReconcileError> {
-        let present = namespace.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-        let Some(conditions) = remains.conditions(&present, Timestamp::now()) else { return Ok(()) };
+    async fn write_conditions(
+        &self,
+        namespace: &Namespace,
+        remains: &Remains,
+    ) -> Result<(), ReconcileError> {
+        let present = namespace
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.clone())
+            .unwrap_or_default();
+        let Some(conditions) = remains.conditions(&present, Timestamp::now()) else {
+            return Ok(());
+        };
         let name = namespace.metadata.name.as_deref().unwrap_or_default();
         let api: Api<Namespace> = Api::all(self.client.clone());
         let mut wanted = namespace.clone();
         wanted.status.get_or_insert_default().conditions = Some(conditions);
-        match api.replace_status(name, &PostParams::default(), &wanted).await {
+        match api
+            .replace_status(name, &PostParams::default(), &wanted)
+            .await
+        {
             Err(error) if is_not_found(&error) => Ok(()),
             // Another look comes anyway, with what is there by then.
             other => or_event(other.during("update Namespace conditions")).map(drop),
@@ -198,7 +246,8 @@ impl NamespaceController {
     }
 }
 
-/// Whether a change is one of the namespace itself: a round that wrote the conditions has looked already.
+/// Whether a change is one of the namespace itself: a round that wrote the conditions has looked
+/// already.
 fn is_first_look(change: &Change<'_, Namespace>) -> bool {
     match change {
         Change::Updated { old, new } => !only_version(old, new) || old.spec != new.spec,
@@ -209,6 +258,7 @@ fn is_first_look(change: &Change<'_, Namespace>) -> bool {
 /// Whether the metadata differs in nothing but the version.
 fn only_version(old: &Namespace, new: &Namespace) -> bool {
     let mut old = old.metadata.clone();
-    old.resource_version.clone_from(&new.metadata.resource_version);
+    old.resource_version
+        .clone_from(&new.metadata.resource_version);
     old == new.metadata
 }

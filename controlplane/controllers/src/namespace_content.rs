@@ -1,6 +1,7 @@
 //! What every namespace gets: the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt`.
 //!
-//! Both come back when they are deleted, and the ConfigMap when it is changed, as long as the namespace lives.
+//! Both come back when they are deleted, and the ConfigMap when it is changed, as long as the
+//! namespace lives.
 //!
 //! Source: `pkg/controller/serviceaccount/serviceaccounts_controller.go` and
 //! `pkg/controller/certificates/rootcacertpublisher/publisher.go` at v1.37.
@@ -46,7 +47,8 @@ pub(crate) struct NamespaceContentController {
 impl NamespaceContentController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
-        let mut controller = Builder::managed_by(manager, "namespace-content", "serviceaccount").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, "namespace-content", "serviceaccount").workers(WORKERS);
         controller.select(Source::<ConfigMap>::all().fields(format!("metadata.name={ROOT_CA}")));
         let this = Arc::new(Self {
             account_client: context.of("service-account-controller").client,
@@ -56,10 +58,24 @@ impl NamespaceContentController {
             accounts: controller.reads(),
             config_maps: controller.reads(),
         });
-        controller.watches(|bundle: &ConfigMap| bundle.metadata.namespace.as_deref().map(|name| Key::new("", name)));
+        controller.watches(|bundle: &ConfigMap| {
+            bundle
+                .metadata
+                .namespace
+                .as_deref()
+                .map(|name| Key::new("", name))
+        });
         controller.on_change(&this, |_, change: &Change<'_, ServiceAccount>, queue| {
             if matches!(change, Change::Deleted(_)) {
-                queue.add(Key::new("", change.latest().metadata.namespace.clone().unwrap_or_default()));
+                queue.add(Key::new(
+                    "",
+                    change
+                        .latest()
+                        .metadata
+                        .namespace
+                        .clone()
+                        .unwrap_or_default(),
+                ));
             }
         });
         controller.complete(this);
@@ -68,24 +84,40 @@ impl NamespaceContentController {
 
 impl Reconciler for NamespaceContentController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(namespace) = self.namespaces.get(&key) else { return Ok(None) };
-        let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
+        let Some(namespace) = self.namespaces.get(&key) else {
+            return Ok(None);
+        };
+        let phase = namespace
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
         if namespace.metadata.deletion_timestamp.is_some() || phase == Some("Terminating") {
             return Ok(None);
         }
-        let (account, root_ca) = tokio::join!(self.ensure_account(&key.name), self.ensure_root_ca(&key.name));
+        let (account, root_ca) = tokio::join!(
+            self.ensure_account(&key.name),
+            self.ensure_root_ca(&key.name)
+        );
         account.and(root_ca).map(|()| None)
     }
 }
 
 impl NamespaceContentController {
     async fn ensure_account(&self, namespace: &str) -> Result<(), ReconcileError> {
-        if self.accounts.get(&Key::new(namespace, DEFAULT_ACCOUNT)).is_some() {
+        if self
+            .accounts
+            .get(&Key::new(namespace, DEFAULT_ACCOUNT))
+            .is_some()
+        {
             return Ok(());
         }
-        let account = ServiceAccount { metadata: named(namespace, DEFAULT_ACCOUNT), ..ServiceAccount::default() };
+        let account = ServiceAccount {
+            metadata: named(namespace, DEFAULT_ACCOUNT),
+            ..ServiceAccount::default()
+        };
         let api: Api<ServiceAccount> = Api::namespaced(self.account_client.clone(), namespace);
-        tolerate(api.create(&PostParams::default(), &account).await.map(drop)).during("create default ServiceAccount")
+        tolerate(api.create(&PostParams::default(), &account).await.map(drop))
+            .during("create default ServiceAccount")
     }
 
     async fn ensure_root_ca(&self, namespace: &str) -> Result<(), ReconcileError> {
@@ -93,16 +125,26 @@ impl NamespaceContentController {
         match self.config_maps.get(&Key::new(namespace, ROOT_CA)) {
             None => {
                 let mut metadata = named(namespace, ROOT_CA);
-                metadata.annotations = Some([(DESCRIPTION.to_owned(), DESCRIPTION_TEXT.to_owned())].into());
+                metadata.annotations =
+                    Some([(DESCRIPTION.to_owned(), DESCRIPTION_TEXT.to_owned())].into());
                 let data = Some([(ROOT_CA_KEY.to_owned(), self.root_ca.clone())].into());
-                let bundle = ConfigMap { metadata, data, ..ConfigMap::default() };
-                tolerate(api.create(&PostParams::default(), &bundle).await.map(drop)).during("create kube-root-ca.crt")
+                let bundle = ConfigMap {
+                    metadata,
+                    data,
+                    ..ConfigMap::default()
+                };
+                tolerate(api.create(&PostParams::default(), &bundle).await.map(drop))
+                    .during("create kube-root-ca.crt")
             }
             Some(bundle) if self.is_right(&bundle) => Ok(()),
             Some(bundle) => {
-                // Other keys are none of ours, as upstream has it only this one stays: replace the whole data.
+                // Other keys are none of ours, as upstream has it only this one stays: replace the
+                // whole data.
                 let data = Some([(ROOT_CA_KEY.to_owned(), self.root_ca.clone())].into());
-                let wanted = ConfigMap { data, ..bundle.as_ref().clone() };
+                let wanted = ConfigMap {
+                    data,
+                    ..bundle.as_ref().clone()
+                };
                 match api.replace(ROOT_CA, &PostParams::default(), &wanted).await {
                     Err(error) if is_not_found(&error) => Ok(()),
                     other => or_event(other.during("restore kube-root-ca.crt")).map(drop),
@@ -112,18 +154,31 @@ impl NamespaceContentController {
     }
 
     fn is_right(&self, bundle: &ConfigMap) -> bool {
-        bundle.data.as_ref().is_some_and(|data| data.len() == 1 && data.get(ROOT_CA_KEY) == Some(&self.root_ca))
+        bundle
+            .data
+            .as_ref()
+            .is_some_and(|data| data.len() == 1 && data.get(ROOT_CA_KEY) == Some(&self.root_ca))
     }
 }
 
 fn named(namespace: &str, name: &str) -> ObjectMeta {
-    ObjectMeta { name: Some(name.into()), namespace: Some(namespace.into()), ..ObjectMeta::default() }
+    ObjectMeta {
+        name: Some(name.into()),
+        namespace: Some(namespace.into()),
+        ..ObjectMeta::default()
+    }
 }
 
 /// Somebody else made it, or the namespace goes away: both are fine.
 fn tolerate(result: kube::Result<()>) -> kube::Result<()> {
     match result {
-        Err(error) if is_already_exists(&error) || is_namespace_terminating(&error) || is_not_found(&error) => Ok(()),
+        Err(error)
+            if is_already_exists(&error)
+                || is_namespace_terminating(&error)
+                || is_not_found(&error) =>
+        {
+            Ok(())
+        }
         other => other,
     }
 }

@@ -1,8 +1,10 @@
-//! Gives each Node a `podCIDR` of its own, and tells it how nodes are connected ([`coracle_api::pod_network`]) and whose
-//! serving certificates the API server believes ([`coracle_api::kubelet_ca`]).
+//! Gives each Node a `podCIDR` of its own, and tells it how nodes are connected
+//! ([`coracle_api::pod_network`]) and whose serving certificates the API server believes
+//! ([`coracle_api::kubelet_ca`]).
 //!
-//! What is taken is read from the Nodes themselves, so nothing can get lost or leak: a range is free again when its
-//! Node is gone. One worker decides, after the first full list, so that no two Nodes get the same range.
+//! What is taken is read from the Nodes themselves, so nothing can get lost or leak: a range is
+//! free again when its Node is gone. One worker decides, after the first full list, so that no two
+//! Nodes get the same range.
 //!
 //! Source: `pkg/controller/nodeipam/ipam/range_allocator.go` at v1.37.
 
@@ -56,8 +58,14 @@ impl NodeIpamController {
             cluster: context.config.cluster_cidr,
             mask_bits: context.config.node_mask_bits,
             told: [
-                (pod_network::ANNOTATION, context.config.pod_network.to_annotation()),
-                (kubelet_ca::ANNOTATION, context.config.kubelet_ca.certificate_pem.clone()),
+                (
+                    pod_network::ANNOTATION,
+                    context.config.pod_network.to_annotation(),
+                ),
+                (
+                    kubelet_ca::ANNOTATION,
+                    context.config.kubelet_ca.certificate_pem.clone(),
+                ),
             ]
             .into(),
             nodes: controller.reads(),
@@ -69,7 +77,10 @@ impl NodeIpamController {
 
     fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
         let node = change.latest();
-        if range_of(node).is_none() || !is_told(node, &self.told) || matches!(change, Change::Deleted(_)) {
+        if range_of(node).is_none()
+            || !is_told(node, &self.told)
+            || matches!(change, Change::Deleted(_))
+        {
             queue.add(Key::of(node.as_ref()));
         }
     }
@@ -96,7 +107,10 @@ impl Reconciler for NodeIpamController {
             return Ok(None);
         }
         let api: Api<Node> = Api::all(self.client.clone());
-        match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Err(error) if is_not_found(&error) => Ok(None),
             other => other.map(|_| None).during("set podCIDR"),
         }
@@ -111,14 +125,32 @@ impl NodeIpamController {
         let given = {
             let mut recent = self.recent.lock();
             // What the cache shows by now needs no second record.
-            recent.retain(|name, _| self.nodes.get(&Key::new("", name)).is_some_and(|node| range_of(&node).is_none()));
-            taken.extend(recent.iter().filter(|(name, _)| **name != key.name).map(|(_, range)| *range));
+            recent.retain(|name, _| {
+                self.nodes
+                    .get(&Key::new("", name))
+                    .is_some_and(|node| range_of(&node).is_none())
+            });
+            taken.extend(
+                recent
+                    .iter()
+                    .filter(|(name, _)| **name != key.name)
+                    .map(|(_, range)| *range),
+            );
             recent.get(&key.name).copied()
         };
         let Some(range) = given.or_else(|| first_free(self.cluster, self.mask_bits, &taken)) else {
             let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
-            self.recorder.record(COMPONENT, node.as_ref(), EventType::Normal, "CIDRNotAvailable", message);
-            return Err(ReconcileError::NotYet(format!("no range is left in {} for node {}", self.cluster, key.name)));
+            self.recorder.record(
+                COMPONENT,
+                node.as_ref(),
+                EventType::Normal,
+                "CIDRNotAvailable",
+                message,
+            );
+            return Err(ReconcileError::NotYet(format!(
+                "no range is left in {} for node {}",
+                self.cluster, key.name
+            )));
         };
         self.recent.lock().insert(key.name.clone(), range);
         Ok(range)
@@ -127,7 +159,8 @@ impl NodeIpamController {
 
 fn is_told(node: &Node, told: &BTreeMap<&'static str, String>) -> bool {
     let annotations = node.metadata.annotations.as_ref();
-    told.iter().all(|(name, value)| annotations.and_then(|all| all.get(*name)) == Some(value))
+    told.iter()
+        .all(|(name, value)| annotations.and_then(|all| all.get(*name)) == Some(value))
 }
 
 fn range_of(node: &Node) -> Option<Ipv4Net> {
@@ -136,7 +169,11 @@ fn range_of(node: &Node) -> Option<Ipv4Net> {
 
 /// The first range of `mask_bits` in `cluster` that overlaps none of `taken`.
 fn first_free(cluster: Ipv4Net, mask_bits: u8, taken: &[Ipv4Net]) -> Option<Ipv4Net> {
-    let mut taken: Vec<Ipv4Net> = taken.iter().copied().filter(|range| overlap(cluster, *range)).collect();
+    let mut taken: Vec<Ipv4Net> = taken
+        .iter()
+        .copied()
+        .filter(|range| overlap(cluster, *range))
+        .collect();
     taken.sort_by_key(|range| range.network());
     let mut next = 0;
     cluster.subnets(mask_bits).ok()?.find(|candidate| {
@@ -159,17 +196,41 @@ mod tests {
     fn first_gap_is_given_out() {
         let table: [(&str, u8, &[&str], Option<&str>); 7] = [
             ("10.42.0.0/16", 24, &[], Some("10.42.0.0/24")),
-            ("10.42.0.0/16", 24, &["10.42.0.0/24", "10.42.2.0/24"], Some("10.42.1.0/24")),
-            ("10.42.0.0/16", 24, &["10.42.1.0/24", "10.42.0.0/24"], Some("10.42.2.0/24")),
-            ("10.42.0.0/16", 24, &["10.42.0.0/23", "192.168.0.0/24"], Some("10.42.2.0/24")),
-            ("10.42.0.0/16", 24, &["10.42.0.128/25"], Some("10.42.1.0/24")),
+            (
+                "10.42.0.0/16",
+                24,
+                &["10.42.0.0/24", "10.42.2.0/24"],
+                Some("10.42.1.0/24"),
+            ),
+            (
+                "10.42.0.0/16",
+                24,
+                &["10.42.1.0/24", "10.42.0.0/24"],
+                Some("10.42.2.0/24"),
+            ),
+            (
+                "10.42.0.0/16",
+                24,
+                &["10.42.0.0/23", "192.168.0.0/24"],
+                Some("10.42.2.0/24"),
+            ),
+            (
+                "10.42.0.0/16",
+                24,
+                &["10.42.0.128/25"],
+                Some("10.42.1.0/24"),
+            ),
             ("10.42.0.0/23", 24, &["10.42.0.0/24", "10.42.1.0/24"], None),
             ("10.42.0.0/24", 16, &[], None),
         ];
         for (cluster, bits, taken, expected) in table {
             let taken: Vec<Ipv4Net> = taken.iter().map(|range| range.parse().unwrap()).collect();
             let free = first_free(cluster.parse().unwrap(), bits, &taken);
-            assert_eq!(free.map(|range| range.to_string()).as_deref(), expected, "{cluster} {taken:?}");
+            assert_eq!(
+                free.map(|range| range.to_string()).as_deref(),
+                expected,
+                "{cluster} {taken:?}"
+            );
         }
     }
 

@@ -1,8 +1,10 @@
-//! Watches over the nodes: silent ones become Unknown, troubled ones are tainted, their pods are marked not ready.
+//! Watches over the nodes: silent ones become Unknown, troubled ones are tainted, their pods are
+//! marked not ready.
 //!
-//! A node speaks by its Lease and its status; the monitor looks every few seconds and after each change of a Node.
-//! Eviction itself is the business of [`crate::taint_eviction`]: here only the NoExecute taint is set, on one node of a zone
-//! after the other, and on none while most of the zone is down ([`zones`]).
+//! A node speaks by its Lease and its status; the monitor looks every few seconds and after each
+//! change of a Node. Eviction itself is the business of [`crate::taint_eviction`]: here only the
+//! NoExecute taint is set, on one node of a zone after the other, and on none while most of the
+//! zone is down ([`zones`]).
 //!
 //! Source: `pkg/controller/nodelifecycle/node_lifecycle_controller.go` at v1.37.
 
@@ -68,7 +70,8 @@ impl NodeLifecycleController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
         let name = "node-lifecycle-controller";
-        let mut controller = Builder::managed_by(manager, name, "node_lifecycle_controller").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, name, "node_lifecycle_controller").workers(WORKERS);
         controller.select(Source::<Lease>::in_namespace(NODE_LEASE_NAMESPACE));
         let this = Arc::new(Self {
             client: context.client.clone(),
@@ -88,7 +91,10 @@ impl NodeLifecycleController {
     }
 
     fn wake_all(&self, queue: &Queue) {
-        self.nodes.all().iter().for_each(|node| queue.add(Key::of(node.as_ref())));
+        self.nodes
+            .all()
+            .iter()
+            .for_each(|node| queue.add(Key::of(node.as_ref())));
     }
 
     fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
@@ -99,15 +105,36 @@ impl NodeLifecycleController {
         }
         match change {
             Change::Added(_) => {
-                let message = format!("Node {} event: Registered Node {} in Controller", name_of(node), name_of(node));
-                self.recorder.record(COMPONENT, node.as_ref(), EventType::Normal, "RegisteredNode", message);
+                let message = format!(
+                    "Node {} event: Registered Node {} in Controller",
+                    name_of(node),
+                    name_of(node)
+                );
+                self.recorder.record(
+                    COMPONENT,
+                    node.as_ref(),
+                    EventType::Normal,
+                    "RegisteredNode",
+                    message,
+                );
             }
             Change::Deleted(_) => {
-                let message = format!("Node {} event: Removing Node {} from Controller", name_of(node), name_of(node));
-                self.recorder.record(COMPONENT, node.as_ref(), EventType::Normal, "RemovingNode", message);
+                let message = format!(
+                    "Node {} event: Removing Node {} from Controller",
+                    name_of(node),
+                    name_of(node)
+                );
+                self.recorder.record(
+                    COMPONENT,
+                    node.as_ref(),
+                    EventType::Normal,
+                    "RemovingNode",
+                    message,
+                );
             }
             Change::Updated { old, new } => {
-                // The last node to come back ends the state in which nothing is evicted, and the last to go begins it.
+                // The last node to come back ends the state in which nothing is evicted, and the
+                // last to go begins it.
                 if plan::readiness(old) != plan::readiness(new) {
                     self.wake_all(queue);
                 }
@@ -122,7 +149,11 @@ impl NodeLifecycleController {
             return;
         }
         let node = Key::new("", pod_state::node_name(change.latest()));
-        if self.nodes.get(&node).is_some_and(|node| plan::readiness(&node) == Readiness::Unknown) {
+        if self
+            .nodes
+            .get(&node)
+            .is_some_and(|node| plan::readiness(&node) == Readiness::Unknown)
+        {
             queue.add(node);
         }
     }
@@ -142,7 +173,13 @@ impl Reconciler for NodeLifecycleController {
             self.write_conditions(&node, conditions).await?;
             if was_ready {
                 let message = format!("Node {} status is now: NodeNotReady", key.name);
-                self.recorder.record(COMPONENT, node.as_ref(), EventType::Normal, "NodeNotReady", message);
+                self.recorder.record(
+                    COMPONENT,
+                    node.as_ref(),
+                    EventType::Normal,
+                    "NodeNotReady",
+                    message,
+                );
             }
             // The change itself brings us back, with the new conditions in the cache.
             return Ok(None);
@@ -163,7 +200,8 @@ impl NodeLifecycleController {
     fn silence(&self, node: &Node) -> Duration {
         let name = name_of(node);
         let lease = self.leases.get(&Key::new(NODE_LEASE_NAMESPACE, name));
-        let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0));
+        let renewed =
+            lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0));
         let now = self.started.elapsed();
         let mut all = self.health.lock();
         let health = plan::observe(all.remove(name), node, renewed, now);
@@ -172,7 +210,8 @@ impl NodeLifecycleController {
         silent
     }
 
-    /// What may be done to the node if it is down. One that has to wait is looked at again by the monitor.
+    /// What may be done to the node if it is down. One that has to wait is looked at again by the
+    /// monitor.
     fn eviction(&self, node: &Node) -> Eviction {
         let mut zones = self.zones.lock();
         if plan::needs_eviction(node) {
@@ -184,14 +223,21 @@ impl NodeLifecycleController {
         }
     }
 
-    async fn write_conditions(&self, node: &Node, conditions: Vec<NodeCondition>) -> Result<(), ReconcileError> {
+    async fn write_conditions(
+        &self,
+        node: &Node,
+        conditions: Vec<NodeCondition>,
+    ) -> Result<(), ReconcileError> {
         let api: Api<Node> = Api::all(self.client.clone());
         // The version guards against a heartbeat that arrives at the same moment.
         let patch = json!({
             "metadata": {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version},
             "status": {"conditions": conditions},
         });
-        match api.patch_status(name_of(node), &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api
+            .patch_status(name_of(node), &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Err(error) if is_not_found(&error) => Ok(()),
             other => or_event(other.during("update Node conditions")).map(drop),
         }
@@ -203,7 +249,10 @@ impl NodeLifecycleController {
             "metadata": {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version},
             "spec": {"taints": taints},
         });
-        match api.patch(name_of(node), &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api
+            .patch(name_of(node), &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Err(error) if is_not_found(&error) => Ok(()),
             other => or_event(other.during("taint Node")).map(drop),
         }
@@ -217,22 +266,41 @@ impl NodeLifecycleController {
     }
 
     async fn mark_not_ready(&self, pod: &Pod) -> Result<(), ReconcileError> {
-        let mut conditions = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-        for condition in conditions.iter_mut().filter(|condition| condition.type_ == "Ready") {
+        let mut conditions = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.clone())
+            .unwrap_or_default();
+        for condition in conditions
+            .iter_mut()
+            .filter(|condition| condition.type_ == "Ready")
+        {
             condition.status = "False".into();
             condition.last_transition_time = Some(Time(Timestamp::now()));
         }
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
+        let api: Api<Pod> = Api::namespaced(
+            self.client.clone(),
+            pod.metadata.namespace.as_deref().unwrap_or_default(),
+        );
         let patch = json!({
             "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
             "status": {"conditions": conditions},
         });
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Err(error) if is_not_found(&error) => Ok(()),
             other => {
                 other.during("mark Pod not ready")?;
-                self.recorder.record(COMPONENT, pod, EventType::Warning, "NodeNotReady", "Node is not ready".into());
+                self.recorder.record(
+                    COMPONENT,
+                    pod,
+                    EventType::Warning,
+                    "NodeNotReady",
+                    "Node is not ready".into(),
+                );
                 Ok(())
             }
         }

@@ -43,51 +43,84 @@ pub(crate) struct Claimed<K> {
 
 /// Sorts `candidates` by what the owner with `owner_uid` should do about them.
 ///
-/// An owner that is being deleted adopts nothing and releases nothing; a candidate that is being deleted is neither
-/// adopted nor released.
-pub(crate) fn claim<K: Resource>(owner: &ObjectMeta, selector: &Selector, candidates: Vec<Arc<K>>) -> Claimed<K> {
+/// An owner that is being deleted adopts nothing and releases nothing; a candidate that is being
+/// deleted is neither adopted nor released.
+pub(crate) fn claim<K: Resource>(
+    owner: &ObjectMeta,
+    selector: &Selector,
+    candidates: Vec<Arc<K>>,
+) -> Claimed<K> {
     let owner_uid = owner.uid.as_deref().unwrap_or_default();
     let owner_going = owner.deletion_timestamp.is_some();
     let empty = BTreeMap::new();
-    let mut claimed = Claimed { owned: Vec::new(), adopt: Vec::new(), release: Vec::new() };
+    let mut claimed = Claimed {
+        owned: Vec::new(),
+        adopt: Vec::new(),
+        release: Vec::new(),
+    };
     for candidate in candidates {
         let meta = candidate.meta();
         let matches = selector.matches(meta.labels.as_ref().unwrap_or(&empty));
         match controller_of(meta) {
             Some(reference) if reference.uid != owner_uid => {}
             Some(_) if matches => claimed.owned.push(candidate),
-            Some(_) if !owner_going && meta.deletion_timestamp.is_none() => claimed.release.push(candidate),
-            None if matches && !owner_going && meta.deletion_timestamp.is_none() => claimed.adopt.push(candidate),
+            Some(_) if !owner_going && meta.deletion_timestamp.is_none() => {
+                claimed.release.push(candidate)
+            }
+            None if matches && !owner_going && meta.deletion_timestamp.is_none() => {
+                claimed.adopt.push(candidate)
+            }
             _ => {}
         }
     }
     claimed
 }
 
-/// The merge patch that makes `reference` the controller of an object, with `finalizer` on it if there is one. The uid
-/// guards against a namesake.
-pub(crate) fn adopt_patch(object: &ObjectMeta, reference: &OwnerReference, finalizer: Option<&str>) -> Value {
+/// The merge patch that makes `reference` the controller of an object, with `finalizer` on it if
+/// there is one. The uid guards against a namesake.
+pub(crate) fn adopt_patch(
+    object: &ObjectMeta,
+    reference: &OwnerReference,
+    finalizer: Option<&str>,
+) -> Value {
     let mut owners: Vec<OwnerReference> = object.owner_references.clone().unwrap_or_default();
     owners.retain(|owner| owner.uid != reference.uid);
     owners.push(reference.clone());
-    let mut metadata =
-        json!({"uid": object.uid, "resourceVersion": object.resource_version, "ownerReferences": owners});
+    let mut metadata = json!({"uid": object.uid, "resourceVersion": object.resource_version, "ownerReferences": owners});
     if let Some(finalizer) = finalizer {
-        let others = object.finalizers.iter().flatten().map(String::as_str).filter(|other| *other != finalizer);
+        let others = object
+            .finalizers
+            .iter()
+            .flatten()
+            .map(String::as_str)
+            .filter(|other| *other != finalizer);
         metadata["finalizers"] = others.chain([finalizer]).collect();
     }
     json!({"metadata": metadata})
 }
 
-/// The merge patch that removes the owner with `owner_uid` from an object, and `finalizer`, which was the owner's.
-pub(crate) fn release_patch(object: &ObjectMeta, owner_uid: &str, finalizer: Option<&str>) -> Value {
-    let owners: Vec<&OwnerReference> =
-        object.owner_references.iter().flatten().filter(|owner| owner.uid != owner_uid).collect();
-    let mut metadata =
-        json!({"uid": object.uid, "resourceVersion": object.resource_version, "ownerReferences": owners});
+/// The merge patch that removes the owner with `owner_uid` from an object, and `finalizer`, which
+/// was the owner's.
+pub(crate) fn release_patch(
+    object: &ObjectMeta,
+    owner_uid: &str,
+    finalizer: Option<&str>,
+) -> Value {
+    let owners: Vec<&OwnerReference> = object
+        .owner_references
+        .iter()
+        .flatten()
+        .filter(|owner| owner.uid != owner_uid)
+        .collect();
+    let mut metadata = json!({"uid": object.uid, "resourceVersion": object.resource_version, "ownerReferences": owners});
     if let Some(finalizer) = finalizer {
-        metadata["finalizers"] =
-            object.finalizers.iter().flatten().filter(|other| *other != finalizer).cloned().collect();
+        metadata["finalizers"] = object
+            .finalizers
+            .iter()
+            .flatten()
+            .filter(|other| *other != finalizer)
+            .cloned()
+            .collect();
     }
     json!({"metadata": metadata})
 }
@@ -103,7 +136,11 @@ mod tests {
     use crate::pod::Pod;
 
     fn pod(name: &str, label: &str, controller: Option<&str>, going: bool) -> Arc<Pod> {
-        let owner = |uid: &str| OwnerReference { uid: uid.into(), controller: Some(true), ..OwnerReference::default() };
+        let owner = |uid: &str| OwnerReference {
+            uid: uid.into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
         Arc::new(Pod {
             metadata: ObjectMeta {
                 name: Some(name.into()),
@@ -117,7 +154,9 @@ mod tests {
     }
 
     fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
-        pods.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect()
+        pods.iter()
+            .map(|pod| pod.metadata.name.as_deref().unwrap())
+            .collect()
     }
 
     fn sorted(owner_going: bool) -> Claimed<Pod> {
@@ -158,7 +197,10 @@ mod tests {
         let patch = release_patch(&object, "me", Some("tracking"));
         assert_eq!(patch["metadata"]["finalizers"], json!(["example.org/mine"]));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([]));
-        assert_eq!(release_patch(&object, "me", None)["metadata"].get("finalizers"), None);
+        assert_eq!(
+            release_patch(&object, "me", None)["metadata"].get("finalizers"),
+            None
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A Pod as controllers hold it: what they read of one, and no more.
 //!
-//! There are more pods than objects of any other kind, and a whole one in types takes several times the memory of its
-//! text. The names are those of the whole type, `k8s_openapi`'s, which is what controllers create.
+//! There are more pods than objects of any other kind, and a whole one in types takes several times
+//! the memory of its text. The names are those of the whole type, `k8s_openapi`'s, which is what
+//! controllers create.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -88,7 +89,9 @@ pub(crate) struct Terminated {
     pub(crate) finished_at: Option<Time>,
 }
 
-fn to_be_shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Vec<Toleration>>>, D::Error> {
+fn to_be_shared<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Arc<Vec<Toleration>>>, D::Error> {
     Ok(Option::<Vec<Toleration>>::deserialize(deserializer)?.map(Arc::new))
 }
 
@@ -126,7 +129,9 @@ pub(crate) fn trimmer() -> impl FnMut(&mut Pod) + Clone + Send {
     let mut shared: Vec<Arc<Vec<Toleration>>> = Vec::new();
     move |pod| {
         trim(pod);
-        let Some(tolerations) = pod.spec.as_mut().and_then(|spec| spec.tolerations.as_mut()) else { return };
+        let Some(tolerations) = pod.spec.as_mut().and_then(|spec| spec.tolerations.as_mut()) else {
+            return;
+        };
         if let Some(known) = shared.iter().find(|known| *known == tolerations) {
             *tolerations = known.clone();
         } else {
@@ -143,7 +148,11 @@ fn trim(pod: &mut Pod) {
         annotations.remove(LAST_APPLIED);
     }
     let Some(spec) = &mut pod.spec else { return };
-    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+    for container in spec
+        .containers
+        .iter_mut()
+        .chain(spec.init_containers.iter_mut().flatten())
+    {
         if let Some(ports) = &mut container.ports {
             ports.retain(|port| port.name.is_some());
             ports.shrink_to_fit();
@@ -182,13 +191,40 @@ mod tests {
         trimmer()(&mut pod);
         let (spec, status) = (pod.spec.unwrap(), pod.status.unwrap());
         let ports = spec.containers[0].ports.as_ref().unwrap();
-        assert_eq!((ports.len(), ports[0].name.as_deref(), ports[0].container_port), (1, Some("http"), 80));
-        assert_eq!((spec.node_name.as_deref(), status.pod_ip.as_deref()), (Some("n1"), Some("10.0.0.1")));
+        assert_eq!(
+            (
+                ports.len(),
+                ports[0].name.as_deref(),
+                ports[0].container_port
+            ),
+            (1, Some("http"), 80)
+        );
+        assert_eq!(
+            (spec.node_name.as_deref(), status.pod_ip.as_deref()),
+            (Some("n1"), Some("10.0.0.1"))
+        );
         assert_eq!(status.pod_ips.unwrap()[0].ip, "10.0.0.1");
         let container = &status.container_statuses.unwrap()[0];
         assert_eq!(container.restart_count, 2);
-        assert!(container.state.as_ref().unwrap().terminated.as_ref().unwrap().finished_at.is_some());
-        assert_eq!(pod.metadata.annotations.unwrap().into_keys().collect::<Vec<_>>(), ["a"]);
+        assert!(
+            container
+                .state
+                .as_ref()
+                .unwrap()
+                .terminated
+                .as_ref()
+                .unwrap()
+                .finished_at
+                .is_some()
+        );
+        assert_eq!(
+            pod.metadata
+                .annotations
+                .unwrap()
+                .into_keys()
+                .collect::<Vec<_>>(),
+            ["a"]
+        );
     }
 
     #[test]

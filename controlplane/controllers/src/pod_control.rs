@@ -1,4 +1,5 @@
-//! Creates and deletes the pods of an owner, and tells of it: in events, and to what the owner has yet to see.
+//! Creates and deletes the pods of an owner, and tells of it: in events, and to what the owner has
+//! yet to see.
 //!
 //! How many and which ones is decided by the owner's plan. No retry here: the work queue retries.
 //!
@@ -42,13 +43,20 @@ pub(crate) struct Tally {
 impl Tally {
     fn of(results: Vec<Result<(), kube::Error>>) -> Self {
         let done = results.iter().filter(|result| result.is_ok()).count();
-        Self { done, failed: results.into_iter().find_map(Result::err) }
+        Self {
+            done,
+            failed: results.into_iter().find_map(Result::err),
+        }
     }
 }
 
 impl PodControl {
     /// `component` is the source of the events of `controller`.
-    pub(crate) fn new(context: &Context, component: &'static str, controller: &mut Builder<'_>) -> Self {
+    pub(crate) fn new(
+        context: &Context,
+        component: &'static str,
+        controller: &mut Builder<'_>,
+    ) -> Self {
         Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
@@ -57,7 +65,8 @@ impl PodControl {
         }
     }
 
-    /// Creates `total` pods for the owner with `key` in batches that grow for as long as all goes well. `pod` makes the one with that number.
+    /// Creates `total` pods for the owner with `key` in batches that grow for as long as all goes
+    /// well. `pod` makes the one with that number.
     pub(crate) async fn create_all<'a, K: Resource<DynamicType = ()>>(
         &self,
         key: &Key,
@@ -65,11 +74,15 @@ impl PodControl {
         total: usize,
         pod: impl Fn(usize) -> Cow<'a, v1::Pod>,
     ) -> Tally {
-        let mut tally = Tally { done: 0, failed: None };
+        let mut tally = Tally {
+            done: 0,
+            failed: None,
+        };
         let mut sent = 0;
         for batch in slow_start_batches(total) {
             let pods: Vec<_> = (sent..sent + batch).map(&pod).collect();
-            let round = Tally::of(join_all(pods.iter().map(|pod| self.create(key, owner, pod))).await);
+            let round =
+                Tally::of(join_all(pods.iter().map(|pod| self.create(key, owner, pod))).await);
             sent += batch;
             tally.done += round.done;
             tally.failed = round.failed;
@@ -86,16 +99,32 @@ impl PodControl {
         owner: &K,
         pod: &v1::Pod,
     ) -> Result<(), kube::Error> {
-        match self.writes.write(key, self.pods(key).create(&PostParams::default(), pod)).await {
+        match self
+            .writes
+            .write(key, self.pods(key).create(&PostParams::default(), pod))
+            .await
+        {
             Ok(created) => {
                 let message = format!("Created pod: {}", name_of(&created));
-                self.recorder.record(self.component, owner, EventType::Normal, "SuccessfulCreate", message);
+                self.recorder.record(
+                    self.component,
+                    owner,
+                    EventType::Normal,
+                    "SuccessfulCreate",
+                    message,
+                );
                 Ok(())
             }
             Err(error) => {
                 if !is_namespace_terminating(&error) {
                     let message = format!("Error creating: {}", message_of(&error));
-                    self.recorder.record(self.component, owner, EventType::Warning, "FailedCreate", message);
+                    self.recorder.record(
+                        self.component,
+                        owner,
+                        EventType::Warning,
+                        "FailedCreate",
+                        message,
+                    );
                 }
                 Err(error)
             }
@@ -112,13 +141,34 @@ impl PodControl {
         Tally::of(join_all(pods.iter().map(|pod| self.delete(key, owner, pod))).await)
     }
 
-    async fn delete<K: Resource<DynamicType = ()>>(&self, key: &Key, owner: &K, pod: &Pod) -> Result<(), kube::Error> {
-        let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        let (api, params) = (self.pods(key), DeleteParams::background().preconditions(same));
-        match self.writes.delete(key, pod, api.delete(name_of(pod), &params)).await {
+    async fn delete<K: Resource<DynamicType = ()>>(
+        &self,
+        key: &Key,
+        owner: &K,
+        pod: &Pod,
+    ) -> Result<(), kube::Error> {
+        let same = Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        };
+        let (api, params) = (
+            self.pods(key),
+            DeleteParams::background().preconditions(same),
+        );
+        match self
+            .writes
+            .delete(key, pod, api.delete(name_of(pod), &params))
+            .await
+        {
             Ok(_) => {
                 let message = format!("Deleted pod: {}", name_of(pod));
-                self.recorder.record(self.component, owner, EventType::Normal, "SuccessfulDelete", message);
+                self.recorder.record(
+                    self.component,
+                    owner,
+                    EventType::Normal,
+                    "SuccessfulDelete",
+                    message,
+                );
                 Ok(())
             }
             Err(error) => {
@@ -126,7 +176,13 @@ impl PodControl {
                     return Ok(());
                 }
                 let message = format!("Error deleting: {}", message_of(&error));
-                self.recorder.record(self.component, owner, EventType::Warning, "FailedDelete", message);
+                self.recorder.record(
+                    self.component,
+                    owner,
+                    EventType::Warning,
+                    "FailedDelete",
+                    message,
+                );
                 Err(error)
             }
         }
@@ -141,7 +197,8 @@ fn name_of<K: Resource>(pod: &K) -> &str {
     pod.meta().name.as_deref().unwrap_or_default()
 }
 
-/// Sizes of the batches in which `total` creates are sent: 1, 2, 4... so that a create which always fails fails once.
+/// Sizes of the batches in which `total` creates are sent: 1, 2, 4... so that a create which always
+/// fails fails once.
 fn slow_start_batches(total: usize) -> impl Iterator<Item = usize> {
     let mut left = total;
     let mut size = 1;

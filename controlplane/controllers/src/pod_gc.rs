@@ -1,7 +1,8 @@
-//! Removes pods that nobody will ever finish: on nodes that are gone, unscheduled and terminating, finished too long.
+//! Removes pods that nobody will ever finish: on nodes that are gone, unscheduled and terminating,
+//! finished too long.
 //!
-//! Looks after each change that can make such a pod. A node that vanished may come back, or may not have been seen yet:
-//! its pods are left alone until it has been missing for a while.
+//! Looks after each change that can make such a pod. A node that vanished may come back, or may not
+//! have been seen yet: its pods are left alone until it has been missing for a while.
 //!
 //! Source: `pkg/controller/podgc/gc_controller.go` at v1.37.
 
@@ -49,7 +50,8 @@ impl PodGcController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
         let name = "pod-garbage-collector-controller";
-        let mut controller = Builder::managed_by(manager, name, "orphaned_pods_nodes").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, name, "orphaned_pods_nodes").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             threshold: context.config.terminated_pod_threshold,
@@ -80,19 +82,28 @@ impl PodGcController {
     fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
         let name = change.latest().metadata.name.as_deref().unwrap_or_default();
         if matches!(change, Change::Deleted(_)) {
-            self.by_node.get(name).iter().for_each(|pod| queue.add(Key::of(pod.as_ref())));
+            self.by_node
+                .get(name)
+                .iter()
+                .for_each(|pod| queue.add(Key::of(pod.as_ref())));
         } else {
             self.missing.lock().forget(name);
         }
     }
 
-    /// Finds what no event tells: too many finished pods, and missing nodes that no pod names any more.
+    /// Finds what no event tells: too many finished pods, and missing nodes that no pod names any
+    /// more.
     fn look_around(&self, queue: &Queue) {
-        self.surplus().iter().for_each(|pod| queue.add(Key::of(pod.as_ref())));
-        self.missing.lock().keep(|node| self.by_node.count(node) > 0);
+        self.surplus()
+            .iter()
+            .for_each(|pod| queue.add(Key::of(pod.as_ref())));
+        self.missing
+            .lock()
+            .keep(|node| self.by_node.count(node) > 0);
     }
 
-    /// The oldest finished pods beyond the threshold. Mostly there is none, and then none is looked at.
+    /// The oldest finished pods beyond the threshold. Mostly there is none, and then none is looked
+    /// at.
     fn surplus(&self) -> Vec<Arc<Pod>> {
         if self.finished.count(FINISHED) <= self.threshold {
             return Vec::new();
@@ -109,25 +120,41 @@ impl PodGcController {
 
 impl Reconciler for PodGcController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(pod) = self.pods.get(&key) else { return Ok(None) };
+        let Some(pod) = self.pods.get(&key) else {
+            return Ok(None);
+        };
         match self.suspicion(&pod) {
-            Some(Suspicion::UnscheduledTerminating) => self.remove(&key, &pod, Removal::Unscheduled).await,
+            Some(Suspicion::UnscheduledTerminating) => {
+                self.remove(&key, &pod, Removal::Unscheduled).await
+            }
             Some(Suspicion::NodeGone) => {
                 let node = pod_state::node_name(&pod);
-                let left = self.missing.lock().left(node, self.quarantine, Instant::now());
+                let left = self
+                    .missing
+                    .lock()
+                    .left(node, self.quarantine, Instant::now());
                 if !left.is_zero() {
                     return Ok(Some(left));
                 }
                 // A binding may be seen before its node: only the server's word makes an orphan.
                 let api: Api<Node> = Api::all(self.client.clone());
-                if api.get_metadata_opt(node).await.during("get Node")?.is_some() {
+                if api
+                    .get_metadata_opt(node)
+                    .await
+                    .during("get Node")?
+                    .is_some()
+                {
                     self.missing.lock().forget(node);
                     return Ok(None);
                 }
                 self.remove(&key, &pod, Removal::Orphaned).await
             }
             None if pod_state::is_finished(&pod) => {
-                if self.surplus().iter().any(|other| other.metadata.uid == pod.metadata.uid) {
+                if self
+                    .surplus()
+                    .iter()
+                    .any(|other| other.metadata.uid == pod.metadata.uid)
+                {
                     return self.remove(&key, &pod, Removal::Finished).await;
                 }
                 Ok(None)
@@ -141,15 +168,28 @@ impl PodGcController {
     async fn remove(&self, key: &Key, pod: &Pod, why: Removal) -> Outcome {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         if let Some(status) = failed_status(pod, why) {
-            // Whoever counts the pod, such as its Job, learns that it never succeeds; it may hold the pod by a finalizer.
+            // Whoever counts the pod, such as its Job, learns that it never succeeds; it may hold
+            // the pod by a finalizer.
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-            match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            match api
+                .patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+            {
                 Err(error) if is_not_found(&error) => return Ok(None),
                 other => drop(other.during("mark Pod as failed")?),
             }
         }
-        let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        match api.delete(&key.name, &DeleteParams::default().grace_period(0).preconditions(same)).await {
+        let same = Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        };
+        match api
+            .delete(
+                &key.name,
+                &DeleteParams::default().grace_period(0).preconditions(same),
+            )
+            .await
+        {
             Err(error) if !is_not_found(&error) => Err(error).during("delete orphaned Pod"),
             _ => Ok(None),
         }
@@ -196,7 +236,8 @@ fn failed_status(pod: &Pod, why: Removal) -> Option<Value> {
     }
     match why {
         Removal::Orphaned => {
-            let conditions = pod_state::with_disruption(pod, "DeletionByPodGC", "PodGC: node no longer exists");
+            let conditions =
+                pod_state::with_disruption(pod, "DeletionByPodGC", "PodGC: node no longer exists");
             Some(json!({"phase": "Failed", "conditions": conditions}))
         }
         Removal::Unscheduled => Some(json!({"phase": "Failed"})),
@@ -245,7 +286,10 @@ mod tests {
                 deletion_timestamp: terminating.then_some(Time(at)),
                 ..ObjectMeta::default()
             },
-            spec: Some(PodSpec { node_name: (!node.is_empty()).then(|| node.into()), ..PodSpec::default() }),
+            spec: Some(PodSpec {
+                node_name: (!node.is_empty()).then(|| node.into()),
+                ..PodSpec::default()
+            }),
             status: None,
         })
     }
@@ -261,42 +305,68 @@ mod tests {
             ("n", true, false, Some(Suspicion::NodeGone)),
         ];
         for (node, terminating, exists, expected) in table {
-            assert_eq!(suspicion(&pod(node, terminating, 0), exists), expected, "{node} {terminating} {exists}");
+            assert_eq!(
+                suspicion(&pod(node, terminating, 0), exists),
+                expected,
+                "{node} {terminating} {exists}"
+            );
         }
     }
 
     #[test]
     fn a_pod_that_never_had_a_node_has_failed_when_it_goes() {
         let waiting = pod("", true, 0);
-        assert_eq!(failed_status(&waiting, Removal::Unscheduled), Some(json!({"phase": "Failed"})));
+        assert_eq!(
+            failed_status(&waiting, Removal::Unscheduled),
+            Some(json!({"phase": "Failed"}))
+        );
         let orphan = failed_status(&pod("n", false, 0), Removal::Orphaned).unwrap();
         assert_eq!(
             (&orphan["phase"], &orphan["conditions"][0]["type"]),
             (&json!("Failed"), &json!("DisruptionTarget"))
         );
         let mut ended = Pod::clone(&waiting);
-        ended.status = Some(crate::pod::PodStatus { phase: Some("Succeeded".into()), ..Default::default() });
+        ended.status = Some(crate::pod::PodStatus {
+            phase: Some("Succeeded".into()),
+            ..Default::default()
+        });
         assert_eq!(failed_status(&ended, Removal::Unscheduled), None);
     }
 
     #[test]
     fn a_node_that_comes_back_begins_its_quarantine_anew() {
-        let (mut missing, start, quarantine) = (Missing::default(), Instant::now(), Duration::from_secs(40));
+        let (mut missing, start, quarantine) =
+            (Missing::default(), Instant::now(), Duration::from_secs(40));
         let at = |seconds| start + Duration::from_secs(seconds);
-        let left = |missing: &mut Missing, seconds| missing.left("n", quarantine, at(seconds)).as_secs();
+        let left =
+            |missing: &mut Missing, seconds| missing.left("n", quarantine, at(seconds)).as_secs();
         assert_eq!([0, 30].map(|seconds| left(&mut missing, seconds)), [40, 10]);
         missing.forget("n");
-        assert_eq!([35, 45, 75].map(|seconds| left(&mut missing, seconds)), [40, 30, 0]);
+        assert_eq!(
+            [35, 45, 75].map(|seconds| left(&mut missing, seconds)),
+            [40, 30, 0]
+        );
         missing.keep(|_| false);
         assert_eq!(left(&mut missing, 80), 40);
     }
 
     #[test]
     fn oldest_finished_pods_beyond_the_threshold_go() {
-        let finished = vec![pod("n", false, 30), pod("n", false, 10), pod("n", false, 20)];
+        let finished = vec![
+            pod("n", false, 30),
+            pod("n", false, 10),
+            pod("n", false, 20),
+        ];
         let gone: Vec<i64> = surplus(finished.clone(), 2)
             .iter()
-            .map(|pod| pod.metadata.creation_timestamp.as_ref().unwrap().0.as_second())
+            .map(|pod| {
+                pod.metadata
+                    .creation_timestamp
+                    .as_ref()
+                    .unwrap()
+                    .0
+                    .as_second()
+            })
             .collect();
         assert_eq!(gone, [10]);
         assert!(surplus(finished, 3).is_empty());

@@ -16,12 +16,18 @@ pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
 /// `status.phase`, or empty.
 pub(crate) fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
 }
 
 /// `spec.nodeName`, or empty.
 pub(crate) fn node_name(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.as_deref())
+        .unwrap_or_default()
 }
 
 /// The pods of each node; those that are not bound are not in it.
@@ -49,13 +55,23 @@ pub(crate) fn is_active(pod: &Pod) -> bool {
 }
 
 pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+    pod.status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == kind)
 }
 
 /// The pod's conditions, and the one that tells why it goes.
 pub(crate) fn with_disruption(pod: &Pod, reason: &str, message: &str) -> Value {
-    let present = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let others = present.filter(|condition| condition.type_ != DISRUPTION_TARGET).map(|condition| json!(condition));
+    let present = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let others = present
+        .filter(|condition| condition.type_ != DISRUPTION_TARGET)
+        .map(|condition| json!(condition));
     let own = json!({
         "type": DISRUPTION_TARGET,
         "status": "True",
@@ -76,15 +92,21 @@ pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// How long until a ready pod counts as available: zero if it does already, `None` if it is not ready.
-pub(crate) fn until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+/// How long until a ready pod counts as available: zero if it does already, `None` if it is not
+/// ready.
+pub(crate) fn until_available(
+    pod: &Pod,
+    min_ready_seconds: i32,
+    now: Timestamp,
+) -> Option<Duration> {
     if !is_ready(pod) {
         return None;
     }
     if min_ready_seconds <= 0 {
         return Some(Duration::ZERO);
     }
-    let available_at =
-        ready_since(pod)?.checked_add(Duration::from_secs(min_ready_seconds.unsigned_abs().into())).ok()?;
+    let available_at = ready_since(pod)?
+        .checked_add(Duration::from_secs(min_ready_seconds.unsigned_abs().into()))
+        .ok()?;
     Some(Duration::try_from(available_at.duration_since(now)).unwrap_or(Duration::ZERO))
 }

@@ -24,6 +24,8 @@ impl Removals {
 
 impl fmt::Debug for Removals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Removals").field(&self.0.lock().len()).finish()
+        f.debug_tuple("Removals")
+            .field(&self.0.lock().len())
+            .finish()
     }
 }

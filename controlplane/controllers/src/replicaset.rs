@@ -1,7 +1,7 @@
 //! Keeps as many pods running as a ReplicaSet says.
 //!
-//! Watches ReplicaSets and Pods, creates and deletes Pods, adopts orphans, writes ReplicaSet status. It does not roll
-//! out anything: that is [`crate::deployment`].
+//! Watches ReplicaSets and Pods, creates and deletes Pods, adopts orphans, writes ReplicaSet
+//! status. It does not roll out anything: that is [`crate::deployment`].
 //!
 //! Source: `pkg/controller/replicaset/replica_set.go` at v1.37.
 
@@ -49,7 +49,8 @@ pub(crate) struct ReplicaSetController {
 impl ReplicaSetController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
-        let mut controller = Builder::managed_by(manager, "replicaset-controller", "replicaset").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, "replicaset-controller", "replicaset").workers(WORKERS);
         let this = Self {
             client: context.client.clone(),
             replica_sets: controller.for_kind(),
@@ -63,20 +64,37 @@ impl ReplicaSetController {
 
 impl Reconciler for ReplicaSetController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(rs) = self.replica_sets.get(&key) else { return Ok(None) };
-        if !self.control.writes.settled(&key).await.during("list pods")? {
+        let Some(rs) = self.replica_sets.get(&key) else {
+            return Ok(None);
+        };
+        if !self
+            .control
+            .writes
+            .settled(&key)
+            .await
+            .during("list pods")?
+        {
             return Ok(None);
         }
         let pods = self.claim_pods(&rs).await?;
-        let (active, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod_state::is_active(pod));
-        let terminating =
-            others.iter().filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod)).count();
+        let (active, others): (Vec<_>, Vec<_>) =
+            pods.into_iter().partition(|pod| pod_state::is_active(pod));
+        let terminating = others
+            .iter()
+            .filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod))
+            .count();
 
         let failure = match rs.metadata.deletion_timestamp {
             None => self.manage(&key, &rs, &active).await.err(),
             Some(_) => None,
         };
-        let (status, again) = plan::plan_status(&rs, &active, terminating, failure.as_ref(), Timestamp::now());
+        let (status, again) = plan::plan_status(
+            &rs,
+            &active,
+            terminating,
+            failure.as_ref(),
+            Timestamp::now(),
+        );
         self.write_status(&rs, status).await?;
         match failure {
             Some(failure) => Err(ReconcileError::NotYet(failure.message)),
@@ -88,18 +106,29 @@ impl Reconciler for ReplicaSetController {
 impl ReplicaSetController {
     /// The pods that belong to `rs`, after adopting and releasing.
     async fn claim_pods(&self, rs: &ReplicaSet) -> Result<Vec<Arc<Pod>>, ReconcileError> {
-        let Some(selector) = selector_of(&rs.spec.selector) else { return Ok(Vec::new()) };
+        let Some(selector) = selector_of(&rs.spec.selector) else {
+            return Ok(Vec::new());
+        };
         let uid = rs.metadata.uid.as_deref().unwrap_or_default();
         let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
         let mut candidates = self.pods.controlled_or_orphaned(namespace, uid);
-        candidates.retain(|pod| !pod_state::is_finished(pod) || controller_of(&pod.metadata).is_some());
+        candidates
+            .retain(|pod| !pod_state::is_finished(pod) || controller_of(&pod.metadata).is_some());
         claim_all(&self.client, rs, &selector, candidates, None).await
     }
 
-    async fn manage(&self, key: &Key, rs: &ReplicaSet, active: &[Arc<Pod>]) -> Result<(), ManageFailure> {
+    async fn manage(
+        &self,
+        key: &Key,
+        rs: &ReplicaSet,
+        active: &[Arc<Pod>],
+    ) -> Result<(), ManageFailure> {
         let replicas = rs.spec.replicas.unwrap_or(1);
-        let related =
-            if active.len() > usize::try_from(replicas).unwrap_or(0) { self.related_pods(rs) } else { Vec::new() };
+        let related = if active.len() > usize::try_from(replicas).unwrap_or(0) {
+            self.related_pods(rs)
+        } else {
+            Vec::new()
+        };
         match plan::plan_scale(replicas, active, &related, Timestamp::now()) {
             ScalePlan::Nothing => Ok(()),
             ScalePlan::Create(missing) => self.create_pods(key, rs, missing).await,
@@ -107,20 +136,39 @@ impl ReplicaSetController {
         }
     }
 
-    async fn create_pods(&self, key: &Key, rs: &ReplicaSet, missing: usize) -> Result<(), ManageFailure> {
+    async fn create_pods(
+        &self,
+        key: &Key,
+        rs: &ReplicaSet,
+        missing: usize,
+    ) -> Result<(), ManageFailure> {
         let template = rs.spec.template.clone().unwrap_or_default();
         let pod = plan::pod_from_template(rs, &template);
-        match self.control.create_all(key, rs, missing, |_| Cow::Borrowed(&pod)).await.failed {
-            Some(error) if !is_namespace_terminating(&error) => {
-                Err(ManageFailure { reason: "FailedCreate", message: message_of(&error) })
-            }
+        match self
+            .control
+            .create_all(key, rs, missing, |_| Cow::Borrowed(&pod))
+            .await
+            .failed
+        {
+            Some(error) if !is_namespace_terminating(&error) => Err(ManageFailure {
+                reason: "FailedCreate",
+                message: message_of(&error),
+            }),
             _ => Ok(()),
         }
     }
 
-    async fn delete_pods(&self, key: &Key, rs: &ReplicaSet, surplus: &[Arc<Pod>]) -> Result<(), ManageFailure> {
+    async fn delete_pods(
+        &self,
+        key: &Key,
+        rs: &ReplicaSet,
+        surplus: &[Arc<Pod>],
+    ) -> Result<(), ManageFailure> {
         match self.control.delete_all(key, rs, surplus).await.failed {
-            Some(error) => Err(ManageFailure { reason: "FailedDelete", message: message_of(&error) }),
+            Some(error) => Err(ManageFailure {
+                reason: "FailedDelete",
+                message: message_of(&error),
+            }),
             None => Ok(()),
         }
     }
@@ -132,24 +180,43 @@ impl ReplicaSetController {
             None => vec![rs.metadata.uid.clone().unwrap_or_default()],
             Some(owner) => {
                 let same = self.siblings.get(&controlled_by(namespace, &owner.uid));
-                same.iter().filter_map(|other| other.metadata.uid.clone()).collect()
+                same.iter()
+                    .filter_map(|other| other.metadata.uid.clone())
+                    .collect()
             }
         };
-        let keys: Vec<String> = siblings.iter().map(|uid| controlled_by(namespace, uid)).collect();
-        let mut pods = self.pods.get_any(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let keys: Vec<String> = siblings
+            .iter()
+            .map(|uid| controlled_by(namespace, uid))
+            .collect();
+        let mut pods = self
+            .pods
+            .get_any(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         pods.retain(|pod| pod_state::is_active(pod));
         pods
     }
 
-    async fn write_status(&self, rs: &ReplicaSet, status: ReplicaSetStatus) -> Result<(), ReconcileError> {
+    async fn write_status(
+        &self,
+        rs: &ReplicaSet,
+        status: ReplicaSetStatus,
+    ) -> Result<(), ReconcileError> {
         if !plan::status_differs(rs.status.as_ref(), &status) {
             return Ok(());
         }
-        let api: Api<ReplicaSet> =
-            Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
-        let wanted = ReplicaSet { status: Some(status), ..rs.clone() };
+        let api: Api<ReplicaSet> = Api::namespaced(
+            self.client.clone(),
+            rs.metadata.namespace.as_deref().unwrap_or_default(),
+        );
+        let wanted = ReplicaSet {
+            status: Some(status),
+            ..rs.clone()
+        };
         let name = rs.metadata.name.as_deref().unwrap_or_default();
-        let written = ignore_missing(api.replace_status(name, &PostParams::default(), &wanted).await);
+        let written = ignore_missing(
+            api.replace_status(name, &PostParams::default(), &wanted)
+                .await,
+        );
         or_event(written.during("update ReplicaSet status"))?;
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Counts what each ResourceQuota's namespace uses and writes it into the quota's status.
 //!
-//! Admission adds to `status.used` with every object that is made; this controller takes away what went, by counting
-//! anew. It reads the quota first, then lists the newest state, then writes with the quota's revision: a create in
-//! between has changed the quota, so the write fails and the count is made again. Nothing is counted from caches.
+//! Admission adds to `status.used` with every object that is made; this controller takes away what
+//! went, by counting anew. It reads the quota first, then lists the newest state, then writes with
+//! the quota's revision: a create in between has changed the quota, so the write fails and the
+//! count is made again. Nothing is counted from caches.
 //!
 //! Source: `pkg/controller/resourcequota/resource_quota_controller.go` at v1.37.
 
@@ -40,8 +41,11 @@ const RESYNC: Duration = Duration::from_secs(5 * 60);
 /// What goes within this time is counted once.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Kinds whose objects are looked at; of others only the number counts.
-const MEASURED: [(&str, &str); 3] =
-    [("pods", "Pod"), ("services", "Service"), ("persistentvolumeclaims", "PersistentVolumeClaim")];
+const MEASURED: [(&str, &str); 3] = [
+    ("pods", "Pod"),
+    ("services", "Service"),
+    ("persistentvolumeclaims", "PersistentVolumeClaim"),
+];
 
 /// The controller; its state is in the cache.
 pub(crate) struct ResourceQuotaController {
@@ -51,27 +55,43 @@ pub(crate) struct ResourceQuotaController {
 }
 
 impl ResourceQuotaController {
-    /// Says what it reads and what wakes it: what changes a use without going, and everything that goes.
+    /// Says what it reads and what wakes it: what changes a use without going, and everything that
+    /// goes.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
         let mut controller =
-            Builder::managed_by(manager, "resourcequota-controller", "resource_quota").workers(WORKERS);
+            Builder::managed_by(manager, "resourcequota-controller", "resource_quota")
+                .workers(WORKERS);
         let (client, kinds) = (context.client.clone(), context.kinds.clone());
-        let this = Arc::new(Self { client, kinds, quotas: controller.reads() });
+        let this = Arc::new(Self {
+            client,
+            kinds,
+            quotas: controller.reads(),
+        });
         controller.on_change(&this, Self::quota_changed);
-        controller.on_change(&this, |this, change: &Change<'_, Pod>, queue| match change {
-            Change::Updated { old, new } if pod_state::is_active(old) && !pod_state::is_active(new) => {
-                this.look_again(new.metadata.namespace.as_deref(), queue);
-            }
-            _ => {}
-        });
-        controller.on_change(&this, |this, change: &Change<'_, Service>, queue| match change {
-            Change::Updated { old, new } if old.spec != new.spec => {
-                this.look_again(new.metadata.namespace.as_deref(), queue);
-            }
-            _ => {}
-        });
+        controller.on_change(
+            &this,
+            |this, change: &Change<'_, Pod>, queue| match change {
+                Change::Updated { old, new }
+                    if pod_state::is_active(old) && !pod_state::is_active(new) =>
+                {
+                    this.look_again(new.metadata.namespace.as_deref(), queue);
+                }
+                _ => {}
+            },
+        );
+        controller.on_change(
+            &this,
+            |this, change: &Change<'_, Service>, queue| match change {
+                Change::Updated { old, new } if old.spec != new.spec => {
+                    this.look_again(new.metadata.namespace.as_deref(), queue);
+                }
+                _ => {}
+            },
+        );
         let (of_removals, queue) = (this.clone(), controller.queue());
-        context.removals.on_removed(move |namespace| of_removals.look_again(Some(namespace), &queue));
+        context
+            .removals
+            .on_removed(move |namespace| of_removals.look_again(Some(namespace), &queue));
         controller.complete(this);
     }
 
@@ -87,7 +107,10 @@ impl ResourceQuotaController {
 
     /// Something in the namespace may use less.
     fn look_again(&self, namespace: Option<&str>, queue: &Queue) {
-        for quota in self.quotas.in_namespace(namespace.unwrap_or_default(), |_| true) {
+        for quota in self
+            .quotas
+            .in_namespace(namespace.unwrap_or_default(), |_| true)
+        {
             queue.add_after(Key::of(quota.as_ref()), SETTLE);
         }
     }
@@ -98,8 +121,17 @@ impl Reconciler for ResourceQuotaController {
         let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &key.namespace);
         // Not from the cache: its revision says that nothing was charged since before the count.
         let only = ListParams::default().fields(&format!("metadata.name={}", key.name));
-        let Some(quota) = api.list(&only).await.during("get ResourceQuota")?.items.pop() else { return Ok(None) };
-        let object = serde_json::to_value(&quota).map_err(|error| ReconcileError::NotYet(error.to_string()))?;
+        let Some(quota) = api
+            .list(&only)
+            .await
+            .during("get ResourceQuota")?
+            .items
+            .pop()
+        else {
+            return Ok(None);
+        };
+        let object = serde_json::to_value(&quota)
+            .map_err(|error| ReconcileError::NotYet(error.to_string()))?;
         let used = self.count(&key.namespace, &object["spec"]).await?;
         let hard = amounts_of_json(&object["spec"]["hard"]);
         let status = &object["status"];
@@ -107,7 +139,10 @@ impl Reconciler for ResourceQuotaController {
             let mut wanted = quota.clone();
             let status = json!({"hard": object["spec"]["hard"], "used": quota::to_value(&used)});
             wanted.status = serde_json::from_value(status).ok();
-            match api.replace_status(&key.name, &PostParams::default(), &wanted).await {
+            match api
+                .replace_status(&key.name, &PostParams::default(), &wanted)
+                .await
+            {
                 Err(error) if is_not_found(&error) => return Ok(None),
                 other => other.map(drop).during("update ResourceQuota status")?,
             }
@@ -119,23 +154,37 @@ impl Reconciler for ResourceQuotaController {
 impl ResourceQuotaController {
     /// What is used of everything that a quota limits.
     async fn count(&self, namespace: &str, spec: &Value) -> Result<Amounts, ReconcileError> {
-        let names: Vec<&str> = spec["hard"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = spec["hard"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.as_str())
+            .collect();
         let mut used = Amounts::new();
         for (plural, kind) in MEASURED {
             let own = quota::names_of("", plural, names.iter().copied());
             if !own.is_empty() {
-                self.measure(&mut used, namespace, spec, (plural, kind), &own).await?;
+                self.measure(&mut used, namespace, spec, (plural, kind), &own)
+                    .await?;
             }
         }
-        let rest: Vec<&str> = names.into_iter().filter(|name| !used.contains_key(*name)).collect();
+        let rest: Vec<&str> = names
+            .into_iter()
+            .filter(|name| !used.contains_key(*name))
+            .collect();
         for name in rest {
             let amount = match countable(name) {
-                Some((plural, group)) if !is_scoped(spec) => self.number(namespace, group, plural).await?,
+                Some((plural, group)) if !is_scoped(spec) => {
+                    self.number(namespace, group, plural).await?
+                }
                 Some(_) => Some(0),
                 None => None,
             };
             if let Some(amount) = amount {
-                used.insert(name.to_owned(), Quantity::from_units(amount, Format::DecimalSi));
+                used.insert(
+                    name.to_owned(),
+                    Quantity::from_units(amount, Format::DecimalSi),
+                );
             }
         }
         Ok(used)
@@ -157,12 +206,21 @@ impl ResourceQuotaController {
             kind: kind.to_owned(),
             plural: plural.to_owned(),
         };
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let objects = api.list(&ListParams::default()).await.during("list what a quota limits")?;
-        let mut total: Amounts = names.iter().map(|name| ((*name).to_owned(), Quantity::ZERO)).collect();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let objects = api
+            .list(&ListParams::default())
+            .await
+            .during("list what a quota limits")?;
+        let mut total: Amounts = names
+            .iter()
+            .map(|name| ((*name).to_owned(), Quantity::ZERO))
+            .collect();
         let now = jiff::Timestamp::now();
         for object in objects.items {
-            let Ok(object) = serde_json::to_value(&object) else { continue };
+            let Ok(object) = serde_json::to_value(&object) else {
+                continue;
+            };
             if quota::in_scope(spec, "", plural, &object) {
                 let mut uses: BTreeMap<_, _> = quota::usage("", plural, &object, now);
                 uses.retain(|name, _| total.contains_key(name));
@@ -174,17 +232,32 @@ impl ResourceQuotaController {
     }
 
     /// How many objects there are; `None` for a kind that is not served.
-    async fn number(&self, namespace: &str, group: &str, plural: &str) -> Result<Option<i64>, ReconcileError> {
+    async fn number(
+        &self,
+        namespace: &str,
+        group: &str,
+        plural: &str,
+    ) -> Result<Option<i64>, ReconcileError> {
         if self.kinds.all().is_empty() {
             self.kinds.refresh().await.during("discover kinds")?;
         }
         let all = self.kinds.all();
-        let served = all.iter().find(|kind| kind.resource.group == group && kind.resource.plural == plural);
-        let Some(served) = served.filter(|kind| kind.namespaced) else { return Ok(None) };
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &served.resource);
-        let first = api.list_metadata(&ListParams::default().limit(1)).await.during("count objects")?;
+        let served = all
+            .iter()
+            .find(|kind| kind.resource.group == group && kind.resource.plural == plural);
+        let Some(served) = served.filter(|kind| kind.namespaced) else {
+            return Ok(None);
+        };
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &served.resource);
+        let first = api
+            .list_metadata(&ListParams::default().limit(1))
+            .await
+            .during("count objects")?;
         let shown = i64::try_from(first.items.len()).unwrap_or(i64::MAX);
-        Ok(Some(shown + first.metadata.remaining_item_count.unwrap_or(0)))
+        Ok(Some(
+            shown + first.metadata.remaining_item_count.unwrap_or(0),
+        ))
     }
 }
 
@@ -197,7 +270,11 @@ fn countable(name: &str) -> Option<(&str, &str)> {
     if let Some(counted) = name.strip_prefix("count/") {
         return Some(counted.split_once('.').unwrap_or((counted, "")));
     }
-    matches!(name, "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas").then_some((name, ""))
+    matches!(
+        name,
+        "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas"
+    )
+    .then_some((name, ""))
 }
 
 #[cfg(test)]
@@ -208,7 +285,10 @@ mod tests {
     fn names_say_what_is_counted() {
         for (name, expect) in [
             ("count/jobs.batch", Some(("jobs", "batch"))),
-            ("count/roles.rbac.authorization.k8s.io", Some(("roles", "rbac.authorization.k8s.io"))),
+            (
+                "count/roles.rbac.authorization.k8s.io",
+                Some(("roles", "rbac.authorization.k8s.io")),
+            ),
             ("count/configmaps", Some(("configmaps", ""))),
             ("secrets", Some(("secrets", ""))),
             ("limits.cpu", None),

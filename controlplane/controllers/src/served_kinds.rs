@@ -30,11 +30,17 @@ pub(crate) struct ServedKinds {
 
 impl ServedKinds {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, kinds: RwLock::default() }
+        Self {
+            client,
+            kinds: RwLock::default(),
+        }
     }
 
     pub(crate) fn get(&self, group: &str, kind: &str) -> Option<Arc<ServedKind>> {
-        self.kinds.read().get(&(group.to_owned(), kind.to_owned())).cloned()
+        self.kinds
+            .read()
+            .get(&(group.to_owned(), kind.to_owned()))
+            .cloned()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<ServedKind>> {

@@ -1,4 +1,5 @@
-//! What EndpointSlices and Endpoints have in common: which pods a Service has, on which ports, and when to look.
+//! What EndpointSlices and Endpoints have in common: which pods a Service has, on which ports, and
+//! when to look.
 //!
 //! Pure but for [`wake_services`], which only adds keys to queues.
 //!
@@ -42,7 +43,10 @@ impl Family {
 
     /// The families of a Service; IPv4 unless it says something else.
     pub(crate) fn of(service: &Service) -> Vec<Self> {
-        let names = service.spec.as_ref().and_then(|spec| spec.ip_families.as_ref());
+        let names = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.ip_families.as_ref());
         let families: Vec<Self> = names
             .into_iter()
             .flatten()
@@ -52,7 +56,11 @@ impl Family {
                 _ => None,
             })
             .collect();
-        if families.is_empty() { vec![Self::IPv4] } else { families }
+        if families.is_empty() {
+            vec![Self::IPv4]
+        } else {
+            families
+        }
     }
 
     fn has(self, address: &str) -> bool {
@@ -60,41 +68,71 @@ impl Family {
     }
 }
 
-/// Whether the controllers make endpoints for `service`: it has a selector and addresses of its own.
+/// Whether the controllers make endpoints for `service`: it has a selector and addresses of its
+/// own.
 pub(crate) fn is_managed(service: &Service) -> bool {
     service.spec.as_ref().is_some_and(|spec| {
-        spec.selector.as_ref().is_some_and(|selector| !selector.is_empty())
+        spec.selector
+            .as_ref()
+            .is_some_and(|selector| !selector.is_empty())
             && spec.type_.as_deref() != Some("ExternalName")
     })
 }
 
 /// Whether `service` has no virtual address.
 pub(crate) fn is_headless(service: &Service) -> bool {
-    service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None")
+    service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.cluster_ip.as_deref())
+        == Some("None")
 }
 
 /// Whether not-ready pods are published as ready.
 pub(crate) fn publishes_not_ready(service: &Service) -> bool {
-    service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses).unwrap_or(false)
+    service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.publish_not_ready_addresses)
+        .unwrap_or(false)
 }
 
 /// A pair of labels that every pod of `service` has.
 pub(crate) fn pair_of(service: &Service) -> Option<Pair<'_>> {
     let selector = service.spec.as_ref()?.selector.as_ref()?;
-    selector.iter().next().map(|(key, value)| (key.as_str(), value.as_str()))
+    selector
+        .iter()
+        .next()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
 }
 
 /// Whether `service` selects `pod`; both are in one namespace.
 pub(crate) fn selects(service: &Service, pod: &Pod) -> bool {
-    let Some(selector) = service.spec.as_ref().and_then(|spec| spec.selector.as_ref()) else { return false };
-    let Some(labels) = &pod.metadata.labels else { return false };
-    !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    let Some(selector) = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.selector.as_ref())
+    else {
+        return false;
+    };
+    let Some(labels) = &pod.metadata.labels else {
+        return false;
+    };
+    !selector.is_empty()
+        && selector
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// The pod's address of one family.
 pub(crate) fn address(pod: &Pod, family: Family) -> Option<&str> {
     let status = pod.status.as_ref()?;
-    let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).chain(status.pod_ip.as_deref());
+    let all = status
+        .pod_ips
+        .iter()
+        .flatten()
+        .map(|ip| ip.ip.as_str())
+        .chain(status.pod_ip.as_deref());
     all.filter(|ip| !ip.is_empty()).find(|ip| family.has(ip))
 }
 
@@ -103,7 +141,9 @@ pub(crate) fn port_number(pod: &Pod, port: &ServicePort) -> Option<i32> {
     match &port.target_port {
         None | Some(IntOrString::Int(0)) => Some(port.port),
         Some(IntOrString::Int(number)) => Some(*number),
-        Some(IntOrString::String(name)) => named_port(pod, name, port.protocol.as_deref().unwrap_or("TCP")),
+        Some(IntOrString::String(name)) => {
+            named_port(pod, name, port.protocol.as_deref().unwrap_or("TCP"))
+        }
     }
 }
 
@@ -111,9 +151,14 @@ fn named_port(pod: &Pod, name: &str, protocol: &str) -> Option<i32> {
     let spec = pod.spec.as_ref()?;
     let is_sidecar = |init: &&Container| is_sidecar_policy(init.restart_policy.as_deref());
     let sidecars = spec.init_containers.iter().flatten().filter(is_sidecar);
-    let mut ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
-    let found = ports
-        .find(|port| port.name.as_deref() == Some(name) && port.protocol.as_deref().unwrap_or("TCP") == protocol)?;
+    let mut ports = spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|container| container.ports.iter().flatten());
+    let found = ports.find(|port| {
+        port.name.as_deref() == Some(name) && port.protocol.as_deref().unwrap_or("TCP") == protocol
+    })?;
     Some(found.container_port)
 }
 
@@ -129,7 +174,10 @@ pub(crate) fn wake_services(controller: &mut Builder<'_>) {
     let selecting = controller.index(Index::new("selects", |service: &Service, put| {
         // Without a selector it has no pods.
         if let Some(pair) = pair_of(service) {
-            put(&pair_key(service.metadata.namespace.as_deref().unwrap_or_default(), Some(pair)));
+            put(&pair_key(
+                service.metadata.namespace.as_deref().unwrap_or_default(),
+                Some(pair),
+            ));
         }
     }));
     controller.on_change(&Arc::new(selecting), pod_changed);
@@ -138,8 +186,14 @@ pub(crate) fn wake_services(controller: &mut Builder<'_>) {
 fn pod_changed(by_pair: &By<Service>, change: &Change<'_, Pod>, queue: &Queue) {
     let mut keys = BTreeSet::new();
     let mut collect = |pod: &Pod| {
-        let Some(labels) = &pod.metadata.labels else { return };
-        let mut services = selecting(by_pair, pod.metadata.namespace.as_deref().unwrap_or_default(), labels);
+        let Some(labels) = &pod.metadata.labels else {
+            return;
+        };
+        let mut services = selecting(
+            by_pair,
+            pod.metadata.namespace.as_deref().unwrap_or_default(),
+            labels,
+        );
         services.retain(|service| selects(service, pod));
         keys.extend(services.iter().map(|service| Key::of(service.as_ref())));
     };
@@ -160,8 +214,16 @@ fn pod_changed(by_pair: &By<Service>, change: &Change<'_, Pod>, queue: &Queue) {
 
 /// Whether a change of a pod shows in an endpoint.
 fn matters(old: &Pod, new: &Pod) -> bool {
-    let names = |pod: &Pod| pod.spec.as_ref().map(|spec| (spec.hostname.clone(), spec.subdomain.clone()));
-    let addresses = |pod: &Pod| pod.status.as_ref().map(|status| (status.pod_ip.clone(), status.pod_ips.clone()));
+    let names = |pod: &Pod| {
+        pod.spec
+            .as_ref()
+            .map(|spec| (spec.hostname.clone(), spec.subdomain.clone()))
+    };
+    let addresses = |pod: &Pod| {
+        pod.status
+            .as_ref()
+            .map(|status| (status.pod_ip.clone(), status.pod_ips.clone()))
+    };
     pod_state::is_ready(old) != pod_state::is_ready(new)
         || pod_state::is_terminating(old) != pod_state::is_terminating(new)
         || pod_state::is_finished(old) != pod_state::is_finished(new)

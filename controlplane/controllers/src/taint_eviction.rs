@@ -1,12 +1,14 @@
 //! Evicts pods from nodes with a NoExecute taint, each when its toleration of the taint ends.
 //!
-//! A pod that does not mention the two taints of a node that is down gets the configured time, and so does one with the
-//! 300 s that admission wrote into it, so that one setting rules both. A toleration's time runs while the pod is under the
-//! taint: from the taint's `timeAdded` or the pod's binding, whichever was later, so that it survives a restart of this
-//! controller; where neither is told (`kubectl taint` writes no `timeAdded`), from when both were first seen together.
+//! A pod that does not mention the two taints of a node that is down gets the configured time, and
+//! so does one with the 300 s that admission wrote into it, so that one setting rules both. A
+//! toleration's time runs while the pod is under the taint: from the taint's `timeAdded` or the
+//! pod's binding, whichever was later, so that it survives a restart of this controller; where
+//! neither is told (`kubectl taint` writes no `timeAdded`), from when both were first seen
+//! together.
 //!
-//! Of several tolerations that match a taint the first in the pod's list counts, however long another one is; a pod stays
-//! only as long as it tolerates every taint.
+//! Of several tolerations that match a taint the first in the pod's list counts, however long
+//! another one is; a pod stays only as long as it tolerates every taint.
 //!
 //! Source: `pkg/controller/tainteviction/taint_eviction.go` at v1.37.
 
@@ -59,7 +61,8 @@ impl TaintEvictionController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
         let mut controller =
-            Builder::managed_by(manager, "taint-eviction-controller", "noexec_taint_pod").workers(WORKERS);
+            Builder::managed_by(manager, "taint-eviction-controller", "noexec_taint_pod")
+                .workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
@@ -101,7 +104,11 @@ impl TaintEvictionController {
 
     fn is_endangered(&self, pod: &Pod) -> bool {
         let name = pod_state::node_name(pod);
-        !name.is_empty() && self.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute(&node).is_empty())
+        !name.is_empty()
+            && self
+                .nodes
+                .get(&Key::new("", name))
+                .is_some_and(|node| !no_execute(&node).is_empty())
     }
 }
 
@@ -115,7 +122,11 @@ impl Reconciler for TaintEvictionController {
             self.exposed.lock().remove(&key);
             return Ok(None);
         };
-        let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
+        let tolerations = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.tolerations.clone())
+            .unwrap_or_default();
         let now = Timestamp::now();
         let exposure = self.expose(&key, &pod, &no_execute(&node), now);
         match time_left(&exposure, &tolerations, self.default_seconds, now) {
@@ -124,14 +135,31 @@ impl Reconciler for TaintEvictionController {
             Some(_) => {}
         }
         // Not with every try: a server that does not take the deletion is asked often.
-        if self.exposed.lock().get_mut(&key).is_some_and(Exposure::tell) {
+        if self
+            .exposed
+            .lock()
+            .get_mut(&key)
+            .is_some_and(Exposure::tell)
+        {
             let message = "Marking for deletion Pod ".to_owned() + &key.to_string();
-            self.recorder.record(COMPONENT, pod.as_ref(), EventType::Normal, "TaintManagerEviction", message);
+            self.recorder.record(
+                COMPONENT,
+                pod.as_ref(),
+                EventType::Normal,
+                "TaintManagerEviction",
+                message,
+            );
         }
         self.mark_disrupted(&key, &pod).await?;
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        match api.delete(&key.name, &DeleteParams::default().preconditions(same)).await {
+        let same = Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        };
+        match api
+            .delete(&key.name, &DeleteParams::default().preconditions(same))
+            .await
+        {
             Err(error) if !is_not_found(&error) => Err(error).during("evict Pod"),
             _ => Ok(None),
         }
@@ -151,11 +179,16 @@ impl TaintEvictionController {
 
     /// Tells others why the pod goes.
     async fn mark_disrupted(&self, key: &Key, pod: &Pod) -> Result<(), ReconcileError> {
-        if pod_state::condition(pod, pod_state::DISRUPTION_TARGET).is_some_and(|condition| condition.status == "True") {
+        if pod_state::condition(pod, pod_state::DISRUPTION_TARGET)
+            .is_some_and(|condition| condition.status == "True")
+        {
             return Ok(());
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api.patch_status(&key.name, &Default::default(), &disruption_patch(pod)).await {
+        match api
+            .patch_status(&key.name, &Default::default(), &disruption_patch(pod))
+            .await
+        {
             Err(error) if !is_not_found(&error) => Err(error).during("mark Pod as disrupted"),
             _ => Ok(()),
         }
@@ -170,8 +203,16 @@ fn disruption_patch(pod: &Pod) -> kube::api::Patch<serde_json::Value> {
 }
 
 fn no_execute(node: &Node) -> Vec<Taint> {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
-    taints.filter(|taint| taint.effect == NO_EXECUTE).cloned().collect()
+    let taints = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_ref())
+        .into_iter()
+        .flatten();
+    taints
+        .filter(|taint| taint.effect == NO_EXECUTE)
+        .cloned()
+        .collect()
 }
 
 /// The NoExecute taints that a pod is under, each with the time since when.
@@ -189,11 +230,21 @@ impl Exposure {
         let before = before.filter(|before| before.uid == pod.metadata.uid);
         let known = |taint: &Taint| {
             let former = before.iter().flat_map(|before| &before.taints);
-            former.filter(|(former, _)| is_same(former, taint)).map(|(_, since)| *since).min()
+            former
+                .filter(|(former, _)| is_same(former, taint))
+                .map(|(_, since)| *since)
+                .min()
         };
         let since = |taint: &Taint| known(taint).unwrap_or_else(|| together_since(pod, taint, now));
-        let taints = taints.iter().map(|taint| (taint.clone(), since(taint))).collect();
-        Self { uid: pod.metadata.uid.clone(), taints, told: before.is_some_and(|before| before.told) }
+        let taints = taints
+            .iter()
+            .map(|taint| (taint.clone(), since(taint)))
+            .collect();
+        Self {
+            uid: pod.metadata.uid.clone(),
+            taints,
+            told: before.is_some_and(|before| before.told),
+        }
     }
 
     /// Whether it is to be said that the pod goes: once, for as long as it is under any taint.
@@ -202,7 +253,8 @@ impl Exposure {
     }
 }
 
-/// Whether the time under `former` counts for `taint`: a node that does not answer and one that is not ready are down both.
+/// Whether the time under `former` counts for `taint`: a node that does not answer and one that is
+/// not ready are down both.
 fn is_same(former: &Taint, taint: &Taint) -> bool {
     former == taint || is_down(former) && is_down(taint)
 }
@@ -211,10 +263,14 @@ fn is_down(taint: &Taint) -> bool {
     taint.key == NOT_READY || taint.key == UNREACHABLE
 }
 
-/// Since when a pod is under a taint, as the objects tell; no time is in the future, whatever clocks say.
+/// Since when a pod is under a taint, as the objects tell; no time is in the future, whatever
+/// clocks say.
 fn together_since(pod: &Pod, taint: &Taint, now: Timestamp) -> Timestamp {
-    let bound = pod_state::condition(pod, "PodScheduled").filter(|condition| condition.status == "True");
-    let bound = bound.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
+    let bound =
+        pod_state::condition(pod, "PodScheduled").filter(|condition| condition.status == "True");
+    let bound = bound
+        .and_then(|condition| condition.last_transition_time.as_ref())
+        .map(|time| time.0);
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     match (&taint.time_added, bound.or(created)) {
         (Some(added), Some(bound)) => added.0.max(bound).min(now),
@@ -225,12 +281,19 @@ fn together_since(pod: &Pod, taint: &Taint, now: Timestamp) -> Timestamp {
 }
 
 /// How long a pod may stay where it is: `None` for ever, zero if it has to go now.
-fn time_left(exposure: &Exposure, tolerations: &[Toleration], default: Duration, now: Timestamp) -> Option<Duration> {
+fn time_left(
+    exposure: &Exposure,
+    tolerations: &[Toleration],
+    default: Duration,
+    now: Timestamp,
+) -> Option<Duration> {
     let mut left: Option<Duration> = None;
     for (taint, since) in &exposure.taints {
         let node_down = is_down(taint);
         // The first that matches counts, as `GetMatchingTolerations` of upstream has it.
-        let first = tolerations.iter().find(|toleration| tolerates(toleration, taint));
+        let first = tolerations
+            .iter()
+            .find(|toleration| tolerates(toleration, taint));
         let allowed = match first.map(|toleration| toleration.toleration_seconds) {
             None if node_down => default,
             None => Duration::ZERO,
@@ -241,7 +304,9 @@ fn time_left(exposure: &Exposure, tolerations: &[Toleration], default: Duration,
             Some(Some(seconds)) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
         };
         let until = since.checked_add(allowed).ok();
-        let rest = until.and_then(|until| Duration::try_from(until.duration_since(now)).ok()).unwrap_or(Duration::ZERO);
+        let rest = until
+            .and_then(|until| Duration::try_from(until.duration_since(now)).ok())
+            .unwrap_or(Duration::ZERO);
         left = Some(left.map_or(rest, |sooner| sooner.min(rest)));
     }
     left
@@ -255,7 +320,12 @@ mod tests {
 
     fn taint(key: &str, seconds_ago: i64) -> Taint {
         let since = Timestamp::from_second(1_000_000 - seconds_ago).unwrap();
-        Taint { key: key.into(), effect: NO_EXECUTE.into(), time_added: Some(Time(since)), value: None }
+        Taint {
+            key: key.into(),
+            effect: NO_EXECUTE.into(),
+            time_added: Some(Time(since)),
+            value: None,
+        }
     }
 
     fn toleration(key: &str, seconds: Option<i64>) -> Toleration {
@@ -272,29 +342,74 @@ mod tests {
     fn pod_stays_as_long_as_it_tolerates_the_taint() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let default = Duration::from_secs(120);
-        let anything = Toleration { operator: Some("Exists".into()), ..Toleration::default() };
+        let anything = Toleration {
+            operator: Some("Exists".into()),
+            ..Toleration::default()
+        };
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let admitted = vec![toleration(UNREACHABLE, Some(300))];
         type Case = (&'static str, Vec<Taint>, Vec<Toleration>, Option<Duration>);
         let table: [Case; 9] = [
-            ("as admitted", vec![taint(UNREACHABLE, 100)], admitted, seconds(20)),
+            (
+                "as admitted",
+                vec![taint(UNREACHABLE, 100)],
+                admitted,
+                seconds(20),
+            ),
             ("no taint", vec![], vec![], None),
-            ("by default", vec![taint(UNREACHABLE, 100)], vec![], seconds(20)),
-            ("by default, over", vec![taint(NOT_READY, 301)], vec![], seconds(0)),
-            ("unknown taint", vec![taint("maintenance", 0)], vec![], seconds(0)),
-            ("own seconds", vec![taint(UNREACHABLE, 5)], vec![toleration(UNREACHABLE, Some(10))], seconds(5)),
-            ("for ever", vec![taint(UNREACHABLE, 5000)], vec![toleration(UNREACHABLE, None)], None),
-            ("everything", vec![taint("maintenance", 5)], vec![anything], None),
+            (
+                "by default",
+                vec![taint(UNREACHABLE, 100)],
+                vec![],
+                seconds(20),
+            ),
+            (
+                "by default, over",
+                vec![taint(NOT_READY, 301)],
+                vec![],
+                seconds(0),
+            ),
+            (
+                "unknown taint",
+                vec![taint("maintenance", 0)],
+                vec![],
+                seconds(0),
+            ),
+            (
+                "own seconds",
+                vec![taint(UNREACHABLE, 5)],
+                vec![toleration(UNREACHABLE, Some(10))],
+                seconds(5),
+            ),
+            (
+                "for ever",
+                vec![taint(UNREACHABLE, 5000)],
+                vec![toleration(UNREACHABLE, None)],
+                None,
+            ),
+            (
+                "everything",
+                vec![taint("maintenance", 5)],
+                vec![anything],
+                None,
+            ),
             (
                 "the shortest counts",
                 vec![taint(UNREACHABLE, 0), taint("maintenance", 0)],
-                vec![toleration(UNREACHABLE, Some(30)), toleration("maintenance", Some(20))],
+                vec![
+                    toleration(UNREACHABLE, Some(30)),
+                    toleration("maintenance", Some(20)),
+                ],
                 seconds(20),
             ),
         ];
         for (why, taints, tolerations, expected) in table {
             let exposure = Exposure::next(None, &pod(None), &taints, now);
-            assert_eq!(time_left(&exposure, &tolerations, default, now), expected, "{why}");
+            assert_eq!(
+                time_left(&exposure, &tolerations, default, now),
+                expected,
+                "{why}"
+            );
         }
     }
 
@@ -303,38 +418,58 @@ mod tests {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let for_a = |time| toleration("a", time);
-        let of_anything = Toleration { operator: Some("Exists".into()), ..Toleration::default() };
-        let of_any_for = |time| Toleration { toleration_seconds: Some(time), ..of_anything.clone() };
+        let of_anything = Toleration {
+            operator: Some("Exists".into()),
+            ..Toleration::default()
+        };
+        let of_any_for = |time| Toleration {
+            toleration_seconds: Some(time),
+            ..of_anything.clone()
+        };
         let table: [(&[Toleration], Option<Duration>); 8] = [
             (&[for_a(Some(60)), for_a(Some(20))], seconds(60)),
             (&[for_a(Some(20)), for_a(Some(60))], seconds(20)),
             (&[for_a(None), for_a(Some(20))], None),
             (&[for_a(Some(20)), for_a(None)], seconds(20)),
             (&[of_anything.clone(), for_a(Some(20))], None),
-            (&[toleration("b", Some(5)), of_any_for(30), for_a(Some(60))], seconds(30)),
+            (
+                &[toleration("b", Some(5)), of_any_for(30), for_a(Some(60))],
+                seconds(30),
+            ),
             (&[for_a(Some(0)), for_a(Some(60))], seconds(0)),
             (&[for_a(Some(-1)), for_a(None)], seconds(0)),
         ];
         for (tolerations, expected) in table {
             let exposure = Exposure::next(None, &pod(None), &[taint("a", 0)], now);
-            assert_eq!(time_left(&exposure, tolerations, Duration::ZERO, now), expected, "{tolerations:?}");
+            assert_eq!(
+                time_left(&exposure, tolerations, Duration::ZERO, now),
+                expected,
+                "{tolerations:?}"
+            );
         }
         // Each taint has its own first; the pod goes when the first of these times is over.
         let taints = [taint("a", 0), taint("b", 0)];
         let exposure = Exposure::next(None, &pod(None), &taints, now);
         let tolerations = [for_a(Some(60)), toleration("b", Some(40)), of_any_for(5)];
-        assert_eq!(time_left(&exposure, &tolerations, Duration::ZERO, now), seconds(40));
+        assert_eq!(
+            time_left(&exposure, &tolerations, Duration::ZERO, now),
+            seconds(40)
+        );
     }
 
     #[test]
     fn it_is_said_once_that_a_pod_goes() {
         let now = Timestamp::from_second(1_000_000).unwrap();
-        let next = |before: Exposure, pod: &Pod| Exposure::next(Some(before), pod, &[taint("a", 0)], now);
+        let next =
+            |before: Exposure, pod: &Pod| Exposure::next(Some(before), pod, &[taint("a", 0)], now);
         let mut exposure = Exposure::next(None, &pod(None), &[taint("a", 0)], now);
         assert!(exposure.tell());
         let mut again = next(exposure, &pod(None));
         assert!(!again.tell() && !again.tell());
-        let namesake = Pod { metadata: kube::api::ObjectMeta::default(), ..pod(None) };
+        let namesake = Pod {
+            metadata: kube::api::ObjectMeta::default(),
+            ..pod(None)
+        };
         assert!(next(again, &namesake).tell());
     }
 
@@ -344,22 +479,34 @@ mod tests {
         let conditions =
             bound.map(|at| json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": Time(at)}]));
         let metadata = json!({"name": "p", "uid": "u"});
-        serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": conditions}})).unwrap()
+        serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": conditions}}))
+            .unwrap()
     }
 
     fn left_at(exposure: &mut Option<Exposure>, pod: &Pod, taint: &Taint, now: i64) -> u64 {
         let now = Timestamp::from_second(1_000_000 + now).unwrap();
         let next = Exposure::next(exposure.take(), pod, std::slice::from_ref(taint), now);
-        let left = time_left(&next, &[toleration(&taint.key, Some(30))], Duration::ZERO, now).unwrap();
+        let left = time_left(
+            &next,
+            &[toleration(&taint.key, Some(30))],
+            Duration::ZERO,
+            now,
+        )
+        .unwrap();
         *exposure = Some(next);
         left.as_secs()
     }
 
     #[test]
     fn a_taint_without_a_time_evicts_once_the_toleration_is_over() {
-        let bare = Taint { time_added: None, ..taint("maintenance", 0) };
+        let bare = Taint {
+            time_added: None,
+            ..taint("maintenance", 0)
+        };
         let mut exposure = None;
-        let left: Vec<u64> = [0, 20, 31].map(|now| left_at(&mut exposure, &pod(Some(500)), &bare, now)).into();
+        let left: Vec<u64> = [0, 20, 31]
+            .map(|now| left_at(&mut exposure, &pod(Some(500)), &bare, now))
+            .into();
         assert_eq!(left, [30, 10, 0]);
     }
 
@@ -367,21 +514,49 @@ mod tests {
     fn an_old_taint_gives_a_new_pod_its_full_time() {
         let yesterday = taint("maintenance", 86_400);
         let mut exposure = None;
-        let left: Vec<u64> = [0, 20, 31].map(|now| left_at(&mut exposure, &pod(Some(0)), &yesterday, now)).into();
+        let left: Vec<u64> = [0, 20, 31]
+            .map(|now| left_at(&mut exposure, &pod(Some(0)), &yesterday, now))
+            .into();
         assert_eq!(left, [30, 10, 0]);
-        assert_eq!(left_at(&mut None, &pod(Some(25)), &yesterday, 0), 5, "known again after a restart");
-        assert_eq!(left_at(&mut None, &pod(Some(25)), &taint("maintenance", -60), 0), 30, "clocks may differ");
+        assert_eq!(
+            left_at(&mut None, &pod(Some(25)), &yesterday, 0),
+            5,
+            "known again after a restart"
+        );
+        assert_eq!(
+            left_at(&mut None, &pod(Some(25)), &taint("maintenance", -60), 0),
+            30,
+            "clocks may differ"
+        );
     }
 
     #[test]
     fn a_node_that_is_down_in_another_way_is_down_as_long() {
         let mut exposure = None;
-        assert_eq!(left_at(&mut exposure, &pod(Some(500)), &taint(NOT_READY, 20), 0), 10);
-        assert_eq!(left_at(&mut exposure, &pod(Some(500)), &taint(UNREACHABLE, -5), 5), 5);
+        assert_eq!(
+            left_at(&mut exposure, &pod(Some(500)), &taint(NOT_READY, 20), 0),
+            10
+        );
+        assert_eq!(
+            left_at(&mut exposure, &pod(Some(500)), &taint(UNREACHABLE, -5), 5),
+            5
+        );
         // Another taint, or the same one set anew, starts anew; so does a namesake of the pod.
-        assert_eq!(left_at(&mut exposure, &pod(Some(500)), &taint("maintenance", -5), 5), 30);
-        assert_eq!(left_at(&mut exposure, &pod(Some(500)), &taint("maintenance", -9), 9), 30);
-        let namesake = Pod { metadata: kube::api::ObjectMeta::default(), ..pod(Some(-9)) };
-        assert_eq!(left_at(&mut exposure, &namesake, &taint("maintenance", -9), 19), 20);
+        assert_eq!(
+            left_at(&mut exposure, &pod(Some(500)), &taint("maintenance", -5), 5),
+            30
+        );
+        assert_eq!(
+            left_at(&mut exposure, &pod(Some(500)), &taint("maintenance", -9), 9),
+            30
+        );
+        let namesake = Pod {
+            metadata: kube::api::ObjectMeta::default(),
+            ..pod(Some(-9))
+        };
+        assert_eq!(
+            left_at(&mut exposure, &namesake, &taint("maintenance", -9), 19),
+            20
+        );
     }
 }

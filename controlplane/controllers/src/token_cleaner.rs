@@ -33,17 +33,27 @@ pub(crate) struct TokenCleaner {
 impl TokenCleaner {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
-        let mut controller = Builder::managed_by(manager, "token-cleaner-controller", "token_cleaner");
-        controller.select(Source::<Secret>::in_namespace("kube-system").fields(format!("type={TOKEN_TYPE}")));
-        let this = Self { client: context.client.clone(), secrets: controller.for_kind() };
+        let mut controller =
+            Builder::managed_by(manager, "token-cleaner-controller", "token_cleaner");
+        controller.select(
+            Source::<Secret>::in_namespace("kube-system").fields(format!("type={TOKEN_TYPE}")),
+        );
+        let this = Self {
+            client: context.client.clone(),
+            secrets: controller.for_kind(),
+        };
         controller.complete(Arc::new(this));
     }
 }
 
 impl Reconciler for TokenCleaner {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(secret) = self.secrets.get(&key) else { return Ok(None) };
-        let Some(left) = time_left(&secret, Timestamp::now()) else { return Ok(None) };
+        let Some(secret) = self.secrets.get(&key) else {
+            return Ok(None);
+        };
+        let Some(left) = time_left(&secret, Timestamp::now()) else {
+            return Ok(None);
+        };
         if !left.is_zero() {
             return Ok(Some(left));
         }
@@ -53,21 +63,32 @@ impl Reconciler for TokenCleaner {
             uid: secret.metadata.uid.clone(),
             resource_version: secret.metadata.resource_version.clone(),
         };
-        match api.delete(&key.name, &DeleteParams::default().preconditions(same)).await {
-            Err(error) if !is_not_found(&error) => Err(error).during("delete expired bootstrap token"),
+        match api
+            .delete(&key.name, &DeleteParams::default().preconditions(same))
+            .await
+        {
+            Err(error) if !is_not_found(&error) => {
+                Err(error).during("delete expired bootstrap token")
+            }
             _ => Ok(None),
         }
     }
 }
 
-/// How long the token is valid; `None` for one without an end, zero also for an end that cannot be read.
+/// How long the token is valid; `None` for one without an end, zero also for an end that cannot be
+/// read.
 fn time_left(secret: &Secret, now: Timestamp) -> Option<Duration> {
     if secret.type_.as_deref() != Some(TOKEN_TYPE) {
         return None;
     }
     let text = secret.data.as_ref()?.get(EXPIRATION)?;
-    let end: Option<Timestamp> = std::str::from_utf8(&text.0).ok().and_then(|text| text.parse().ok());
-    Some(end.and_then(|end| Duration::try_from(end.duration_since(now)).ok()).unwrap_or(Duration::ZERO))
+    let end: Option<Timestamp> = std::str::from_utf8(&text.0)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    Some(
+        end.and_then(|end| Duration::try_from(end.duration_since(now)).ok())
+            .unwrap_or(Duration::ZERO),
+    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! Deletes Secrets of type `kubernetes.io/service-account-token` whose account does not exist, or is another by now.
+//! Deletes Secrets of type `kubernetes.io/service-account-token` whose account does not exist, or
+//! is another by now.
 //!
-//! The API server fills such a Secret when it is made; what it holds is worth nothing without the account.
+//! The API server fills such a Secret when it is made; what it holds is worth nothing without the
+//! account.
 //!
 //! Source: `pkg/controller/serviceaccount/tokens_controller.go` at v1.37.
 
@@ -39,14 +41,19 @@ impl TokenSecretsController {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
         let name = "serviceaccount-token-controller";
-        let mut controller = Builder::managed_by(manager, name, "serviceaccount_tokens_secret").workers(WORKERS);
+        let mut controller =
+            Builder::managed_by(manager, name, "serviceaccount_tokens_secret").workers(WORKERS);
         controller.select(Source::<Secret>::all().fields(format!("type={SECRET_TYPE}")));
         let this = Arc::new(Self {
             client: context.client.clone(),
             secrets: controller.for_kind(),
             by_account: controller.index(Index::new("account", |secret: &Secret, put| {
                 if let Some(account) = annotation(secret, ACCOUNT) {
-                    put(&Key::new(secret.metadata.namespace.as_deref().unwrap_or_default(), account).to_string());
+                    put(&Key::new(
+                        secret.metadata.namespace.as_deref().unwrap_or_default(),
+                        account,
+                    )
+                    .to_string());
                 }
             })),
         });
@@ -57,20 +64,32 @@ impl TokenSecretsController {
     fn account_changed(&self, change: &Change<'_, ServiceAccount>, queue: &Queue) {
         if let Change::Deleted(account) = change {
             let secrets = self.by_account.get(&Key::of(account.as_ref()).to_string());
-            secrets.iter().for_each(|secret| queue.add(Key::of(secret.as_ref())));
+            secrets
+                .iter()
+                .for_each(|secret| queue.add(Key::of(secret.as_ref())));
         }
     }
 }
 
 impl Reconciler for TokenSecretsController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(secret) = self.secrets.get(&key) else { return Ok(None) };
-        let Some(name) = annotation(&secret, ACCOUNT) else { return Ok(None) };
-        // Asked of the server itself: a Secret may come before the account that is made with it is seen here.
+        let Some(secret) = self.secrets.get(&key) else {
+            return Ok(None);
+        };
+        let Some(name) = annotation(&secret, ACCOUNT) else {
+            return Ok(None);
+        };
+        // Asked of the server itself: a Secret may come before the account that is made with it is
+        // seen here.
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &key.namespace);
-        let account = accounts.get_metadata_opt(name).await.during("get the ServiceAccount of a token")?;
+        let account = accounts
+            .get_metadata_opt(name)
+            .await
+            .during("get the ServiceAccount of a token")?;
         let uid = annotation(&secret, ACCOUNT_UID);
-        if account.is_some_and(|account| uid.is_none_or(|uid| account.metadata.uid.as_deref() == Some(uid))) {
+        if account.is_some_and(|account| {
+            uid.is_none_or(|uid| account.metadata.uid.as_deref() == Some(uid))
+        }) {
             return Ok(None);
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -78,12 +97,20 @@ impl Reconciler for TokenSecretsController {
             uid: secret.metadata.uid.clone(),
             resource_version: secret.metadata.resource_version.clone(),
         };
-        let deleted = api.delete(&key.name, &DeleteParams::default().preconditions(same)).await;
+        let deleted = api
+            .delete(&key.name, &DeleteParams::default().preconditions(same))
+            .await;
         ignore_missing(deleted).during("delete a token without its ServiceAccount")?;
         Ok(None)
     }
 }
 
 fn annotation<'a>(secret: &'a Secret, name: &str) -> Option<&'a str> {
-    secret.metadata.annotations.as_ref()?.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    secret
+        .metadata
+        .annotations
+        .as_ref()?
+        .get(name)
+        .map(String::as_str)
+        .filter(|value| !value.is_empty())
 }

@@ -1,7 +1,8 @@
-//! What is kept of each kind: parts that no controller reads are dropped as an object comes, before it is held.
+//! What is kept of each kind: parts that no controller reads are dropped as an object comes, before
+//! it is held.
 //!
-//! Said here once a kind, for all controllers share its informer. Of a kind that is not here all is kept, but for
-//! `managedFields`.
+//! Said here once a kind, for all controllers share its informer. Of a kind that is not here all is
+//! kept, but for `managedFields`.
 
 use coracle_client::informers::Informers;
 use k8s_openapi::api::core::v1::{Node, ResourceQuota, Secret, Service, ServiceAccount};
@@ -58,7 +59,10 @@ mod tests {
         trim_secret(&mut secret);
         let kept = serde_json::to_value(&secret).unwrap();
         assert_eq!(kept["data"], json!({"expiration": "dG9tb3Jyb3c="}));
-        assert_eq!(kept["metadata"]["annotations"], json!({"kubernetes.io/service-account.name": "a"}));
+        assert_eq!(
+            kept["metadata"]["annotations"],
+            json!({"kubernetes.io/service-account.name": "a"})
+        );
         assert_eq!(kept["stringData"], json!(null));
     }
 }

@@ -1,6 +1,8 @@
-//! A resource as clients see it: how it is called and what can be done with it. `metav1.APIResource`, and a little more.
+//! A resource as clients see it: how it is called and what can be done with it.
+//! `metav1.APIResource`, and a little more.
 //!
-//! A value, so that it can be made at run time. That of a built-in kind borrows the constants that its file declares.
+//! A value, so that it can be made at run time. That of a built-in kind borrows the constants that
+//! its file declares.
 
 use std::borrow::Cow;
 
@@ -68,8 +70,8 @@ impl ApiResource {
         }
     }
 
-    /// Whether this is the resource `plural` of `group`, in whatever version. Names of two groups may be the same: never
-    /// compare one without the other.
+    /// Whether this is the resource `plural` of `group`, in whatever version. Names of two groups
+    /// may be the same: never compare one without the other.
     #[must_use]
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.plural == plural && self.group == group

@@ -2,7 +2,8 @@
 //!
 //! Pure text from values; no kind is known here. Cells are as kubectl prints them.
 //!
-//! Source: `pkg/printers/internalversion/printers.go` and `k8s.io/apimachinery/pkg/util/duration` at v1.37.
+//! Source: `pkg/printers/internalversion/printers.go` and `k8s.io/apimachinery/pkg/util/duration`
+//! at v1.37.
 
 use std::borrow::Cow;
 
@@ -61,7 +62,12 @@ pub const fn flag(name: &'static str, description: &'static str) -> Column {
     column(name, "boolean", description, 0)
 }
 
-const fn column(name: &'static str, kind: &'static str, description: &'static str, priority: i32) -> Column {
+const fn column(
+    name: &'static str,
+    kind: &'static str,
+    description: &'static str,
+    priority: i32,
+) -> Column {
     Column {
         name: Cow::Borrowed(name),
         kind: Cow::Borrowed(kind),
@@ -74,12 +80,18 @@ const fn column(name: &'static str, kind: &'static str, description: &'static st
 /// `-o wide` columns of kinds with a pod template.
 pub const CONTAINERS: Column = wide("Containers", "Names of each container in the template.");
 /// `-o wide` columns of kinds with a pod template.
-pub const IMAGES: Column = wide("Images", "Images referenced by each container in the template.");
+pub const IMAGES: Column = wide(
+    "Images",
+    "Images referenced by each container in the template.",
+);
 
 /// `metadata.name` as a cell.
 #[must_use]
 pub fn name(object: &Value) -> Value {
-    object["metadata"]["name"].as_str().unwrap_or_default().into()
+    object["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .into()
 }
 
 /// The cell of [`AGE`].
@@ -91,20 +103,30 @@ pub fn age(object: &Value, now_secs: i64) -> Value {
 /// The cell of [`CREATED_AT`].
 #[must_use]
 pub fn created_at(object: &Value) -> Value {
-    object["metadata"]["creationTimestamp"].as_str().unwrap_or_default().into()
+    object["metadata"]["creationTimestamp"]
+        .as_str()
+        .unwrap_or_default()
+        .into()
 }
 
 /// How long ago an RFC 3339 field was, or `<unknown>`.
 #[must_use]
 pub fn since(timestamp: &Value, now_secs: i64) -> String {
-    unix_seconds(timestamp).map_or_else(|| UNKNOWN.to_owned(), |then| human_duration(now_secs - then))
+    unix_seconds(timestamp).map_or_else(
+        || UNKNOWN.to_owned(),
+        |then| human_duration(now_secs - then),
+    )
 }
 
 /// A duration with two or three significant figures: `45s`, `5m10s`, `3h2m`, `47h`, `5d`, `2y10d`.
 #[must_use]
 pub fn human_duration(seconds: i64) -> String {
     let pair = |big: i64, big_unit: char, small: i64, small_unit: char| {
-        if small == 0 { format!("{big}{big_unit}") } else { format!("{big}{big_unit}{small}{small_unit}") }
+        if small == 0 {
+            format!("{big}{big_unit}")
+        } else {
+            format!("{big}{big_unit}{small}{small_unit}")
+        }
     };
     // Two seconds of disagreement between clocks are forgiven.
     if seconds < -1 {
@@ -137,7 +159,10 @@ pub fn human_duration(seconds: i64) -> String {
 pub fn labels(map: &Value) -> String {
     match map.as_object() {
         Some(map) if !map.is_empty() => {
-            let mut pairs: Vec<_> = map.iter().map(|(key, value)| format!("{key}={}", string(value))).collect();
+            let mut pairs: Vec<_> = map
+                .iter()
+                .map(|(key, value)| format!("{key}={}", string(value)))
+                .collect();
             pairs.sort();
             pairs.join(",")
         }
@@ -145,13 +170,18 @@ pub fn labels(map: &Value) -> String {
     }
 }
 
-/// A LabelSelector in the form that queries use: `a=b,c in (d,e),!f`; `<none>` when it selects everything.
+/// A LabelSelector in the form that queries use: `a=b,c in (d,e),!f`; `<none>` when it selects
+/// everything.
 #[must_use]
 pub fn label_selector(selector: &Value) -> String {
     // Requirements are ordered by key, as upstream's selectors are.
     let mut requirements: Vec<(String, String)> = Vec::new();
     if let Some(labels) = selector["matchLabels"].as_object() {
-        requirements.extend(labels.iter().map(|(key, value)| (key.clone(), format!("{key}={}", string(value)))));
+        requirements.extend(
+            labels
+                .iter()
+                .map(|(key, value)| (key.clone(), format!("{key}={}", string(value)))),
+        );
     }
     for expression in items(&selector["matchExpressions"]) {
         let key = string(&expression["key"]);
@@ -171,14 +201,24 @@ pub fn label_selector(selector: &Value) -> String {
         return NONE.to_owned();
     }
     requirements.sort_by(|a, b| a.0.cmp(&b.0));
-    requirements.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
+    requirements
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// The cells of [`CONTAINERS`] and [`IMAGES`] for a pod template.
 #[must_use]
 pub fn containers_and_images(template: &Value) -> [Value; 2] {
     let containers = items(&template["spec"]["containers"]);
-    let list = |field: &str| containers.iter().map(|c| string(&c[field])).collect::<Vec<_>>().join(",");
+    let list = |field: &str| {
+        containers
+            .iter()
+            .map(|c| string(&c[field]))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
     [list("name").into(), list("image").into()]
 }
 

@@ -1,8 +1,11 @@
-//! Checks that fields of many kinds share: required, one of a few, not negative, immutable, labels, selectors.
+//! Checks that fields of many kinds share: required, one of a few, not negative, immutable, labels,
+//! selectors.
 //!
-//! Each adds what it finds to the errors and goes on. Paths are as upstream writes them: `spec.ports[0].name`.
+//! Each adds what it finds to the errors and goes on. Paths are as upstream writes them:
+//! `spec.ports[0].name`.
 //!
-//! Source: `k8s.io/apimachinery/pkg/{api,apis/meta/v1}/validation` and `pkg/apis/core/validation` at v1.37.
+//! Source: `k8s.io/apimachinery/pkg/{api,apis/meta/v1}/validation` and `pkg/apis/core/validation`
+//! at v1.37.
 
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
@@ -15,7 +18,12 @@ pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
 /// Adds one error for each of `messages`.
-pub fn invalid_all(errors: &mut FieldErrors, path: &str, value: &Value, messages: impl IntoIterator<Item = String>) {
+pub fn invalid_all(
+    errors: &mut FieldErrors,
+    path: &str,
+    value: &Value,
+    messages: impl IntoIterator<Item = String>,
+) {
     for message in messages {
         errors.invalid(path, value, message);
     }
@@ -55,14 +63,25 @@ pub fn not_negative(errors: &mut FieldErrors, path: &str, value: &Value) {
 /// One count of a status cannot be greater than another.
 pub fn at_most(errors: &mut FieldErrors, status: &Value, field: &str, most: &str) {
     if number(&status[field]) > number(&status[most]) {
-        let what = if most == "replicas" { "status.replicas" } else { most };
-        errors.invalid(format!("status.{field}"), &status[field], format!("cannot be greater than {what}"));
+        let what = if most == "replicas" {
+            "status.replicas"
+        } else {
+            most
+        };
+        errors.invalid(
+            format!("status.{field}"),
+            &status[field],
+            format!("cannot be greater than {what}"),
+        );
     }
 }
 
 /// A number between two others, if it is there.
 pub fn in_range(errors: &mut FieldErrors, path: &str, value: &Value, min: i64, max: i64) {
-    if let Some(message) = value.as_i64().and_then(|number| name::in_range_error(number, min, max)) {
+    if let Some(message) = value
+        .as_i64()
+        .and_then(|number| name::in_range_error(number, min, max))
+    {
         errors.invalid(path, value, message);
     }
 }
@@ -90,12 +109,22 @@ pub fn dns_label(errors: &mut FieldErrors, path: &str, value: &Value) {
 
 /// A DNS subdomain, such as most objects' names.
 pub fn dns_subdomain(errors: &mut FieldErrors, path: &str, value: &Value) {
-    invalid_all(errors, path, value, name::dns_subdomain_errors(string(value)));
+    invalid_all(
+        errors,
+        path,
+        value,
+        name::dns_subdomain_errors(string(value)),
+    );
 }
 
 /// A label key or another name that may have a DNS prefix.
 pub fn qualified_name(errors: &mut FieldErrors, path: &str, value: &Value) {
-    invalid_all(errors, path, value, name::qualified_name_errors(string(value)));
+    invalid_all(
+        errors,
+        path,
+        value,
+        name::qualified_name_errors(string(value)),
+    );
 }
 
 /// A finalizer: a qualified name with a domain, or one of the three that have none.
@@ -105,7 +134,11 @@ pub fn finalizer(errors: &mut FieldErrors, path: &str, value: &Value) {
     qualified_name(errors, path, value);
     let name = string(value);
     if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
-        errors.invalid(path, value, "name is neither a standard finalizer name nor is it fully qualified");
+        errors.invalid(
+            path,
+            value,
+            "name is neither a standard finalizer name nor is it fully qualified",
+        );
     }
 }
 
@@ -115,8 +148,14 @@ pub fn domain_prefixed_path(errors: &mut FieldErrors, path: &str, value: &Value)
         return;
     }
     match string(value).split_once('/') {
-        Some((domain, name)) if !domain.is_empty() && !name.is_empty() => dns_subdomain(errors, path, &domain.into()),
-        _ => errors.invalid(path, value, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+        Some((domain, name)) if !domain.is_empty() && !name.is_empty() => {
+            dns_subdomain(errors, path, &domain.into())
+        }
+        _ => errors.invalid(
+            path,
+            value,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        ),
     }
 }
 
@@ -151,7 +190,11 @@ pub fn annotations(errors: &mut FieldErrors, path: &str, annotations: &Value) {
 
 /// A LabelSelector.
 pub fn label_selector(errors: &mut FieldErrors, path: &str, selector: &Value) {
-    labels(errors, &format!("{path}.matchLabels"), &selector["matchLabels"]);
+    labels(
+        errors,
+        &format!("{path}.matchLabels"),
+        &selector["matchLabels"],
+    );
     for (index, requirement) in items(&selector["matchExpressions"]).iter().enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
         let values = items(&requirement["values"]);
@@ -168,19 +211,29 @@ fn selector_operator(errors: &mut FieldErrors, path: &str, requirement: &Value) 
     let any = !items(&requirement["values"]).is_empty();
     match string(&requirement["operator"]) {
         "In" | "NotIn" if !any => {
-            errors.required(format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            errors.required(
+                format!("{path}.values"),
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            );
         }
-        "Exists" | "DoesNotExist" if any => errors
-            .forbidden(format!("{path}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+        "Exists" | "DoesNotExist" if any => errors.forbidden(
+            format!("{path}.values"),
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        ),
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        _ => errors.invalid(format!("{path}.operator"), &requirement["operator"], "not a valid selector operator"),
+        _ => errors.invalid(
+            format!("{path}.operator"),
+            &requirement["operator"],
+            "not a valid selector operator",
+        ),
     }
 }
 
 /// Whether a LabelSelector selects everything.
 #[must_use]
 pub fn selector_is_empty(selector: &Value) -> bool {
-    super::value::len(&selector["matchLabels"]) + super::value::len(&selector["matchExpressions"]) == 0
+    super::value::len(&selector["matchLabels"]) + super::value::len(&selector["matchExpressions"])
+        == 0
 }
 
 /// A path inside a volume: relative, and never upwards.
@@ -198,13 +251,17 @@ pub fn no_backsteps(errors: &mut FieldErrors, path: &str, value: &Value) {
     }
 }
 
-/// An IP address, if it is there. One of IPv4 in the clothes of IPv6 is what some take for the one and some for the
-/// other.
+/// An IP address, if it is there. One of IPv4 in the clothes of IPv6 is what some take for the one
+/// and some for the other.
 ///
 /// Source: `StrictIPCIDRValidation` of `k8s.io/apimachinery/pkg/util/validation/ip.go` at v1.37.
 pub fn ip(errors: &mut FieldErrors, path: &str, value: &Value) {
     match string(value).parse::<std::net::IpAddr>() {
-        Err(_) => errors.invalid(path, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        Err(_) => errors.invalid(
+            path,
+            value,
+            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        ),
         Ok(ip) if ip.to_canonical() != ip => {
             errors.invalid(path, value, "must not be an IPv4-mapped IPv6 address");
         }
@@ -216,7 +273,11 @@ pub fn ip(errors: &mut FieldErrors, path: &str, value: &Value) {
 pub fn cidr(errors: &mut FieldErrors, path: &str, value: &Value) -> Option<ipnet::IpNet> {
     let net = string(value).parse().ok();
     if net.is_none() {
-        errors.invalid(path, value, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)");
+        errors.invalid(
+            path,
+            value,
+            "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        );
     }
     net
 }

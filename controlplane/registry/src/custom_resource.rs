@@ -1,12 +1,15 @@
-//! Kinds that come at run time, and their one strategy: what a CustomResourceDefinition says of a version, without the
-//! definition itself.
+//! Kinds that come at run time, and their one strategy: what a CustomResourceDefinition says of a
+//! version, without the definition itself.
 //!
-//! Their schema prunes, defaults and checks; printer columns and selectable fields are paths into the objects. `status`
-//! is apart if the kind has that subresource, and the generation counts changes of all but it and the metadata.
+//! Their schema prunes, defaults and checks; printer columns and selectable fields are paths into
+//! the objects. `status` is apart if the kind has that subresource, and the generation counts
+//! changes of all but it and the metadata.
 //!
-//! Not here: how objects are decoded (`coracle_api::decode::decode_custom`), and who says which kinds there are.
+//! Not here: how objects are decoded (`coracle_api::decode::decode_custom`), and who says which
+//! kinds there are.
 //!
-//! Source: `k8s.io/apiextensions-apiserver/pkg/registry/customresource/{strategy,status_strategy}.go`,
+//! Source:
+//! `k8s.io/apiextensions-apiserver/pkg/registry/customresource/{strategy,status_strategy}.go`,
 //! `pkg/registry/customresource/tableconvertor` at v1.37.
 
 use std::sync::Arc;
@@ -50,13 +53,19 @@ pub struct PrinterColumn {
 }
 
 impl CustomResource {
-    /// The resource, its objects loaded. It takes the place of one with the same names, whose watches end.
+    /// The resource, its objects loaded. It takes the place of one with the same names, whose
+    /// watches end.
     ///
     /// # Errors
     /// As [`WatchCache::register`].
     pub async fn register(self, cache: &WatchCache) -> Result<Arc<Resource>, WatchCacheError> {
         let strategy = CustomResourceStrategy::new(&self);
-        let Self { info, schema, selectable_fields, .. } = self;
+        let Self {
+            info,
+            schema,
+            selectable_fields,
+            ..
+        } = self;
         let strategy = AnyStrategy::Custom(Arc::new(strategy));
         let fields: Arc<[Text]> = selectable_fields.into_iter().map(Text::Owned).collect();
         let config = resource::cache_config(&info, strategy.clone(), &fields);
@@ -97,7 +106,12 @@ impl CustomResourceStrategy {
             paths.push(None);
         }
         let has_status = kind.info.subresources.contains(&Subresource::Status);
-        Self { schema: Arc::clone(&kind.schema), has_status, columns, paths }
+        Self {
+            schema: Arc::clone(&kind.schema),
+            has_status,
+            columns,
+            paths,
+        }
     }
 
     /// Whether writes of the object itself leave a member alone, or do not count.
@@ -112,12 +126,20 @@ impl Strategy for CustomResourceStrategy {
     }
 
     fn lifecycle(&self) -> Lifecycle {
-        if self.has_status { Lifecycle::GenerationAndStatus } else { Lifecycle::Generation }
+        if self.has_status {
+            Lifecycle::GenerationAndStatus
+        } else {
+            Lifecycle::Generation
+        }
     }
 
     fn is_changed(&self, new: &Value, old: &Value) -> bool {
-        let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return true };
-        let differs = |(member, value): (&String, &Value)| !self.is_apart(member) && old.get(member) != Some(value);
+        let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
+            return true;
+        };
+        let differs = |(member, value): (&String, &Value)| {
+            !self.is_apart(member) && old.get(member) != Some(value)
+        };
         let is_gone = |member: &String| !self.is_apart(member) && !new.contains_key(member);
         new.iter().any(differs) || old.keys().any(is_gone)
     }
@@ -144,7 +166,9 @@ impl Strategy for CustomResourceStrategy {
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        let found = path.split('.').try_fold(object, |value, member| value.get(member));
+        let found = path
+            .split('.')
+            .try_fold(object, |value, member| value.get(member));
         found.map(shown).unwrap_or_default()
     }
 
@@ -162,21 +186,31 @@ impl Strategy for CustomResourceStrategy {
     }
 }
 
-/// The first value that a column finds, as its type prints it; null if there is none or it is of another type.
+/// The first value that a column finds, as its type prints it; null if there is none or it is of
+/// another type.
 fn cell(column: &Column, found: Vec<&Value>, now_secs: i64) -> Value {
-    let Some(first) = found.first() else { return Value::Null };
+    let Some(first) = found.first() else {
+        return Value::Null;
+    };
     match &*column.kind {
         "integer" => first.as_i64().map_or(Value::Null, Value::from),
         "number" => first.as_f64().map_or(Value::Null, Value::from),
         "boolean" => first.as_bool().map_or(Value::Null, Value::from),
         "date" => cells::since(first, now_secs).into(),
-        _ => found.into_iter().map(shown).collect::<Vec<_>>().join(",").into(),
+        _ => found
+            .into_iter()
+            .map(shown)
+            .collect::<Vec<_>>()
+            .join(",")
+            .into(),
     }
 }
 
 /// A value as text: what is text already, without quotes.
 fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Objects to stored bytes and back.
 //!
-//! Stored bytes are JSON laid out as [`crate::stored`] has it, without `resourceVersion`: the revision is spliced in
-//! when it is known, so no reader parses to learn it.
+//! Stored bytes are JSON laid out as [`crate::stored`] has it, without `resourceVersion`: the
+//! revision is spliced in when it is known, so no reader parses to learn it.
 
 use bytes::Bytes;
 use coracle_api::{meta, status::Status};
@@ -21,13 +21,16 @@ pub fn strip(object: &mut Value) {
     }
 }
 
-/// Deepest nesting of an object. JSON is read 127 levels deep, also here, and a list or an event around it is two more.
+/// Deepest nesting of an object. JSON is read 127 levels deep, also here, and a list or an event
+/// around it is two more.
 const MOST_LEVELS: usize = 120;
 
-/// Most bytes of an object that is written. Counted as text is without JSON's escapes, as etcd's limit counts it in
-/// upstream's forms: a ConfigMap that is full and all quotes is one of upstream's, too.
+/// Most bytes of an object that is written. Counted as text is without JSON's escapes, as etcd's
+/// limit counts it in upstream's forms: a ConfigMap that is full and all quotes is one of
+/// upstream's, too.
 ///
-/// Source: `DefaultMaxRequestBytes` in etcd's `server/embed/config.go`. Upstream passes on what etcd says, as a 500.
+/// Source: `DefaultMaxRequestBytes` in etcd's `server/embed/config.go`. Upstream passes on what
+/// etcd says, as a 500.
 pub const MOST_BYTES: usize = 3 << 19;
 /// What the steps of a deletion may add, so that whatever is stored can go.
 const FOR_DELETION: usize = 64 << 10;
@@ -38,7 +41,11 @@ const FOR_DELETION: usize = 64 << 10;
 /// Also 413 for one that has too many bytes and no fewer than before.
 pub(crate) fn bounded(object: &Value, before: usize) -> Result<Bytes, Status> {
     let text = encode(object)?;
-    let most = if meta::is_terminating(object) { MOST_BYTES + FOR_DELETION } else { MOST_BYTES };
+    let most = if meta::is_terminating(object) {
+        MOST_BYTES + FOR_DELETION
+    } else {
+        MOST_BYTES
+    };
     if text.len() > most && text.len() >= before && text.len() - escapes(&text) > most {
         return Err(Status::request_entity_too_large(MOST_BYTES));
     }
@@ -64,14 +71,22 @@ pub fn encode(object: &Value) -> Result<Bytes, Status> {
     let mut out = Vec::with_capacity(TYPICAL_BYTES);
     object
         .as_object()
-        .map_or(Ok(()), |object| stored::append(&mut out, object, MOST_LEVELS))
-        .map_err(|TooDeep| Status::bad_request(format!("the object is nested more than {MOST_LEVELS} levels deep")))?;
+        .map_or(Ok(()), |object| {
+            stored::append(&mut out, object, MOST_LEVELS)
+        })
+        .map_err(|TooDeep| {
+            Status::bad_request(format!(
+                "the object is nested more than {MOST_LEVELS} levels deep"
+            ))
+        })?;
     Ok(out.into())
 }
 
 /// The object as clients see it: stored bytes with their revision.
 pub(crate) fn with_revision(stored: &[u8], revision: Revision) -> Bytes {
-    let Ok(stored) = stored::normalized(stored) else { return Bytes::copy_from_slice(stored) };
+    let Ok(stored) = stored::normalized(stored) else {
+        return Bytes::copy_from_slice(stored);
+    };
     let mut out = Vec::with_capacity(stored.len() + 44);
     stored::append_with_revision(&mut out, &stored, &revision.to_string());
     out.into()
@@ -79,8 +94,12 @@ pub(crate) fn with_revision(stored: &[u8], revision: Revision) -> Bytes {
 
 /// Whether `served`, stored bytes with a revision spliced in, holds the same as `stored`.
 pub(crate) fn same_content(served: &[u8], stored: &[u8]) -> bool {
-    let Some((head, rest)) = stored::metadata_start(served).map(|at| served.split_at(at)) else { return false };
-    let Some(rest) = rest.strip_prefix(br#""resourceVersion":""#) else { return false };
+    let Some((head, rest)) = stored::metadata_start(served).map(|at| served.split_at(at)) else {
+        return false;
+    };
+    let Some(rest) = rest.strip_prefix(br#""resourceVersion":""#) else {
+        return false;
+    };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let rest = rest.get(digits + 1..).unwrap_or_default();
     let rest = rest.strip_prefix(b",").unwrap_or(rest);
@@ -104,10 +123,12 @@ mod tests {
         let lists: Around = |inner| json!([inner]);
         let objects: Around = |inner| json!({"inner": inner, "beside": []});
         for around in [lists, objects] {
-            let nested =
-                |levels| json!({"spec": (2..levels).fold(json!([]), |inner, _| around(inner)), "z": {"a": []}});
+            let nested = |levels| json!({"spec": (2..levels).fold(json!([]), |inner, _| around(inner)), "z": {"a": []}});
             let stored = encode(&nested(MOST_LEVELS)).unwrap();
-            assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), nested(MOST_LEVELS));
+            assert_eq!(
+                serde_json::from_slice::<Value>(&stored).unwrap(),
+                nested(MOST_LEVELS)
+            );
             assert_eq!(encode(&nested(MOST_LEVELS + 1)).unwrap_err().code, 400);
         }
     }
@@ -115,7 +136,9 @@ mod tests {
     #[test]
     fn no_more_is_written_than_etcd_takes() {
         let of = |text: &str, times: usize| json!({"metadata": {"name": "x"}, "data": {"a": text.repeat(times)}});
-        let code = |object: &Value, before| bounded(object, before).map_or_else(|status| status.code, |_| 200);
+        let code = |object: &Value, before| {
+            bounded(object, before).map_or_else(|status| status.code, |_| 200)
+        };
         let most = MOST_BYTES - encode(&of("", 0)).unwrap().len();
         for text in ["x", "\"", "\\"] {
             assert_eq!(code(&of(text, most), 0), 200, "{text}");
@@ -123,7 +146,11 @@ mod tests {
         }
         let larger = of("x", most + 1);
         assert_eq!(code(&larger, MOST_BYTES + 1), 413);
-        assert_eq!(code(&larger, MOST_BYTES + 2), 200, "what is too large may be made smaller");
+        assert_eq!(
+            code(&larger, MOST_BYTES + 2),
+            200,
+            "what is too large may be made smaller"
+        );
         let mut going = of("x", most + FOR_DELETION / 2);
         meta::set_text(&mut going, "deletionTimestamp", "2026-01-01T00:00:00Z");
         assert_eq!(code(&going, 0), 200, "and may go");
@@ -135,14 +162,20 @@ mod tests {
             "metadata": {"name": "x", "resourceVersion": "5", "selfLink": "y"}});
         strip(&mut object);
         let stored = encode(&object).unwrap();
-        assert_eq!(stored, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"},"data":{"a":"b"}}"#);
+        assert_eq!(
+            stored,
+            r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"},"data":{"a":"b"}}"#
+        );
         let served = with_revision(&stored, Revision(17));
-        let expect =
-            r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"17","name":"x"},"data":{"a":"b"}}"#;
+        let expect = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"17","name":"x"},"data":{"a":"b"}}"#;
         assert_eq!(served, expect);
-        let older = r#"{"metadata":{"name":"x"},"apiVersion":"v1","data":{"a":"b"},"kind":"ConfigMap"}"#;
+        let older =
+            r#"{"metadata":{"name":"x"},"apiVersion":"v1","data":{"a":"b"},"kind":"ConfigMap"}"#;
         assert_eq!(with_revision(older.as_bytes(), Revision(17)), expect);
         assert!(same_content(&served, &stored));
-        assert!(!same_content(&served, &encode(&json!({"metadata": {"name": "y"}})).unwrap()));
+        assert!(!same_content(
+            &served,
+            &encode(&json!({"metadata": {"name": "y"}})).unwrap()
+        ));
     }
 }

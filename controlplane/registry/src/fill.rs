@@ -6,7 +6,10 @@ use serde_json::{Map, Value};
 
 /// Sets a text field that is absent, null or empty.
 pub fn text(object: &mut Value, key: &str, default: &str) {
-    if object.get(key).is_none_or(|value| value.is_null() || value == "") {
+    if object
+        .get(key)
+        .is_none_or(|value| value.is_null() || value == "")
+    {
         set(object, key, default.into());
     }
 }
@@ -20,7 +23,10 @@ pub fn value(object: &mut Value, key: &str, default: impl Into<Value>) {
 
 /// Sets a number that is absent, null or zero.
 pub fn number(object: &mut Value, key: &str, default: i64) {
-    if object.get(key).is_none_or(|value| value.is_null() || value == 0) {
+    if object
+        .get(key)
+        .is_none_or(|value| value.is_null() || value == 0)
+    {
         set(object, key, default.into());
     }
 }
@@ -65,6 +71,9 @@ mod tests {
         number(&mut object, "d", 3);
         number(&mut object, "e", 3);
         value(&mut object, "f", false);
-        assert_eq!(object, json!({"a": "1", "b": "x", "c": true, "d": 3, "e": 5, "f": false}));
+        assert_eq!(
+            object,
+            json!({"a": "1", "b": "x", "c": true, "d": 3, "e": 5, "f": false})
+        );
     }
 }

@@ -27,11 +27,18 @@ impl JsonPath {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
-        let mut rest = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+        let mut rest = text
+            .strip_prefix('{')
+            .and_then(|text| text.strip_suffix('}'))
+            .unwrap_or(text);
         let mut steps = Vec::new();
         while !rest.is_empty() {
             let step;
-            (step, rest) = if let Some(inner) = rest.strip_prefix('[') { bracket(inner)? } else { member(rest)? };
+            (step, rest) = if let Some(inner) = rest.strip_prefix('[') {
+                bracket(inner)?
+            } else {
+                member(rest)?
+            };
             steps.extend(step);
         }
         Some(Self(steps))
@@ -40,7 +47,12 @@ impl JsonPath {
     /// What the path leads to, in order.
     #[must_use]
     pub fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
-        self.0.iter().fold(vec![object], |found, step| found.into_iter().flat_map(|value| step.take(value)).collect())
+        self.0.iter().fold(vec![object], |found, step| {
+            found
+                .into_iter()
+                .flat_map(|value| step.take(value))
+                .collect()
+        })
     }
 }
 
@@ -50,12 +62,17 @@ fn bracket(inner: &str) -> Option<(Option<Step>, &str)> {
         let (condition, rest) = condition.split_once(")]")?;
         let (name, text) = condition.split_once("==")?;
         let text = text.trim().trim_matches(['"', '\'']);
-        return Some((Some(Step::Where(name.trim().to_owned(), text.to_owned())), rest));
+        return Some((
+            Some(Step::Where(name.trim().to_owned(), text.to_owned())),
+            rest,
+        ));
     }
     let (inside, rest) = inner.split_once(']')?;
     let step = match inside.trim() {
         "*" => Step::Every,
-        quoted if quoted.starts_with(['"', '\'']) => Step::Member(quoted.trim_matches(['"', '\'']).to_owned()),
+        quoted if quoted.starts_with(['"', '\'']) => {
+            Step::Member(quoted.trim_matches(['"', '\'']).to_owned())
+        }
         number => Step::Element(number.parse().ok()?),
     };
     Some((Some(step), rest))
@@ -91,8 +108,16 @@ impl Step {
             (Self::Every, Value::Array(list)) => list.iter().collect(),
             (Self::Element(at), Value::Array(list)) => {
                 let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
-                let at = if *at < 0 { length.saturating_add(*at) } else { *at };
-                usize::try_from(at).ok().and_then(|at| list.get(at)).into_iter().collect()
+                let at = if *at < 0 {
+                    length.saturating_add(*at)
+                } else {
+                    *at
+                };
+                usize::try_from(at)
+                    .ok()
+                    .and_then(|at| list.get(at))
+                    .into_iter()
+                    .collect()
             }
             (Self::Where(name, text), Value::Array(list)) => {
                 let is = |item: &&Value| item.get(name).is_some_and(|value| same_text(value, text));
@@ -130,12 +155,20 @@ mod tests {
             (".spec.hosts[0]", json!(["x"])),
             (".spec.hosts[-1]", json!(["y"])),
             (".spec.hosts[*]", json!(["x", "y"])),
-            (r#".status.conditions[?(@.type=="Ready")].status"#, json!(["True"])),
+            (
+                r#".status.conditions[?(@.type=="Ready")].status"#,
+                json!(["True"]),
+            ),
             (".status.conditions[*].type", json!(["Ready", "Old"])),
             (".spec.nothing.more", json!([])),
             (".spec.hosts[7]", json!([])),
         ] {
-            let found = JsonPath::parse(path).unwrap().find(&object).into_iter().cloned().collect::<Vec<_>>();
+            let found = JsonPath::parse(path)
+                .unwrap()
+                .find(&object)
+                .into_iter()
+                .cloned()
+                .collect::<Vec<_>>();
             assert_eq!(Value::from(found), expect, "{path}");
         }
         for bad in ["spec", ".spec[", ".spec[x]", ".a[?(@.b)]"] {

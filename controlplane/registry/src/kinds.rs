@@ -1,6 +1,7 @@
 //! The list of every built-in kind that is served.
 //!
-//! A folder a group, a strategy a file. Routing, discovery, OpenAPI and the generic registry all go by this list; what else names a kind is about that kind.
+//! A folder a group, a strategy a file. Routing, discovery, OpenAPI and the generic registry all go
+//! by this list; what else names a kind is about that kind.
 
 pub mod admissionregistration;
 pub mod apps;

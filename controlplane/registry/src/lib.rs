@@ -26,7 +26,8 @@
 //! | [`cells`], [`check`], [`fill`] | what strategies share: table cells, validation, defaults |
 //! | `testing` | a registry in memory, and what kinds' tests share (feature `testing`) |
 //!
-//! A write is steps that somebody else takes, who admits between them. Not here: who may write, and what is admitted. Nothing in this crate knows of users or HTTP.
+//! A write is steps that somebody else takes, who admits between them. Not here: who may write, and
+//! what is admitted. Nothing in this crate knows of users or HTTP.
 #![forbid(unsafe_code)]
 
 pub mod api_resource;

@@ -54,7 +54,9 @@ pub fn update(strategy: &(impl Strategy + ?Sized), new: &mut Value, old: &Value)
 
 /// Copies a top-level field, or its absence, from `old`.
 pub fn keep(new: &mut Value, old: &Value, field: &str) {
-    let Some(map) = new.as_object_mut() else { return };
+    let Some(map) = new.as_object_mut() else {
+        return;
+    };
     match old.get(field) {
         Some(value) => map.insert(field.to_owned(), value.clone()),
         None => map.remove(field),
@@ -84,7 +86,10 @@ mod tests {
     fn generation_moves_with_spec_only() {
         let old = json!({"metadata": {"generation": 3}, "spec": {"a": 1}, "status": {"x": 1}});
         for (new, expect) in [
-            (json!({"metadata": {}, "spec": {"a": 1}, "status": {"x": 2}}), 3),
+            (
+                json!({"metadata": {}, "spec": {"a": 1}, "status": {"x": 2}}),
+                3,
+            ),
             (json!({"metadata": {"generation": 9}, "spec": {"a": 2}}), 4),
         ] {
             let mut new = new;

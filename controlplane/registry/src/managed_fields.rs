@@ -1,11 +1,13 @@
 //! Field managers: keeps `metadata.managedFields`, who owns which field, right on every write.
 //!
-//! What clients make is tracked from its creation on. What the cluster's own components make (the pods of a ReplicaSet,
-//! Leases, Events) is not, and what they report in the status of pods and nodes owns nothing: nobody applies those, and
-//! they are most of what is written and kept. An object that was not tracked is from its first apply on; what it has
-//! then belongs to `before-first-apply`, as upstream has it for objects it did not track.
+//! What clients make is tracked from its creation on. What the cluster's own components make (the
+//! pods of a ReplicaSet, Leases, Events) is not, and what they report in the status of pods and
+//! nodes owns nothing: nobody applies those, and they are most of what is written and kept. An
+//! object that was not tracked is from its first apply on; what it has then belongs to
+//! `before-first-apply`, as upstream has it for objects it did not track.
 //!
-//! Source: `k8s.io/apimachinery/pkg/util/managedfields/internal/{skipnonapplied,fieldmanager}.go` at v1.37.
+//! Source: `k8s.io/apimachinery/pkg/util/managedfields/internal/{skipnonapplied,fieldmanager}.go`
+//! at v1.37.
 
 use coracle_api::{
     meta,
@@ -20,8 +22,14 @@ use super::{object_meta::metadata_mut, part::Part, resource::Resource, strategy:
 const FIELD: &str = "managedFields";
 const BEFORE: &str = "before-first-apply";
 /// Groups and kinds that components write all the time.
-const HOT: &[(&str, &str)] =
-    &[("", "pods"), ("", "nodes"), LEASES, EVENTS, ("", "endpoints"), ("discovery.k8s.io", "endpointslices")];
+const HOT: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "nodes"),
+    LEASES,
+    EVENTS,
+    ("", "endpoints"),
+    ("discovery.k8s.io", "endpointslices"),
+];
 const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
 /// As they are stored.
 const EVENTS: (&str, &str) = ("", "events");
@@ -36,14 +44,24 @@ pub struct FieldManager {
 }
 
 impl FieldManager {
-    /// The manager `name` that writes to `subresource`, now. `is_component` says that it is a part of the cluster.
+    /// The manager `name` that writes to `subresource`, now. `is_component` says that it is a part
+    /// of the cluster.
     pub fn new(name: String, subresource: &str, is_component: bool) -> Self {
-        Self { name, subresource: subresource.to_owned(), time: meta::now(), is_apply: false, is_component }
+        Self {
+            name,
+            subresource: subresource.to_owned(),
+            time: meta::now(),
+            is_apply: false,
+            is_component,
+        }
     }
 
     /// The same for server-side apply, which keeps the list itself.
     pub fn applying(self) -> Self {
-        Self { is_apply: true, ..self }
+        Self {
+            is_apply: true,
+            ..self
+        }
     }
 
     /// Whether the object comes with the list it is to have.
@@ -52,7 +70,12 @@ impl FieldManager {
     }
 
     fn writer<'a>(&'a self, api_version: &'a str) -> Writer<'a> {
-        Writer { manager: &self.name, api_version, subresource: &self.subresource, time: &self.time }
+        Writer {
+            manager: &self.name,
+            api_version,
+            subresource: &self.subresource,
+            time: &self.time,
+        }
     }
 
     /// Whether an object is left without managers when it is made.
@@ -62,18 +85,36 @@ impl FieldManager {
 
     /// Sets the managers of a new object, which is defaulted. An applied one has them already.
     pub fn update_new(&self, resource: &Resource, object: &mut Value) {
-        let schema = resource.schema.as_ref().filter(|_| !self.is_apply && !self.skips_new(resource));
+        let schema = resource
+            .schema
+            .as_ref()
+            .filter(|_| !self.is_apply && !self.skips_new(resource));
         let Some(schema) = schema else { return };
-        let status =
-            if has_status(resource) { object.as_object_mut().and_then(|map| map.remove("status")) } else { None };
-        track(schema, None, object, self.writer(&resource.gvk.api_version()));
+        let status = if has_status(resource) {
+            object.as_object_mut().and_then(|map| map.remove("status"))
+        } else {
+            None
+        };
+        track(
+            schema,
+            None,
+            object,
+            self.writer(&resource.gvk.api_version()),
+        );
         if let Some(status) = status {
             object["status"] = status;
         }
     }
 
     /// Sets the managers of a changed object. `given` is the list as the client sent it.
-    pub fn update(&self, resource: &Resource, part: Part, new: &mut Value, given: Option<Value>, old: &Value) {
+    pub fn update(
+        &self,
+        resource: &Resource,
+        part: Part,
+        new: &mut Value,
+        given: Option<Value>,
+        old: &Value,
+    ) {
         let given = given.filter(|list| list.as_array().is_some_and(|list| !list.is_empty()));
         if self.is_apply {
             return set(new, given);
@@ -81,10 +122,20 @@ impl FieldManager {
         let present = old["metadata"].get(FIELD).filter(|list| list.is_array());
         let is_quiet = self.is_component && (part != Part::Main || HOT.contains(&kind(resource)));
         let given = given.filter(|_| part == Part::Main);
-        let schema = resource.schema.as_ref().filter(|_| !is_quiet && (present.is_some() || given.is_some()));
-        let Some(schema) = schema else { return set(new, present.cloned()) };
+        let schema = resource
+            .schema
+            .as_ref()
+            .filter(|_| !is_quiet && (present.is_some() || given.is_some()));
+        let Some(schema) = schema else {
+            return set(new, present.cloned());
+        };
         set(new, given);
-        track(schema, Some(old), new, self.writer(&resource.gvk.api_version()));
+        track(
+            schema,
+            Some(old),
+            new,
+            self.writer(&resource.gvk.api_version()),
+        );
     }
 
     /// `live` with `config` applied.
@@ -98,13 +149,26 @@ impl FieldManager {
         config: &Value,
         force: bool,
     ) -> Result<Value, Status> {
-        let Some(schema) = &resource.schema else { return Err(Status::no_such_path()) };
+        let Some(schema) = &resource.schema else {
+            return Err(Status::no_such_path());
+        };
         let api_version = resource.gvk.api_version();
         let writer = self.writer(&api_version);
         let untracked = live.filter(|live| meta::get_array(live, &["metadata", FIELD]).is_empty());
-        let Some(untracked) = untracked else { return apply(schema, live, config, writer, force) };
+        let Some(untracked) = untracked else {
+            return apply(schema, live, config, writer, force);
+        };
         let mut tracked = untracked.clone();
-        track(schema, None, &mut tracked, Writer { manager: BEFORE, subresource: "", ..writer });
+        track(
+            schema,
+            None,
+            &mut tracked,
+            Writer {
+                manager: BEFORE,
+                subresource: "",
+                ..writer
+            },
+        );
         apply(schema, Some(&tracked), config, writer, force)
     }
 }

@@ -1,7 +1,7 @@
 //! `ObjectMeta`: what the system fills in, and what is checked the same for every kind.
 //!
-//! Source: `k8s.io/apimachinery/pkg/api/validation/objectmeta.go` and `k8s.io/apiserver/pkg/registry/rest/{create,update}.go`
-//! at v1.37.
+//! Source: `k8s.io/apimachinery/pkg/api/validation/objectmeta.go` and
+//! `k8s.io/apiserver/pkg/registry/rest/{create,update}.go` at v1.37.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -22,13 +22,21 @@ const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 ///
 /// # Errors
 /// 400 if it names another one.
-pub(crate) fn match_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn match_namespace(
+    resource: &Resource,
+    namespace: &str,
+    object: &mut Value,
+) -> Result<(), Status> {
     let metadata = metadata_mut(object);
     if !resource.is_namespaced() {
         metadata.remove("namespace");
         return Ok(());
     }
-    match metadata.get("namespace").and_then(Value::as_str).unwrap_or_default() {
+    match metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+    {
         "" => {
             metadata.insert("namespace".to_owned(), namespace.into());
             Ok(())
@@ -45,13 +53,21 @@ pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     if !object.get("metadata").is_some_and(Value::is_object) {
         object["metadata"] = json!({});
     }
-    object["metadata"].as_object_mut().expect("it is an object since the line before")
+    object["metadata"]
+        .as_object_mut()
+        .expect("it is an object since the line before")
 }
 
 /// Fills in what the system gives a new object.
 pub(crate) fn fill_new(object: &mut Value) {
     let metadata = metadata_mut(object);
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink", "generation"] {
+    for field in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "selfLink",
+        "generation",
+    ] {
         metadata.remove(field);
     }
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
@@ -74,7 +90,12 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
     let metadata = metadata_mut(new);
     metadata.remove("managedFields");
     metadata.remove("selfLink");
-    let system = ["creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    let system = [
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ];
     for field in system {
         match old.and_then(|old| old.get(field)) {
             Some(value) => metadata.insert(field.to_owned(), value.clone()),
@@ -82,7 +103,10 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
         };
     }
     for field in ["uid", "name", "generateName"] {
-        let is_set = metadata.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+        let is_set = metadata
+            .get(field)
+            .and_then(Value::as_str)
+            .is_some_and(|text| !text.is_empty());
         if let (false, Some(value)) = (is_set, old.and_then(|old| old.get(field))) {
             metadata.insert(field.to_owned(), value.clone());
         }
@@ -95,8 +119,12 @@ pub(crate) fn validate(resource: &Resource, object: &Value) -> FieldErrors {
     let generate_name = meta::generate_name(object);
     if !generate_name.is_empty() {
         // A prefix may end in a dash: what follows it is added.
-        let masked = generate_name.strip_suffix('-').filter(|rest| !rest.is_empty());
-        let masked = masked.map_or(Cow::Borrowed(generate_name), |rest| Cow::Owned(format!("{rest}a")));
+        let masked = generate_name
+            .strip_suffix('-')
+            .filter(|rest| !rest.is_empty());
+        let masked = masked.map_or(Cow::Borrowed(generate_name), |rest| {
+            Cow::Owned(format!("{rest}a"))
+        });
         if let Some(reason) = resource.strategy.name_error(&masked) {
             errors.invalid("metadata.generateName", &json!(generate_name), reason);
         }
@@ -129,11 +157,18 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     if meta::is_terminating(old) {
         let before: HashSet<_> = meta::finalizers(old).into_iter().collect();
-        let added: Vec<_> = meta::finalizers(new).into_iter().filter(|one| !before.contains(one)).collect();
+        let added: Vec<_> = meta::finalizers(new)
+            .into_iter()
+            .filter(|one| !before.contains(one))
+            .collect();
         if !added.is_empty() {
             let detail = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                added.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", ")
+                added
+                    .iter()
+                    .map(|one| format!("{one:?}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             );
             errors.forbidden("metadata.finalizers", detail);
         }
@@ -192,11 +227,17 @@ fn owner_references(object: &Value, errors: &mut FieldErrors) {
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         let version = text("apiVersion").rsplit('/').next().unwrap_or_default();
         if version.is_empty() {
-            errors.invalid(path("apiVersion"), &json!(text("apiVersion")), "version must not be empty");
+            errors.invalid(
+                path("apiVersion"),
+                &json!(text("apiVersion")),
+                "version must not be empty",
+            );
         }
-        for (field, detail) in
-            [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
-        {
+        for (field, detail) in [
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             if text(field).is_empty() {
                 errors.invalid(path(field), &json!(""), detail);
             }
@@ -207,7 +248,13 @@ fn owner_references(object: &Value, errors: &mut FieldErrors) {
     }
     if let [first, second, ..] = controllers[..] {
         let describe = |owner: &Value| {
-            let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let text = |field: &str| {
+                owner
+                    .get(field)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
             format!("{}/{}", text("kind"), text("name"))
         };
         errors.invalid(
@@ -225,7 +272,11 @@ fn owner_references(object: &Value, errors: &mut FieldErrors) {
 fn finalizers(object: &Value, errors: &mut FieldErrors) {
     let all = meta::finalizers(object);
     for (index, finalizer) in all.iter().enumerate() {
-        check::finalizer(errors, &format!("metadata.finalizers[{index}]"), &json!(finalizer));
+        check::finalizer(
+            errors,
+            &format!("metadata.finalizers[{index}]"),
+            &json!(finalizer),
+        );
     }
     if all.contains(&FINALIZER_ORPHAN) && all.contains(&FINALIZER_FOREGROUND) {
         errors.invalid(

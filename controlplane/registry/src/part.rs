@@ -7,8 +7,8 @@ pub enum Part {
     Main,
     /// `/status`.
     Status,
-    /// `/resize` and `/ephemeralcontainers` of pods: parts of spec that nothing else may change. The subresource says
-    /// what may change; here the whole is checked as a new object is.
+    /// `/resize` and `/ephemeralcontainers` of pods: parts of spec that nothing else may change.
+    /// The subresource says what may change; here the whole is checked as a new object is.
     Resize,
     /// See [`Part::Resize`].
     EphemeralContainers,

@@ -1,4 +1,5 @@
-//! A served resource: its strategy, its names in every form, and its cache. All of them together: [`Registry`].
+//! A served resource: its strategy, its names in every form, and its cache. All of them together:
+//! [`Registry`].
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +20,8 @@ use crate::{
     strategy::{AnyStrategy, BuiltIn, View},
     unenforced,
     watch_cache::{
-        FieldIndex, KeyScope, ResourceCache, ResourceConfig, Selection, WatchCache, WatchCacheError, WatchCacheLimits,
+        FieldIndex, KeyScope, ResourceCache, ResourceConfig, Selection, WatchCache,
+        WatchCacheError, WatchCacheLimits,
     },
 };
 
@@ -76,7 +78,8 @@ impl Resource {
         self.view.as_ref().map_or(self, |seen| &seen.stored)
     }
 
-    /// The object of the storing kind that this object stands for, defaulted and checked as one of this kind before.
+    /// The object of the storing kind that this object stands for, defaulted and checked as one of
+    /// this kind before.
     pub fn stored(&self, seen: &SeenThrough, mut object: Value) -> Result<Value, Status> {
         self.strategy.default(&mut object);
         let errors = self.strategy.validate(&object);
@@ -99,12 +102,18 @@ impl Resource {
         if self.view.is_none() {
             return json;
         }
-        let Ok(object) = serde_json::from_slice::<Value>(&json) else { return json };
+        let Ok(object) = serde_json::from_slice::<Value>(&json) else {
+            return json;
+        };
         let mut object = self.shown(object);
         let revision = meta::resource_version(&object).parse().ok().map(Revision);
         encode::strip(&mut object);
-        let Ok(encoded) = encode::encode(&object) else { return json };
-        revision.map_or(encoded.clone(), |revision| encode::with_revision(&encoded, revision))
+        let Ok(encoded) = encode::encode(&object) else {
+            return json;
+        };
+        revision.map_or(encoded.clone(), |revision| {
+            encode::with_revision(&encoded, revision)
+        })
     }
 
     /// The objects as the cache has them now, without what their managers own.
@@ -114,12 +123,16 @@ impl Resource {
         }
         let (snapshot, selection) = (self.cache.snapshot(), Selection::of(scope));
         let selected = snapshot.select(&selection, &self.prefix);
-        selected.filter_map(|entry| serde_json::from_slice(entry.unmanaged()).ok()).collect()
+        selected
+            .filter_map(|entry| serde_json::from_slice(entry.unmanaged()).ok())
+            .collect()
     }
 
     /// What the storing kind calls a selectable field.
     pub fn stored_field<'a>(&self, field: &'a str) -> &'a str {
-        self.view.as_ref().map_or(field, |seen| (seen.view.stored_field)(field))
+        self.view
+            .as_ref()
+            .map_or(field, |seen| (seen.view.stored_field)(field))
     }
 
     /// The key of an object.
@@ -154,38 +167,78 @@ impl Registry {
         backend: &Arc<dyn Backend>,
         shutdown: CancellationToken,
     ) -> Result<(Self, Arc<WatchCache>), WatchCacheError> {
-        let stored = || kinds::all().iter().copied().filter(|kind| kind.view().is_none());
-        let configs = stored().map(|kind| cache_config(&kind.resource().into(), kind.into(), &fields(kind))).collect();
-        let cache = WatchCache::start(Arc::clone(backend), configs, WatchCacheLimits::default(), shutdown).await?;
+        let stored = || {
+            kinds::all()
+                .iter()
+                .copied()
+                .filter(|kind| kind.view().is_none())
+        };
+        let configs = stored()
+            .map(|kind| cache_config(&kind.resource().into(), kind.into(), &fields(kind)))
+            .collect();
+        let cache = WatchCache::start(
+            Arc::clone(backend),
+            configs,
+            WatchCacheLimits::default(),
+            shutdown,
+        )
+        .await?;
         let mut resources: Vec<Arc<Resource>> = Vec::with_capacity(kinds::all().len());
         for kind in stored() {
             let info = ApiResource::from(kind.resource());
-            let Some(resource_cache) = cache.resource(&info.prefix()) else { continue };
-            resources.push(Arc::new(Resource::built_in(kind, info, resource_cache, None)));
+            let Some(resource_cache) = cache.resource(&info.prefix()) else {
+                continue;
+            };
+            resources.push(Arc::new(Resource::built_in(
+                kind,
+                info,
+                resource_cache,
+                None,
+            )));
         }
         for (place, kind) in kinds::all().iter().enumerate() {
             let Some(view) = kind.view() else { continue };
             let of = view.of.resource();
             let mut all = resources.iter();
-            let Some(stored) = all.find(|one| one.info.is_at(of.group, of.version, of.plural)).cloned() else {
+            let Some(stored) = all
+                .find(|one| one.info.is_at(of.group, of.version, of.plural))
+                .cloned()
+            else {
                 continue;
             };
-            let (info, cache) = (ApiResource::from(kind.resource()), Arc::clone(&stored.cache));
+            let (info, cache) = (
+                ApiResource::from(kind.resource()),
+                Arc::clone(&stored.cache),
+            );
             let view = Some(SeenThrough { view, stored });
             // Those before it are in: every kind has its place in the list.
-            resources.insert(place.min(resources.len()), Arc::new(Resource::built_in(*kind, info, cache, view)));
+            resources.insert(
+                place.min(resources.len()),
+                Arc::new(Resource::built_in(*kind, info, cache, view)),
+            );
         }
         let mut by_plural: HashMap<Text, Vec<usize>> = HashMap::new();
         for (place, resource) in resources.iter().enumerate() {
-            by_plural.entry(resource.info.plural.clone()).or_default().push(place);
+            by_plural
+                .entry(resource.info.plural.clone())
+                .or_default()
+                .push(place);
         }
-        Ok((Self { resources, by_plural }, cache))
+        Ok((
+            Self {
+                resources,
+                by_plural,
+            },
+            cache,
+        ))
     }
 
     /// The built-in resource at `/apis/GROUP/VERSION/PLURAL`.
     pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         let places = self.by_plural.get(plural)?.iter();
-        places.map(|at| &self.resources[*at]).find(|resource| resource.info.is_at(group, version, plural))
+        places
+            .map(|at| &self.resources[*at])
+            .find(|resource| resource.info.is_at(group, version, plural))
     }
 
     /// A resource of the core group that every server has.
@@ -212,7 +265,9 @@ impl Resource {
             schema: schema::table().by_gvk(&gvk).map(Schema::BuiltIn),
             gvk,
             group_resource: info.group_resource(),
-            prefix: view.as_ref().map_or_else(|| info.prefix(), |seen| seen.stored.prefix.clone()),
+            prefix: view
+                .as_ref()
+                .map_or_else(|| info.prefix(), |seen| seen.stored.prefix.clone()),
             selectable_fields: fields(kind),
             info: Arc::new(info),
             cache,
@@ -222,15 +277,35 @@ impl Resource {
 }
 
 fn fields(kind: &dyn BuiltIn) -> Arc<[Text]> {
-    kind.selectable_fields().iter().copied().map(Text::Borrowed).collect()
+    kind.selectable_fields()
+        .iter()
+        .copied()
+        .map(Text::Borrowed)
+        .collect()
 }
 
 /// How the objects of a resource are cached.
-pub(crate) fn cache_config(info: &ApiResource, strategy: AnyStrategy, fields: &Arc<[Text]>) -> ResourceConfig {
+pub(crate) fn cache_config(
+    info: &ApiResource,
+    strategy: AnyStrategy,
+    fields: &Arc<[Text]>,
+) -> ResourceConfig {
     let index = (!fields.is_empty()).then(|| {
         let (names, asked) = (Arc::clone(fields), Arc::clone(fields));
-        let values = move |object: &Value| asked.iter().map(|field| strategy.field(object, field)).collect();
-        FieldIndex { names, values: Arc::new(values) }
+        let values = move |object: &Value| {
+            asked
+                .iter()
+                .map(|field| strategy.field(object, field))
+                .collect()
+        };
+        FieldIndex {
+            names,
+            values: Arc::new(values),
+        }
     });
-    ResourceConfig { prefix: info.prefix(), namespaced: info.is_namespaced(), index }
+    ResourceConfig {
+        prefix: info.prefix(),
+        namespaced: info.is_namespaced(),
+        index,
+    }
 }

@@ -1,8 +1,10 @@
-//! Cluster addresses and node ports of Services: reserved before a Service is written, free again when it is gone.
+//! Cluster addresses and node ports of Services: reserved before a Service is written, free again
+//! when it is gone.
 //!
-//! The truth is the Services themselves, read from the watch cache, and for addresses the IPAddress objects that are
-//! written with them ([`super::service_ips`]). Reservations of writes under way are held here until they show there.
-//! Addresses are drawn at random from the upper part of the range first: the lower part is for those who choose theirs.
+//! The truth is the Services themselves, read from the watch cache, and for addresses the IPAddress
+//! objects that are written with them ([`super::service_ips`]). Reservations of writes under way
+//! are held here until they show there. Addresses are drawn at random from the upper part of the
+//! range first: the lower part is for those who choose theirs.
 //!
 //! ```text
 //! fill > Reserved ----- the Service shows in the cache -----> Stored ----- its change or end shows -----> free
@@ -39,7 +41,8 @@ use taken::{Holder, Taken, Uses, parse};
 
 /// Random draws before the range is searched in order.
 const DRAWS: usize = 32;
-/// A write whose end nobody waited for is through by then, or never will be: twice the time that a request may take.
+/// A write whose end nobody waited for is through by then, or never will be: twice the time that a
+/// request may take.
 const SETTLE: Duration = Duration::from_secs(120);
 
 /// The allocators of one cluster.
@@ -77,8 +80,8 @@ impl Asker<'_> {
     }
 }
 
-/// What a write has taken. Dropped, it stays taken until the Service shows in the cache: the write may be through
-/// although nobody waited for its answer.
+/// What a write has taken. Dropped, it stays taken until the Service shows in the cache: the write
+/// may be through although nobody waited for its answer.
 pub struct Reservation<'a> {
     of: &'a ServiceAddresses,
     id: u64,
@@ -89,7 +92,11 @@ impl Reservation<'_> {
     /// Nothing was written: all of it is free again.
     pub fn free(mut self) {
         let uses = std::mem::take(&mut self.uses);
-        self.of.state.lock().taken.release(&Holder::Reserved(self.id), &uses);
+        self.of
+            .state
+            .lock()
+            .taken
+            .release(&Holder::Reserved(self.id), &uses);
     }
 }
 
@@ -97,25 +104,51 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let uses = std::mem::take(&mut self.uses);
         if uses != Uses::default() {
-            self.of.state.lock().unsettled.push_back((Instant::now(), self.id, uses));
+            self.of
+                .state
+                .lock()
+                .unsettled
+                .push_back((Instant::now(), self.id, uses));
         }
     }
 }
 
 impl ServiceAddresses {
     /// Reads who has what. `None` for a range that is not IPv4, or without Services.
-    pub fn new(range: IpNet, ports: RangeInclusive<u16>, registry: &Registry, cache: Arc<WatchCache>) -> Option<Self> {
+    pub fn new(
+        range: IpNet,
+        ports: RangeInclusive<u16>,
+        registry: &Registry,
+        cache: Arc<WatchCache>,
+    ) -> Option<Self> {
         let IpNet::V4(range) = range else { return None };
         let services = Arc::clone(registry.core("services")?);
-        let objects = registry.get("networking.k8s.io", "v1", "ipaddresses").cloned();
+        let objects = registry
+            .get("networking.k8s.io", "v1", "ipaddresses")
+            .cloned();
         let (taken, watcher) = load(&services);
-        let state = Mutex::new(State { taken, watcher, unsettled: VecDeque::new(), reservations: 0 });
-        Some(Self { range: range.trunc(), ports, services, objects, cache, state })
+        let state = Mutex::new(State {
+            taken,
+            watcher,
+            unsettled: VecDeque::new(),
+            reservations: 0,
+        });
+        Some(Self {
+            range: range.trunc(),
+            ports,
+            services,
+            objects,
+            cache,
+            state,
+        })
     }
 
     /// Learns what was written since the last time.
     pub async fn catch_up(&self) -> Result<(), Status> {
-        self.cache.catch_up().await.map_err(super::store::cache_status)?;
+        self.cache
+            .catch_up()
+            .await
+            .map_err(super::store::cache_status)?;
         let mut state = self.state.lock();
         loop {
             match state.watcher.ready() {
@@ -127,7 +160,9 @@ impl ServiceAddresses {
                             state.taken.release(&holder, &parse(prev.unmanaged()));
                         }
                         if delivery.kind != EventKind::Deleted {
-                            state.taken.take(&holder, &parse(delivery.entry.unmanaged()));
+                            state
+                                .taken
+                                .take(&holder, &parse(delivery.entry.unmanaged()));
                         }
                     }
                 }
@@ -139,7 +174,8 @@ impl ServiceAddresses {
         Ok(())
     }
 
-    /// Gives a new Service, or the changed one of this key, the addresses and ports it needs and has not.
+    /// Gives a new Service, or the changed one of this key, the addresses and ports it needs and
+    /// has not.
     ///
     /// # Errors
     /// 422 for a chosen one that is taken or out of range, 500 if nothing is left.
@@ -147,15 +183,24 @@ impl ServiceAddresses {
         let mut uses = Uses::default();
         let mut state = self.state.lock();
         state.reservations += 1;
-        let asker = Asker { key, reservation: state.reservations };
+        let asker = Asker {
+            key,
+            reservation: state.reservations,
+        };
         let result = self
             .fill_address(asker, new, &mut state.taken, &mut uses)
             .and_then(|()| self.fill_ports(asker, new, &mut state.taken, &mut uses));
         if let Err(status) = result {
-            state.taken.release(&Holder::Reserved(asker.reservation), &uses);
+            state
+                .taken
+                .release(&Holder::Reserved(asker.reservation), &uses);
             return Err(status);
         }
-        Ok(Reservation { of: self, id: asker.reservation, uses })
+        Ok(Reservation {
+            of: self,
+            id: asker.reservation,
+            uses,
+        })
     }
 
     fn fill_address(
@@ -180,14 +225,21 @@ impl ServiceAddresses {
                 .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
             // Taken before it is written: whoever asks next must not get it, too.
             uses.addresses.push(address);
-            taken.addresses.insert(address, Holder::Reserved(asker.reservation));
+            taken
+                .addresses
+                .insert(address, Holder::Reserved(asker.reservation));
             address
         } else {
-            self.take_address(asker, asked, taken, uses).map_err(|why| {
-                let mut errors = FieldErrors::default();
-                errors.invalid("spec.clusterIPs", &json!([asked]), format!("failed to allocate IP {asked}: {why}"));
-                Status::invalid(&self.services.gvk, meta::name(new), errors)
-            })?
+            self.take_address(asker, asked, taken, uses)
+                .map_err(|why| {
+                    let mut errors = FieldErrors::default();
+                    errors.invalid(
+                        "spec.clusterIPs",
+                        &json!([asked]),
+                        format!("failed to allocate IP {asked}: {why}"),
+                    );
+                    Status::invalid(&self.services.gvk, meta::name(new), errors)
+                })?
         };
         fill_family(&mut new["spec"], &address.to_string());
         Ok(())
@@ -201,7 +253,9 @@ impl ServiceAddresses {
         uses: &mut Uses,
     ) -> Result<Ipv4Addr, String> {
         let in_range = |address: &Ipv4Addr| {
-            self.range.contains(address) && *address != self.range.network() && *address != self.range.broadcast()
+            self.range.contains(address)
+                && *address != self.range.network()
+                && *address != self.range.broadcast()
         };
         let address = match asked.parse() {
             Ok(IpAddr::V4(address)) if in_range(&address) => address,
@@ -215,10 +269,14 @@ impl ServiceAddresses {
         match taken.addresses.get(&address) {
             Some(holder) if asker.is(holder) => {}
             Some(_) => return Err("provided IP is already allocated".to_owned()),
-            None if self.has_object(address) => return Err("provided IP is already allocated".to_owned()),
+            None if self.has_object(address) => {
+                return Err("provided IP is already allocated".to_owned());
+            }
             None => {
                 uses.addresses.push(address);
-                taken.addresses.insert(address, Holder::Reserved(asker.reservation));
+                taken
+                    .addresses
+                    .insert(address, Holder::Reserved(asker.reservation));
             }
         }
         Ok(address)
@@ -226,7 +284,9 @@ impl ServiceAddresses {
 
     /// Whether somebody has made an IPAddress object for it that no Service has.
     fn has_object(&self, address: Ipv4Addr) -> bool {
-        self.objects.as_ref().is_some_and(|objects| objects.cache.get(&service_ips::key(address)).is_some())
+        self.objects
+            .as_ref()
+            .is_some_and(|objects| objects.cache.get(&service_ips::key(address)).is_some())
     }
 
     fn draw_address(&self, taken: &Taken) -> Option<Ipv4Addr> {
@@ -236,15 +296,25 @@ impl ServiceAddresses {
         let first = base + 2;
         let size = last.checked_sub(first)? + 1;
         let lower = (size / 16).clamp(16, 256).min(size.saturating_sub(1));
-        let is_free = |address: &Ipv4Addr| !taken.addresses.contains_key(address) && !self.has_object(*address);
+        let is_free = |address: &Ipv4Addr| {
+            !taken.addresses.contains_key(address) && !self.has_object(*address)
+        };
         let draw = || Ipv4Addr::from(first + lower + rand::random::<u32>() % (size - lower));
-        (0..DRAWS)
-            .map(|_| draw())
-            .find(is_free)
-            .or_else(|| (first + lower..=last).chain(first..first + lower).map(Ipv4Addr::from).find(is_free))
+        (0..DRAWS).map(|_| draw()).find(is_free).or_else(|| {
+            (first + lower..=last)
+                .chain(first..first + lower)
+                .map(Ipv4Addr::from)
+                .find(is_free)
+        })
     }
 
-    fn fill_ports(&self, asker: Asker<'_>, new: &mut Value, taken: &mut Taken, uses: &mut Uses) -> Result<(), Status> {
+    fn fill_ports(
+        &self,
+        asker: Asker<'_>,
+        new: &mut Value,
+        taken: &mut Taken,
+        uses: &mut Uses,
+    ) -> Result<(), Status> {
         let spec = &mut new["spec"];
         let needs = match spec["type"].as_str() {
             Some("NodePort") => true,
@@ -252,13 +322,22 @@ impl ServiceAddresses {
             _ => false,
         };
         let mut errors = FieldErrors::default();
-        for (index, port) in spec["ports"].as_array_mut().into_iter().flatten().enumerate() {
+        for (index, port) in spec["ports"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             let asked = port["nodePort"].as_i64().unwrap_or(0);
             if asked == 0 && needs {
                 let Some(drawn) = self.draw_port(taken) else {
-                    return Err(Status::internal("failed to allocate a nodePort: range is full"));
+                    return Err(Status::internal(
+                        "failed to allocate a nodePort: range is full",
+                    ));
                 };
-                taken.ports.insert(drawn, Holder::Reserved(asker.reservation));
+                taken
+                    .ports
+                    .insert(drawn, Holder::Reserved(asker.reservation));
                 uses.ports.push(drawn);
                 port["nodePort"] = drawn.into();
             } else if asked != 0
@@ -273,8 +352,17 @@ impl ServiceAddresses {
         Err(Status::invalid(&self.services.gvk, meta::name(new), errors))
     }
 
-    fn take_port(&self, asker: Asker<'_>, asked: i64, taken: &mut Taken, uses: &mut Uses) -> Result<(), String> {
-        let Some(port) = u16::try_from(asked).ok().filter(|port| self.ports.contains(port)) else {
+    fn take_port(
+        &self,
+        asker: Asker<'_>,
+        asked: i64,
+        taken: &mut Taken,
+        uses: &mut Uses,
+    ) -> Result<(), String> {
+        let Some(port) = u16::try_from(asked)
+            .ok()
+            .filter(|port| self.ports.contains(port))
+        else {
             return Err(format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
                 self.ports.start(),
@@ -287,7 +375,9 @@ impl ServiceAddresses {
             Some(_) => Err("provided port is already allocated".to_owned()),
             None => {
                 uses.ports.push(port);
-                taken.ports.insert(port, Holder::Reserved(asker.reservation));
+                taken
+                    .ports
+                    .insert(port, Holder::Reserved(asker.reservation));
                 Ok(())
             }
         }
@@ -296,9 +386,13 @@ impl ServiceAddresses {
     fn draw_port(&self, taken: &Taken) -> Option<u16> {
         let (first, last) = (*self.ports.start(), *self.ports.end());
         let size = u32::from(last.checked_sub(first)?) + 1;
-        let draw = || first.saturating_add(u16::try_from(rand::random::<u32>() % size).unwrap_or(0));
+        let draw =
+            || first.saturating_add(u16::try_from(rand::random::<u32>() % size).unwrap_or(0));
         let is_free = |port: &u16| !taken.ports.contains_key(port);
-        (0..DRAWS).map(|_| draw()).find(is_free).or_else(|| self.ports.clone().find(is_free))
+        (0..DRAWS)
+            .map(|_| draw())
+            .find(is_free)
+            .or_else(|| self.ports.clone().find(is_free))
     }
 }
 
@@ -308,7 +402,10 @@ fn load(services: &Arc<Resource>) -> (Taken, Watcher) {
     let (snapshot, watcher) = services.cache.snapshot_and_watch(selection.clone());
     let mut taken = Taken::default();
     for entry in snapshot.select(&selection, &services.prefix) {
-        taken.take(&Holder::Stored(entry.key().to_owned()), &parse(entry.unmanaged()));
+        taken.take(
+            &Holder::Stored(entry.key().to_owned()),
+            &parse(entry.unmanaged()),
+        );
     }
     (taken, watcher)
 }
@@ -320,10 +417,18 @@ impl State {
         let before = std::mem::replace(&mut self.taken, taken);
         self.watcher = watcher;
         let is_reserved = |holder: &Holder| matches!(holder, Holder::Reserved(_));
-        for (address, holder) in before.addresses.into_iter().filter(|(_, holder)| is_reserved(holder)) {
+        for (address, holder) in before
+            .addresses
+            .into_iter()
+            .filter(|(_, holder)| is_reserved(holder))
+        {
             self.taken.addresses.entry(address).or_insert(holder);
         }
-        for (port, holder) in before.ports.into_iter().filter(|(_, holder)| is_reserved(holder)) {
+        for (port, holder) in before
+            .ports
+            .into_iter()
+            .filter(|(_, holder)| is_reserved(holder))
+        {
             self.taken.ports.entry(port).or_insert(holder);
         }
     }
@@ -331,7 +436,8 @@ impl State {
     /// Forgets reservations whose Services show, and frees those whose Services never will.
     fn settle(&mut self, now: Instant) {
         let taken = &mut self.taken;
-        self.unsettled.retain(|(_, id, uses)| taken.has_any(&Holder::Reserved(*id), uses));
+        self.unsettled
+            .retain(|(_, id, uses)| taken.has_any(&Holder::Reserved(*id), uses));
         while let Some((since, id, uses)) = self.unsettled.front()
             && now.saturating_duration_since(*since) > SETTLE
         {

@@ -1,7 +1,9 @@
-//! The one generic store behind every kind: reads of the present state, and transactions with retry.
+//! The one generic store behind every kind: reads of the present state, and transactions with
+//! retry.
 //!
-//! The verbs live beside it, each in steps that the caller takes: [`create`], [`update`], [`delete`]. All of them take
-//! whole objects as JSON values; what a client sent is decoded before, what it gets back is encoded here once.
+//! The verbs live beside it, each in steps that the caller takes: [`create`], [`update`],
+//! [`delete`]. All of them take whole objects as JSON values; what a client sent is decoded before,
+//! what it gets back is encoded here once.
 //!
 //! Source: `k8s.io/apiserver/pkg/registry/generic/registry/store.go` at v1.37.
 
@@ -22,8 +24,8 @@ use self::companions::{Companion, Companions, Write};
 use super::{encode, resource::Resource, service_ips};
 use crate::watch_cache::{WatchCache, WatchCacheError};
 
-/// How often a write is tried when its companions change under it. Writers of this server take turns at a quota, so it is
-/// the controller that changes them.
+/// How often a write is tried when its companions change under it. Writers of this server take
+/// turns at a quota, so it is the controller that changes them.
 const COMPANION_TRIES: usize = 32;
 
 /// The store and the cache over it.
@@ -69,10 +71,22 @@ pub struct Current {
 }
 
 impl Current {
-    fn parse(key: Arc<str>, json: Bytes, revision: Revision, is_fresh: bool) -> Result<Self, Status> {
-        let object = serde_json::from_slice(&json)
-            .map_err(|error| Status::internal(format!("stored object {key} cannot be decoded: {error}")))?;
-        Ok(Self { key, object, json, revision, is_fresh })
+    fn parse(
+        key: Arc<str>,
+        json: Bytes,
+        revision: Revision,
+        is_fresh: bool,
+    ) -> Result<Self, Status> {
+        let object = serde_json::from_slice(&json).map_err(|error| {
+            Status::internal(format!("stored object {key} cannot be decoded: {error}"))
+        })?;
+        Ok(Self {
+            key,
+            object,
+            json,
+            revision,
+            is_fresh,
+        })
     }
 
     fn from_stored(kv: &KeyValue) -> Result<Self, Status> {
@@ -104,7 +118,9 @@ impl Store {
     /// The object at `key`: from the cache, or from the store if the cache has none.
     pub async fn current(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
         match resource.cache.get(key) {
-            Some(entry) => Current::parse(key.into(), entry.json_bytes(), entry.revision(), false).map(Some),
+            Some(entry) => {
+                Current::parse(key.into(), entry.json_bytes(), entry.revision(), false).map(Some)
+            }
             None => self.fresh(key).await,
         }
     }
@@ -115,17 +131,27 @@ impl Store {
         stored.as_ref().map(Current::from_stored).transpose()
     }
 
-    /// Writes `new` if the object is still as `current` says, with its companions: those at hand, and those of
-    /// `companion`. The answer is the revision, or the object as it is now.
+    /// Writes `new` if the object is still as `current` says, with its companions: those at hand,
+    /// and those of `companion`. The answer is the revision, or the object as it is now.
     async fn replace(
         &self,
         current: &Current,
         new: Replacement,
         companion: Option<(&dyn Companion, Write<'_>)>,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
-        let Replacement { value, with, may_use_disk_reserve } = new;
-        let put =
-            |value, with| Swap { op: Op::Put { key: Arc::clone(&current.key), value }, with, may_use_disk_reserve };
+        let Replacement {
+            value,
+            with,
+            may_use_disk_reserve,
+        } = new;
+        let put = |value, with| Swap {
+            op: Op::Put {
+                key: Arc::clone(&current.key),
+                value,
+            },
+            with,
+            may_use_disk_reserve,
+        };
         let Some((companion, write)) = companion else {
             return self.swap(current, put(value, with)).await;
         };
@@ -147,14 +173,36 @@ impl Store {
         current: &Current,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
         let with = service_ips::companions(resource, Some(&current.object), None);
-        let op = Op::Delete { key: Arc::clone(&current.key) };
-        self.swap(current, Swap { op, with, may_use_disk_reserve: true }).await
+        let op = Op::Delete {
+            key: Arc::clone(&current.key),
+        };
+        self.swap(
+            current,
+            Swap {
+                op,
+                with,
+                may_use_disk_reserve: true,
+            },
+        )
+        .await
     }
 
-    async fn swap(&self, current: &Current, to: Swap) -> Result<Result<Revision, Option<Current>>, Status> {
-        let Swap { op, with, may_use_disk_reserve } = to;
+    async fn swap(
+        &self,
+        current: &Current,
+        to: Swap,
+    ) -> Result<Result<Revision, Option<Current>>, Status> {
+        let Swap {
+            op,
+            with,
+            may_use_disk_reserve,
+        } = to;
         let unchanged = Compare::ModRevision(Arc::clone(&current.key), current.revision);
-        let mut txn = Txn { compare: vec![unchanged], ops: vec![op], may_use_disk_reserve };
+        let mut txn = Txn {
+            compare: vec![unchanged],
+            ops: vec![op],
+            may_use_disk_reserve,
+        };
         txn.compare.extend(with.compare);
         txn.ops.extend(with.ops);
         match self.backend.txn(txn).await.map_err(store_status)? {
@@ -171,7 +219,9 @@ impl Store {
 pub fn store_status(error: StoreError) -> Status {
     match error {
         StoreError::Compacted { .. } => expired(),
-        StoreError::Future { asked, current } => Status::too_large_resource_version(asked.0, current.0),
+        StoreError::Future { asked, current } => {
+            Status::too_large_resource_version(asked.0, current.0)
+        }
         StoreError::Closed => Status::service_unavailable("the server is shutting down"),
         error => {
             let message = ErrorChain(&error).to_string();
@@ -185,12 +235,16 @@ pub fn store_status(error: StoreError) -> Status {
 pub fn cache_status(error: WatchCacheError) -> Status {
     match error {
         WatchCacheError::TooOld { .. } => expired(),
-        WatchCacheError::TooLarge { asked, current } => Status::too_large_resource_version(asked.0, current.0),
+        WatchCacheError::TooLarge { asked, current } => {
+            Status::too_large_resource_version(asked.0, current.0)
+        }
         WatchCacheError::Store(error) => store_status(error),
         WatchCacheError::TooSlow | WatchCacheError::Closed => {
             Status::service_unavailable("the server is shutting down")
         }
-        error @ (WatchCacheError::PrefixTaken { .. } | WatchCacheError::NotLoaded { .. }) => Status::internal(error),
+        error @ (WatchCacheError::PrefixTaken { .. } | WatchCacheError::NotLoaded { .. }) => {
+            Status::internal(error)
+        }
     }
 }
 

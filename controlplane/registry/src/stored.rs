@@ -1,8 +1,9 @@
-//! How an object's text is laid out in the store and on the way to clients: as Go writes it, `kind`, `apiVersion`,
-//! `metadata`, and then the rest.
+//! How an object's text is laid out in the store and on the way to clients: as Go writes it,
+//! `kind`, `apiVersion`, `metadata`, and then the rest.
 //!
-//! The revision is no part of what is stored; it is put in as the first member of the metadata, whose place is found
-//! without parsing. Objects of older stores begin with their metadata; they are laid out anew when they are read.
+//! The revision is no part of what is stored; it is put in as the first member of the metadata,
+//! whose place is found without parsing. Objects of older stores begin with their metadata; they
+//! are laid out anew when they are read.
 
 use std::{borrow::Cow, io};
 
@@ -14,8 +15,24 @@ use serde_json::{
 
 const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];
 /// In a `Status`; in its details; in their causes.
-const STATUS: &[&str] = &["kind", "apiVersion", "metadata", "status", "message", "reason", "details", "code"];
-const DETAILS: &[&str] = &["name", "group", "kind", "uid", "causes", "retryAfterSeconds"];
+const STATUS: &[&str] = &[
+    "kind",
+    "apiVersion",
+    "metadata",
+    "status",
+    "message",
+    "reason",
+    "details",
+    "code",
+];
+const DETAILS: &[&str] = &[
+    "name",
+    "group",
+    "kind",
+    "uid",
+    "causes",
+    "retryAfterSeconds",
+];
 const CAUSE: &[&str] = &["reason", "message", "field"];
 
 /// Where the members of an object's metadata begin in its text; `None` if it is laid out otherwise.
@@ -30,7 +47,9 @@ pub fn metadata_start(json: &[u8]) -> Option<usize> {
         }
     }
     let metadata = br#""metadata":{"#;
-    json[at..].starts_with(metadata).then_some(at + metadata.len())
+    json[at..]
+        .starts_with(metadata)
+        .then_some(at + metadata.len())
 }
 
 /// Stored bytes as they are laid out now. Parses those of older stores.
@@ -43,7 +62,9 @@ pub(crate) fn normalized(stored: &[u8]) -> Result<Cow<'_, [u8]>, serde_json::Err
         return Ok(Cow::Borrowed(stored));
     }
     let mut object: Map<String, Value> = serde_json::from_slice(stored)?;
-    let metadata = object.entry("metadata").or_insert_with(|| Map::new().into());
+    let metadata = object
+        .entry("metadata")
+        .or_insert_with(|| Map::new().into());
     match metadata.as_object_mut() {
         Some(metadata) => drop(metadata.remove("resourceVersion")),
         None => *metadata = Map::new().into(),
@@ -55,7 +76,9 @@ pub(crate) fn normalized(stored: &[u8]) -> Result<Cow<'_, [u8]>, serde_json::Err
 
 /// Appends a stored object with its revision.
 pub(crate) fn append_with_revision(out: &mut Vec<u8>, stored: &[u8], revision: &str) {
-    let Some(at) = metadata_start(stored) else { return out.extend_from_slice(stored) };
+    let Some(at) = metadata_start(stored) else {
+        return out.extend_from_slice(stored);
+    };
     let (before, rest) = stored.split_at(at);
     out.extend_from_slice(before);
     out.extend_from_slice(br#""resourceVersion":""#);
@@ -69,7 +92,8 @@ pub(crate) fn append_with_revision(out: &mut Vec<u8>, stored: &[u8], revision: &
 
 /// The `resourceVersion` in the text of an object that has one.
 pub fn revision(json: &[u8]) -> &str {
-    let digits = metadata_start(json).and_then(|at| json.get(at..)?.strip_prefix(br#""resourceVersion":""#));
+    let digits =
+        metadata_start(json).and_then(|at| json.get(at..)?.strip_prefix(br#""resourceVersion":""#));
     let Some(rest) = digits else { return "" };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&rest[..digits]).unwrap_or_default()
@@ -79,8 +103,14 @@ pub fn revision(json: &[u8]) -> &str {
 ///
 /// # Errors
 /// It is nested more than `levels` deep.
-pub(crate) fn append(out: &mut Vec<u8>, object: &Map<String, Value>, levels: usize) -> Result<(), TooDeep> {
-    let Some(left) = levels.checked_sub(1) else { return Err(TooDeep) };
+pub(crate) fn append(
+    out: &mut Vec<u8>,
+    object: &Map<String, Value>,
+    levels: usize,
+) -> Result<(), TooDeep> {
+    let Some(left) = levels.checked_sub(1) else {
+        return Err(TooDeep);
+    };
     let mut written = Ok(());
     members(out, object, &FIRST, |out, _, value| {
         if written.is_ok() {
@@ -102,7 +132,10 @@ struct Levels {
 
 impl Levels {
     fn open<W: io::Write + ?Sized>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
-        self.left = self.left.checked_sub(1).ok_or(io::ErrorKind::InvalidInput)?;
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or(io::ErrorKind::InvalidInput)?;
         out.write_all(bracket)
     }
 
@@ -134,7 +167,9 @@ impl Formatter for Levels {
 pub fn text(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     match value.as_object() {
-        Some(object) if object.get("kind").is_some_and(|kind| kind == "Status") => status(&mut out, object),
+        Some(object) if object.get("kind").is_some_and(|kind| kind == "Status") => {
+            status(&mut out, object)
+        }
         Some(object) => write(&mut out, object, &FIRST),
         None => put(&mut out, value),
     }
@@ -143,18 +178,23 @@ pub fn text(value: &Value) -> Vec<u8> {
 
 fn status(out: &mut Vec<u8>, object: &Map<String, Value>) {
     members(out, object, STATUS, |out, key, value| match (key, value) {
-        ("details", Value::Object(details)) => members(out, details, DETAILS, |out, key, value| match (key, value) {
-            ("causes", Value::Array(causes)) => {
-                out.push(b'[');
-                for (index, cause) in causes.iter().enumerate() {
-                    if index > 0 {
-                        out.push(b',');
+        ("details", Value::Object(details)) => members(out, details, DETAILS, |out, key, value| {
+            match (key, value) {
+                ("causes", Value::Array(causes)) => {
+                    out.push(b'[');
+                    for (index, cause) in causes.iter().enumerate() {
+                        if index > 0 {
+                            out.push(b',');
+                        }
+                        cause
+                            .as_object()
+                            .into_iter()
+                            .for_each(|cause| write(out, cause, CAUSE));
                     }
-                    cause.as_object().into_iter().for_each(|cause| write(out, cause, CAUSE));
+                    out.push(b']');
                 }
-                out.push(b']');
+                (_, value) => put(out, value),
             }
-            (_, value) => put(out, value),
         }),
         (_, value) => put(out, value),
     });
@@ -173,7 +213,9 @@ fn members(
 ) {
     out.push(b'{');
     let ahead = first.iter().filter_map(|key| object.get_key_value(*key));
-    let rest = object.iter().filter(|(key, _)| !first.contains(&key.as_str()));
+    let rest = object
+        .iter()
+        .filter(|(key, _)| !first.contains(&key.as_str()));
     for (index, (key, value)) in ahead.chain(rest).enumerate() {
         if index > 0 {
             out.push(b',');
@@ -202,23 +244,35 @@ mod tests {
     #[test]
     fn the_place_of_metadata_is_found() {
         for (json, expect) in [
-            (r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#, Some(r#""name":"a"}}"#)),
+            (
+                r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#,
+                Some(r#""name":"a"}}"#),
+            ),
             (r#"{"kind":"Pod","metadata":{}}"#, Some("}}")),
             (r#"{"metadata":{"name":"a"}}"#, Some(r#""name":"a"}}"#)),
             (r#"{"kind":"P\"","apiVersion":"v1","metadata":{}}"#, None),
-            (r#"{"kind":"Pod","apiVersion":"v1","spec":{},"metadata":{}}"#, None),
+            (
+                r#"{"kind":"Pod","apiVersion":"v1","spec":{},"metadata":{}}"#,
+                None,
+            ),
             (r#"{"kind":"Pod"}"#, None),
             ("{}", None),
             ("", None),
         ] {
-            assert_eq!(metadata_start(json.as_bytes()).map(|at| &json[at..]), expect, "{json}");
+            assert_eq!(
+                metadata_start(json.as_bytes()).map(|at| &json[at..]),
+                expect,
+                "{json}"
+            );
         }
     }
 
     #[test]
     fn objects_of_older_stores_are_laid_out_anew() {
-        let older = r#"{"metadata":{"name":"a"},"apiVersion":"v1","data":{"k":"v"},"kind":"ConfigMap"}"#;
-        let now = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":"v"}}"#;
+        let older =
+            r#"{"metadata":{"name":"a"},"apiVersion":"v1","data":{"k":"v"},"kind":"ConfigMap"}"#;
+        let now =
+            r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":"v"}}"#;
         assert_eq!(normal(older), now);
         assert!(matches!(normalized(now.as_bytes()), Ok(Cow::Borrowed(_))));
         assert_eq!(normal("{}"), r#"{"metadata":{}}"#);
@@ -228,8 +282,14 @@ mod tests {
     #[test]
     fn the_revision_is_the_first_of_the_metadata() {
         for (stored, expect) in [
-            (r#"{"kind":"A","metadata":{}}"#, r#"{"kind":"A","metadata":{"resourceVersion":"7"}}"#),
-            (r#"{"metadata":{"name":"a"}}"#, r#"{"metadata":{"resourceVersion":"7","name":"a"}}"#),
+            (
+                r#"{"kind":"A","metadata":{}}"#,
+                r#"{"kind":"A","metadata":{"resourceVersion":"7"}}"#,
+            ),
+            (
+                r#"{"metadata":{"name":"a"}}"#,
+                r#"{"metadata":{"resourceVersion":"7","name":"a"}}"#,
+            ),
         ] {
             let mut out = Vec::new();
             append_with_revision(&mut out, stored.as_bytes(), "7");
@@ -247,7 +307,8 @@ mod tests {
         let expect = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"m","reason":"AlreadyExists","details":{"name":"a","kind":"services","causes":[{"reason":"r","message":"m","field":"f"}]},"code":409}"#;
         assert_eq!(String::from_utf8(text(&status)).unwrap(), expect);
         let scale = json!({"apiVersion": "autoscaling/v1", "spec": {}, "kind": "Scale", "metadata": {"name": "a"}});
-        let expect = r#"{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"a"},"spec":{}}"#;
+        let expect =
+            r#"{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"a"},"spec":{}}"#;
         assert_eq!(String::from_utf8(text(&scale)).unwrap(), expect);
     }
 }

@@ -1,10 +1,11 @@
 //! What a kind adds to the generic registry: its names, defaults, validation and columns.
 //!
-//! A strategy is pure: it sees objects as JSON values and touches neither store nor network. State that a
-//! create needs (service addresses, node ports) is reserved by the registry's allocators, not here.
-//! The truth of field structure is `coracle_api::schema`, never a strategy.
+//! A strategy is pure: it sees objects as JSON values and touches neither store nor network. State
+//! that a create needs (service addresses, node ports) is reserved by the registry's allocators,
+//! not here. The truth of field structure is `coracle_api::schema`, never a strategy.
 //!
-//! Source: `k8s.io/apiserver/pkg/registry/rest` and `pkg/registry/<group>/<kind>/strategy.go` at v1.37.
+//! Source: `k8s.io/apiserver/pkg/registry/rest` and `pkg/registry/<group>/<kind>/strategy.go` at
+//! v1.37.
 
 mod subresource;
 
@@ -32,8 +33,8 @@ pub enum Scope {
     Cluster,
 }
 
-/// The names and abilities of a built-in kind as its file declares them: constants. What is served has them as
-/// [`ApiResource`](crate::api_resource::ApiResource).
+/// The names and abilities of a built-in kind as its file declares them: constants. What is served
+/// has them as [`ApiResource`](crate::api_resource::ApiResource).
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceInfo {
     /// API group; empty for core.
@@ -54,7 +55,8 @@ pub struct ResourceInfo {
     pub scope: Scope,
     /// Which subresources exist.
     pub subresources: &'static [Subresource],
-    /// Verbs of the main resource, in discovery's order. [`VERBS_ALL`] for nearly every kind; reviews have `create` alone.
+    /// Verbs of the main resource, in discovery's order. [`VERBS_ALL`] for nearly every kind;
+    /// reviews have `create` alone.
     pub verbs: &'static [&'static str],
     /// Whether PUT makes an object that is not there.
     pub create_on_update: bool,
@@ -65,8 +67,8 @@ pub struct ResourceInfo {
 }
 
 impl ResourceInfo {
-    /// What is the same for most kinds of a group: namespaced, every verb, no subresources. The names are for the
-    /// kind to fill in.
+    /// What is the same for most kinds of a group: namespaced, every verb, no subresources. The
+    /// names are for the kind to fill in.
     #[must_use]
     pub const fn in_group(group: &'static str, version: &'static str) -> Self {
         Self {
@@ -88,7 +90,16 @@ impl ResourceInfo {
 }
 
 /// The verbs of an ordinary resource.
-pub const VERBS_ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+pub const VERBS_ALL: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
 
 /// What clients write in `metadata` besides the object's identity.
 ///
@@ -117,14 +128,17 @@ static DEFAULT_COLUMNS: [Column; 2] = [cells::NAME, cells::AGE];
 pub enum Deletion {
     /// Removed at once (finalizers permitting).
     Immediate,
-    /// Kept with `deletionTimestamp` until its owner confirms (a Pod on a node): the seconds of grace.
+    /// Kept with `deletionTimestamp` until its owner confirms (a Pod on a node): the seconds of
+    /// grace.
     Graceful(i64),
 }
 
-/// The objects of another kind in other words: another version of it, or another group. Nothing is stored twice.
+/// The objects of another kind in other words: another version of it, or another group. Nothing is
+/// stored twice.
 ///
-/// A client of the view sends and gets objects of the view's kind; they are defaulted and checked as such, then as the
-/// stored kind. Both conversions leave `metadata` in place and need not care about `apiVersion` and `kind`.
+/// A client of the view sends and gets objects of the view's kind; they are defaulted and checked
+/// as such, then as the stored kind. Both conversions leave `metadata` in place and need not care
+/// about `apiVersion` and `kind`.
 pub struct View {
     /// The kind that stores the objects.
     pub of: &'static dyn BuiltIn,
@@ -141,7 +155,8 @@ pub trait BuiltIn: Strategy {
     /// Names and abilities.
     fn resource(&self) -> &'static ResourceInfo;
 
-    /// Whose objects this kind shows, if it stores none of its own. Such a kind needs no `prepare_*` hooks.
+    /// Whose objects this kind shows, if it stores none of its own. Such a kind needs no
+    /// `prepare_*` hooks.
     fn view(&self) -> Option<&'static View> {
         None
     }
@@ -198,24 +213,27 @@ pub trait Strategy: Send + Sync + 'static {
         new.get("spec") != old.get("spec")
     }
 
-    /// Clears what a client may not set on create (status, for kinds with one), sets `generation` and the like.
+    /// Clears what a client may not set on create (status, for kinds with one), sets `generation`
+    /// and the like.
     fn prepare_for_create(&self, object: &mut Value) {
         lifecycle::create(self, object);
     }
 
-    /// Restores what an update of the main resource may not change (status), bumps `generation` if spec changed.
+    /// Restores what an update of the main resource may not change (status), bumps `generation` if
+    /// spec changed.
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         lifecycle::update(self, new, old);
     }
 
-    /// Fields of `metadata` that an update of `/status` leaves alone; it may change the others. [`ALL_METADATA`] for
-    /// the kinds that upstream made late.
+    /// Fields of `metadata` that an update of `/status` leaves alone; it may change the others.
+    /// [`ALL_METADATA`] for the kinds that upstream made late.
     fn status_keeps(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Restores what an update of `/status` may not change. Everything but `metadata` and `status` comes from `old`,
-    /// and so does what [`Strategy::status_keeps`] names; done by the registry before this hook.
+    /// Restores what an update of `/status` may not change. Everything but `metadata` and `status`
+    /// comes from `old`, and so does what [`Strategy::status_keeps`] names; done by the registry
+    /// before this hook.
     fn prepare_for_status_update(&self, _new: &mut Value, _old: &Value) {}
 
     /// Checks a new object. Metadata common to all kinds is checked by the registry.
@@ -233,12 +251,14 @@ pub trait Strategy: Send + Sync + 'static {
         FieldErrors::default()
     }
 
-    /// Checks `metadata.name`: the reason it is bad, in upstream's words. A DNS subdomain by default.
+    /// Checks `metadata.name`: the reason it is bad, in upstream's words. A DNS subdomain by
+    /// default.
     fn name_error(&self, name: &str) -> Option<String> {
         coracle_api::name::dns_subdomain_error(name)
     }
 
-    /// The value of one of the fields that a field selector may name: see [`BuiltIn::selectable_fields`].
+    /// The value of one of the fields that a field selector may name: see
+    /// [`BuiltIn::selectable_fields`].
     fn field(&self, _object: &Value, _path: &str) -> String {
         String::new()
     }
@@ -248,7 +268,8 @@ pub trait Strategy: Send + Sync + 'static {
         Deletion::Immediate
     }
 
-    /// Whether writing this is to go on when the disk is full, as others take its absence for a death.
+    /// Whether writing this is to go on when the disk is full, as others take its absence for a
+    /// death.
     fn may_use_disk_reserve(&self, _object: &Value) -> bool {
         false
     }
@@ -263,7 +284,8 @@ pub trait Strategy: Send + Sync + 'static {
         &DEFAULT_COLUMNS
     }
 
-    /// The cells of one row, as many as [`Strategy::columns`]. `now_secs` is the Unix time, for ages.
+    /// The cells of one row, as many as [`Strategy::columns`]. `now_secs` is the Unix time, for
+    /// ages.
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         vec![cells::name(object), cells::age(object, now_secs)]
     }

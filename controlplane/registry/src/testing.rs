@@ -23,7 +23,9 @@ use crate::{
 /// If they cannot start.
 pub async fn started() -> (Store, Registry) {
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
-    let (registry, cache) = Registry::start(&backend, CancellationToken::new()).await.expect("an empty registry");
+    let (registry, cache) = Registry::start(&backend, CancellationToken::new())
+        .await
+        .expect("an empty registry");
     (Store { backend, cache }, registry)
 }
 
@@ -43,7 +45,8 @@ pub fn created(strategy: &dyn BuiltIn, object: Value) -> Value {
     object
 }
 
-/// What admission adds to each pod that says nothing of it: an account, a priority, how long it stays on a lost node.
+/// What admission adds to each pod that says nothing of it: an account, a priority, how long it
+/// stays on a lost node.
 fn admit(spec: &mut Value) {
     if !spec.is_object() {
         return;
@@ -52,11 +55,20 @@ fn admit(spec: &mut Value) {
     spec["serviceAccount"] = spec["serviceAccountName"].clone();
     fill::number(spec, "priority", 0);
     fill::text(spec, "preemptionPolicy", "PreemptLowerPriority");
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        if !items(&spec["tolerations"]).iter().any(|toleration| string(&toleration["key"]) == key) {
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
+        if !items(&spec["tolerations"])
+            .iter()
+            .any(|toleration| string(&toleration["key"]) == key)
+        {
             fill::value(spec, "tolerations", Vec::<Value>::new());
             let toleration = json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
-            spec["tolerations"].as_array_mut().into_iter().for_each(|list| list.push(toleration.clone()));
+            spec["tolerations"]
+                .as_array_mut()
+                .into_iter()
+                .for_each(|list| list.push(toleration.clone()));
         }
     }
 }
@@ -78,13 +90,16 @@ pub fn update_errors(strategy: &dyn Strategy, new: Value, old: &Value) -> String
     text(&strategy.validate_update(&updated(strategy, new, old), old))
 }
 
-/// A copy of `base` with `value` at a JSON pointer such as `/spec/containers/0/image`; `null` removes.
+/// A copy of `base` with `value` at a JSON pointer such as `/spec/containers/0/image`; `null`
+/// removes.
 ///
 /// # Panics
 /// If there is no such place.
 pub fn with(base: &Value, pointer: &str, value: Value) -> Value {
     let mut object = base.clone();
-    let (parent, last) = pointer.rsplit_once('/').expect("a JSON pointer has a slash");
+    let (parent, last) = pointer
+        .rsplit_once('/')
+        .expect("a JSON pointer has a slash");
     let mut at = &mut object;
     for step in parent.split('/').skip(1) {
         at = match step.parse::<usize>() {
@@ -95,10 +110,16 @@ pub fn with(base: &Value, pointer: &str, value: Value) -> Value {
     match at {
         Value::Array(list) => {
             let index: usize = last.parse().expect("an index of a list");
-            if index == list.len() { list.push(value) } else { list[index] = value }
+            if index == list.len() {
+                list.push(value)
+            } else {
+                list[index] = value
+            }
         }
         _ if value.is_null() => {
-            at.as_object_mut().expect("the parent is an object").remove(last);
+            at.as_object_mut()
+                .expect("the parent is an object")
+                .remove(last);
         }
         _ => at[last] = value,
     }
@@ -106,5 +127,9 @@ pub fn with(base: &Value, pointer: &str, value: Value) -> Value {
 }
 
 fn text(errors: &FieldErrors) -> String {
-    if errors.is_empty() { String::new() } else { errors.to_string() }
+    if errors.is_empty() {
+        String::new()
+    } else {
+        errors.to_string()
+    }
 }

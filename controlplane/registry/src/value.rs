@@ -1,6 +1,8 @@
-//! Fields of an object's JSON, read as what they ought to be: an absent field, and one of another type, is an empty one.
+//! Fields of an object's JSON, read as what they ought to be: an absent field, and one of another
+//! type, is an empty one.
 //!
-//! For what has been decoded, where a wrong type cannot be; validation of what a client sent tells of it before.
+//! For what has been decoded, where a wrong type cannot be; validation of what a client sent tells
+//! of it before.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -44,11 +46,19 @@ pub fn len(value: &Value) -> usize {
 
 /// The keys of a map field.
 pub fn keys(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_object().into_iter().flat_map(|map| map.keys()).map(String::as_str)
+    value
+        .as_object()
+        .into_iter()
+        .flat_map(|map| map.keys())
+        .map(String::as_str)
 }
 
 /// The Unix time of an RFC 3339 field.
 #[must_use]
 pub fn unix_seconds(value: &Value) -> Option<i64> {
-    value.as_str()?.parse::<Timestamp>().ok().map(Timestamp::as_second)
+    value
+        .as_str()?
+        .parse::<Timestamp>()
+        .ok()
+        .map(Timestamp::as_second)
 }

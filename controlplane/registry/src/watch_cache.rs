@@ -1,7 +1,9 @@
 //! The watch cache: what GET, LIST and WATCH are served from.
 //!
-//! Every stored object is held here once, encoded, with its resourceVersion inside; nothing is parsed or encoded again
-//! for a reader. What objects have in common, they share: field values, and what managers own (`managed`). One watch of the store feeds it (`feed`). The cache never writes to the store.
+//! Every stored object is held here once, encoded, with its resourceVersion inside; nothing is
+//! parsed or encoded again for a reader. What objects have in common, they share: field values, and
+//! what managers own (`managed`). One watch of the store feeds it (`feed`). The cache never writes
+//! to the store.
 //!
 //! How handlers use it:
 //!
@@ -25,8 +27,9 @@
 //!                    .requires_field("spec.nodeName", "n1")     optional: sleep through other nodes' pods
 //! ```
 //!
-//! Errors map as: [`WatchCacheError::TooOld`] 410 Expired, [`WatchCacheError::TooLarge`] 504 Timeout with cause
-//! `ResourceVersionTooLarge`, [`WatchCacheError::TooSlow`] end of stream, [`WatchCacheError::Closed`] 503.
+//! Errors map as: [`WatchCacheError::TooOld`] 410 Expired, [`WatchCacheError::TooLarge`] 504
+//! Timeout with cause `ResourceVersionTooLarge`, [`WatchCacheError::TooSlow`] end of stream,
+//! [`WatchCacheError::Closed`] 503.
 
 mod entry;
 mod event;
@@ -83,11 +86,13 @@ const WAIT: Duration = Duration::from_secs(3);
 /// One resource to cache.
 #[derive(Clone)]
 pub struct ResourceConfig {
-    /// `/registry/<group>/<resource>/`, the core group without its element, with the slash at the end.
+    /// `/registry/<group>/<resource>/`, the core group without its element, with the slash at the
+    /// end.
     pub prefix: String,
     /// Whether keys go on with a namespace.
     pub namespaced: bool,
-    /// The indexed fields; `None` if there are none besides name and namespace: objects are then never parsed.
+    /// The indexed fields; `None` if there are none besides name and namespace: objects are then
+    /// never parsed.
     pub index: Option<FieldIndex>,
 }
 
@@ -113,7 +118,8 @@ pub struct WatchCacheLimits {
     pub pin_bytes: u64,
     /// How long such a state is kept after its last use.
     pub pin_age: Duration,
-    /// How many revisions before the present the cache starts with, so that watches survive a restart.
+    /// How many revisions before the present the cache starts with, so that watches survive a
+    /// restart.
     pub warm_revisions: u64,
 }
 
@@ -195,25 +201,42 @@ impl WatchCache {
         limits: WatchCacheLimits,
         shutdown: CancellationToken,
     ) -> Result<Arc<Self>, WatchCacheError> {
-        let warm = backend.current_revision().0.saturating_sub(limits.warm_revisions);
+        let warm = backend
+            .current_revision()
+            .0
+            .saturating_sub(limits.warm_revisions);
         let shared = match Shared::load(&*backend, &resources, limits, Revision(warm)).await {
-            Err(StoreError::Compacted { oldest, .. }) => Shared::load(&*backend, &resources, limits, oldest).await?,
+            Err(StoreError::Compacted { oldest, .. }) => {
+                Shared::load(&*backend, &resources, limits, oldest).await?
+            }
             other => other?,
         };
-        let feed = Feed { backend: Arc::clone(&backend), shared: Arc::clone(&shared) };
+        let feed = Feed {
+            backend: Arc::clone(&backend),
+            shared: Arc::clone(&shared),
+        };
         let feed = coracle_telemetry::spawn("follow the store", feed.run(shutdown));
-        let cache = Arc::new(Self { backend, shared, registering: Default::default(), feed: Mutex::new(Some(feed)) });
+        let cache = Arc::new(Self {
+            backend,
+            shared,
+            registering: Default::default(),
+            feed: Mutex::new(Some(feed)),
+        });
         cache.catch_up().await?;
         Ok(cache)
     }
 
-    /// Adds a resource while the cache runs. It takes the place of one with the same prefix, whose watchers end then;
-    /// until then that one is fed. Nobody else waits for it. Cancel-safe: it is in or it is not.
+    /// Adds a resource while the cache runs. It takes the place of one with the same prefix, whose
+    /// watchers end then; until then that one is fed. Nobody else waits for it. Cancel-safe: it is
+    /// in or it is not.
     ///
     /// # Errors
     /// [`WatchCacheError::PrefixTaken`]: permanent. [`WatchCacheError::Store`] and [`WatchCacheError::NotLoaded`] if its
     /// objects cannot be loaded: try later. [`WatchCacheError::Closed`].
-    pub async fn register(&self, config: ResourceConfig) -> Result<Arc<ResourceCache>, WatchCacheError> {
+    pub async fn register(
+        &self,
+        config: ResourceConfig,
+    ) -> Result<Arc<ResourceCache>, WatchCacheError> {
         let _turn = self.registering.lock().await;
         register::register(&*self.backend, &self.shared, config).await
     }
@@ -242,7 +265,8 @@ impl WatchCache {
         self.shared.applied()
     }
 
-    /// Waits until the cache has everything up to `revision`; at once in most cases, 3 seconds at most.
+    /// Waits until the cache has everything up to `revision`; at once in most cases, 3 seconds at
+    /// most.
     ///
     /// # Errors
     /// [`WatchCacheError::TooLarge`] after that time, [`WatchCacheError::Closed`].
@@ -256,12 +280,16 @@ impl WatchCache {
         }
         let mut announced = self.shared.announced.subscribe();
         let reached = announced.wait_for(|state| state.closed || state.revision >= revision);
-        let reached =
-            tokio::time::timeout(WAIT, reached).await.map(|state| state.map(|state| state.revision >= revision));
+        let reached = tokio::time::timeout(WAIT, reached)
+            .await
+            .map(|state| state.map(|state| state.revision >= revision));
         match reached {
             Ok(Ok(true)) => Ok(()),
             Ok(_) => Err(WatchCacheError::Closed),
-            Err(_) => Err(WatchCacheError::TooLarge { asked: revision, current: self.shared.applied() }),
+            Err(_) => Err(WatchCacheError::TooLarge {
+                asked: revision,
+                current: self.shared.applied(),
+            }),
         }
     }
 
@@ -274,7 +302,8 @@ impl WatchCache {
         self.shared.applied() >= revision
     }
 
-    /// Waits until the cache has everything that the store had acknowledged when this was called: a consistent read.
+    /// Waits until the cache has everything that the store had acknowledged when this was called: a
+    /// consistent read.
     ///
     /// # Errors
     /// As [`WatchCache::wait_for`].
@@ -295,7 +324,9 @@ impl WatchCache {
 
 impl fmt::Debug for WatchCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchCache").field("revision", &self.revision()).finish_non_exhaustive()
+        f.debug_struct("WatchCache")
+            .field("revision", &self.revision())
+            .finish_non_exhaustive()
     }
 }
 
@@ -328,7 +359,10 @@ impl Shared {
             resources: RwLock::default(),
             limits,
             applied: Arc::new(AtomicU64::new(at.0)),
-            announced: watch::Sender::new(Announced { revision: at, closed: false }),
+            announced: watch::Sender::new(Announced {
+                revision: at,
+                closed: false,
+            }),
             source: Source::default(),
             aside: Mutex::default(),
         });
@@ -336,7 +370,10 @@ impl Shared {
         for config in resources {
             let resource = shared.make(config.clone(), at);
             feed::load(backend, &resource, at).await?;
-            shared.resources.write().insert(resource.config().prefix.clone(), resource);
+            shared
+                .resources
+                .write()
+                .insert(resource.config().prefix.clone(), resource);
         }
         shared.source.put(stream);
         Ok(shared)
@@ -356,11 +393,13 @@ impl Shared {
 
     fn announce(&self, revision: Revision) {
         self.applied.fetch_max(revision.0, Ordering::AcqRel);
-        self.announced.send_modify(|announced| announced.revision = announced.revision.max(revision));
+        self.announced
+            .send_modify(|announced| announced.revision = announced.revision.max(revision));
     }
 
     fn close(&self) {
-        self.announced.send_modify(|announced| announced.closed = true);
+        self.announced
+            .send_modify(|announced| announced.closed = true);
         for resource in self.resources() {
             resource.close().wake();
         }

@@ -43,17 +43,26 @@ impl Bits {
 
     /// Adds what `other` has.
     pub(crate) fn unite(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own |= other);
+        self.0
+            .iter_mut()
+            .zip(&other.0)
+            .for_each(|(own, other)| *own |= other);
     }
 
     /// Keeps what `other` has, too.
     pub(crate) fn intersect(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own &= other);
+        self.0
+            .iter_mut()
+            .zip(&other.0)
+            .for_each(|(own, other)| *own &= other);
     }
 
     /// Drops what `other` has.
     pub(crate) fn subtract(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own &= !other);
+        self.0
+            .iter_mut()
+            .zip(&other.0)
+            .for_each(|(own, other)| *own &= !other);
     }
 
     pub(crate) fn contains(&self, number: usize) -> bool {

@@ -1,5 +1,6 @@
-//! The nodes with the pods on them: observed ones, and assumed ones whose binding is on its way. Beside them what else an attempt
-//! looks at: the labels of namespaces, who has which image, what selects pods, and where those of the same labels are.
+//! The nodes with the pods on them: observed ones, and assumed ones whose binding is on its way.
+//! Beside them what else an attempt looks at: the labels of namespaces, who has which image, what
+//! selects pods, and where those of the same labels are.
 //!
 //! ```text
 //! assume --> Assumed --observed on the node--> Observed --gone--> (forgotten)
@@ -71,7 +72,12 @@ impl Cache {
         }
         let mut info = NodeInfo::new(node);
         self.around.images.add(&info);
-        for pod in self.homeless.remove(name).into_iter().flat_map(HashMap::into_values) {
+        for pod in self
+            .homeless
+            .remove(name)
+            .into_iter()
+            .flat_map(HashMap::into_values)
+        {
             info.add_pod(pod);
         }
         self.index.insert(name.to_owned(), self.nodes.len());
@@ -104,7 +110,11 @@ impl Cache {
     }
 
     /// Takes over what a Service or controller selects by.
-    pub(crate) fn set_selector(&mut self, owner: SelectorOwner, selector: Option<Arc<LabelSelector>>) {
+    pub(crate) fn set_selector(
+        &mut self,
+        owner: SelectorOwner,
+        selector: Option<Arc<LabelSelector>>,
+    ) {
         self.around.selectors.set(owner, selector);
     }
 
@@ -118,10 +128,15 @@ impl Cache {
         self.place(pod, node, Standing::Assumed);
     }
 
-    /// Counts a pod that was seen on its node; confirms an assumption. Returns how it was seen before.
+    /// Counts a pod that was seen on its node; confirms an assumption. Returns how it was seen
+    /// before.
     pub(crate) fn observe(&mut self, pod: Arc<PodInfo>, node: &str) -> Option<Arc<PodInfo>> {
-        let is_known = self.pods.get(&pod.uid).is_some_and(|place| place.standing == Standing::Observed);
-        self.place(pod, node, Standing::Observed).filter(|_| is_known)
+        let is_known = self
+            .pods
+            .get(&pod.uid)
+            .is_some_and(|place| place.standing == Standing::Observed);
+        self.place(pod, node, Standing::Observed)
+            .filter(|_| is_known)
     }
 
     /// Whether the pod is counted on some node already.
@@ -129,9 +144,12 @@ impl Cache {
         self.pods.contains_key(uid)
     }
 
-    /// Takes an assumption back, and returns what had been counted. A pod that has been observed meanwhile stays.
+    /// Takes an assumption back, and returns what had been counted. A pod that has been observed
+    /// meanwhile stays.
     pub(crate) fn forget(&mut self, uid: &PodUid) -> Option<Arc<PodInfo>> {
-        self.pods.get(uid).filter(|place| place.standing != Standing::Observed)?;
+        self.pods
+            .get(uid)
+            .filter(|place| place.standing != Standing::Observed)?;
         self.remove_pod(uid)
     }
 
@@ -156,14 +174,28 @@ impl Cache {
     }
 
     fn place(&mut self, pod: Arc<PodInfo>, node: &str, standing: Standing) -> Option<Arc<PodInfo>> {
-        if self.pods.get(&pod.uid).is_some_and(|place| place.node != node) {
+        if self
+            .pods
+            .get(&pod.uid)
+            .is_some_and(|place| place.node != node)
+        {
             self.remove_pod(&pod.uid);
         }
-        self.pods.insert(pod.uid.clone(), Place { node: node.to_owned(), standing });
+        self.pods.insert(
+            pod.uid.clone(),
+            Place {
+                node: node.to_owned(),
+                standing,
+            },
+        );
         self.around.count(&pod, node);
         let old = match self.index.get(node) {
             Some(&position) => self.nodes[position].add_pod(pod),
-            None => self.homeless.entry(node.to_owned()).or_default().insert(pod.uid.clone(), pod),
+            None => self
+                .homeless
+                .entry(node.to_owned())
+                .or_default()
+                .insert(pod.uid.clone(), pod),
         };
         if let Some(old) = &old {
             self.around.uncount(old, node);
@@ -178,7 +210,10 @@ mod tests {
     use crate::testing::{node, pod};
 
     fn requested(cache: &Cache, name: &str) -> i64 {
-        cache.snapshot().node(name).map_or(-1, |node| node.requested.milli_cpu)
+        cache
+            .snapshot()
+            .node(name)
+            .map_or(-1, |node| node.requested.milli_cpu)
     }
 
     #[test]
@@ -220,7 +255,9 @@ mod tests {
         cache.observe(Arc::new(pod("p", "1")), "n");
         cache.observe(Arc::new(pod("q", "1")), "n");
         cache.remove_node("n");
-        assert!(cache.snapshot().nodes().is_empty() && cache.remove_pod(&PodUid("q".into())).is_some());
+        assert!(
+            cache.snapshot().nodes().is_empty() && cache.remove_pod(&PodUid("q".into())).is_some()
+        );
         cache.set_node(&node("n", "4"));
         assert_eq!(requested(&cache, "n"), 1000);
     }

@@ -30,15 +30,16 @@ pub(crate) enum Told {
     Failed,
 }
 
-/// Sets the condition `PodScheduled` of this version of the pod to False: another may be bound already, or be a namesake.
+/// Sets the condition `PodScheduled` of this version of the pod to False: another may be bound
+/// already, or be a namesake.
 pub(crate) async fn tell_unschedulable(client: &Client, pod: &PodInfo, message: &str) -> Told {
-    let mut condition =
-        json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+    let mut condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
     if pod.unschedulable.is_none() {
         condition["lastTransitionTime"] = json!(Time(Timestamp::now()));
     }
     let metadata = json!({"uid": &*pod.uid.0, "resourceVersion": pod.resource_version});
-    let patch = Patch::Strategic(json!({"metadata": metadata, "status": {"conditions": [condition]}}));
+    let patch =
+        Patch::Strategic(json!({"metadata": metadata, "status": {"conditions": [condition]}}));
     let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
     let params = PatchParams::default();
     match tokio::time::timeout(DEADLINE, pods.patch_status(&pod.name, &params, &patch)).await {
@@ -50,7 +51,10 @@ pub(crate) async fn tell_unschedulable(client: &Client, pod: &PodInfo, message: 
             Told::Failed
         }
         Err(_) => {
-            tracing::warn!(pod = pod.key(), "setting the condition PodScheduled took too long");
+            tracing::warn!(
+                pod = pod.key(),
+                "setting the condition PodScheduled took too long"
+            );
             Told::Failed
         }
     }

@@ -1,6 +1,8 @@
-//! What the pods on nodes say about the pods beside them: once for all that say the same, with the nodes that they are on.
+//! What the pods on nodes say about the pods beside them: once for all that say the same, with the
+//! nodes that they are on.
 //!
-//! Filed under the namespaces that are meant. Most mean their own, and cost the pods of others nothing.
+//! Filed under the namespaces that are meant. Most mean their own, and cost the pods of others
+//! nothing.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -44,9 +46,13 @@ impl Declared {
 
     /// One that was added so.
     pub(crate) fn remove(&mut self, pod: &PodInfo, node: &str) {
-        let Some(namespaces) = pod.terms.reach() else { return forget(&mut self.anywhere, pod, node) };
+        let Some(namespaces) = pod.terms.reach() else {
+            return forget(&mut self.anywhere, pod, node);
+        };
         for namespace in namespaces {
-            let Some(sayings) = self.by_namespace.get_mut(namespace) else { continue };
+            let Some(sayings) = self.by_namespace.get_mut(namespace) else {
+                continue;
+            };
             forget(sayings, pod, node);
             if sayings.is_empty() {
                 self.by_namespace.remove(namespace);
@@ -61,7 +67,9 @@ impl Declared {
 }
 
 fn forget(sayings: &mut Sayings, pod: &PodInfo, node: &str) {
-    let Some(on) = sayings.get_mut(&pod.terms) else { return };
+    let Some(on) = sayings.get_mut(&pod.terms) else {
+        return;
+    };
     uncount(on, node);
     if on.is_empty() {
         sayings.remove(&pod.terms);

@@ -16,7 +16,8 @@
 //! | `runtime` | asks the plugins of a profile, in their order |
 //! | `waiting_pods` | pods that a Permit plugin holds back |
 //!
-//! Source: `k8s.io/kube-scheduler/framework`, `pkg/scheduler/framework` at v1.37, cut down to what is used.
+//! Source: `k8s.io/kube-scheduler/framework`, `pkg/scheduler/framework` at v1.37, cut down to what
+//! is used.
 
 mod cluster_event;
 mod cycle_state;
@@ -30,8 +31,8 @@ pub(crate) use self::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
     plugin::{
-        Bind, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeNames, Plugin, PreEnqueue, PreFilter, PreScore, Score,
-        normalize_by_max,
+        Bind, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeNames, Plugin, PreEnqueue, PreFilter,
+        PreScore, Score, normalize_by_max,
     },
     plugin_name::{PluginName, PluginSet},
     runtime::Framework,

@@ -1,7 +1,8 @@
 //! The scheduler: gives every pod without a node the best node that it fits on.
 //!
-//! One task owns the queue and the cache and decides; watches feed it, binding happens beside it. A decision is
-//! assumed in the cache at once, so the next one sees it, and forgotten if the API server refuses the binding.
+//! One task owns the queue and the cache and decides; watches feed it, binding happens beside it. A
+//! decision is assumed in the cache at once, so the next one sees it, and forgotten if the API
+//! server refuses the binding.
 //!
 //! | module | does |
 //! |---|---|
@@ -65,7 +66,10 @@ pub struct SchedulerConfig {
 
 impl Default for SchedulerConfig {
     fn default() -> Self {
-        Self { name: "default-scheduler".to_owned(), metrics: MetricsRegistry::default() }
+        Self {
+            name: "default-scheduler".to_owned(),
+            metrics: MetricsRegistry::default(),
+        }
     }
 }
 
@@ -85,11 +89,17 @@ pub enum SchedulerError {
 ///
 /// # Errors
 /// Only what cannot be retried; the caller starts it anew, it keeps no state of its own.
-pub async fn run(client: Client, config: SchedulerConfig, shutdown: CancellationToken) -> Result<(), SchedulerError> {
+pub async fn run(
+    client: Client,
+    config: SchedulerConfig,
+    shutdown: CancellationToken,
+) -> Result<(), SchedulerError> {
     let (recorder, events) = event_recorder::channel(client.clone(), None, Duration::ZERO);
     // Ends with the tasks that it stops, and with `shutdown`.
     let mut tasks = Tasks::new(shutdown.child_token());
     let stop = tasks.stop();
     tasks.add("the scheduler's events", events.run(stop));
-    scheduler::Scheduler::new(client, config, recorder).run(tasks).await
+    scheduler::Scheduler::new(client, config, recorder)
+        .run(tasks)
+        .await
 }

@@ -1,4 +1,5 @@
-//! On which nodes pods of the same labels are, so that those that a selector selects are counted without looking at each.
+//! On which nodes pods of the same labels are, so that those that a selector selects are counted
+//! without looking at each.
 //!
 //! Pods of one ReplicaSet have the same labels: a selector is asked once for all of them.
 
@@ -34,11 +35,18 @@ pub(crate) struct Like {
 impl Like {
     /// On which nodes how many of them are.
     pub(crate) fn on(&self) -> impl Iterator<Item = (&str, i64)> {
-        self.lasting.iter().chain(&self.ending).map(|(node, count)| (&**node, *count))
+        self.lasting
+            .iter()
+            .chain(&self.ending)
+            .map(|(node, count)| (&**node, *count))
     }
 
     fn counts(&mut self, ends: bool) -> &mut Counts {
-        if ends { &mut self.ending } else { &mut self.lasting }
+        if ends {
+            &mut self.ending
+        } else {
+            &mut self.lasting
+        }
     }
 }
 
@@ -47,16 +55,22 @@ impl Likes {
     pub(crate) fn selected(&self, namespace: &str, selector: &LabelSelector) -> Counts {
         let groups = || self.0.get(namespace).into_iter().flatten();
         if selector.requirements().len() > FEW {
-            let (on, postings): (Vec<_>, _) =
-                (groups().map(|(_, like)| &like.lasting).collect(), Postings::of(groups().map(|(labels, _)| labels)));
+            let (on, postings): (Vec<_>, _) = (
+                groups().map(|(_, like)| &like.lasting).collect(),
+                Postings::of(groups().map(|(labels, _)| labels)),
+            );
             return sum(postings.selected(selector).iter().map(|number| on[number]));
         }
-        let selected = groups().filter(|(labels, _)| selector.matches(|key| labels.get(key).map(String::as_str)));
+        let selected = groups()
+            .filter(|(labels, _)| selector.matches(|key| labels.get(key).map(String::as_str)));
         sum(selected.map(|(_, like)| &like.lasting))
     }
 
     /// All pods of one namespace, by their labels.
-    pub(crate) fn of<'a>(&'a self, namespace: &str) -> impl Iterator<Item = (&'a Labels, &'a Like)> + use<'a> {
+    pub(crate) fn of<'a>(
+        &'a self,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&'a Labels, &'a Like)> + use<'a> {
         self.0.get(namespace).into_iter().flatten()
     }
 
@@ -70,18 +84,26 @@ impl Likes {
         if !self.0.contains_key(namespace) {
             self.0.insert(namespace.to_owned(), HashMap::new());
         }
-        let Some(groups) = self.0.get_mut(namespace) else { return };
+        let Some(groups) = self.0.get_mut(namespace) else {
+            return;
+        };
         if !groups.contains_key(labels) {
             groups.insert(labels.clone(), Like::default());
         }
-        let Some(like) = groups.get_mut(labels) else { return };
+        let Some(like) = groups.get_mut(labels) else {
+            return;
+        };
         count(like.counts(ends), node);
     }
 
     /// One that was added so.
     pub(crate) fn remove(&mut self, (namespace, labels): (&str, &Labels), ends: bool, node: &str) {
-        let Some(groups) = self.0.get_mut(namespace) else { return };
-        let Some(like) = groups.get_mut(labels) else { return };
+        let Some(groups) = self.0.get_mut(namespace) else {
+            return;
+        };
+        let Some(like) = groups.get_mut(labels) else {
+            return;
+        };
         uncount(like.counts(ends), node);
         if like.lasting.is_empty() && like.ending.is_empty() {
             groups.remove(labels);

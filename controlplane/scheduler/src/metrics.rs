@@ -23,7 +23,11 @@ impl Attempts {
         let times = "Scheduling attempt latency in seconds (scheduling algorithm + binding)";
         Self {
             count: metrics.counter("scheduler_schedule_attempts", count, &labels),
-            times: metrics.histogram("scheduler_scheduling_attempt_duration_seconds", times, &labels),
+            times: metrics.histogram(
+                "scheduler_scheduling_attempt_duration_seconds",
+                times,
+                &labels,
+            ),
         }
     }
 
@@ -56,13 +60,18 @@ impl Metrics {
                        scheduler never attempted to schedule because they are gated";
         let cache = "Number of nodes, pods, and assumed (bound) pods in the scheduler cache";
         let algorithm = "Scheduling algorithm latency in seconds";
-        let queue = |name: &str| metrics.gauge("scheduler_pending_pods", pending, &[("queue", name)]);
+        let queue =
+            |name: &str| metrics.gauge("scheduler_pending_pods", pending, &[("queue", name)]);
         let cached = |kind: &str| metrics.gauge("scheduler_cache_size", cache, &[("type", kind)]);
         Self {
             scheduled: Attempts::new(metrics, profile, "scheduled"),
             unschedulable: Attempts::new(metrics, profile, "unschedulable"),
             error: Attempts::new(metrics, profile, "error"),
-            algorithm: metrics.histogram("scheduler_scheduling_algorithm_duration_seconds", algorithm, &[]),
+            algorithm: metrics.histogram(
+                "scheduler_scheduling_algorithm_duration_seconds",
+                algorithm,
+                &[],
+            ),
             active: queue("active"),
             backoff: queue("backoff"),
             unschedulable_pods: queue("unschedulable"),
@@ -82,7 +91,11 @@ impl Metrics {
 
     /// A binding has ended. `took` counts from the decision.
     pub(crate) fn bound(&self, took: Duration, succeeded: bool) {
-        if succeeded { self.scheduled.count(took) } else { self.error.count(took) }
+        if succeeded {
+            self.scheduled.count(took)
+        } else {
+            self.error.count(took)
+        }
     }
 
     /// How many pods are where in the queue.

@@ -37,7 +37,11 @@ impl NodeInfo {
         let allocatable = status.allocatable.unwrap_or_default();
         let images = status.images.into_iter().flatten().flat_map(|image| {
             let size = image.size_bytes.unwrap_or(0);
-            image.names.into_iter().flatten().map(move |name| (name, size))
+            image
+                .names
+                .into_iter()
+                .flatten()
+                .map(move |name| (name, size))
         });
         Self {
             name: node.metadata.name.clone().unwrap_or_default(),
@@ -45,7 +49,9 @@ impl NodeInfo {
             taints: spec.taints.unwrap_or_default(),
             unschedulable: spec.unschedulable.unwrap_or(false),
             allocatable: Resources::from_list(&allocatable),
-            pods_max: resource_list::amounts(&allocatable).get("pods").map_or(0, Quantity::value),
+            pods_max: resource_list::amounts(&allocatable)
+                .get("pods")
+                .map_or(0, Quantity::value),
             images: images.collect(),
             ..Self::default()
         }
@@ -85,8 +91,20 @@ mod tests {
 
     #[test]
     fn a_node_has_room_for_as_many_pods_as_it_says_in_whatever_form() {
-        for (pods, expected) in [(json!("110"), 110), (json!("2k"), 2000), (json!("1Ki"), 1024)] {
-            assert_eq!(info(&node_with("n", json!({}), json!({"allocatable": {"pods": pods}}))).pods_max, expected);
+        for (pods, expected) in [
+            (json!("110"), 110),
+            (json!("2k"), 2000),
+            (json!("1Ki"), 1024),
+        ] {
+            assert_eq!(
+                info(&node_with(
+                    "n",
+                    json!({}),
+                    json!({"allocatable": {"pods": pods}})
+                ))
+                .pods_max,
+                expected
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The plugins under upstream's names, a file each, and the default profile: which are asked where, in which order.
+//! The plugins under upstream's names, a file each, and the default profile: which are asked where,
+//! in which order.
 //!
 //! Source: `getDefaultPlugins` in `pkg/scheduler/apis/config/v1/default_plugins.go` at v1.37.
 
@@ -20,17 +21,21 @@ use kube::Client;
 
 pub(crate) use self::default_binder::BindError;
 use self::{
-    default_binder::DefaultBinder, image_locality::ImageLocality, inter_pod_affinity::InterPodAffinity,
-    node_affinity::NodeAffinity, node_name::NodeName, node_ports::NodePorts,
-    node_resources_balanced_allocation::NodeResourcesBalancedAllocation, node_resources_fit::NodeResourcesFit,
-    node_unschedulable::NodeUnschedulable, not_yet::NotYet, pod_topology_spread::PodTopologySpread,
-    scheduling_gates::SchedulingGates, taint_toleration::TaintToleration,
+    default_binder::DefaultBinder, image_locality::ImageLocality,
+    inter_pod_affinity::InterPodAffinity, node_affinity::NodeAffinity, node_name::NodeName,
+    node_ports::NodePorts, node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
+    node_resources_fit::NodeResourcesFit, node_unschedulable::NodeUnschedulable, not_yet::NotYet,
+    pod_topology_spread::PodTopologySpread, scheduling_gates::SchedulingGates,
+    taint_toleration::TaintToleration,
 };
 use crate::framework::Framework;
 
 /// The default profile. It binds with `client`.
 pub(crate) fn default_profile(client: Client) -> Framework {
-    Framework { bind: vec![Box::new(DefaultBinder::new(client))], ..without_binding() }
+    Framework {
+        bind: vec![Box::new(DefaultBinder::new(client))],
+        ..without_binding()
+    }
 }
 
 /// The default profile, up to the binding.

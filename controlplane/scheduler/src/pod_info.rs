@@ -28,11 +28,14 @@ use crate::{
     selectors::{SelectorKind, SelectorOwner},
 };
 
-/// CPU and memory counted for a container that asks for none, so that such pods spread all the same.
-/// Source: `pkg/scheduler/util/pod_resources.go` at v1.37.
+/// CPU and memory counted for a container that asks for none, so that such pods spread all the
+/// same. Source: `pkg/scheduler/util/pod_resources.go` at v1.37.
 static COUNTED_AT_LEAST: LazyLock<Amounts> = LazyLock::new(|| {
     let memory = Amount::from_units(200 << 20, Format::BinarySi);
-    Amounts::from([("cpu".to_owned(), Amount::from_milli(100)), ("memory".to_owned(), memory)])
+    Amounts::from([
+        ("cpu".to_owned(), Amount::from_milli(100)),
+        ("memory".to_owned(), memory),
+    ])
 });
 
 /// How much a pod may ask for and have each event looked at that may help it.
@@ -50,7 +53,8 @@ pub(crate) struct PodInfo {
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) resource_version: String,
-    /// `spec.nodeName`; for a pod that is not placed yet, the only node that may take it (never set by clients).
+    /// `spec.nodeName`; for a pod that is not placed yet, the only node that may take it (never set
+    /// by clients).
     pub(crate) node_name: Option<String>,
     pub(crate) scheduler_name: String,
     pub(crate) priority: i32,
@@ -89,7 +93,11 @@ impl PodInfo {
         let labels = pod.metadata.labels.as_ref().unwrap_or(&unlabelled);
         let spread = spec.topology_spread_constraints.as_ref();
         let node_name = spec.node_name.clone().filter(|name| !name.is_empty());
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("");
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref())
+            .unwrap_or("");
         let of = |unsaid: &Amounts| Resources::from_amounts(&pod_requests_in_force(pod, unsaid));
         let mut info = Self {
             uid: PodUid(pod.metadata.uid.as_deref()?.into()),
@@ -108,10 +116,17 @@ impl PodInfo {
             hard_spread: SpreadConstraint::all(spread, true, labels),
             soft_spread: SpreadConstraint::all(spread, false, labels),
             tolerations: Tolerations::of(spec.tolerations.as_deref().unwrap_or_default()),
-            images: if node_name.is_none() { images(spec) } else { Vec::new() },
+            images: if node_name.is_none() {
+                images(spec)
+            } else {
+                Vec::new()
+            },
             controller: controller(pod).filter(|_| node_name.is_none()),
             node_name,
-            is_gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
+            is_gated: spec
+                .scheduling_gates
+                .as_ref()
+                .is_some_and(|gates| !gates.is_empty()),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             finished: matches!(phase, "Succeeded" | "Failed"),
             unschedulable: unschedulable(pod),
@@ -137,7 +152,11 @@ impl PodInfo {
 
     /// How much it asks for.
     fn length(&self) -> usize {
-        let spread = self.hard_spread.iter().map(SpreadConstraint::length).sum::<usize>();
+        let spread = self
+            .hard_spread
+            .iter()
+            .map(SpreadConstraint::length)
+            .sum::<usize>();
         let of_nodes = self.required_nodes().map_or(0, nodes_length);
         let counted = self.tolerations.len() + self.host_ports.len() + self.requests.scalars.len();
         self.terms.length() + spread + of_nodes + counted
@@ -146,7 +165,9 @@ impl PodInfo {
     /// The terms of its required node affinity, of which a node has to meet any.
     pub(crate) fn required_nodes(&self) -> Option<&[NodeSelectorTerm]> {
         let affinity = self.affinity.as_ref()?.node_affinity.as_ref()?;
-        let selector = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+        let selector = affinity
+            .required_during_scheduling_ignored_during_execution
+            .as_ref()?;
         Some(&selector.node_selector_terms)
     }
 
@@ -158,9 +179,20 @@ impl PodInfo {
 
 /// What a node has to have before the pod can start there.
 fn images(spec: &PodSpec) -> Vec<String> {
-    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-    let volumes = spec.volumes.iter().flatten().filter_map(|volume| volume.image.as_ref()?.reference.clone());
-    containers.map(|container| container.image.clone().unwrap_or_default()).chain(volumes).collect()
+    let containers = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers);
+    let volumes = spec
+        .volumes
+        .iter()
+        .flatten()
+        .filter_map(|volume| volume.image.as_ref()?.reference.clone());
+    containers
+        .map(|container| container.image.clone().unwrap_or_default())
+        .chain(volumes)
+        .collect()
 }
 
 fn controller(pod: &Pod) -> Option<SelectorOwner> {
@@ -172,14 +204,24 @@ fn controller(pod: &Pod) -> Option<SelectorOwner> {
         ("apps/v1", "StatefulSet") => SelectorKind::StatefulSet,
         _ => return None,
     };
-    Some(SelectorOwner { kind, namespace: pod.metadata.namespace.clone()?, name: owner.name.clone() })
+    Some(SelectorOwner {
+        kind,
+        namespace: pod.metadata.namespace.clone()?,
+        name: owner.name.clone(),
+    })
 }
 
 /// How much is written in terms about nodes: what it takes to ask them about one.
 pub(crate) fn nodes_length<'a>(terms: impl IntoIterator<Item = &'a NodeSelectorTerm>) -> usize {
     let of = |term: &NodeSelectorTerm| {
-        let requirements = term.match_expressions.iter().chain(&term.match_fields).flatten();
-        1 + requirements.map(|requirement| 1 + requirement.values.as_ref().map_or(0, Vec::len)).sum::<usize>()
+        let requirements = term
+            .match_expressions
+            .iter()
+            .chain(&term.match_fields)
+            .flatten();
+        1 + requirements
+            .map(|requirement| 1 + requirement.values.as_ref().map_or(0, Vec::len))
+            .sum::<usize>()
     };
     terms.into_iter().map(of).sum()
 }
@@ -187,7 +229,10 @@ pub(crate) fn nodes_length<'a>(terms: impl IntoIterator<Item = &'a NodeSelectorT
 /// What an affinity says about nodes.
 fn node_affinity(affinity: &Affinity) -> Option<Affinity> {
     let node_affinity = affinity.node_affinity.clone()?;
-    Some(Affinity { node_affinity: Some(node_affinity), ..Affinity::default() })
+    Some(Affinity {
+        node_affinity: Some(node_affinity),
+        ..Affinity::default()
+    })
 }
 
 /// What a pod claims beside what it takes from its node.
@@ -202,7 +247,10 @@ impl Claims {
     fn of(spec: &PodSpec) -> Self {
         let volumes = || spec.volumes.iter().flatten();
         Self {
-            resources: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
+            resources: spec
+                .resource_claims
+                .as_ref()
+                .is_some_and(|claims| !claims.is_empty()),
             volumes: volumes().any(|volume| volume.persistent_volume_claim.is_some()),
             ephemeral_volumes: volumes().any(|volume| volume.ephemeral.is_some()),
         }
@@ -228,16 +276,31 @@ mod tests {
     fn containers_without_requests_count_a_little() {
         let info = pod_with("p", json!({"containers": [{"name": "a"}]}));
         assert_eq!(info.requests, Resources::default());
-        assert_eq!((info.nonzero.milli_cpu, info.nonzero.memory_bytes), (100, 200 << 20));
+        assert_eq!(
+            (info.nonzero.milli_cpu, info.nonzero.memory_bytes),
+            (100, 200 << 20)
+        );
     }
 
     #[test]
     fn every_named_resource_is_counted() {
         let asked = json!({"requests": {"example.org/gpu": "2", "hugepages-2Mi": "4Mi", "cpu": "1", "memory": "1Gi",
             "ephemeral-storage": "1Ki", "pods": "7"}});
-        let info = pod_with("p", json!({"containers": [{"name": "a", "resources": asked}]}));
-        let scalars = [("example.org/gpu".to_owned(), 2), ("hugepages-2Mi".to_owned(), 4 << 20)].into();
-        let expected = Resources { milli_cpu: 1000, memory_bytes: 1 << 30, ephemeral_storage_bytes: 1024, scalars };
+        let info = pod_with(
+            "p",
+            json!({"containers": [{"name": "a", "resources": asked}]}),
+        );
+        let scalars = [
+            ("example.org/gpu".to_owned(), 2),
+            ("hugepages-2Mi".to_owned(), 4 << 20),
+        ]
+        .into();
+        let expected = Resources {
+            milli_cpu: 1000,
+            memory_bytes: 1 << 30,
+            ephemeral_storage_bytes: 1024,
+            scalars,
+        };
         assert_eq!((&info.requests, &info.nonzero), (&expected, &expected));
     }
 }

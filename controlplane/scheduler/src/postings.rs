@@ -1,8 +1,9 @@
 //! Many things by their labels, for who has to ask many selectors about all of them.
 //!
-//! To ask each of m selectors about each of n things takes m x n questions, and m is for whoever writes a pod to choose. Here a
-//! requirement is answered for all things at once, 64 to a word, by what is known of the label and the values that it names:
-//! the work goes with what is written, times n / 64 at worst.
+//! To ask each of m selectors about each of n things takes m x n questions, and m is for whoever
+//! writes a pod to choose. Here a requirement is answered for all things at once, 64 to a word, by
+//! what is known of the label and the values that it names: the work goes with what is written,
+//! times n / 64 at worst.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -81,7 +82,9 @@ impl<'a> Postings<'a> {
         }
         for key in keys.values_mut() {
             key.any.finish(len);
-            key.values.values_mut().for_each(|posting| posting.finish(len));
+            key.values
+                .values_mut()
+                .for_each(|posting| posting.finish(len));
         }
         Self { len, keys }
     }
@@ -93,7 +96,12 @@ impl<'a> Postings<'a> {
         }
         let mut selected = Bits::all(self.len);
         for requirement in selector.requirements() {
-            self.narrow(&mut selected, &requirement.key, requirement.operator, &requirement.values);
+            self.narrow(
+                &mut selected,
+                &requirement.key,
+                requirement.operator,
+                &requirement.values,
+            );
             if selected.is_empty() {
                 break;
             }
@@ -102,15 +110,27 @@ impl<'a> Postings<'a> {
     }
 
     /// Keeps those of which a label is as required.
-    pub(crate) fn narrow(&self, selected: &mut Bits, key: &str, operator: Operator, values: &[String]) {
+    pub(crate) fn narrow(
+        &self,
+        selected: &mut Bits,
+        key: &str,
+        operator: Operator,
+        values: &[String],
+    ) {
         #[cfg(test)]
         work::done(1 + values.len());
         let known = self.keys.get(key);
-        let listed = || values.iter().filter_map(|value| known?.values.get(value.as_str()));
+        let listed = || {
+            values
+                .iter()
+                .filter_map(|value| known?.values.get(value.as_str()))
+        };
         let mut kept = Bits::none(self.len);
         match operator {
             Operator::NotIn => return listed().for_each(|posting| posting.subtract_from(selected)),
-            Operator::DoesNotExist => return known.iter().for_each(|key| key.any.subtract_from(selected)),
+            Operator::DoesNotExist => {
+                return known.iter().for_each(|key| key.any.subtract_from(selected));
+            }
             Operator::In => listed().for_each(|posting| posting.unite_into(&mut kept)),
             Operator::Exists => known.iter().for_each(|key| key.any.unite_into(&mut kept)),
             Operator::GreaterThan | Operator::LessThan => {
@@ -118,7 +138,9 @@ impl<'a> Postings<'a> {
                 for (value, posting) in known.iter().flat_map(|key| &key.values) {
                     let compared = value.parse::<i64>().ok().zip(asked);
                     let greater = operator == Operator::GreaterThan;
-                    if compared.is_some_and(|(has, asked)| if greater { has > asked } else { has < asked }) {
+                    if compared
+                        .is_some_and(|(has, asked)| if greater { has > asked } else { has < asked })
+                    {
                         posting.unite_into(&mut kept);
                     }
                 }
@@ -156,11 +178,20 @@ mod tests {
 
     /// Operator, key, values.
     fn requirement() -> impl Strategy<Value = Value> {
-        (0..4_usize, 0..3_usize, proptest::collection::vec(0..4_usize, 1..3)).prop_map(|(operator, key, values)| {
-            let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
-            let values = if operator < 2 { json!(texts) } else { json!([]) };
-            json!({"key": format!("k{key}"), "operator": OPERATORS[operator], "values": values})
-        })
+        (
+            0..4_usize,
+            0..3_usize,
+            proptest::collection::vec(0..4_usize, 1..3),
+        )
+            .prop_map(|(operator, key, values)| {
+                let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
+                let values = if operator < 2 {
+                    json!(texts)
+                } else {
+                    json!([])
+                };
+                json!({"key": format!("k{key}"), "operator": OPERATORS[operator], "values": values})
+            })
     }
 
     proptest! {

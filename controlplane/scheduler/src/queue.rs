@@ -7,14 +7,16 @@
 //!           |                \-- could not bind ------------------------------------------> Backoff
 //!           \-------------------------------- back-off over --------------------------------/
 //! ```
-//! Pure: the caller brings the time. A parked pod knows which plugins have refused it, and an event wakes it only if one of
-//! these says that it may help. Between pop and add_unschedulable nothing happens: the scheduler decides without a break. Who is next of
-//! the active is the line's to say (`queue/line.rs`).
+//! Pure: the caller brings the time. A parked pod knows which plugins have refused it, and an event
+//! wakes it only if one of these says that it may help. Between pop and add_unschedulable nothing
+//! happens: the scheduler decides without a break. Who is next of the active is the line's to say
+//! (`queue/line.rs`).
 //!
-//! A pod may take a twentieth of the scheduler's time by itself: it backs off at least twenty times as long as its last
-//! attempt took, however often it is changed meanwhile.
+//! A pod may take a twentieth of the scheduler's time by itself: it backs off at least twenty times
+//! as long as its last attempt took, however often it is changed meanwhile.
 //!
-//! Source: `pkg/scheduler/backend/queue` at v1.37 (initial back-off 1 s, at most 10 s, 5 minutes unschedulable).
+//! Source: `pkg/scheduler/backend/queue` at v1.37 (initial back-off 1 s, at most 10 s, 5 minutes
+//! unschedulable).
 
 mod line;
 
@@ -63,7 +65,14 @@ struct Entry {
 impl Entry {
     fn new(pod: Arc<PodInfo>) -> Self {
         let (attempts, last_failure, took) = (0, None, Duration::ZERO);
-        Self { pod, state: State::InFlight, attempts, last_failure, took, refused_by: PluginSet::default() }
+        Self {
+            pod,
+            state: State::InFlight,
+            attempts,
+            last_failure,
+            took,
+            refused_by: PluginSet::default(),
+        }
     }
 }
 
@@ -100,7 +109,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// A pod to place has been seen: new, or changed. A changed pod that did not fit is tried again if that may help.
+    /// A pod to place has been seen: new, or changed. A changed pod that did not fit is tried again
+    /// if that may help.
     pub(crate) fn add(&mut self, pod: impl Into<Arc<PodInfo>>, now: Instant) {
         let pod = pod.into();
         let uid = pod.uid.clone();
@@ -113,8 +123,14 @@ impl SchedulingQueue {
         match entry.state {
             State::Gated => self.activate(&uid),
             State::Unschedulable { .. } => {
-                let event = ClusterEvent::Updated { old: &old, new: &entry.pod };
-                if self.framework.is_worth_requeuing(&entry.pod, entry.refused_by, &event) {
+                let event = ClusterEvent::Updated {
+                    old: &old,
+                    new: &entry.pod,
+                };
+                if self
+                    .framework
+                    .is_worth_requeuing(&entry.pod, entry.refused_by, &event)
+                {
                     self.back_off(&uid, now);
                 }
             }
@@ -148,14 +164,26 @@ impl SchedulingQueue {
 
     /// The attempt for this pod, which is in flight, has taken so long.
     pub(crate) fn charge(&mut self, uid: &PodUid, took: Duration, now: Instant) {
-        let Some(entry) = self.entries.get_mut(uid) else { return };
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
         entry.took = took;
         self.active.charge(&entry.pod.namespace, took, now);
     }
 
-    /// The pod fits nowhere, by what these plugins say: it waits for an event that may help. Says whether it is still there.
-    pub(crate) fn add_unschedulable(&mut self, uid: &PodUid, refused_by: PluginSet, now: Instant) -> bool {
-        let Some(entry) = self.entries.get_mut(uid).filter(|entry| entry.state == State::InFlight) else {
+    /// The pod fits nowhere, by what these plugins say: it waits for an event that may help. Says
+    /// whether it is still there.
+    pub(crate) fn add_unschedulable(
+        &mut self,
+        uid: &PodUid,
+        refused_by: PluginSet,
+        now: Instant,
+    ) -> bool {
+        let Some(entry) = self
+            .entries
+            .get_mut(uid)
+            .filter(|entry| entry.state == State::InFlight)
+        else {
             return false;
         };
         entry.last_failure = Some(now);
@@ -174,12 +202,16 @@ impl SchedulingQueue {
         }
     }
 
-    /// Lets those parked pods go on that `event` may help, by what the plugins say that have refused them.
+    /// Lets those parked pods go on that `event` may help, by what the plugins say that have
+    /// refused them.
     pub(crate) fn move_to_active_or_backoff(&mut self, event: &ClusterEvent<'_>, now: Instant) {
         let parked = self.unschedulable.iter().map(|(_, uid)| uid);
         let helped = parked.filter(|uid| {
             let entry = self.entries.get(*uid);
-            entry.is_some_and(|entry| self.framework.is_worth_requeuing(&entry.pod, entry.refused_by, event))
+            entry.is_some_and(|entry| {
+                self.framework
+                    .is_worth_requeuing(&entry.pod, entry.refused_by, event)
+            })
         });
         for uid in helped.cloned().collect::<Vec<_>>() {
             self.back_off(&uid, now);
@@ -206,16 +238,24 @@ impl SchedulingQueue {
     /// When [`SchedulingQueue::flush`] has something to do next.
     pub(crate) fn next_flush(&self) -> Option<Instant> {
         let backoff = self.backoff.first().map(|(until, _)| *until);
-        let stuck = self.unschedulable.first().map(|(since, _)| *since + UNSCHEDULABLE_MAX);
+        let stuck = self
+            .unschedulable
+            .first()
+            .map(|(since, _)| *since + UNSCHEDULABLE_MAX);
         backoff.into_iter().chain(stuck).min()
     }
 
     /// Puts the pod behind its back-off, counted from its last failure; at once if that is over.
     fn back_off(&mut self, uid: &PodUid, now: Instant) {
         self.leave(uid);
-        let Some(entry) = self.entries.get_mut(uid) else { return };
-        let wait = ExponentialBackoff::new(BACKOFF_INITIAL, BACKOFF_MAX).after(entry.attempts.saturating_sub(1));
-        let wait = wait.max(entry.took.saturating_mul(BACKOFF_FOR_TIME)).min(UNSCHEDULABLE_MAX);
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
+        let wait = ExponentialBackoff::new(BACKOFF_INITIAL, BACKOFF_MAX)
+            .after(entry.attempts.saturating_sub(1));
+        let wait = wait
+            .max(entry.took.saturating_mul(BACKOFF_FOR_TIME))
+            .min(UNSCHEDULABLE_MAX);
         let until = entry.last_failure.unwrap_or(now) + wait;
         if until <= now {
             self.activate(uid);
@@ -228,23 +268,34 @@ impl SchedulingQueue {
     /// Makes the pod active, unless PreEnqueue says no.
     fn activate(&mut self, uid: &PodUid) {
         self.leave(uid);
-        let Some(entry) = self.entries.get_mut(uid) else { return };
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
         if !self.framework.run_pre_enqueue(&entry.pod).is_success() {
             entry.state = State::Gated;
             self.gated += 1;
             return;
         }
         let sequence = self.active.push(&entry.pod);
-        entry.state = State::Active { priority: entry.pod.priority, sequence };
+        entry.state = State::Active {
+            priority: entry.pod.priority,
+            sequence,
+        };
     }
 
     fn leave(&mut self, uid: &PodUid) {
-        let Some(entry) = self.entries.get(uid) else { return };
+        let Some(entry) = self.entries.get(uid) else {
+            return;
+        };
         match entry.state {
             State::Gated => self.gated -= 1,
-            State::Active { priority, sequence } => self.active.remove(&entry.pod, priority, sequence),
+            State::Active { priority, sequence } => {
+                self.active.remove(&entry.pod, priority, sequence)
+            }
             State::Backoff { until } => drop(self.backoff.remove(&(until, uid.clone()))),
-            State::Unschedulable { since } => drop(self.unschedulable.remove(&(since, uid.clone()))),
+            State::Unschedulable { since } => {
+                drop(self.unschedulable.remove(&(since, uid.clone())))
+            }
             State::InFlight => {}
         }
     }

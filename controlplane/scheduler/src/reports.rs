@@ -1,11 +1,13 @@
-//! What the API is told about pods that fit nowhere: the condition when it changes, an Event now and then.
+//! What the API is told about pods that fit nowhere: the condition when it changes, an Event now
+//! and then.
 //!
-//! A pod that waits is tried over and over and mostly for the same reason; each of these attempts writes nothing. Owned by the
-//! scheduler's one task; conditions are written beside it, so many at once, the others wait here. At most one entry a waiting
-//! pod. Events go to the recorder, which writes them when it comes to it.
+//! A pod that waits is tried over and over and mostly for the same reason; each of these attempts
+//! writes nothing. Owned by the scheduler's one task; conditions are written beside it, so many at
+//! once, the others wait here. At most one entry a waiting pod. Events go to the recorder, which
+//! writes them when it comes to it.
 //!
-//! Source: `pkg/scheduler/schedule_one.go` (handleSchedulingFailure, updatePod), `k8s.io/client-go/tools/events` (an Event that
-//! repeats is counted every six minutes) at v1.37.
+//! Source: `pkg/scheduler/schedule_one.go` (handleSchedulingFailure, updatePod),
+//! `k8s.io/client-go/tools/events` (an Event that repeats is counted every six minutes) at v1.37.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,7 +28,8 @@ use crate::{
 const IN_FLIGHT: usize = 32;
 /// How often an Event that repeats is counted.
 const COUNT_PERIOD: Duration = Duration::from_secs(360);
-/// How long an Event with one message keeps away the next with another: numbers of nodes change all the time.
+/// How long an Event with one message keeps away the next with another: numbers of nodes change all
+/// the time.
 const MESSAGE_PERIOD: Duration = Duration::from_secs(30);
 
 /// See the module.
@@ -86,7 +89,14 @@ struct Tells {
 impl Reports {
     pub(crate) fn new(client: Client, recorder: EventRecorder, source: String) -> Self {
         let (pods, waiting, sending) = (HashMap::new(), VecDeque::new(), JoinSet::new());
-        Self { client, recorder, source, pods, waiting, sending }
+        Self {
+            client,
+            recorder,
+            source,
+            pods,
+            waiting,
+            sending,
+        }
     }
 
     /// A pod has found its node.
@@ -111,9 +121,12 @@ impl Reports {
         self.enqueue_if_needed(&uid, now);
     }
 
-    /// A waiting pod has changed. What was told about an older version of it may have to be told again.
+    /// A waiting pod has changed. What was told about an older version of it may have to be told
+    /// again.
     pub(crate) fn changed(&mut self, pod: &Arc<PodInfo>, now: Instant) {
-        let Some(entry) = self.pods.get_mut(&pod.uid) else { return };
+        let Some(entry) = self.pods.get_mut(&pod.uid) else {
+            return;
+        };
         entry.pod = pod.clone();
         self.enqueue_if_needed(&pod.uid, now);
     }
@@ -127,7 +140,12 @@ impl Reports {
     pub(crate) fn send(&mut self, now: Instant) {
         while let Some((pod, message, tells)) = self.next_to_tell(now) {
             if let Some(times) = tells.event {
-                self.record(&pod, (EventType::Warning, "FailedScheduling"), message.clone(), times);
+                self.record(
+                    &pod,
+                    (EventType::Warning, "FailedScheduling"),
+                    message.clone(),
+                    times,
+                );
             }
             let client = self.client.clone();
             self.sending.spawn(async move {
@@ -144,13 +162,20 @@ impl Reports {
         while self.sending.len() < IN_FLIGHT {
             let uid = self.waiting.pop_front()?;
             // Forgotten meanwhile; perhaps it is back, and then it waits twice.
-            let Some(entry) = self.pods.get_mut(&uid).filter(|entry| entry.progress == Progress::Waiting) else {
+            let Some(entry) = self
+                .pods
+                .get_mut(&uid)
+                .filter(|entry| entry.progress == Progress::Waiting)
+            else {
                 continue;
             };
             entry.progress = Progress::Sending;
             let tells = entry.tells(now);
             if tells.event.is_some() {
-                entry.event = Some(Recorded { message: entry.message.clone(), at: now });
+                entry.event = Some(Recorded {
+                    message: entry.message.clone(),
+                    at: now,
+                });
                 entry.uncounted = 0;
             }
             return Some((entry.pod.clone(), entry.message.clone(), tells));
@@ -158,9 +183,22 @@ impl Reports {
         None
     }
 
-    fn record(&self, pod: &PodInfo, (kind, reason): (EventType, &'static str), message: String, times: i32) {
+    fn record(
+        &self,
+        pod: &PodInfo,
+        (kind, reason): (EventType, &'static str),
+        message: String,
+        times: i32,
+    ) {
         let component = self.source.clone().into();
-        self.recorder.note(Note { component, about: pod.reference(), kind, reason: reason.into(), message, times });
+        self.recorder.note(Note {
+            component,
+            about: pod.reference(),
+            kind,
+            reason: reason.into(),
+            message,
+            times,
+        });
     }
 
     /// Waits for the end of one report; `None` if none is on its way.
@@ -178,7 +216,10 @@ impl Reports {
     }
 
     fn ended(&mut self, sent: &Sent, now: Instant) {
-        let entry = self.pods.get_mut(&sent.pod.uid).filter(|entry| entry.progress == Progress::Sending);
+        let entry = self
+            .pods
+            .get_mut(&sent.pod.uid)
+            .filter(|entry| entry.progress == Progress::Sending);
         let Some(entry) = entry else { return };
         entry.progress = Progress::Idle;
         let is_newest = entry.pod.resource_version == sent.pod.resource_version;
@@ -186,7 +227,10 @@ impl Reports {
             Some(Told::Yes) if is_newest => {
                 // The watch will say so too; until then the next attempt need not.
                 let unschedulable = Some(sent.message.clone());
-                entry.pod = Arc::new(PodInfo { unschedulable, ..PodInfo::clone(&entry.pod) });
+                entry.pod = Arc::new(PodInfo {
+                    unschedulable,
+                    ..PodInfo::clone(&entry.pod)
+                });
             }
             // The version that was quicker is on its way, and `changed` with it.
             Some(Told::Changed) if is_newest => return,
@@ -198,7 +242,9 @@ impl Reports {
     }
 
     fn enqueue_if_needed(&mut self, uid: &PodUid, now: Instant) {
-        let Some(entry) = self.pods.get_mut(uid) else { return };
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
         if entry.progress == Progress::Idle && entry.tells(now) != Tells::default() {
             entry.progress = Progress::Waiting;
             self.waiting.push_back(uid.clone());
@@ -208,11 +254,16 @@ impl Reports {
 
 impl Entry {
     fn tells(&self, now: Instant) -> Tells {
-        Tells { condition: self.pod.unschedulable.as_ref() != Some(&self.message), event: self.next_event(now) }
+        Tells {
+            condition: self.pod.unschedulable.as_ref() != Some(&self.message),
+            event: self.next_event(now),
+        }
     }
 
     fn next_event(&self, now: Instant) -> Option<i32> {
-        let Some(last) = &self.event else { return Some(1) };
+        let Some(last) = &self.event else {
+            return Some(1);
+        };
         let age = now.saturating_duration_since(last.at);
         if last.message != self.message {
             return (age >= MESSAGE_PERIOD).then_some(1);
@@ -233,11 +284,17 @@ mod tests {
 
     fn version(version: &str, told: Option<&str>) -> Arc<PodInfo> {
         let unschedulable = told.map(str::to_owned);
-        Arc::new(PodInfo { resource_version: version.to_owned(), unschedulable, ..pod("p", "64") })
+        Arc::new(PodInfo {
+            resource_version: version.to_owned(),
+            unschedulable,
+            ..pod("p", "64")
+        })
     }
 
     fn reports() -> Reports {
-        let nobody = tower::service_fn(|_: http::Request<Body>| async { Err::<http::Response<Body>, _>("not asked") });
+        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>("not asked")
+        });
         let client = Client::new(nobody, "default");
         let (recorder, _) = event_recorder::channel(client.clone(), None, Duration::ZERO);
         Reports::new(client, recorder, "default-scheduler".to_owned())
@@ -245,11 +302,26 @@ mod tests {
 
     /// What would be told now; it is taken as told.
     fn taken(reports: &mut Reports, now: Instant) -> Option<(bool, Option<i32>)> {
-        reports.next_to_tell(now).map(|(_, _, tells)| (tells.condition, tells.event))
+        reports
+            .next_to_tell(now)
+            .map(|(_, _, tells)| (tells.condition, tells.event))
     }
 
-    fn sent(reports: &mut Reports, pod: &Arc<PodInfo>, message: &str, told: Option<Told>, now: Instant) {
-        reports.ended(&Sent { pod: pod.clone(), message: message.to_owned(), told }, now);
+    fn sent(
+        reports: &mut Reports,
+        pod: &Arc<PodInfo>,
+        message: &str,
+        told: Option<Told>,
+        now: Instant,
+    ) {
+        reports.ended(
+            &Sent {
+                pod: pod.clone(),
+                message: message.to_owned(),
+                told,
+            },
+            now,
+        );
     }
 
     #[tokio::test]
@@ -260,11 +332,23 @@ mod tests {
         assert_eq!(taken(&mut reports, start), Some((true, Some(1))));
         sent(&mut reports, &first, WHY, Some(Told::Yes), start);
         for seconds in 1..36 {
-            reports.unschedulable(first.clone(), WHY.to_owned(), start + Duration::from_secs(10 * seconds));
-            assert_eq!(taken(&mut reports, start + Duration::from_secs(10 * seconds)), None, "{seconds}");
+            reports.unschedulable(
+                first.clone(),
+                WHY.to_owned(),
+                start + Duration::from_secs(10 * seconds),
+            );
+            assert_eq!(
+                taken(&mut reports, start + Duration::from_secs(10 * seconds)),
+                None,
+                "{seconds}"
+            );
         }
         reports.unschedulable(first.clone(), WHY.to_owned(), start + COUNT_PERIOD);
-        assert_eq!(taken(&mut reports, start + COUNT_PERIOD), Some((false, Some(36))), "all attempts are counted");
+        assert_eq!(
+            taken(&mut reports, start + COUNT_PERIOD),
+            Some((false, Some(36))),
+            "all attempts are counted"
+        );
     }
 
     #[tokio::test]
@@ -285,7 +369,13 @@ mod tests {
             let now = start + Duration::from_secs(seconds);
             reports.unschedulable(pod.clone(), format!("{seconds}"), now);
             assert_eq!(taken(&mut reports, now), Some(expected), "{seconds}");
-            sent(&mut reports, &pod, &format!("{seconds}"), Some(Told::Yes), now);
+            sent(
+                &mut reports,
+                &pod,
+                &format!("{seconds}"),
+                Some(Told::Yes),
+                now,
+            );
         }
     }
 
@@ -296,7 +386,11 @@ mod tests {
         reports.unschedulable(old.clone(), WHY.to_owned(), now);
         assert!(taken(&mut reports, now).is_some());
         sent(&mut reports, &old, WHY, Some(Told::Changed), now);
-        assert_eq!(taken(&mut reports, now), None, "the same version would be refused again");
+        assert_eq!(
+            taken(&mut reports, now),
+            None,
+            "the same version would be refused again"
+        );
         reports.changed(&new, now);
         assert_eq!(taken(&mut reports, now), Some((true, None)));
         // The change may be seen before the refusal.

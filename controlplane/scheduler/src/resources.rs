@@ -1,4 +1,5 @@
-//! Amounts of what a node has to give: CPU, memory and storage by field, everything else that is counted by name.
+//! Amounts of what a node has to give: CPU, memory and storage by field, everything else that is
+//! counted by name.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ pub(crate) struct Resources {
     pub(crate) milli_cpu: i64,
     pub(crate) memory_bytes: i64,
     pub(crate) ephemeral_storage_bytes: i64,
-    /// Extended resources, huge pages and what else has a name. Upstream calls them scalar resources.
+    /// Extended resources, huge pages and what else has a name. Upstream calls them scalar
+    /// resources.
     pub(crate) scalars: BTreeMap<String, i64>,
 }
 
@@ -71,15 +73,22 @@ impl Resources {
         self.milli_cpu < other.milli_cpu
             || self.memory_bytes < other.memory_bytes
             || self.ephemeral_storage_bytes < other.ephemeral_storage_bytes
-            || other.scalars.iter().any(|(name, amount)| self.scalar(name) < *amount)
+            || other
+                .scalars
+                .iter()
+                .any(|(name, amount)| self.scalar(name) < *amount)
     }
 
     /// Whether there is more than in `other` of a resource that `asked` asks for.
     pub(crate) fn any_more_of(&self, asked: &Self, other: &Self) -> bool {
         asked.milli_cpu > 0 && self.milli_cpu > other.milli_cpu
             || asked.memory_bytes > 0 && self.memory_bytes > other.memory_bytes
-            || asked.ephemeral_storage_bytes > 0 && self.ephemeral_storage_bytes > other.ephemeral_storage_bytes
-            || asked.scalars.iter().any(|(name, asked)| *asked > 0 && self.scalar(name) > other.scalar(name))
+            || asked.ephemeral_storage_bytes > 0
+                && self.ephemeral_storage_bytes > other.ephemeral_storage_bytes
+            || asked
+                .scalars
+                .iter()
+                .any(|(name, asked)| *asked > 0 && self.scalar(name) > other.scalar(name))
     }
 
     /// Whether all of `asked` is there.
@@ -88,6 +97,9 @@ impl Resources {
         covers(asked.milli_cpu, self.milli_cpu)
             && covers(asked.memory_bytes, self.memory_bytes)
             && covers(asked.ephemeral_storage_bytes, self.ephemeral_storage_bytes)
-            && asked.scalars.iter().all(|(name, asked)| covers(*asked, self.scalar(name)))
+            && asked
+                .scalars
+                .iter()
+                .all(|(name, asked)| covers(*asked, self.scalar(name)))
     }
 }

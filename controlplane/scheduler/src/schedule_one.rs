@@ -31,7 +31,8 @@ pub(crate) enum SchedulingFailure {
     Error(Status),
 }
 
-/// Why a pod fits nowhere: `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable.`
+/// Why a pod fits nowhere:
+/// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable.`
 ///
 /// Source: `FitError`, `Diagnosis` in `pkg/scheduler/framework/types.go` at v1.37.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -57,7 +58,13 @@ impl Diagnosis {
 
 impl std::fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { nodes_total, pre_filter, reasons, post_filter, .. } = self;
+        let Self {
+            nodes_total,
+            pre_filter,
+            reasons,
+            post_filter,
+            ..
+        } = self;
         if *nodes_total == 0 {
             return f.write_str("no nodes available to schedule pods");
         }
@@ -66,17 +73,25 @@ impl std::fmt::Display for Diagnosis {
             write!(f, " {message}.")?;
         } else if !reasons.is_empty() {
             // Upstream sorts the whole texts, count included.
-            let mut texts: Vec<String> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            let mut texts: Vec<String> = reasons
+                .iter()
+                .map(|(reason, count)| format!("{count} {reason}"))
+                .collect();
             texts.sort();
             write!(f, " {}.", texts.join(", "))?;
         }
-        post_filter.iter().try_for_each(|message| write!(f, " {message}"))
+        post_filter
+            .iter()
+            .try_for_each(|message| write!(f, " {message}"))
     }
 }
 
 impl Algorithm {
     pub(crate) fn new(framework: Arc<Framework>) -> Self {
-        Self { framework, next_start: 0 }
+        Self {
+            framework,
+            next_start: 0,
+        }
     }
 
     /// The best node for `pod`.
@@ -92,7 +107,10 @@ impl Algorithm {
         let feasible = match self.feasible(cycle, pod, snapshot) {
             Err(SchedulingFailure::Unschedulable(diagnosis)) => {
                 let post_filter = self.framework.run_post_filter(cycle, pod, snapshot);
-                return Err(SchedulingFailure::Unschedulable(Diagnosis { post_filter, ..diagnosis }));
+                return Err(SchedulingFailure::Unschedulable(Diagnosis {
+                    post_filter,
+                    ..diagnosis
+                }));
             }
             other => other?,
         };
@@ -109,7 +127,10 @@ impl Algorithm {
         snapshot: &Snapshot<'a>,
     ) -> Result<Vec<&'a NodeInfo>, SchedulingFailure> {
         let nodes = snapshot.nodes();
-        let mut diagnosis = Diagnosis { nodes_total: nodes.len(), ..Diagnosis::default() };
+        let mut diagnosis = Diagnosis {
+            nodes_total: nodes.len(),
+            ..Diagnosis::default()
+        };
         if nodes.is_empty() {
             return Err(SchedulingFailure::Unschedulable(diagnosis));
         }
@@ -124,10 +145,13 @@ impl Algorithm {
         };
         let feasible = if let Some(narrowed) = &narrowed {
             let named = narrowed.names.iter().filter_map(|name| snapshot.node(name));
-            let (feasible, looked_at) = self.search(cycle, pod, named, nodes.len(), &mut diagnosis)?;
+            let (feasible, looked_at) =
+                self.search(cycle, pod, named, nodes.len(), &mut diagnosis)?;
             diagnosis.refused_by.extend(narrowed.by.iter().copied());
             if nodes.len() > looked_at {
-                diagnosis.reasons.insert(narrowed.reason().into(), nodes.len() - looked_at);
+                diagnosis
+                    .reasons
+                    .insert(narrowed.reason().into(), nodes.len() - looked_at);
             }
             feasible
         } else {
@@ -140,11 +164,15 @@ impl Algorithm {
             }
             feasible
         };
-        if feasible.is_empty() { Err(SchedulingFailure::Unschedulable(diagnosis)) } else { Ok(feasible) }
+        if feasible.is_empty() {
+            Err(SchedulingFailure::Unschedulable(diagnosis))
+        } else {
+            Ok(feasible)
+        }
     }
 
-    /// As many of `nodes` as `wanted` that can take the pod, and how many were looked at. Nothing is allocated for one that
-    /// can.
+    /// As many of `nodes` as `wanted` that can take the pod, and how many were looked at. Nothing
+    /// is allocated for one that can.
     fn search<'a>(
         &self,
         cycle: &CycleState,
@@ -169,8 +197,8 @@ impl Algorithm {
         Ok((feasible, looked_at))
     }
 
-    /// The node of the highest weighted sum; of equals the one with the fewest pods, then by name, so that
-    /// decisions can be told in advance.
+    /// The node of the highest weighted sum; of equals the one with the fewest pods, then by name,
+    /// so that decisions can be told in advance.
     fn best<'a>(
         &self,
         cycle: &mut CycleState,
@@ -178,10 +206,16 @@ impl Algorithm {
         feasible: &[&'a NodeInfo],
         snapshot: &Snapshot<'_>,
     ) -> Result<&'a NodeInfo, SchedulingFailure> {
-        let totals = self.framework.run_score(cycle, pod, feasible, snapshot).map_err(SchedulingFailure::Error)?;
+        let totals = self
+            .framework
+            .run_score(cycle, pod, feasible, snapshot)
+            .map_err(SchedulingFailure::Error)?;
         let ranked = feasible.iter().zip(totals);
         let best = ranked.max_by(|(a, a_total), (b, b_total)| {
-            a_total.cmp(b_total).then(b.pods.len().cmp(&a.pods.len())).then(b.name.cmp(&a.name))
+            a_total
+                .cmp(b_total)
+                .then(b.pods.len().cmp(&a.pods.len()))
+                .then(b.name.cmp(&a.name))
         });
         Ok(best.expect("there is a feasible node").0)
     }

@@ -27,8 +27,8 @@ use crate::{
 
 /// Bindings on their way; beyond, deciding waits.
 const BINDINGS_IN_FLIGHT: usize = 256;
-/// How long the loop decides before it looks at what has happened meanwhile, and lets others use its thread: thousands of
-/// pods that fit nowhere take seconds.
+/// How long the loop decides before it looks at what has happened meanwhile, and lets others use
+/// its thread: thousands of pods that fit nowhere take seconds.
 const SLICE: Duration = Duration::from_millis(5);
 /// How long informers and the recorder of Events get to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -98,8 +98,14 @@ impl Scheduler {
             let more = self.decide();
             self.reports.send(Instant::now());
             self.metrics.queues(self.queue.lengths());
-            self.metrics.cache(self.cache.snapshot().nodes().len(), self.cache.placed_count());
-            let wake = self.queue.next_flush().unwrap_or_else(|| Instant::now() + IDLE);
+            self.metrics.cache(
+                self.cache.snapshot().nodes().len(),
+                self.cache.placed_count(),
+            );
+            let wake = self
+                .queue
+                .next_flush()
+                .unwrap_or_else(|| Instant::now() + IDLE);
             tokio::select! {
                 () = inbox.arrived() => {}
                 Some(done) = self.bindings.join_next() => {
@@ -112,14 +118,17 @@ impl Scheduler {
         }
     }
 
-    /// Places the pods that are active now, for a moment. Says whether some are left that it could place.
+    /// Places the pods that are active now, for a moment. Says whether some are left that it could
+    /// place.
     fn decide(&mut self) -> bool {
         let end = Instant::now() + SLICE;
         while self.bindings.len() < BINDINGS_IN_FLIGHT {
             if Instant::now() >= end {
                 return true;
             }
-            let Some(pod) = self.queue.pop() else { return false };
+            let Some(pod) = self.queue.pop() else {
+                return false;
+            };
             self.decide_one(pod);
         }
         // The end of a binding goes on.
@@ -129,7 +138,10 @@ impl Scheduler {
     /// The scheduling cycle of one pod, up to its binding, which runs beside the next.
     fn decide_one(&mut self, pod: Arc<PodInfo>) {
         let (started, mut cycle) = (Instant::now(), CycleState::default());
-        let schedule = || self.algorithm.schedule(&mut cycle, &pod, &self.cache.snapshot());
+        let schedule = || {
+            self.algorithm
+                .schedule(&mut cycle, &pod, &self.cache.snapshot())
+        };
         let decided = span!("Scheduling", pod = pod.key(), uid = &*pod.uid.0).in_scope(schedule);
         let decided = decided.map(|node| node.name.clone());
         let took = started.elapsed();
@@ -139,7 +151,12 @@ impl Scheduler {
             Ok(node) => {
                 self.reports.forget(&pod.uid);
                 self.cache.assume(pod.clone(), &node);
-                self.start_binding(Decision { pod, node, started, cycle });
+                self.start_binding(Decision {
+                    pod,
+                    node,
+                    started,
+                    cycle,
+                });
             }
             Err(SchedulingFailure::Unschedulable(diagnosis)) => {
                 self.give_up(pod, diagnosis.refused_by, diagnosis.to_string())
@@ -167,7 +184,9 @@ impl Scheduler {
     }
 
     fn start_binding(&mut self, mut decision: Decision) {
-        let Decision { pod, node, cycle, .. } = &mut decision;
+        let Decision {
+            pod, node, cycle, ..
+        } = &mut decision;
         let status = self.framework.run_reserve(cycle, pod, node);
         let permitted = match status.is_success() {
             true => self.framework.run_permit(cycle, pod, node),
@@ -176,9 +195,16 @@ impl Scheduler {
         match permitted {
             Ok(permission) => {
                 let framework = self.framework.clone();
-                let span = span!("Binding", pod = pod.key(), uid = &*pod.uid.0, node = &**node);
+                let span = span!(
+                    "Binding",
+                    pod = pod.key(),
+                    uid = &*pod.uid.0,
+                    node = &**node
+                );
                 let bind = async move {
-                    let Decision { pod, node, cycle, .. } = &decision;
+                    let Decision {
+                        pod, node, cycle, ..
+                    } = &decision;
                     let status = framework.run_bind(cycle, pod, node, permission).await;
                     (decision, status)
                 };
@@ -189,7 +215,12 @@ impl Scheduler {
     }
 
     fn bound(&mut self, decision: Decision, status: &Status) {
-        let Decision { pod, node, started, mut cycle } = decision;
+        let Decision {
+            pod,
+            node,
+            started,
+            mut cycle,
+        } = decision;
         self.metrics.bound(started.elapsed(), status.is_success());
         if status.is_success() {
             self.queue.remove(&pod.uid);
@@ -199,9 +230,14 @@ impl Scheduler {
         self.framework.run_unreserve(&mut cycle, &pod, &node);
         // Its room is free for others, who may have been refused meanwhile.
         if let Some(forgotten) = self.cache.forget(&pod.uid) {
-            self.queue.move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&forgotten), Instant::now());
+            self.queue.move_to_active_or_backoff(
+                &ClusterEvent::AssignedPodDeleted(&forgotten),
+                Instant::now(),
+            );
         }
-        let error = status.source().and_then(|source| source.downcast_ref::<BindError>());
+        let error = status
+            .source()
+            .and_then(|source| source.downcast_ref::<BindError>());
         if error.is_some_and(BindError::is_settled) {
             self.queue.remove(&pod.uid);
         } else if status.is_refusal() {
@@ -209,7 +245,13 @@ impl Scheduler {
         } else {
             let error = error.map(|error| tracing::field::display(ErrorChain(error)));
             let reason = status.message();
-            tracing::warn!(pod = pod.key(), node, reason, error, "binding failed; the pod is tried again");
+            tracing::warn!(
+                pod = pod.key(),
+                node,
+                reason,
+                error,
+                "binding failed; the pod is tried again"
+            );
             self.queue.retry(&pod.uid, Instant::now());
         }
     }
@@ -222,14 +264,22 @@ impl Scheduler {
             SyncEvent::NodeGone(name) => self.node_gone(&name),
             SyncEvent::NamespaceApplied(namespace) => self.namespace_applied(&namespace),
             SyncEvent::NamespaceGone(name) => self.cache.remove_namespace(&name),
-            // It changes how well nodes suit, and none from no to yes: nobody has to be tried again.
+            // It changes how well nodes suit, and none from no to yes: nobody has to be tried
+            // again.
             SyncEvent::Selects(owner, selector) => self.cache.set_selector(owner, selector),
         }
     }
 
     fn node_applied(&mut self, node: &Node) {
         let old = self.cache.set_node(node);
-        let Some(new) = node.metadata.name.as_deref().and_then(|name| self.cache.snapshot().node(name)) else { return };
+        let Some(new) = node
+            .metadata
+            .name
+            .as_deref()
+            .and_then(|name| self.cache.snapshot().node(name))
+        else {
+            return;
+        };
         let event = match &old {
             Some(old) => ClusterEvent::NodeUpdated { old, new },
             None => ClusterEvent::NodeAdded(new),
@@ -239,14 +289,19 @@ impl Scheduler {
 
     fn node_gone(&mut self, name: &str) {
         if let Some(old) = self.cache.remove_node(name) {
-            self.queue.move_to_active_or_backoff(&ClusterEvent::NodeDeleted(&old), Instant::now());
+            self.queue
+                .move_to_active_or_backoff(&ClusterEvent::NodeDeleted(&old), Instant::now());
         }
     }
 
     fn namespace_applied(&mut self, namespace: &Namespace) {
-        let (name, labels) = (namespace.name_any(), namespace.metadata.labels.clone().unwrap_or_default());
+        let (name, labels) = (
+            namespace.name_any(),
+            namespace.metadata.labels.clone().unwrap_or_default(),
+        );
         if self.cache.set_namespace(&name, labels) {
-            self.queue.move_to_active_or_backoff(&ClusterEvent::NamespaceLabelled, Instant::now());
+            self.queue
+                .move_to_active_or_backoff(&ClusterEvent::NamespaceLabelled, Instant::now());
         }
     }
 
@@ -272,12 +327,17 @@ impl Scheduler {
         self.reports.forget(uid);
         self.framework.reject_waiting_pod(uid, "the pod is gone");
         if let Some(pod) = self.cache.remove_pod(uid) {
-            self.queue.move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());
+            self.queue
+                .move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());
         }
     }
 }
 
 /// Until `wake`; only long enough for others to get a turn while there is `more` to do.
 async fn pause(more: bool, wake: Instant) {
-    if more { tokio::task::yield_now().await } else { tokio::time::sleep_until(wake.into()).await }
+    if more {
+        tokio::task::yield_now().await
+    } else {
+        tokio::time::sleep_until(wake.into()).await
+    }
 }

@@ -33,7 +33,8 @@ type ByLabel = HashMap<(String, String), Vec<Arc<LabelSelector>>>;
 #[derive(Debug, Default)]
 pub(crate) struct Selectors {
     all: HashMap<SelectorOwner, Arc<LabelSelector>>,
-    /// Services by their namespace and the first label that they ask for: of thousands a pod asks those few.
+    /// Services by their namespace and the first label that they ask for: of thousands a pod asks
+    /// those few.
     services: HashMap<String, ByLabel>,
 }
 
@@ -54,13 +55,22 @@ impl Selectors {
         if let Some(new) = selector
             && let Some(first) = first_label(&new)
         {
-            self.services.entry(owner.namespace).or_default().entry(first).or_default().push(new);
+            self.services
+                .entry(owner.namespace)
+                .or_default()
+                .entry(first)
+                .or_default()
+                .push(new);
         }
     }
 
     fn remove_service(&mut self, namespace: &str, selector: &LabelSelector) {
-        let Some(first) = first_label(selector) else { return };
-        let Some(of_namespace) = self.services.get_mut(namespace) else { return };
+        let Some(first) = first_label(selector) else {
+            return;
+        };
+        let Some(of_namespace) = self.services.get_mut(namespace) else {
+            return;
+        };
         if let Some(same) = of_namespace.get_mut(&first) {
             if let Some(position) = same.iter().position(|one| **one == *selector) {
                 same.swap_remove(position);
@@ -74,7 +84,8 @@ impl Selectors {
         }
     }
 
-    /// What selects the like of a pod: all its Services and its controller together. `None` if nobody selects it.
+    /// What selects the like of a pod: all its Services and its controller together. `None` if
+    /// nobody selects it.
     pub(crate) fn of_likes(
         &self,
         namespace: &str,
@@ -83,8 +94,13 @@ impl Selectors {
     ) -> Option<LabelSelector> {
         let mut selector = LabelSelector::everything();
         if let Some(services) = self.services.get(namespace) {
-            let asked = labels.iter().filter_map(|(key, value)| services.get(&(key.clone(), value.clone())));
-            for service in asked.flatten().filter(|one| one.matches(|key| labels.get(key).map(String::as_str))) {
+            let asked = labels
+                .iter()
+                .filter_map(|(key, value)| services.get(&(key.clone(), value.clone())));
+            for service in asked
+                .flatten()
+                .filter(|one| one.matches(|key| labels.get(key).map(String::as_str)))
+            {
                 selector.narrow(service);
             }
         }
@@ -109,7 +125,11 @@ mod tests {
     use crate::{pod_info::PodInfo, testing::pod_of};
 
     fn set(selectors: &mut Selectors, kind: SelectorKind, name: &str, selector: Option<Value>) {
-        let owner = SelectorOwner { kind, namespace: "default".to_owned(), name: name.to_owned() };
+        let owner = SelectorOwner {
+            kind,
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        };
         let selector = selector.map(|labels| Arc::new(LabelSelector::from_map(&labels)));
         selectors.set(owner, selector);
     }
@@ -120,8 +140,7 @@ mod tests {
     }
 
     fn pod(labels: Value, owner: Value) -> PodInfo {
-        let metadata =
-            json!({"name": "p", "namespace": "default", "uid": "u", "labels": labels, "ownerReferences": owner});
+        let metadata = json!({"name": "p", "namespace": "default", "uid": "u", "labels": labels, "ownerReferences": owner});
         pod_of(json!({"metadata": metadata, "spec": {"containers": []}}))
     }
 
@@ -133,22 +152,76 @@ mod tests {
     #[test]
     fn services_and_the_controller_select_together() {
         let mut selectors = Selectors::default();
-        set(&mut selectors, SelectorKind::Service, "a", Some(json!({"app": "web"})));
-        set(&mut selectors, SelectorKind::Service, "b", Some(json!({"app": "web", "tier": "front"})));
-        set(&mut selectors, SelectorKind::Service, "all", Some(json!({})));
-        set(&mut selectors, SelectorKind::ReplicaSet, "x", Some(json!({"app": "web", "hash": "1"})));
-        set(&mut selectors, SelectorKind::StatefulSet, "x", Some(json!({"set": "x"})));
-        set(&mut selectors, SelectorKind::ReplicationController, "x", Some(json!({"rc": "x"})));
+        set(
+            &mut selectors,
+            SelectorKind::Service,
+            "a",
+            Some(json!({"app": "web"})),
+        );
+        set(
+            &mut selectors,
+            SelectorKind::Service,
+            "b",
+            Some(json!({"app": "web", "tier": "front"})),
+        );
+        set(
+            &mut selectors,
+            SelectorKind::Service,
+            "all",
+            Some(json!({})),
+        );
+        set(
+            &mut selectors,
+            SelectorKind::ReplicaSet,
+            "x",
+            Some(json!({"app": "web", "hash": "1"})),
+        );
+        set(
+            &mut selectors,
+            SelectorKind::StatefulSet,
+            "x",
+            Some(json!({"set": "x"})),
+        );
+        set(
+            &mut selectors,
+            SelectorKind::ReplicationController,
+            "x",
+            Some(json!({"rc": "x"})),
+        );
         let nobody = json!([]);
         for (labels, owner, expected) in [
             (json!({"app": "db"}), nobody.clone(), None),
             (json!({"app": "web"}), nobody.clone(), Some("app=web")),
-            (json!({"app": "web", "tier": "front"}), nobody, Some("app=web,tier=front")),
-            (json!({"app": "web"}), owner("apps/v1", "ReplicaSet", true), Some("app=web,hash=1")),
-            (json!({"app": "web"}), owner("apps/v1", "ReplicaSet", false), Some("app=web")),
-            (json!({"app": "web"}), owner("example.org/v1", "ReplicaSet", true), Some("app=web")),
-            (json!({"a": "b"}), owner("apps/v1", "StatefulSet", true), Some("set=x")),
-            (json!({"a": "b"}), owner("v1", "ReplicationController", true), Some("rc=x")),
+            (
+                json!({"app": "web", "tier": "front"}),
+                nobody,
+                Some("app=web,tier=front"),
+            ),
+            (
+                json!({"app": "web"}),
+                owner("apps/v1", "ReplicaSet", true),
+                Some("app=web,hash=1"),
+            ),
+            (
+                json!({"app": "web"}),
+                owner("apps/v1", "ReplicaSet", false),
+                Some("app=web"),
+            ),
+            (
+                json!({"app": "web"}),
+                owner("example.org/v1", "ReplicaSet", true),
+                Some("app=web"),
+            ),
+            (
+                json!({"a": "b"}),
+                owner("apps/v1", "StatefulSet", true),
+                Some("set=x"),
+            ),
+            (
+                json!({"a": "b"}),
+                owner("v1", "ReplicationController", true),
+                Some("rc=x"),
+            ),
             (json!({"a": "b"}), owner("batch/v1", "Job", true), None),
         ] {
             let found = selected(&selectors, &pod(labels.clone(), owner.clone()));
@@ -160,13 +233,35 @@ mod tests {
     fn what_selects_no_more_is_forgotten() {
         let mut selectors = Selectors::default();
         let web = pod(json!({"app": "web", "tier": "front"}), json!([]));
-        set(&mut selectors, SelectorKind::Service, "a", Some(json!({"app": "web"})));
-        set(&mut selectors, SelectorKind::Service, "b", Some(json!({"app": "web"})));
-        set(&mut selectors, SelectorKind::Service, "b", Some(json!({"tier": "front"})));
-        assert_eq!(selected(&selectors, &web).as_deref(), Some("app=web,tier=front"));
+        set(
+            &mut selectors,
+            SelectorKind::Service,
+            "a",
+            Some(json!({"app": "web"})),
+        );
+        set(
+            &mut selectors,
+            SelectorKind::Service,
+            "b",
+            Some(json!({"app": "web"})),
+        );
+        set(
+            &mut selectors,
+            SelectorKind::Service,
+            "b",
+            Some(json!({"tier": "front"})),
+        );
+        assert_eq!(
+            selected(&selectors, &web).as_deref(),
+            Some("app=web,tier=front")
+        );
         set(&mut selectors, SelectorKind::Service, "a", None);
         assert_eq!(selected(&selectors, &web).as_deref(), Some("tier=front"));
         set(&mut selectors, SelectorKind::Service, "b", None);
-        assert!(selected(&selectors, &web).is_none() && selectors.services.is_empty() && selectors.all.is_empty());
+        assert!(
+            selected(&selectors, &web).is_none()
+                && selectors.services.is_empty()
+                && selectors.all.is_empty()
+        );
     }
 }

@@ -1,12 +1,13 @@
 //! All nodes, as they stand for one attempt, and what else it looks at.
 //!
-//! A view into the cache, not a copy: the scheduler's one task decides without a break, so nothing changes under it.
+//! A view into the cache, not a copy: the scheduler's one task decides without a break, so nothing
+//! changes under it.
 
 use std::collections::HashMap;
 
 use crate::{
-    declared::Declared, images::Images, likes::Likes, namespaces::Namespaces, node_info::NodeInfo, pod_info::PodInfo,
-    selectors::Selectors,
+    declared::Declared, images::Images, likes::Likes, namespaces::Namespaces, node_info::NodeInfo,
+    pod_info::PodInfo, selectors::Selectors,
 };
 
 /// What there is beside the nodes.
@@ -22,13 +23,15 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     /// A pod is on this node.
     pub(crate) fn count(&mut self, pod: &PodInfo, node: &str) {
-        self.likes.add((&pod.namespace, &pod.labels), pod.terminating, node);
+        self.likes
+            .add((&pod.namespace, &pod.labels), pod.terminating, node);
         self.declared.add(pod, node);
     }
 
     /// It is there no more. In the state in which it was counted.
     pub(crate) fn uncount(&mut self, pod: &PodInfo, node: &str) {
-        self.likes.remove((&pod.namespace, &pod.labels), pod.terminating, node);
+        self.likes
+            .remove((&pod.namespace, &pod.labels), pod.terminating, node);
         self.declared.remove(pod, node);
     }
 }
@@ -43,8 +46,16 @@ pub(crate) struct Snapshot<'a> {
 
 impl<'a> Snapshot<'a> {
     /// `index` says where in `nodes` each is, by name.
-    pub(crate) fn new(nodes: &'a [NodeInfo], index: &'a HashMap<String, usize>, around: &'a Surroundings) -> Self {
-        Self { nodes, index, around }
+    pub(crate) fn new(
+        nodes: &'a [NodeInfo],
+        index: &'a HashMap<String, usize>,
+        around: &'a Surroundings,
+    ) -> Self {
+        Self {
+            nodes,
+            index,
+            around,
+        }
     }
 
     /// In a stable order, so that the search for feasible nodes can go round.

@@ -1,8 +1,9 @@
-//! What the scheduler follows: pods that count on a node or that it has to place, nodes, the labels of namespaces, and what
-//! Services and controllers select by.
+//! What the scheduler follows: pods that count on a node or that it has to place, nodes, the labels
+//! of namespaces, and what Services and controllers select by.
 //!
-//! An informer holds no pod that is of no concern here: one that has ended, one that waits for another scheduler. Handlers only
-//! put the newest state into the inbox; the scheduler's task takes what is there when it comes to it, each object once.
+//! An informer holds no pod that is of no concern here: one that has ended, one that waits for
+//! another scheduler. Handlers only put the newest state into the inbox; the scheduler's task takes
+//! what is there when it comes to it, each object once.
 
 mod selecting;
 
@@ -71,8 +72,8 @@ impl SyncEvent {
     }
 }
 
-/// What the scheduler's task has not looked at yet: the newest of each object, in the order in which they first changed.
-/// Bounded by the number of objects.
+/// What the scheduler's task has not looked at yet: the newest of each object, in the order in
+/// which they first changed. Bounded by the number of objects.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -99,7 +100,9 @@ impl Inbox {
     /// Everything that waits.
     pub(crate) fn take(&self) -> impl Iterator<Item = SyncEvent> + use<> {
         let Waiting { order, mut newest } = std::mem::take(&mut *self.lock());
-        order.into_iter().filter_map(move |subject| newest.remove(&subject))
+        order
+            .into_iter()
+            .filter_map(move |subject| newest.remove(&subject))
     }
 
     /// Returns once something has been put in since it last returned. Cancel-safe.
@@ -113,7 +116,8 @@ impl Inbox {
     }
 }
 
-/// A Pod as the informer holds it: its name, and what placing needs. A whole one takes several times the memory.
+/// A Pod as the informer holds it: its name, and what placing needs. A whole one takes several
+/// times the memory.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "Pod")]
 pub(crate) struct WatchedPod {
@@ -175,7 +179,8 @@ impl WatchedPod {
     }
 }
 
-/// The informers of all nodes, all namespaces, all that selects pods, and the pods that concern the scheduler `name`. What they see goes into `inbox`.
+/// The informers of all nodes, all namespaces, all that selects pods, and the pods that concern the
+/// scheduler `name`. What they see goes into `inbox`.
 pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Informers {
     let name = name.to_owned();
     let mut informers = Informers::new(client.clone())
@@ -184,7 +189,11 @@ pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Info
             node.metadata.annotations = None;
             if let Some(status) = &mut node.status {
                 let (allocatable, images) = (status.allocatable.take(), status.images.take());
-                *status = NodeStatus { allocatable, images, ..Default::default() };
+                *status = NodeStatus {
+                    allocatable,
+                    images,
+                    ..Default::default()
+                };
             }
         })
         .trim(|namespace: &mut Namespace| {
@@ -192,27 +201,37 @@ pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Info
             (namespace.spec, namespace.status) = (None, None);
         });
     let of_pods = inbox.clone();
-    informers.of().on_change(move |change: &Change<'_, WatchedPod>| {
-        let Some(pod) = &change.latest().info else { return };
-        of_pods.put(match change {
-            Change::Added(_) | Change::Updated { .. } => SyncEvent::PodApplied(pod.clone()),
-            Change::Deleted(_) => SyncEvent::PodGone(pod.uid.clone()),
+    informers
+        .of()
+        .on_change(move |change: &Change<'_, WatchedPod>| {
+            let Some(pod) = &change.latest().info else {
+                return;
+            };
+            of_pods.put(match change {
+                Change::Added(_) | Change::Updated { .. } => SyncEvent::PodApplied(pod.clone()),
+                Change::Deleted(_) => SyncEvent::PodGone(pod.uid.clone()),
+            });
         });
-    });
     let of_nodes = inbox.clone();
     informers.of().on_change(move |change: &Change<'_, Node>| {
         of_nodes.put(match change {
-            Change::Added(node) | Change::Updated { new: node, .. } => SyncEvent::NodeApplied((*node).clone()),
+            Change::Added(node) | Change::Updated { new: node, .. } => {
+                SyncEvent::NodeApplied((*node).clone())
+            }
             Change::Deleted(node) => SyncEvent::NodeGone(node.name_any()),
         });
     });
     let of_namespaces = inbox.clone();
-    informers.of().on_change(move |change: &Change<'_, Namespace>| {
-        of_namespaces.put(match change {
-            Change::Added(now) | Change::Updated { new: now, .. } => SyncEvent::NamespaceApplied((*now).clone()),
-            Change::Deleted(gone) => SyncEvent::NamespaceGone(gone.name_any()),
+    informers
+        .of()
+        .on_change(move |change: &Change<'_, Namespace>| {
+            of_namespaces.put(match change {
+                Change::Added(now) | Change::Updated { new: now, .. } => {
+                    SyncEvent::NamespaceApplied((*now).clone())
+                }
+                Change::Deleted(gone) => SyncEvent::NamespaceGone(gone.name_any()),
+            });
         });
-    });
     let informers = selecting::follow::<Service>(informers, inbox);
     let informers = selecting::follow::<ReplicationController>(informers, inbox);
     let informers = selecting::follow::<ReplicaSet>(informers, inbox);
@@ -226,21 +245,41 @@ mod tests {
     use super::*;
 
     fn watched(spec: Value, status: Value) -> WatchedPod {
-        let metadata =
-            json!({"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}});
-        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).expect("a pod")
+        let metadata = json!({"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status}))
+            .expect("a pod")
     }
 
     #[test]
     fn pods_of_others_are_of_no_concern_before_they_have_a_node() {
         let running = json!({"phase": "Running"});
         for (spec, status, expected) in [
-            (json!({"containers": [], "schedulerName": "mine"}), json!({}), true),
-            (json!({"containers": [], "schedulerName": "another"}), json!({}), false),
-            (json!({"containers": [], "schedulerName": "another", "nodeName": "n"}), running, true),
-            (json!({"containers": [], "schedulerName": "mine", "nodeName": "n"}), json!({"phase": "Failed"}), false),
+            (
+                json!({"containers": [], "schedulerName": "mine"}),
+                json!({}),
+                true,
+            ),
+            (
+                json!({"containers": [], "schedulerName": "another"}),
+                json!({}),
+                false,
+            ),
+            (
+                json!({"containers": [], "schedulerName": "another", "nodeName": "n"}),
+                running,
+                true,
+            ),
+            (
+                json!({"containers": [], "schedulerName": "mine", "nodeName": "n"}),
+                json!({"phase": "Failed"}),
+                false,
+            ),
         ] {
-            assert_eq!(watched(spec.clone(), status).concerns("mine"), expected, "{spec}");
+            assert_eq!(
+                watched(spec.clone(), status).concerns("mine"),
+                expected,
+                "{spec}"
+            );
         }
     }
 
@@ -252,9 +291,18 @@ mod tests {
         let pod = Arc::new(crate::testing::pod("a", "1"));
         inbox.put(SyncEvent::PodApplied(pod));
         inbox.put(SyncEvent::PodGone(uid("b")));
-        let taken: Vec<String> = inbox.take().map(|event| format!("{:?}", event.subject())).collect();
-        assert_eq!(taken, ["Pod(PodUid(\"a\"))", "Node(\"a\")", "Pod(PodUid(\"b\"))"]);
+        let taken: Vec<String> = inbox
+            .take()
+            .map(|event| format!("{:?}", event.subject()))
+            .collect();
+        assert_eq!(
+            taken,
+            ["Pod(PodUid(\"a\"))", "Node(\"a\")", "Pod(PodUid(\"b\"))"]
+        );
         inbox.put(SyncEvent::PodGone(uid("a")));
-        assert!(matches!(inbox.take().collect::<Vec<_>>()[..], [SyncEvent::PodGone(_)]));
+        assert!(matches!(
+            inbox.take().collect::<Vec<_>>()[..],
+            [SyncEvent::PodGone(_)]
+        ));
     }
 }

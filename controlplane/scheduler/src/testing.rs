@@ -13,12 +13,17 @@ use crate::{
 };
 
 pub(crate) fn node(name: &str, cpu: &str) -> Node {
-    node_with(name, json!({}), json!({"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}}))
+    node_with(
+        name,
+        json!({}),
+        json!({"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}}),
+    )
 }
 
 pub(crate) fn node_with(name: &str, spec: Value, status: Value) -> Node {
     let metadata = json!({"name": name, "labels": {"kubernetes.io/hostname": name}});
-    serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).expect("a node")
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status}))
+        .expect("a node")
 }
 
 pub(crate) fn node_of(name: &str, labels: Value) -> Node {
@@ -30,7 +35,10 @@ pub(crate) fn info(node: &Node) -> NodeInfo {
 }
 
 pub(crate) fn pod(name: &str, cpu: &str) -> PodInfo {
-    pod_with(name, json!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}))
+    pod_with(
+        name,
+        json!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}),
+    )
 }
 
 pub(crate) fn pod_with(name: &str, spec: Value) -> PodInfo {
@@ -52,8 +60,16 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) fn of(nodes: &[&NodeInfo]) -> Self {
-        let index = nodes.iter().enumerate().map(|(position, node)| (node.name.clone(), position)).collect();
-        Self { nodes: nodes.iter().copied().cloned().collect(), index, around: Surroundings::default() }
+        let index = nodes
+            .iter()
+            .enumerate()
+            .map(|(position, node)| (node.name.clone(), position))
+            .collect();
+        Self {
+            nodes: nodes.iter().copied().cloned().collect(),
+            index,
+            around: Surroundings::default(),
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
@@ -62,14 +78,26 @@ impl Nodes {
 }
 
 /// What a plugin's PreFilter and Filter say about `pod` on `node`, which is alone.
-pub(crate) fn filtered<P: PreFilter + Filter>(plugin: &P, pod: &PodInfo, node: &NodeInfo) -> Status {
+pub(crate) fn filtered<P: PreFilter + Filter>(
+    plugin: &P,
+    pod: &PodInfo,
+    node: &NodeInfo,
+) -> Status {
     let nodes = Nodes::of(&[node]);
     let mut cycle = CycleState::default();
     let (_, status) = plugin.pre_filter(&mut cycle, pod, &nodes.snapshot());
-    if status.is_success() { plugin.filter(&cycle, pod, node) } else { status }
+    if status.is_success() {
+        plugin.filter(&cycle, pod, node)
+    } else {
+        status
+    }
 }
 
 /// The reasons as text.
 pub(crate) fn reasons(status: &Status) -> Vec<&str> {
-    status.reasons().iter().map(|reason| reason.as_str()).collect()
+    status
+        .reasons()
+        .iter()
+        .map(|reason| reason.as_str())
+        .collect()
 }

@@ -1,7 +1,8 @@
-//! Durable transactions a second of the SQLite engine, by number of writers: `cargo run --release --example txn_bench [DIR]`.
+//! Durable transactions a second of the SQLite engine, by number of writers:
+//! `cargo run --release --example txn_bench [DIR]`.
 //!
-//! Each writer waits for its transaction to be durable before it sends the next; values are 1 KB. No API server, no TLS:
-//! the ceiling of what stands above.
+//! Each writer waits for its transaction to be durable before it sends the next; values are 1 KB.
+//! No API server, no TLS: the ceiling of what stands above.
 #![allow(clippy::print_stdout, reason = "it prints a table")]
 
 use std::{
@@ -17,9 +18,17 @@ const RUN: Duration = Duration::from_secs(3);
 const VALUE_BYTES: usize = 1024;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let dir = std::env::args().nth(1).map_or_else(|| std::env::temp_dir().join("coracle-txn-bench"), PathBuf::from);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    println!("{:>8} {:>8} {:>10} {:>10} {:>10} {:>10}", "writers", "what", "txn/s", "p50 us", "p99 us", "txn/sync");
+    let dir = std::env::args().nth(1).map_or_else(
+        || std::env::temp_dir().join("coracle-txn-bench"),
+        PathBuf::from,
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    println!(
+        "{:>8} {:>8} {:>10} {:>10} {:>10} {:>10}",
+        "writers", "what", "txn/s", "p50 us", "p99 us", "txn/sync"
+    );
     for writers in [1, 8, 32, 128] {
         runtime.block_on(run(&dir, writers))?;
     }
@@ -38,7 +47,9 @@ async fn run(dir: &Path, writers: usize) -> Result<(), Box<dyn std::error::Error
         let before = store.stats();
         let start = Instant::now();
         let tasks: Vec<_> = (0..writers)
-            .map(|writer| coracle_telemetry::spawn("task of a test", write(Arc::clone(&store), writer, what)))
+            .map(|writer| {
+                coracle_telemetry::spawn("task of a test", write(Arc::clone(&store), writer, what))
+            })
             .collect();
         let mut latencies = Vec::new();
         for task in tasks {
@@ -72,14 +83,25 @@ async fn write(store: Arc<SqliteBackend>, writer: usize, what: &'static str) -> 
         if start.elapsed() > RUN {
             break;
         }
-        let name = if what == "create" { format!("{n}") } else { "same".to_owned() };
+        let name = if what == "create" {
+            format!("{n}")
+        } else {
+            "same".to_owned()
+        };
         let key: Arc<str> = format!("/registry/configmaps/default/{what}-{writer}-{name}").into();
         let compare = match last.filter(|_| what == "update") {
             Some(revision) => Compare::ModRevision(Arc::clone(&key), revision),
             None => Compare::Absent(Arc::clone(&key)),
         };
         let begun = Instant::now();
-        let txn = Txn { compare: vec![compare], ops: vec![Op::Put { key, value: value.clone() }], ..Txn::default() };
+        let txn = Txn {
+            compare: vec![compare],
+            ops: vec![Op::Put {
+                key,
+                value: value.clone(),
+            }],
+            ..Txn::default()
+        };
         match store.txn(txn).await {
             Ok(TxnOutcome::Committed(revision)) => last = Some(revision),
             other => panic!("a write failed: {other:?}"),

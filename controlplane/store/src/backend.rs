@@ -5,21 +5,24 @@ use crate::{
     types::{EventBatch, KeyValue, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome},
 };
 
-/// The receiving end of a watch. Bounded: a receiver that falls behind gets [`StoreError::WatcherTooSlow`] and is closed.
+/// The receiving end of a watch. Bounded: a receiver that falls behind gets
+/// [`StoreError::WatcherTooSlow`] and is closed.
 ///
 /// A stream that ends without an error belongs to a store that was closed.
 pub type WatchStream = futures::stream::BoxStream<'static, Result<EventBatch, StoreError>>;
 
 /// A storage engine.
 ///
-/// Every method is cancel-safe: dropping the future of [`Backend::txn`] may or may not have written.
+/// Every method is cancel-safe: dropping the future of [`Backend::txn`] may or may not have
+/// written.
 #[async_trait::async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// Carries out `txn`; returns once the outcome is durable and visible to [`Backend::range`].
     ///
     /// # Errors
-    /// [`StoreError::InvalidTxn`] for a key written twice or too many writes; [`StoreError::DiskFull`] when nothing was
-    /// written for want of space; [`StoreError::Closed`] when it is unknown whether it was written.
+    /// [`StoreError::InvalidTxn`] for a key written twice or too many writes;
+    /// [`StoreError::DiskFull`] when nothing was written for want of space; [`StoreError::Closed`]
+    /// when it is unknown whether it was written.
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError>;
     /// One key, now.
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
@@ -31,25 +34,27 @@ pub trait Backend: Send + Sync + 'static {
     /// Every event under `prefix` with a revision greater than `from`.
     ///
     /// # Errors
-    /// As [`Backend::range`]; [`StoreError::Compacted`] may also come later, in the stream, while it reads history.
+    /// As [`Backend::range`]; [`StoreError::Compacted`] may also come later, in the stream, while
+    /// it reads history.
     async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError>;
-    /// Forgets history older than `to`: afterwards `to` is the oldest revision for `range` and `watch`.
+    /// Forgets history older than `to`: afterwards `to` is the oldest revision for `range` and
+    /// `watch`.
     ///
-    /// Returns once the new bound holds; an engine may reclaim the space later. Compacting to what is already
-    /// compacted does nothing.
+    /// Returns once the new bound holds; an engine may reclaim the space later. Compacting to what
+    /// is already compacted does nothing.
     ///
     /// # Errors
     /// [`StoreError::Future`] if `to` lies ahead of the store.
     async fn compact(&self, to: Revision) -> Result<(), StoreError>;
     /// The newest durable revision.
     fn current_revision(&self) -> Revision;
-    /// Why writes fail, as far as the last one told; `None` while they do not. A full disk is no failure: reads and
-    /// deletions go on.
+    /// Why writes fail, as far as the last one told; `None` while they do not. A full disk is no
+    /// failure: reads and deletions go on.
     fn failure(&self) -> Option<String> {
         None
     }
-    /// Returns once the store has closed by itself, because the state of its disk is in doubt: nothing can be written any
-    /// more, and only a new start knows what is there.
+    /// Returns once the store has closed by itself, because the state of its disk is in doubt:
+    /// nothing can be written any more, and only a new start knows what is there.
     async fn closed(&self) {
         std::future::pending().await
     }

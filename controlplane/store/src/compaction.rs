@@ -1,7 +1,8 @@
 //! The task that keeps history short: it drives [`Backend::compact`] and nothing else.
 //!
-//! It samples the revision at every tick and compacts to the newest sample that is old enough, so no clock is needed in
-//! the store itself. After a restart nothing is compacted until the first sample has aged.
+//! It samples the revision at every tick and compacts to the newest sample that is old enough, so
+//! no clock is needed in the store itself. After a restart nothing is compacted until the first
+//! sample has aged.
 
 use std::{
     collections::VecDeque,
@@ -27,11 +28,16 @@ pub struct CompactionPolicy {
 
 impl Default for CompactionPolicy {
     fn default() -> Self {
-        Self { interval: Duration::from_secs(30), keep_age: Duration::from_secs(300), keep_revisions: 1_000_000 }
+        Self {
+            interval: Duration::from_secs(30),
+            keep_age: Duration::from_secs(300),
+            keep_revisions: 1_000_000,
+        }
     }
 }
 
-/// Compacts `backend` by `policy` until `shutdown`. A failure is logged and tried again at the next tick.
+/// Compacts `backend` by `policy` until `shutdown`. A failure is logged and tried again at the next
+/// tick.
 pub async fn run(backend: Arc<dyn Backend>, policy: CompactionPolicy, shutdown: CancellationToken) {
     let mut samples = Samples::default();
     loop {
@@ -44,7 +50,9 @@ pub async fn run(backend: Arc<dyn Backend>, policy: CompactionPolicy, shutdown: 
         };
         match backend.compact(to).await {
             Ok(()) => tracing::debug!(%to, "compacted the store"),
-            Err(error) => tracing::warn!(%to, error = %ErrorChain(&error), "could not compact the store"),
+            Err(error) => {
+                tracing::warn!(%to, error = %ErrorChain(&error), "could not compact the store")
+            }
         }
     }
 }
@@ -57,7 +65,12 @@ struct Samples {
 
 impl Samples {
     /// Where to compact to, if anywhere new.
-    fn plan(&mut self, now: Instant, current: Revision, policy: &CompactionPolicy) -> Option<Revision> {
+    fn plan(
+        &mut self,
+        now: Instant,
+        current: Revision,
+        policy: &CompactionPolicy,
+    ) -> Option<Revision> {
         self.seen.push_back((now, current));
         let mut to = None;
         while let Some(&(at, revision)) = self.seen.front()
@@ -76,7 +89,11 @@ mod tests {
     use super::*;
 
     fn policy() -> CompactionPolicy {
-        CompactionPolicy { interval: Duration::from_secs(30), keep_age: Duration::from_secs(300), keep_revisions: 1000 }
+        CompactionPolicy {
+            interval: Duration::from_secs(30),
+            keep_age: Duration::from_secs(300),
+            keep_revisions: 1000,
+        }
     }
 
     #[test]
@@ -84,7 +101,10 @@ mod tests {
         let mut samples = Samples::default();
         let start = Instant::now();
         assert_eq!(samples.plan(start, Revision(10), &policy()), None);
-        assert_eq!(samples.plan(start + Duration::from_secs(299), Revision(20), &policy()), None);
+        assert_eq!(
+            samples.plan(start + Duration::from_secs(299), Revision(20), &policy()),
+            None
+        );
     }
 
     #[test]
@@ -93,12 +113,18 @@ mod tests {
         let start = Instant::now();
         samples.plan(start, Revision(10), &policy());
         samples.plan(start + Duration::from_secs(30), Revision(20), &policy());
-        assert_eq!(samples.plan(start + Duration::from_secs(331), Revision(30), &policy()), Some(Revision(20)));
+        assert_eq!(
+            samples.plan(start + Duration::from_secs(331), Revision(30), &policy()),
+            Some(Revision(20))
+        );
     }
 
     #[test]
     fn too_much_history_goes_whatever_its_age() {
         let mut samples = Samples::default();
-        assert_eq!(samples.plan(Instant::now(), Revision(5000), &policy()), Some(Revision(4000)));
+        assert_eq!(
+            samples.plan(Instant::now(), Revision(5000), &policy()),
+            Some(Revision(4000))
+        );
     }
 }

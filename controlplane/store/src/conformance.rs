@@ -1,9 +1,10 @@
 //! What every engine must pass, and the faults that this suite must catch.
 //!
-//! [`run`] puts each check on a store of its own and reports which promises were broken. The promises are etcd's:
-//! transactions compare and write atomically at strictly growing revisions, reads are snapshots, watches are ordered,
-//! unique, atomic, reliable and resumable, and history ends with an error, never with a gap. [`mutants`] breaks each of
-//! them on purpose. What survives a crash is tested beside this crate, in `tests/`.
+//! [`run`] puts each check on a store of its own and reports which promises were broken. The
+//! promises are etcd's: transactions compare and write atomically at strictly growing revisions,
+//! reads are snapshots, watches are ordered, unique, atomic, reliable and resumable, and history
+//! ends with an error, never with a gap. [`mutants`] breaks each of them on purpose. What survives
+//! a crash is tested beside this crate, in `tests/`.
 
 mod compaction;
 mod history;
@@ -41,7 +42,10 @@ impl Fixture {
     /// A memory store.
     #[must_use]
     pub fn memory() -> Self {
-        Self { store: Arc::new(MemoryBackend::new()), guard: Box::new(()) }
+        Self {
+            store: Arc::new(MemoryBackend::new()),
+            guard: Box::new(()),
+        }
     }
 
     /// A SQLite store in a temporary directory.
@@ -52,7 +56,10 @@ impl Fixture {
     pub fn sqlite() -> Self {
         let dir = tempfile::tempdir().expect("tests can make temporary directories");
         let store = SqliteBackend::open(dir.path()).expect("a store opens in an empty directory");
-        Self { store: Arc::new(store), guard: Box::new(dir) }
+        Self {
+            store: Arc::new(store),
+            guard: Box::new(dir),
+        }
     }
 }
 
@@ -77,14 +84,21 @@ impl Report {
     /// The checks that found a violation.
     #[must_use]
     pub fn failed(&self) -> Vec<&'static str> {
-        self.results.iter().filter(|(_, result)| result.is_err()).map(|(name, _)| *name).collect()
+        self.results
+            .iter()
+            .filter(|(_, result)| result.is_err())
+            .map(|(name, _)| *name)
+            .collect()
     }
 
     /// # Panics
     /// If a check found a violation.
     pub fn assert_passed(&self) {
-        let violations: Vec<_> =
-            self.results.iter().filter_map(|(name, result)| Some((name, result.as_ref().err()?))).collect();
+        let violations: Vec<_> = self
+            .results
+            .iter()
+            .filter_map(|(name, result)| Some((name, result.as_ref().err()?)))
+            .collect();
         assert!(violations.is_empty(), "{violations:#?}");
     }
 }
@@ -142,15 +156,24 @@ pub async fn run(make: &(dyn Fn() -> Fixture + Sync)) -> Report {
 
 /// Fails a check unless `holds`.
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Outcome {
-    if holds { Ok(()) } else { Err(Violation(otherwise())) }
+    if holds {
+        Ok(())
+    } else {
+        Err(Violation(otherwise()))
+    }
 }
 
 fn ensure_eq<T: PartialEq + std::fmt::Debug>(found: &T, expected: &T, what: &str) -> Outcome {
-    ensure(found == expected, || format!("{what}: found {found:?}, expected {expected:?}"))
+    ensure(found == expected, || {
+        format!("{what}: found {found:?}, expected {expected:?}")
+    })
 }
 
 fn put(key: &str, value: &str) -> Op {
-    Op::Put { key: key.into(), value: Bytes::copy_from_slice(value.as_bytes()) }
+    Op::Put {
+        key: key.into(),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+    }
 }
 
 fn delete(key: &str) -> Op {
@@ -167,13 +190,23 @@ fn at_revision(key: &str, revision: Revision) -> Compare {
 
 /// Writes unconditionally.
 async fn write(store: &dyn Backend, ops: Vec<Op>) -> Result<Revision, Violation> {
-    match store.txn(Txn { compare: Vec::new(), ops, ..Txn::default() }).await? {
+    match store
+        .txn(Txn {
+            compare: Vec::new(),
+            ops,
+            ..Txn::default()
+        })
+        .await?
+    {
         TxnOutcome::Committed(revision) => Ok(revision),
-        TxnOutcome::Conflict(_) => Err(Violation("a transaction without comparisons conflicted".to_owned())),
+        TxnOutcome::Conflict(_) => Err(Violation(
+            "a transaction without comparisons conflicted".to_owned(),
+        )),
     }
 }
 
-/// Lets several writers put `each` values under keys of their own, and a shared one, at the same time.
+/// Lets several writers put `each` values under keys of their own, and a shared one, at the same
+/// time.
 async fn write_concurrently(store: &Arc<dyn Backend>, writers: usize, each: usize) -> Outcome {
     let tasks = (0..writers).map(|writer| {
         let store = Arc::clone(store);
@@ -181,7 +214,11 @@ async fn write_concurrently(store: &Arc<dyn Backend>, writers: usize, each: usiz
             for n in 0..each {
                 let value = format!("{writer}-{n}");
                 let own = format!("/registry/pods/ns/{writer}-{}", n % 7);
-                let op = if n % 5 == 4 { delete(&own) } else { put(&own, &value) };
+                let op = if n % 5 == 4 {
+                    delete(&own)
+                } else {
+                    put(&own, &value)
+                };
                 write(&*store, vec![op, put("/registry/pods/ns/shared", &value)]).await?;
             }
             Ok::<_, Violation>(())

@@ -1,4 +1,5 @@
-//! Why a store operation failed. How this maps to HTTP is the API server's business, not this crate's.
+//! Why a store operation failed. How this maps to HTTP is the API server's business, not this
+//! crate's.
 
 use std::path::PathBuf;
 

@@ -1,12 +1,13 @@
 //! The store: a revisioned key-value space cut like etcd's KV service.
 //!
-//! Engines implement [`Backend`]; everything above (the API server, nobody else) sees only this trait.
-//! Keys are `/registry/<group>/<resource>/[<namespace>/]<name>` (the core group has no `<group>` element,
-//! as in etcd); values are opaque bytes to this crate.
+//! Engines implement [`Backend`]; everything above (the API server, nobody else) sees only this
+//! trait. Keys are `/registry/<group>/<resource>/[<namespace>/]<name>` (the core group has no
+//! `<group>` element, as in etcd); values are opaque bytes to this crate.
 //!
-//! One revision counter orders the whole store. A transaction that changes something gets exactly one new revision;
-//! every event it causes carries that revision. A transaction that succeeds and changes nothing (it deletes what is
-//! absent, or has no writes) is answered with the current revision.
+//! One revision counter orders the whole store. A transaction that changes something gets exactly
+//! one new revision; every event it causes carries that revision. A transaction that succeeds and
+//! changes nothing (it deletes what is absent, or has no writes) is answered with the current
+//! revision.
 //!
 //! | module | what |
 //! |---|---|
@@ -30,4 +31,7 @@ pub mod types;
 
 pub use backend::{Backend, WatchStream};
 pub use error::StoreError;
-pub use types::{Compare, Event, EventBatch, KeyValue, Op, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome};
+pub use types::{
+    Compare, Event, EventBatch, KeyValue, Op, RangeRequest, RangeResponse, Revision, Txn,
+    TxnOutcome,
+};

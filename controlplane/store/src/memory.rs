@@ -1,7 +1,8 @@
-//! The engine for tests and for figures without a disk: everything in the process, nothing survives it.
+//! The engine for tests and for figures without a disk: everything in the process, nothing survives
+//! it.
 //!
-//! History is a log of events since the last compaction. A state of the past is the present with the later events
-//! undone, so nothing is stored twice.
+//! History is a log of events since the last compaction. A state of the past is the present with
+//! the later events undone, so nothing is stored twice.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -16,7 +17,10 @@ use crate::{
     backend::{Backend, WatchStream},
     error::StoreError,
     fanout::Fanout,
-    types::{Compare, Event, EventBatch, KeyValue, Op, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome},
+    types::{
+        Compare, Event, EventBatch, KeyValue, Op, RangeRequest, RangeResponse, Revision, Txn,
+        TxnOutcome,
+    },
 };
 
 /// The memory engine. Cloning is not offered: share it behind an `Arc`.
@@ -79,22 +83,35 @@ impl Backend for MemoryBackend {
             .filter(|event| event.kv.key.starts_with(prefix))
             .cloned()
             .collect();
-        let history = EventBatch { revision: state.revision, events };
+        let history = EventBatch {
+            revision: state.revision,
+            events,
+        };
         let subscription = state.fanout.subscribe(prefix);
         let live = futures::stream::unfold(subscription, |mut subscription| async move {
             let item = subscription.next().await?;
             Some((item, subscription))
         });
         let past = (history.revision > from).then_some(Ok(history));
-        Ok(Box::pin(futures::StreamExt::chain(futures::stream::iter(past), live)))
+        Ok(Box::pin(futures::StreamExt::chain(
+            futures::stream::iter(past),
+            live,
+        )))
     }
 
     async fn compact(&self, to: Revision) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         if to > state.revision {
-            return Err(StoreError::Future { asked: to, current: state.revision });
+            return Err(StoreError::Future {
+                asked: to,
+                current: state.revision,
+            });
         }
-        while state.log.front().is_some_and(|change| change.event.kv.mod_revision <= to) {
+        while state
+            .log
+            .front()
+            .is_some_and(|change| change.event.kv.mod_revision <= to)
+        {
             state.log.pop_front();
         }
         state.compacted = state.compacted.max(to);
@@ -110,21 +127,29 @@ impl Backend for MemoryBackend {
 
 impl State {
     fn get(&self, key: &str) -> Option<KeyValue> {
-        self.live.get_key_value(key).map(|(key, stored)| stored.key_value(key))
+        self.live
+            .get_key_value(key)
+            .map(|(key, stored)| stored.key_value(key))
     }
 
     fn holds(&self, compare: &Compare) -> bool {
         match compare {
             Compare::Absent(key) => !self.live.contains_key(key),
-            Compare::ModRevision(key, revision) => {
-                self.live.get(key).is_some_and(|stored| stored.mod_revision == *revision)
-            }
+            Compare::ModRevision(key, revision) => self
+                .live
+                .get(key)
+                .is_some_and(|stored| stored.mod_revision == *revision),
         }
     }
 
     fn txn(&mut self, txn: &Txn) -> TxnOutcome {
         if !txn.compare.iter().all(|compare| self.holds(compare)) {
-            return TxnOutcome::Conflict(txn.compare.iter().map(|compare| self.get(compare.key())).collect());
+            return TxnOutcome::Conflict(
+                txn.compare
+                    .iter()
+                    .map(|compare| self.get(compare.key()))
+                    .collect(),
+            );
         }
         let revision = Revision(self.revision.0 + 1);
         let before = self.log.len();
@@ -132,7 +157,11 @@ impl State {
             let change = self.apply(op, revision);
             self.log.extend(change);
         }
-        let events: Vec<Event> = self.log.range(before..).map(|change| change.event.clone()).collect();
+        let events: Vec<Event> = self
+            .log
+            .range(before..)
+            .map(|change| change.event.clone())
+            .collect();
         if events.is_empty() {
             return TxnOutcome::Committed(self.revision);
         }
@@ -145,33 +174,56 @@ impl State {
         match op {
             Op::Put { key, value } => {
                 let before = self.get(key);
-                let create_revision = before.as_ref().map_or(revision, |before| before.create_revision);
-                let stored = Stored { value: value.clone(), create_revision, mod_revision: revision };
+                let create_revision = before
+                    .as_ref()
+                    .map_or(revision, |before| before.create_revision);
+                let stored = Stored {
+                    value: value.clone(),
+                    create_revision,
+                    mod_revision: revision,
+                };
                 let kv = stored.key_value(key);
                 self.live.insert(Arc::clone(key), stored);
-                Some(Change { event: Event { kv, deleted: false }, before })
+                Some(Change {
+                    event: Event { kv, deleted: false },
+                    before,
+                })
             }
             Op::Delete { key } => {
                 let (key, stored) = self.live.remove_entry(key)?;
                 let before = stored.key_value(&key);
-                let kv = KeyValue { mod_revision: revision, ..before.clone() };
-                Some(Change { event: Event { kv, deleted: true }, before: Some(before) })
+                let kv = KeyValue {
+                    mod_revision: revision,
+                    ..before.clone()
+                };
+                Some(Change {
+                    event: Event { kv, deleted: true },
+                    before: Some(before),
+                })
             }
         }
     }
 
     fn check_revision(&self, asked: Revision) -> Result<(), StoreError> {
         if asked < self.compacted {
-            return Err(StoreError::Compacted { asked, oldest: self.compacted });
+            return Err(StoreError::Compacted {
+                asked,
+                oldest: self.compacted,
+            });
         }
         if asked > self.revision {
-            return Err(StoreError::Future { asked, current: self.revision });
+            return Err(StoreError::Future {
+                asked,
+                current: self.revision,
+            });
         }
         Ok(())
     }
 
     fn log_after(&self, revision: Revision) -> impl Iterator<Item = &Change> {
-        let first = self.log.partition_point(|change| change.event.kv.mod_revision <= revision);
+        let first = self
+            .log
+            .partition_point(|change| change.event.kv.mod_revision <= revision);
         self.log.range(first..)
     }
 
@@ -180,7 +232,10 @@ impl State {
         self.check_revision(at)?;
         // The first later event of a key tells what the key was at `at`.
         let mut undo: HashMap<&str, Option<&KeyValue>> = HashMap::new();
-        for Change { event, before } in self.log_after(at).filter(|change| request.covers(&change.event.kv.key)) {
+        for Change { event, before } in self
+            .log_after(at)
+            .filter(|change| request.covers(&change.event.kv.key))
+        {
             undo.entry(&event.kv.key).or_insert(before.as_ref());
         }
         let from = request.first_key();
@@ -195,9 +250,15 @@ impl State {
         if !undo.is_empty() {
             items.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         }
-        let remaining = items.len().saturating_sub(request.limit.unwrap_or(usize::MAX));
+        let remaining = items
+            .len()
+            .saturating_sub(request.limit.unwrap_or(usize::MAX));
         items.truncate(items.len() - remaining);
-        Ok(RangeResponse { items, revision: at, remaining })
+        Ok(RangeResponse {
+            items,
+            revision: at,
+            remaining,
+        })
     }
 }
 

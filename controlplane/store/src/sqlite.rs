@@ -5,13 +5,14 @@
 //! get(), range(), watch() of the past --> reader connections, each on its own snapshot, never in the writer's way
 //! ```
 //!
-//! The table is a log: one row an event, at the end, so that a commit dirties few pages. What is live is an index in
-//! memory, key to row, rebuilt by one scan at the start; so comparisons need no query. Values are in the file only.
-//! Each row knows the row that it supersedes: that is the past state for `range(at)`, what a deletion shows, and what
-//! compaction deletes.
+//! The table is a log: one row an event, at the end, so that a commit dirties few pages. What is
+//! live is an index in memory, key to row, rebuilt by one scan at the start; so comparisons need no
+//! query. Values are in the file only. Each row knows the row that it supersedes: that is the past
+//! state for `range(at)`, what a deletion shows, and what compaction deletes.
 //!
-//! The process is the only user of the directory: a lock file says so, and SQLite's index of its log is in memory. No SQL
-//! leaves this module. On a full disk a reserve (`reserve`) is given up for what makes room.
+//! The process is the only user of the directory: a lock file says so, and SQLite's index of its
+//! log is in memory. No SQL leaves this module. On a full disk a reserve (`reserve`) is given up
+//! for what makes room.
 
 mod index;
 mod read;
@@ -100,8 +101,8 @@ impl SqliteBackend {
     /// Opens the store in `dir`, made if it does not exist. Blocks while the index is built.
     ///
     /// # Errors
-    /// [`StoreError::Locked`], [`StoreError::NotWritable`], [`StoreError::DiskFull`]: tell the user.
-    /// [`StoreError::Engine`] for a file that is no store or is damaged.
+    /// [`StoreError::Locked`], [`StoreError::NotWritable`], [`StoreError::DiskFull`]: tell the
+    /// user. [`StoreError::Engine`] for a file that is no store or is damaged.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(dir, SqliteOptions::default())
     }
@@ -114,10 +115,13 @@ impl SqliteBackend {
         let dir = dir.as_ref().to_path_buf();
         let lock = schema::lock(&dir)?;
         let connection = schema::open_writer(&dir, options)?;
-        let room = Room::of(&dir).map_err(|source| StoreError::NotWritable { path: dir.clone(), source })?;
+        let room = Room::of(&dir).map_err(|source| StoreError::NotWritable {
+            path: dir.clone(),
+            source,
+        })?;
         let reserve = Reserve::of(&dir, room);
-        let (state, reclaimed) =
-            schema::load(&connection).map_err(|source| engine_error(&dir, "load the index", source))?;
+        let (state, reclaimed) = schema::load(&connection)
+            .map_err(|source| engine_error(&dir, "load the index", source))?;
         let page_bytes: u32 = connection
             .pragma_query_value(None, "page_size", |row| row.get(0))
             .map_err(|source| engine_error(&dir, "read the size of a page", source))?;
@@ -148,8 +152,15 @@ impl SqliteBackend {
                 let _closed = closed;
                 writer.run();
             })
-            .map_err(|source| StoreError::Engine { what: "start the writer".to_owned(), source: source.into() })?;
-        Ok(Self { shared, queue: Some(queue), writer: Mutex::new(Some(thread)) })
+            .map_err(|source| StoreError::Engine {
+                what: "start the writer".to_owned(),
+                source: source.into(),
+            })?;
+        Ok(Self {
+            shared,
+            queue: Some(queue),
+            writer: Mutex::new(Some(thread)),
+        })
     }
 
     /// What has been done so far.
@@ -165,7 +176,10 @@ impl SqliteBackend {
     async fn submit<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
         let (reply, outcome) = oneshot::channel();
         let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
-        queue.send(job(reply)).await.map_err(|_| StoreError::Closed)?;
+        queue
+            .send(job(reply))
+            .await
+            .map_err(|_| StoreError::Closed)?;
         outcome.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -189,11 +203,13 @@ impl Backend for SqliteBackend {
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         let key = key.to_owned();
-        self.read(move |shared, connection| read::get(shared, connection, &key)).await
+        self.read(move |shared, connection| read::get(shared, connection, &key))
+            .await
     }
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        self.read(move |shared, connection| read::range(shared, connection, &request)).await
+        self.read(move |shared, connection| read::range(shared, connection, &request))
+            .await
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
@@ -234,7 +250,9 @@ impl Drop for SqliteBackend {
 
 impl std::fmt::Debug for SqliteBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteBackend").field("dir", &self.shared.dir).finish_non_exhaustive()
+        f.debug_struct("SqliteBackend")
+            .field("dir", &self.shared.dir)
+            .finish_non_exhaustive()
     }
 }
 
@@ -250,7 +268,12 @@ fn is_full(error: &rusqlite::Error) -> bool {
 fn engine_error(dir: &Path, what: &str, source: impl Into<Arc<rusqlite::Error>>) -> StoreError {
     let source = source.into();
     if is_full(&source) {
-        return StoreError::DiskFull { path: dir.to_path_buf() };
+        return StoreError::DiskFull {
+            path: dir.to_path_buf(),
+        };
     }
-    StoreError::Engine { what: what.to_owned(), source: Box::new(source) }
+    StoreError::Engine {
+        what: what.to_owned(),
+        source: Box::new(source),
+    }
 }

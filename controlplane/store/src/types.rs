@@ -1,4 +1,5 @@
-//! The vocabulary of the store: revisions, keys, transactions, ranges and events. Plain data; no engine, no I/O.
+//! The vocabulary of the store: revisions, keys, transactions, ranges and events. Plain data; no
+//! engine, no I/O.
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
@@ -65,8 +66,8 @@ pub struct Txn {
     pub compare: Vec<Compare>,
     /// Applied in order, at one revision.
     pub ops: Vec<Op>,
-    /// Whether it goes on on a full disk: it makes room in the end, or others take its absence for a death. An engine may
-    /// refuse it all the same if it makes an object, or one much larger.
+    /// Whether it goes on on a full disk: it makes room in the end, or others take its absence for
+    /// a death. An engine may refuse it all the same if it makes an object, or one much larger.
     pub may_use_disk_reserve: bool,
 }
 
@@ -75,7 +76,8 @@ pub struct Txn {
 pub enum TxnOutcome {
     /// Durable at this revision.
     Committed(Revision),
-    /// A comparison failed; nothing was written. Carries the compared keys as they are now (absent: `None`).
+    /// A comparison failed; nothing was written. Carries the compared keys as they are now (absent:
+    /// `None`).
     Conflict(Vec<Option<KeyValue>>),
 }
 
@@ -103,10 +105,12 @@ pub struct RangeResponse {
     pub remaining: usize,
 }
 
-/// What happened to a key. What it replaced is not said: who needs it has it, or asks for a range of the past.
+/// What happened to a key. What it replaced is not said: who needs it has it, or asks for a range
+/// of the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The key's state after the event; for a delete, the last state with `mod_revision` of the deletion.
+    /// The key's state after the event; for a delete, the last state with `mod_revision` of the
+    /// deletion.
     pub kv: KeyValue,
     /// Whether this removes the key.
     pub deleted: bool,
@@ -115,7 +119,8 @@ pub struct Event {
 /// Events of whole revisions in order: no revision is split over two batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventBatch {
-    /// Everything up to and including this revision has been delivered, also when `events` is empty.
+    /// Everything up to and including this revision has been delivered, also when `events` is
+    /// empty.
     pub revision: Revision,
     /// In commit order.
     pub events: Vec<Event>,
@@ -159,16 +164,21 @@ impl RangeRequest {
 }
 
 impl Txn {
-    /// Rejects what no engine carries out: more than [`MAX_OPS`] writes, a key written twice, a key with a NUL.
+    /// Rejects what no engine carries out: more than [`MAX_OPS`] writes, a key written twice, a key
+    /// with a NUL.
     ///
     /// # Errors
     /// [`StoreError::InvalidTxn`].
     pub fn check(&self) -> Result<(), StoreError> {
         if self.ops.len() > MAX_OPS {
-            return Err(StoreError::InvalidTxn { why: "too many writes" });
+            return Err(StoreError::InvalidTxn {
+                why: "too many writes",
+            });
         }
         if self.ops.iter().any(|op| op.key().contains('\0')) {
-            return Err(StoreError::InvalidTxn { why: "a key contains a NUL" });
+            return Err(StoreError::InvalidTxn {
+                why: "a key contains a NUL",
+            });
         }
         if self.ops.len() < 2 {
             return Ok(());
@@ -177,6 +187,8 @@ impl Txn {
         if self.ops.iter().all(|op| seen.insert(op.key())) {
             return Ok(());
         }
-        Err(StoreError::InvalidTxn { why: "a key is written twice" })
+        Err(StoreError::InvalidTxn {
+            why: "a key is written twice",
+        })
     }
 }

@@ -23,7 +23,10 @@ async fn every_planted_fault_is_caught() {
     for fault in FAULTS {
         let plant = || {
             let Fixture { store, guard } = Fixture::memory();
-            Fixture { store: Arc::new(Mutant::new(store, *fault)), guard }
+            Fixture {
+                store: Arc::new(Mutant::new(store, *fault)),
+                guard,
+            }
         };
         let caught_by = conformance::run(&plant).await.failed();
         assert!(!caught_by.is_empty(), "{fault:?} was not caught");

@@ -1,9 +1,16 @@
-//! No acknowledged write is lost: a child that writes is killed at random, the store is opened again and compared with
-//! what the child was told. And what its watcher was shown is there as well.
+//! No acknowledged write is lost: a child that writes is killed at random, the store is opened
+//! again and compared with what the child was told. And what its watcher was shown is there as
+//! well.
 //!
-//! The child is this test program again, told by environment variables. `CORACLE_CRASH_KILLS` says how often it is
-//! killed (40 if unset). Power loss is played by copying a mounted disk image: what was not synced is not in the copy.
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "tests")]
+//! The child is this test program again, told by environment variables. `CORACLE_CRASH_KILLS` says
+//! how often it is killed (40 if unset). Power loss is played by copying a mounted disk image: what
+//! was not synced is not in the copy.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
 
 #[path = "crash/child.rs"]
 mod child;
@@ -46,7 +53,10 @@ fn child() {
 }
 
 fn kills(default: usize) -> usize {
-    std::env::var("CORACLE_CRASH_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(default)
+    std::env::var("CORACLE_CRASH_KILLS")
+        .ok()
+        .and_then(|kills| kills.parse().ok())
+        .unwrap_or(default)
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -55,13 +65,22 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// Runs a child on `dir` and kills it some time after its first write.
 fn run_and_kill(dir: &Path, fault: child::Fault, alive: Duration) -> Said {
-    let mut child = child::Task { dir: dir.to_path_buf(), fault }.spawn();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut child = child::Task {
+        dir: dir.to_path_buf(),
+        fault,
+    }
+    .spawn();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
     let mut said = Said::default();
     while said.acknowledged.is_empty() {
         match lines.next() {
             Some(line) => said.note(&line),
-            None => panic!("the child ended before it wrote anything: {:?}", child.wait()),
+            None => panic!(
+                "the child ended before it wrote anything: {:?}",
+                child.wait()
+            ),
         }
     }
     let (ready, killed) = std::sync::mpsc::channel::<()>();
@@ -87,7 +106,9 @@ impl Said {
     /// Takes one line of the child; the last may have been cut short.
     fn note(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
-        let &[what, writer, count, revision, "."] = &words[..] else { return };
+        let &[what, writer, count, revision, "."] = &words[..] else {
+            return;
+        };
         let write = Write {
             writer: writer.parse().unwrap(),
             count: count.parse().unwrap(),
@@ -103,24 +124,49 @@ impl Said {
 
 /// What is missing in the store at `dir`, in words.
 fn check(dir: &Path, said: &Said) -> Result<(), String> {
-    let store = SqliteBackend::open(dir).map_err(|error| format!("the store does not open: {error:?}"))?;
+    let store =
+        SqliteBackend::open(dir).map_err(|error| format!("the store does not open: {error:?}"))?;
     runtime().block_on(async {
         let current = store.current_revision();
-        let stored = store.range(RangeRequest { prefix: "/".to_owned(), ..RangeRequest::default() }).await.unwrap();
-        let present: HashMap<usize, u64> = stored.items.iter().map(|kv| child::parse(&kv.key, &kv.value)).collect();
+        let stored = store
+            .range(RangeRequest {
+                prefix: "/".to_owned(),
+                ..RangeRequest::default()
+            })
+            .await
+            .unwrap();
+        let present: HashMap<usize, u64> = stored
+            .items
+            .iter()
+            .map(|kv| child::parse(&kv.key, &kv.value))
+            .collect();
         let history = history(&store).await;
-        let oldest = history.first().map_or(current.0, |write| write.revision - 1);
-        let gapless = history.windows(2).all(|pair| pair[1].revision == pair[0].revision + 1);
-        if !gapless || history.last().is_some_and(|last| last.revision != current.0) {
+        let oldest = history
+            .first()
+            .map_or(current.0, |write| write.revision - 1);
+        let gapless = history
+            .windows(2)
+            .all(|pair| pair[1].revision == pair[0].revision + 1);
+        if !gapless
+            || history
+                .last()
+                .is_some_and(|last| last.revision != current.0)
+        {
             return Err("history has gaps".to_owned());
         }
         for write in said.acknowledged.iter().chain(&said.watched) {
-            if present.get(&write.writer).is_none_or(|count| *count < write.count) {
+            if present
+                .get(&write.writer)
+                .is_none_or(|count| *count < write.count)
+            {
                 return Err(format!("{write:?} is lost: {present:?}"));
             }
             let in_history = usize::try_from(write.revision.saturating_sub(oldest + 1)).unwrap();
             if write.revision > oldest && history.get(in_history) != Some(write) {
-                return Err(format!("{write:?} is {:?} in history", history.get(in_history)));
+                return Err(format!(
+                    "{write:?} is {:?} in history",
+                    history.get(in_history)
+                ));
             }
         }
         Ok(())
@@ -156,14 +202,21 @@ fn no_acknowledged_write_is_lost_by_sigkill() {
             panic!("kill {n}: {lost}");
         }
     }
-    eprintln!("{} kills, {acknowledged} acknowledged writes, {watched} watched, none lost", kills(40));
+    eprintln!(
+        "{} kills, {acknowledged} acknowledged writes, {watched} watched, none lost",
+        kills(40)
+    );
 }
 
 #[test]
 fn early_acknowledgement_is_caught() {
     let dir = tempfile::tempdir().unwrap();
     let caught = (0..20).any(|_| {
-        let said = run_and_kill(dir.path(), child::Fault::AcknowledgesEarly, Duration::from_millis(20));
+        let said = run_and_kill(
+            dir.path(),
+            child::Fault::AcknowledgesEarly,
+            Duration::from_millis(20),
+        );
         check(dir.path(), &said).is_err()
     });
     assert!(caught);
@@ -179,7 +232,11 @@ fn lose_power(fault: child::Fault) -> Result<usize, String> {
         // The directory itself must not be what is lost.
         drop(SqliteBackend::open(disk.path().join("store")).unwrap());
         mount::sync(disk.path());
-        let said = run_and_kill(&disk.path().join("store"), fault, Duration::from_millis(300));
+        let said = run_and_kill(
+            &disk.path().join("store"),
+            fault,
+            Duration::from_millis(300),
+        );
         std::fs::copy(&image, &copy).unwrap();
         said
     };

@@ -1,4 +1,5 @@
-//! Bad disks and bad directories: clear errors, nothing acknowledged lost, and on again when the disk is good.
+//! Bad disks and bad directories: clear errors, nothing acknowledged lost, and on again when the
+//! disk is good.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 #[path = "crash/mount.rs"]
@@ -12,8 +13,18 @@ use coracle_store::{
 };
 
 async fn put(store: &SqliteBackend, name: u64) -> Result<Revision, StoreError> {
-    let op = Op::Put { key: format!("/registry/pods/ns/{name:05}").into(), value: vec![b'x'; 2000].into() };
-    match store.txn(Txn { compare: vec![], ops: vec![op], ..Txn::default() }).await? {
+    let op = Op::Put {
+        key: format!("/registry/pods/ns/{name:05}").into(),
+        value: vec![b'x'; 2000].into(),
+    };
+    match store
+        .txn(Txn {
+            compare: vec![],
+            ops: vec![op],
+            ..Txn::default()
+        })
+        .await?
+    {
         TxnOutcome::Committed(revision) => Ok(revision),
         TxnOutcome::Conflict(_) => panic!("nothing was compared"),
     }
@@ -32,7 +43,13 @@ async fn fill(store: &SqliteBackend) -> u64 {
 }
 
 async fn count(store: &SqliteBackend) -> u64 {
-    let range = store.range(RangeRequest { prefix: "/".to_owned(), ..RangeRequest::default() }).await.unwrap();
+    let range = store
+        .range(RangeRequest {
+            prefix: "/".to_owned(),
+            ..RangeRequest::default()
+        })
+        .await
+        .unwrap();
     assert_eq!(range.revision, store.current_revision());
     range.items.len() as u64
 }
@@ -40,25 +57,44 @@ async fn count(store: &SqliteBackend) -> u64 {
 fn open_error(dir: &Path) -> String {
     let error = SqliteBackend::open(dir).unwrap_err();
     eprintln!("{error}");
-    format!("{error:?}").split([' ', '{']).next().unwrap().to_owned()
+    format!("{error:?}")
+        .split([' ', '{'])
+        .next()
+        .unwrap()
+        .to_owned()
 }
 
 #[tokio::test]
 async fn full_store_refuses_writes_and_keeps_what_it_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    let options = SqliteOptions { max_pages: Some(300), ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        max_pages: Some(300),
+        ..SqliteOptions::default()
+    };
     let store = SqliteBackend::open_with(dir.path(), options).unwrap();
     let written = fill(&store).await;
-    assert!(matches!(put(&store, 99_999).await, Err(StoreError::DiskFull { .. })));
+    assert!(matches!(
+        put(&store, 99_999).await,
+        Err(StoreError::DiskFull { .. })
+    ));
     // The disk has room for the reserve, which does not help a store that is full by its own limit.
     for _ in 0..3 {
-        assert!(matches!(put(&store, 99_999).await, Err(StoreError::DiskFull { .. })));
+        assert!(matches!(
+            put(&store, 99_999).await,
+            Err(StoreError::DiskFull { .. })
+        ));
     }
-    assert_eq!((count(&store).await, store.current_revision()), (written, Revision(written)));
+    assert_eq!(
+        (count(&store).await, store.current_revision()),
+        (written, Revision(written))
+    );
     drop(store);
     // With room again, it goes on where it was.
     let store = SqliteBackend::open(dir.path()).unwrap();
-    assert_eq!((count(&store).await, store.current_revision()), (written, Revision(written)));
+    assert_eq!(
+        (count(&store).await, store.current_revision()),
+        (written, Revision(written))
+    );
     assert_eq!(put(&store, 99_999).await.unwrap(), Revision(written + 1));
 }
 
@@ -82,14 +118,31 @@ async fn store_goes_on_when_a_full_disk_has_room_again() {
 }
 
 async fn delete(store: &SqliteBackend, name: u64) -> Result<TxnOutcome, StoreError> {
-    let op = Op::Delete { key: format!("/registry/pods/ns/{name:05}").into() };
-    store.txn(Txn { compare: vec![], ops: vec![op], may_use_disk_reserve: true }).await
+    let op = Op::Delete {
+        key: format!("/registry/pods/ns/{name:05}").into(),
+    };
+    store
+        .txn(Txn {
+            compare: vec![],
+            ops: vec![op],
+            may_use_disk_reserve: true,
+        })
+        .await
 }
 
 /// A heartbeat: no larger than before.
 async fn update(store: &SqliteBackend, name: u64) -> Result<TxnOutcome, StoreError> {
-    let op = Op::Put { key: format!("/registry/pods/ns/{name:05}").into(), value: vec![b'y'; 2000].into() };
-    store.txn(Txn { compare: vec![], ops: vec![op], may_use_disk_reserve: true }).await
+    let op = Op::Put {
+        key: format!("/registry/pods/ns/{name:05}").into(),
+        value: vec![b'y'; 2000].into(),
+    };
+    store
+        .txn(Txn {
+            compare: vec![],
+            ops: vec![op],
+            may_use_disk_reserve: true,
+        })
+        .await
 }
 
 /// The writer takes its reserve when it has nothing else to do.
@@ -144,10 +197,16 @@ async fn on_a_full_disk_a_store_starts_and_deletes_and_updates() {
     delete(&store, 499).await.unwrap();
     let left = reserve();
     for _ in 0..3 {
-        assert!(matches!(put(&store, 250).await, Err(StoreError::DiskFull { .. })), "an update that may not use it");
+        assert!(
+            matches!(put(&store, 250).await, Err(StoreError::DiskFull { .. })),
+            "an update that may not use it"
+        );
     }
     assert_eq!(reserve(), left);
-    assert!(matches!(put(&store, 9_000).await, Err(StoreError::DiskFull { .. })), "nothing new");
+    assert!(
+        matches!(put(&store, 9_000).await, Err(StoreError::DiskFull { .. })),
+        "nothing new"
+    );
     assert_eq!((count(&store).await, store.failure()), (399, None));
     std::fs::remove_file(&junk).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -167,8 +226,15 @@ async fn a_store_that_cannot_write_says_so_until_it_can() {
     // Somebody who ignores the lock of the directory.
     let intruder = rusqlite::Connection::open(dir.path().join("store.db")).unwrap();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert!(matches!(put(&store, 2).await, Err(StoreError::Engine { .. })));
-    assert!(store.failure().is_some_and(|why| why.contains("cannot write to")));
+    assert!(matches!(
+        put(&store, 2).await,
+        Err(StoreError::Engine { .. })
+    ));
+    assert!(
+        store
+            .failure()
+            .is_some_and(|why| why.contains("cannot write to"))
+    );
     assert_eq!(count(&store).await, 1);
     intruder.execute_batch("ROLLBACK").unwrap();
     put(&store, 2).await.unwrap();
@@ -230,7 +296,11 @@ fn only_the_owner_may_read_the_store() {
     let _store = SqliteBackend::open(dir.path()).unwrap();
     for file in ["store.db", "store.db-wal", "store.lock"] {
         let metadata = std::fs::metadata(dir.path().join(file)).unwrap();
-        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777, 0o600, "{file}");
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777,
+            0o600,
+            "{file}"
+        );
     }
 }
 
@@ -238,7 +308,11 @@ fn only_the_owner_may_read_the_store() {
 async fn compaction_gives_space_back() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteBackend::open(dir.path()).unwrap();
-    let size = || std::fs::metadata(dir.path().join("store.db")).unwrap().len();
+    let size = || {
+        std::fs::metadata(dir.path().join("store.db"))
+            .unwrap()
+            .len()
+    };
     for _ in 0..3 {
         for name in 0..1500 {
             put(&store, name % 10).await.unwrap();
@@ -248,7 +322,11 @@ async fn compaction_gives_space_back() {
     store.compact(store.current_revision()).await.unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while size() > before / 2 {
-        assert!(std::time::Instant::now() < deadline, "{} bytes of {before} are still there", size());
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{} bytes of {before} are still there",
+            size()
+        );
         // The file itself shrinks when the log is moved into it, which takes some writes.
         put(&store, 0).await.unwrap();
     }

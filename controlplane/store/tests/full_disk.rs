@@ -1,8 +1,13 @@
-//! A disk that a neighbour has filled, and goes on filling: the store starts as often as it is killed, is read, deletes,
-//! and comes back to life by what was deleted.
+//! A disk that a neighbour has filled, and goes on filling: the store starts as often as it is
+//! killed, is read, deletes, and comes back to life by what was deleted.
 //!
 //! The server that is killed is this test program again, told by an environment variable.
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
 
 #[path = "crash/mount.rs"]
 mod mount;
@@ -19,7 +24,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_store::{Backend, Op, RangeRequest, StoreError, Txn, TxnOutcome, sqlite::SqliteBackend};
+use coracle_store::{
+    Backend, Op, RangeRequest, StoreError, Txn, TxnOutcome, sqlite::SqliteBackend,
+};
 
 const DIR: &str = "CORACLE_FULL_DISK_DIR";
 const STARTS: usize = 8;
@@ -28,8 +35,15 @@ const DELETED_EACH: usize = 500;
 const LEASE: &str = "/registry/leases/kube-node-lease/n1";
 
 fn put(key: &str, bytes: usize, may_use_disk_reserve: bool) -> Txn {
-    let op = Op::Put { key: key.into(), value: vec![b'x'; bytes].into() };
-    Txn { compare: vec![], ops: vec![op], may_use_disk_reserve }
+    let op = Op::Put {
+        key: key.into(),
+        value: vec![b'x'; bytes].into(),
+    };
+    Txn {
+        compare: vec![],
+        ops: vec![op],
+        may_use_disk_reserve,
+    }
 }
 
 fn pod(name: usize) -> String {
@@ -41,14 +55,32 @@ async fn new_pod(store: &SqliteBackend, name: usize) -> Result<TxnOutcome, Store
 }
 
 async fn delete(store: &SqliteBackend, names: impl Iterator<Item = usize>) {
-    let ops = names.map(|name| Op::Delete { key: pod(name).into() }).collect();
-    store.txn(Txn { compare: vec![], ops, may_use_disk_reserve: true }).await.unwrap();
+    let ops = names
+        .map(|name| Op::Delete {
+            key: pod(name).into(),
+        })
+        .collect();
+    store
+        .txn(Txn {
+            compare: vec![],
+            ops,
+            may_use_disk_reserve: true,
+        })
+        .await
+        .unwrap();
 }
 
 async fn pods(store: &SqliteBackend) -> Vec<usize> {
-    let range = RangeRequest { prefix: "/registry/pods/".to_owned(), ..RangeRequest::default() };
+    let range = RangeRequest {
+        prefix: "/registry/pods/".to_owned(),
+        ..RangeRequest::default()
+    };
     let found = store.range(range).await.unwrap();
-    found.items.iter().map(|pod| pod.key.rsplit('/').next().unwrap().parse().unwrap()).collect()
+    found
+        .items
+        .iter()
+        .map(|pod| pod.key.rsplit('/').next().unwrap().parse().unwrap())
+        .collect()
 }
 
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
@@ -63,15 +95,19 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().unwrap()
 }
 
-/// Not a test: the server that is killed. It says how many pods it found, then how many there are when it is ready to go.
+/// Not a test: the server that is killed. It says how many pods it found, then how many there are
+/// when it is ready to go.
 #[test]
 fn child() {
-    let Some(dir) = std::env::var_os(DIR) else { return };
+    let Some(dir) = std::env::var_os(DIR) else {
+        return;
+    };
     runtime().block_on(async {
         let store = SqliteBackend::open(dir).unwrap();
         let mut found = pods(&store).await;
         println!("found {} .", found.len());
-        // What fits into the store's own files is written; what does not is refused, and takes nothing of the reserve.
+        // What fits into the store's own files is written; what does not is refused, and takes
+        // nothing of the reserve.
         let mut name = 50_000;
         while new_pod(&store, name).await.is_ok() {
             found.push(name);
@@ -96,10 +132,17 @@ fn start_and_kill(dir: &Path) -> [usize; 2] {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut lines = BufReader::new(server.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
     let mut next = |what: &str| loop {
-        let line = lines.next().unwrap_or_else(|| panic!("the server ended before it said {what}"));
-        if let Some(count) = line.strip_prefix(what).and_then(|rest| rest.strip_suffix(" .")) {
+        let line = lines
+            .next()
+            .unwrap_or_else(|| panic!("the server ended before it said {what}"));
+        if let Some(count) = line
+            .strip_prefix(what)
+            .and_then(|rest| rest.strip_suffix(" ."))
+        {
             break count.trim().parse().unwrap();
         }
     };
@@ -131,7 +174,10 @@ impl Neighbour {
             }
         });
         is_full.recv().unwrap();
-        Self { stop, thread: Some(thread) }
+        Self {
+            stop,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -155,8 +201,20 @@ fn prepare(disk: &Path) -> (PathBuf, u64) {
         let store = SqliteBackend::open(&dir).unwrap();
         for first in (0..OBJECTS).step_by(DELETED_EACH) {
             let names = first..first + DELETED_EACH;
-            let ops = names.map(|name| Op::Put { key: pod(name).into(), value: vec![b'x'; 2000].into() }).collect();
-            store.txn(Txn { compare: vec![], ops, may_use_disk_reserve: false }).await.unwrap();
+            let ops = names
+                .map(|name| Op::Put {
+                    key: pod(name).into(),
+                    value: vec![b'x'; 2000].into(),
+                })
+                .collect();
+            store
+                .txn(Txn {
+                    compare: vec![],
+                    ops,
+                    may_use_disk_reserve: false,
+                })
+                .await
+                .unwrap();
         }
         store.txn(put(LEASE, 400, false)).await.unwrap();
         reserved(&dir).await
@@ -184,7 +242,10 @@ fn goes_on(disk: &Path) {
         assert_eq!(names.len(), left);
         delete(&store, names[..1000].iter().copied()).await;
         store.compact(store.current_revision()).await.unwrap();
-        until("there is room for new objects again", async || new_pod(&store, 99_999).await.is_ok()).await;
+        until("there is room for new objects again", async || {
+            new_pod(&store, 99_999).await.is_ok()
+        })
+        .await;
         assert_eq!(reserved(&dir).await, reserve);
     });
 }
@@ -192,14 +253,25 @@ fn goes_on(disk: &Path) {
 const LARGE: usize = 900_000;
 const LARGES: usize = 24;
 
-/// As a tenant writes whose large objects wait for a finalizer, in one batch with deletions of others.
+/// As a tenant writes whose large objects wait for a finalizer, in one batch with deletions of
+/// others.
 async fn large_and_small(store: &SqliteBackend, first: usize) -> [usize; 2] {
-    let large = (0..LARGES).map(|n| store.txn(put(&format!("/registry/configmaps/ns/{n}"), LARGE, true)));
+    let large =
+        (0..LARGES).map(|n| store.txn(put(&format!("/registry/configmaps/ns/{n}"), LARGE, true)));
     let small = (first..first + 8).map(|name| {
-        let ops = vec![Op::Delete { key: pod(name).into() }];
-        store.txn(Txn { compare: vec![], ops, may_use_disk_reserve: true })
+        let ops = vec![Op::Delete {
+            key: pod(name).into(),
+        }];
+        store.txn(Txn {
+            compare: vec![],
+            ops,
+            may_use_disk_reserve: true,
+        })
     });
-    let (large, small) = tokio::join!(futures::future::join_all(large), futures::future::join_all(small));
+    let (large, small) = tokio::join!(
+        futures::future::join_all(large),
+        futures::future::join_all(small)
+    );
     [large, small].map(|outcomes| outcomes.iter().filter(|outcome| outcome.is_ok()).count())
 }
 
@@ -214,7 +286,10 @@ fn large_writes_use_part_of_the_reserve_and_keep_no_small_ones_from_it() {
     runtime().block_on(async {
         let store = SqliteBackend::open(&dir).unwrap();
         for n in 0..LARGES {
-            store.txn(put(&format!("/registry/configmaps/ns/{n}"), LARGE, false)).await.unwrap();
+            store
+                .txn(put(&format!("/registry/configmaps/ns/{n}"), LARGE, false))
+                .await
+                .unwrap();
         }
         // Nobody else takes what becomes free.
         drop(Neighbour::fills(disk.path().join("junk")));
@@ -223,7 +298,10 @@ fn large_writes_use_part_of_the_reserve_and_keep_no_small_ones_from_it() {
             name += 1;
             assert!(name < 90_000, "the disk is not full");
         }
-        store.txn(put("/registry/configmaps/ns/0", LARGE, true)).await.unwrap();
+        store
+            .txn(put("/registry/configmaps/ns/0", LARGE, true))
+            .await
+            .unwrap();
         let rounds = 30;
         let mut larges = 0;
         for round in 0..rounds {
@@ -233,7 +311,10 @@ fn large_writes_use_part_of_the_reserve_and_keep_no_small_ones_from_it() {
         }
         assert!(larges < rounds * LARGES, "the disk was not full");
         let left = std::fs::metadata(dir.join("reserve")).unwrap().len();
-        eprintln!("{larges} large writes of {}; {left} bytes of {whole} are left in reserve", rounds * LARGES);
+        eprintln!(
+            "{larges} large writes of {}; {left} bytes of {whole} are left in reserve",
+            rounds * LARGES
+        );
         assert!(left >= whole / 4, "{left} of {whole}");
     });
 }

@@ -1,7 +1,7 @@
 //! The kernel's count of changes to nftables' rules, which the nft variant of iptables writes.
 //!
-//! Rules that nobody changed since they were compared need not be read again: this makes looking after thousands of
-//! rules free. Knows nothing of legacy iptables.
+//! Rules that nobody changed since they were compared need not be read again: this makes looking
+//! after thousands of rules free. Knows nothing of legacy iptables.
 
 use std::io;
 
@@ -26,7 +26,11 @@ pub(super) fn read() -> io::Result<u32> {
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
     let mut request = Vec::with_capacity(HEADER);
-    request.extend_from_slice(&u32::try_from(HEADER).map_err(io::Error::other)?.to_ne_bytes());
+    request.extend_from_slice(
+        &u32::try_from(HEADER)
+            .map_err(io::Error::other)?
+            .to_ne_bytes(),
+    );
     request.extend_from_slice(&GET.to_ne_bytes());
     request.extend_from_slice(&REQUEST.to_ne_bytes());
     // Sequence, port, nfgenmsg.
@@ -34,7 +38,8 @@ pub(super) fn read() -> io::Result<u32> {
     socket.send(&request, 0)?;
     let mut answer = Vec::with_capacity(1024);
     socket.recv_from(&mut answer, 0)?;
-    parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no generation in the answer"))
+    parse(&answer)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no generation in the answer"))
 }
 
 fn parse(answer: &[u8]) -> Option<u32> {
@@ -46,7 +51,9 @@ fn parse(answer: &[u8]) -> Option<u32> {
     loop {
         let (length, kind) = (usize::from(short(at)?), short(at + 2)?);
         if kind == ID {
-            return Some(u32::from_be_bytes(answer.get(at + 4..at + 8)?.try_into().ok()?));
+            return Some(u32::from_be_bytes(
+                answer.get(at + 4..at + 8)?.try_into().ok()?,
+            ));
         }
         // A length that does not move on would loop for ever.
         at += length.max(4).next_multiple_of(4);

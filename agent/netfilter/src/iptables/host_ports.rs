@@ -27,13 +27,19 @@ pub fn ensure(iptables: &Iptables, pods: &[PodPorts]) -> Result<(), IptablesErro
 
 fn plan(pods: &[PodPorts]) -> Desired {
     // `CORACLE-HOSTPORTS` does not start with this, so it is owned by name as well.
-    let mut desired = Desired { owned_prefixes: vec!["CORACLE-HP-", DISPATCH], ..Desired::default() };
+    let mut desired = Desired {
+        owned_prefixes: vec!["CORACLE-HP-", DISPATCH],
+        ..Desired::default()
+    };
     if pods.is_empty() {
         return desired;
     }
     let (mut dispatch, mut hairpin) = (Vec::new(), Vec::new());
     for pod in pods {
-        let digest: String = Sha256::digest(&pod.id)[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest: String = Sha256::digest(&pod.id)[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let chain = format!("CORACLE-HP-{digest}");
         let (address, host) = (pod.address, IpNet::from(pod.address));
         let mut translate = Vec::new();
@@ -46,7 +52,9 @@ fn plan(pods: &[PodPorts]) -> Desired {
             let port = format!("-p {protocol} -m {protocol} --dport {}", mapping.host_port);
             dispatch.push(format!("{on}{port} -j {chain}"));
             translate.push(format!("{port} -j DNAT --to-destination {address}:{inner}"));
-            hairpin.push(format!("-s {host} -d {host} -p {protocol} -m {protocol} --dport {inner} -j MASQUERADE"));
+            hairpin.push(format!(
+                "-s {host} -d {host} -p {protocol} -m {protocol} --dport {inner} -j MASQUERADE"
+            ));
         }
         desired.chains.insert(chain, Chain::sequence(translate));
     }
@@ -54,9 +62,17 @@ fn plan(pods: &[PodPorts]) -> Desired {
     desired.chains.insert(MASQ.into(), Chain::set(hairpin));
     for from in ["PREROUTING", "OUTPUT"] {
         let rule = format!("-m addrtype --dst-type LOCAL -j {DISPATCH}");
-        desired.jumps.push(Jump { from, rule, first: false });
+        desired.jumps.push(Jump {
+            from,
+            rule,
+            first: false,
+        });
     }
-    desired.jumps.push(Jump { from: "POSTROUTING", rule: format!("-j {MASQ}"), first: true });
+    desired.jumps.push(Jump {
+        from: "POSTROUTING",
+        rule: format!("-j {MASQ}"),
+        first: true,
+    });
     desired
 }
 
@@ -74,8 +90,16 @@ mod tests {
             container_port: 80,
         };
         let ports = vec![mapping(None), mapping(Some([192, 168, 0, 1]))];
-        let desired = plan(&[PodPorts { id: "abc".to_owned(), address: [10, 0, 0, 5].into(), ports }]);
-        let chain = desired.chains.keys().find(|name| name.starts_with("CORACLE-HP-") && *name != MASQ).unwrap();
+        let desired = plan(&[PodPorts {
+            id: "abc".to_owned(),
+            address: [10, 0, 0, 5].into(),
+            ports,
+        }]);
+        let chain = desired
+            .chains
+            .keys()
+            .find(|name| name.starts_with("CORACLE-HP-") && *name != MASQ)
+            .unwrap();
         assert!(chain.len() <= 28);
         assert_eq!(
             desired.chains[DISPATCH].rules,
@@ -84,7 +108,10 @@ mod tests {
                 format!("-d 192.168.0.1/32 -p tcp -m tcp --dport 8080 -j {chain}")
             ]
         );
-        assert_eq!(desired.chains[chain].rules[0], "-p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.5:80");
+        assert_eq!(
+            desired.chains[chain].rules[0],
+            "-p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.5:80"
+        );
         assert_eq!(
             desired.chains[MASQ].rules[0],
             "-s 10.0.0.5/32 -d 10.0.0.5/32 -p tcp -m tcp --dport 80 -j MASQUERADE"

@@ -5,7 +5,8 @@
 //! filter FORWARD -> CORACLE-CNI: -s SUBNET ACCEPT, -d SUBNET ACCEPT   (hosts that drop forwarded packets by policy)
 //! ```
 //!
-//! One chain a network, not a rule a pod: attaching a pod touches no rule. Pods reach pods and nodes without NAT.
+//! One chain a network, not a rule a pod: attaching a pod touches no rule. Pods reach pods and
+//! nodes without NAT.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +26,18 @@ const FORWARD: &str = "CORACLE-CNI";
 /// # Errors
 /// [`IptablesError`].
 pub fn ensure(iptables: &Iptables, wanted: &Masquerade) -> Result<(), IptablesError> {
-    let actual = Tables { nat: plan::parse(&iptables.save("nat")?), filter: plan::parse(&iptables.save("filter")?) };
+    let actual = Tables {
+        nat: plan::parse(&iptables.save("nat")?),
+        filter: plan::parse(&iptables.save("filter")?),
+    };
     let (nat, filter) = plan_rules(wanted, &actual);
     let text = plan::transaction("nat", &plan::reconcile(&actual.nat, &nat))
         + &plan::transaction("filter", &plan::reconcile(&actual.filter, &filter));
-    if text.is_empty() { Ok(()) } else { iptables.restore(&text) }
+    if text.is_empty() {
+        Ok(())
+    } else {
+        iptables.restore(&text)
+    }
 }
 
 /// Removes a network's rules.
@@ -42,7 +50,11 @@ pub fn remove(iptables: &Iptables, wanted: &Masquerade) -> Result<(), IptablesEr
         let actual = plan::parse(&iptables.save(table)?);
         text += &plan::transaction(table, &plan_removal(wanted, &actual));
     }
-    if text.is_empty() { Ok(()) } else { iptables.restore(&text) }
+    if text.is_empty() {
+        Ok(())
+    } else {
+        iptables.restore(&text)
+    }
 }
 
 struct Tables {
@@ -51,7 +63,10 @@ struct Tables {
 }
 
 fn chain_name(network: &str) -> String {
-    let digest: String = Sha256::digest(network)[..5].iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = Sha256::digest(network)[..5]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("{MASQ}-{digest}")
 }
 
@@ -61,22 +76,45 @@ fn plan_rules(wanted: &Masquerade, actual: &Tables) -> (Desired, Desired) {
     let mut nat = Desired::default();
     if wanted.translate {
         // Several networks share the first chain: rules of others in it stay.
-        let mut dispatch = others(&actual.nat, MASQ, |rule| plan::target(rule) == Some(own.as_str()));
+        let mut dispatch = others(&actual.nat, MASQ, |rule| {
+            plan::target(rule) == Some(own.as_str())
+        });
         dispatch.push(format!("-s {subnet} -j {own}"));
         let mut rules = vec![format!("-d {subnet} -j RETURN")];
-        rules.extend(wanted.except.iter().map(|cidr| format!("-d {} -j RETURN", cidr.trunc())));
+        rules.extend(
+            wanted
+                .except
+                .iter()
+                .map(|cidr| format!("-d {} -j RETURN", cidr.trunc())),
+        );
         rules.dedup();
         rules.push("-d 224.0.0.0/4 -j RETURN".into());
         rules.push("-j MASQUERADE --random-fully".into());
-        nat.chains = BTreeMap::from([(MASQ.to_owned(), Chain::set(dispatch)), (own, Chain::sequence(rules))]);
-        nat.jumps.push(Jump { from: "POSTROUTING", rule: format!("-j {MASQ}"), first: false });
+        nat.chains = BTreeMap::from([
+            (MASQ.to_owned(), Chain::set(dispatch)),
+            (own, Chain::sequence(rules)),
+        ]);
+        nat.jumps.push(Jump {
+            from: "POSTROUTING",
+            rule: format!("-j {MASQ}"),
+            first: false,
+        });
     }
-    let wanted = [format!("-s {subnet} -j ACCEPT"), format!("-d {subnet} -j ACCEPT")];
-    let mut accepted = others(&actual.filter, FORWARD, |rule| wanted.iter().any(|w| w == rule));
+    let wanted = [
+        format!("-s {subnet} -j ACCEPT"),
+        format!("-d {subnet} -j ACCEPT"),
+    ];
+    let mut accepted = others(&actual.filter, FORWARD, |rule| {
+        wanted.iter().any(|w| w == rule)
+    });
     accepted.extend(wanted);
     let filter = Desired {
         chains: BTreeMap::from([(FORWARD.to_owned(), Chain::set(accepted))]),
-        jumps: vec![Jump { from: "FORWARD", rule: format!("-j {FORWARD}"), first: false }],
+        jumps: vec![Jump {
+            from: "FORWARD",
+            rule: format!("-j {FORWARD}"),
+            first: false,
+        }],
         owned_prefixes: Vec::new(),
     };
     (nat, filter)
@@ -87,7 +125,9 @@ fn plan_removal(wanted: &Masquerade, actual: &Chains) -> plan::Changes {
     let subnet = format!("{}", wanted.subnet.trunc());
     let mut changes = plan::Changes::default();
     for (shared, hook) in [(MASQ, "POSTROUTING"), (FORWARD, "FORWARD")] {
-        let Some(rules) = actual.get(shared) else { continue };
+        let Some(rules) = actual.get(shared) else {
+            continue;
+        };
         let ours = |rule: &str| {
             plan::target(rule) == Some(own.as_str())
                 || (shared == FORWARD && rule.split(' ').nth(1) == Some(subnet.as_str()))
@@ -95,8 +135,12 @@ fn plan_removal(wanted: &Masquerade, actual: &Chains) -> plan::Changes {
         let left = others(actual, shared, ours);
         if left.is_empty() {
             let jump = format!("-j {shared}");
-            let present = actual.get(hook).map_or(0, |rules| rules.iter().filter(|rule| **rule == jump).count());
-            changes.rules.extend((0..present).map(|_| format!("-D {hook} {jump}")));
+            let present = actual.get(hook).map_or(0, |rules| {
+                rules.iter().filter(|rule| **rule == jump).count()
+            });
+            changes
+                .rules
+                .extend((0..present).map(|_| format!("-D {hook} {jump}")));
             changes.delete_chain(shared);
         } else {
             changes.edit_set(shared, rules, &left);
@@ -109,7 +153,10 @@ fn plan_removal(wanted: &Masquerade, actual: &Chains) -> plan::Changes {
 }
 
 fn others(actual: &Chains, chain: &str, ours: impl Fn(&str) -> bool) -> Vec<String> {
-    actual.get(chain).map(|rules| rules.iter().filter(|rule| !ours(rule)).cloned().collect()).unwrap_or_default()
+    actual
+        .get(chain)
+        .map(|rules| rules.iter().filter(|rule| !ours(rule)).cloned().collect())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -121,17 +168,25 @@ mod tests {
             network: name.to_owned(),
             subnet: subnet.parse().unwrap(),
             translate: true,
-            except: ["10.244.0.0/16", "192.168.7.2/32"].map(|cidr| cidr.parse().unwrap()).to_vec(),
+            except: ["10.244.0.0/16", "192.168.7.2/32"]
+                .map(|cidr| cidr.parse().unwrap())
+                .to_vec(),
         }
     }
 
     #[test]
     fn cluster_and_nodes_are_left_alone_and_the_rest_is_masqueraded() {
-        let actual = Tables { nat: Chains::new(), filter: Chains::new() };
+        let actual = Tables {
+            nat: Chains::new(),
+            filter: Chains::new(),
+        };
         let (nat, _) = plan_rules(&network("a", "10.244.1.0/24"), &actual);
         let own = chain_name("a");
         assert!(own.len() <= 28, "chain names are at most 28 characters");
-        assert_eq!(nat.chains[MASQ].rules, [format!("-s 10.244.1.0/24 -j {own}")]);
+        assert_eq!(
+            nat.chains[MASQ].rules,
+            [format!("-s 10.244.1.0/24 -j {own}")]
+        );
         assert_eq!(
             nat.chains[&own].rules,
             [
@@ -146,14 +201,24 @@ mod tests {
 
     #[test]
     fn two_networks_do_not_disturb_each_other() {
-        let mut actual = Tables { nat: Chains::new(), filter: Chains::new() };
+        let mut actual = Tables {
+            nat: Chains::new(),
+            filter: Chains::new(),
+        };
         for (name, subnet) in [("a", "10.244.1.0/24"), ("b", "10.244.2.0/24")] {
             let (nat, filter) = plan_rules(&network(name, subnet), &actual);
             for (table, desired) in [(&mut actual.nat, nat), (&mut actual.filter, filter)] {
                 for jump in desired.jumps {
-                    table.entry(jump.from.into()).or_insert_with(|| vec![jump.rule]);
+                    table
+                        .entry(jump.from.into())
+                        .or_insert_with(|| vec![jump.rule]);
                 }
-                table.extend(desired.chains.into_iter().map(|(name, chain)| (name, chain.rules)));
+                table.extend(
+                    desired
+                        .chains
+                        .into_iter()
+                        .map(|(name, chain)| (name, chain.rules)),
+                );
             }
         }
         assert_eq!(actual.nat[MASQ].len(), 2);

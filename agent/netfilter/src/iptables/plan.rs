@@ -1,7 +1,7 @@
 //! Compares rules that are there with rules that should be, and writes the difference. Pure.
 //!
-//! Rules are compared as text, so whoever makes them writes them as `iptables-save` prints them. A rule written
-//! otherwise still works, but is written anew at every comparison.
+//! Rules are compared as text, so whoever makes them writes them as `iptables-save` prints them. A
+//! rule written otherwise still works, but is written anew at every comparison.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,8 +19,14 @@ pub fn parse(text: &str) -> Chains {
         if let Some(declaration) = line.strip_prefix(':') {
             let name = declaration.split(' ').next().unwrap_or_default();
             chains.entry(name.to_owned()).or_default();
-        } else if let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) {
-            chains.entry(chain.to_owned()).or_default().push(rule.to_owned());
+        } else if let Some((chain, rule)) = line
+            .strip_prefix("-A ")
+            .and_then(|rest| rest.split_once(' '))
+        {
+            chains
+                .entry(chain.to_owned())
+                .or_default()
+                .push(rule.to_owned());
         }
     }
     chains
@@ -31,7 +37,8 @@ pub fn parse(text: &str) -> Chains {
 pub enum Order {
     /// First match wins: the chain is rewritten as a whole if it differs.
     Sequence,
-    /// Rules exclude one another: single ones are added and deleted, so a change costs the same in a long chain.
+    /// Rules exclude one another: single ones are added and deleted, so a change costs the same in
+    /// a long chain.
     Set,
 }
 
@@ -48,13 +55,19 @@ impl Chain {
     /// A chain where the first match wins.
     #[must_use]
     pub fn sequence(rules: Vec<String>) -> Self {
-        Self { order: Order::Sequence, rules }
+        Self {
+            order: Order::Sequence,
+            rules,
+        }
     }
 
     /// A chain whose rules exclude one another.
     #[must_use]
     pub fn set(rules: Vec<String>) -> Self {
-        Self { order: Order::Set, rules }
+        Self {
+            order: Order::Set,
+            rules,
+        }
     }
 }
 
@@ -76,7 +89,8 @@ pub struct Desired {
     pub chains: BTreeMap<String, Chain>,
     /// Ways into them.
     pub jumps: Vec<Jump>,
-    /// Prefixes of chain names that belong to this owner: chains there which are not desired are deleted.
+    /// Prefixes of chain names that belong to this owner: chains there which are not desired are
+    /// deleted.
     pub owned_prefixes: Vec<&'static str>,
 }
 
@@ -101,7 +115,8 @@ impl Changes {
     /// Makes or rewrites a chain.
     pub fn write_chain(&mut self, name: &str, rules: &[String]) {
         self.declared.push(name.to_owned());
-        self.rules.extend(rules.iter().map(|rule| format!("-A {name} {rule}")));
+        self.rules
+            .extend(rules.iter().map(|rule| format!("-A {name} {rule}")));
     }
 
     /// Deletes a chain.
@@ -124,7 +139,8 @@ impl Changes {
             }
         }
         // New ones first: whatever matched before and after the change always matches.
-        self.rules.extend(missing.into_iter().map(|rule| format!("-A {name} {rule}")));
+        self.rules
+            .extend(missing.into_iter().map(|rule| format!("-A {name} {rule}")));
         for rule in before {
             if let Some(count) = surplus.get_mut(rule.as_str()).filter(|count| **count > 0) {
                 *count -= 1;
@@ -147,7 +163,10 @@ pub fn reconcile(actual: &Chains, desired: &Desired) -> Changes {
     }
     reconcile_jumps(actual, desired, &mut changes);
     for name in actual.keys() {
-        let owned = desired.owned_prefixes.iter().any(|prefix| name.starts_with(prefix));
+        let owned = desired
+            .owned_prefixes
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
         if owned && !desired.chains.contains_key(name) {
             changes.delete_chain(name);
         }
@@ -157,25 +176,46 @@ pub fn reconcile(actual: &Chains, desired: &Desired) -> Changes {
 
 fn reconcile_jumps(actual: &Chains, desired: &Desired, changes: &mut Changes) {
     for jump in &desired.jumps {
-        let present = actual.get(jump.from).map_or(0, |rules| rules.iter().filter(|r| **r == jump.rule).count());
+        let present = actual
+            .get(jump.from)
+            .map_or(0, |rules| rules.iter().filter(|r| **r == jump.rule).count());
         if present == 0 && jump.first {
-            changes.rules.push(format!("-I {} 1 {}", jump.from, jump.rule));
+            changes
+                .rules
+                .push(format!("-I {} 1 {}", jump.from, jump.rule));
         } else if present == 0 {
-            changes.rules.push(format!("-A {} {}", jump.from, jump.rule));
+            changes
+                .rules
+                .push(format!("-A {} {}", jump.from, jump.rule));
         }
         for _ in 1..present {
-            changes.rules.push(format!("-D {} {}", jump.from, jump.rule));
+            changes
+                .rules
+                .push(format!("-D {} {}", jump.from, jump.rule));
         }
     }
-    // Other ways into our chains from elsewhere are a predecessor's: they would keep the chain from being deleted.
+    // Other ways into our chains from elsewhere are a predecessor's: they would keep the chain from
+    // being deleted.
     for (from, rules) in actual {
-        if desired.owned_prefixes.iter().any(|prefix| from.starts_with(prefix)) {
+        if desired
+            .owned_prefixes
+            .iter()
+            .any(|prefix| from.starts_with(prefix))
+        {
             continue;
         }
         for rule in rules {
             let Some(target) = target(rule) else { continue };
-            let ours = desired.owned_prefixes.iter().any(|prefix| target.starts_with(prefix));
-            if ours && !desired.jumps.iter().any(|jump| jump.from == from && jump.rule == *rule) {
+            let ours = desired
+                .owned_prefixes
+                .iter()
+                .any(|prefix| target.starts_with(prefix));
+            if ours
+                && !desired
+                    .jumps
+                    .iter()
+                    .any(|jump| jump.from == from && jump.rule == *rule)
+            {
                 changes.rules.push(format!("-D {from} {rule}"));
             }
         }

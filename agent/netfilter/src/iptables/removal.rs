@@ -6,7 +6,8 @@ use super::{
 };
 
 impl Iptables {
-    /// Removes every chain whose name starts with `prefix`, and every rule that leads there, from `tables`.
+    /// Removes every chain whose name starts with `prefix`, and every rule that leads there, from
+    /// `tables`.
     ///
     /// # Errors
     /// [`IptablesError`]; tables before the one that failed are clean.
@@ -21,21 +22,34 @@ impl Iptables {
     }
 }
 
-/// The transaction that removes every such chain of a table, and every rule that leads there; empty if there is none.
+/// The transaction that removes every such chain of a table, and every rule that leads there; empty
+/// if there is none.
 fn removal(table: &str, chains: &Chains, prefix: &str) -> String {
     let own = |name: &str| name.starts_with(prefix);
     let leads_to_own = |rule: &str| {
-        let mut words = rule.split(' ').skip_while(|word| *word != "-j" && *word != "-g");
+        let mut words = rule
+            .split(' ')
+            .skip_while(|word| *word != "-j" && *word != "-g");
         words.nth(1).is_some_and(own)
     };
     let foreign = chains.iter().filter(|(name, _)| !own(name));
-    let jumps =
-        foreign.flat_map(|(name, rules)| rules.iter().filter(|rule| leads_to_own(rule)).map(move |r| (name, r)));
-    let mut lines: Vec<String> = jumps.map(|(name, rule)| format!("-D {name} {rule}")).collect();
+    let jumps = foreign.flat_map(|(name, rules)| {
+        rules
+            .iter()
+            .filter(|rule| leads_to_own(rule))
+            .map(move |r| (name, r))
+    });
+    let mut lines: Vec<String> = jumps
+        .map(|(name, rule)| format!("-D {name} {rule}"))
+        .collect();
     let owned: Vec<&String> = chains.keys().filter(|name| own(name)).collect();
     lines.extend(owned.iter().map(|name| format!("-F {name}")));
     lines.extend(owned.iter().map(|name| format!("-X {name}")));
-    if lines.is_empty() { String::new() } else { format!("*{table}\n{}\nCOMMIT\n", lines.join("\n")) }
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"))
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +71,13 @@ mod tests {
 
     #[test]
     fn a_table_without_own_chains_is_left_alone() {
-        assert_eq!(removal("filter", &plan::parse(":INPUT ACCEPT [0:0]\n-A INPUT -j DROP\n"), "CORACLE-"), "");
+        assert_eq!(
+            removal(
+                "filter",
+                &plan::parse(":INPUT ACCEPT [0:0]\n-A INPUT -j DROP\n"),
+                "CORACLE-"
+            ),
+            ""
+        );
     }
 }

@@ -15,9 +15,9 @@
 //!        FORWARD -> CORACLE-FORWARD: what was marked or belongs to a known connection
 //! ```
 //!
-//! A new Service is one chain and one rule. A pod that reaches itself is recognized after the choice was made, by one
-//! rule a local endpoint address, so no endpoint needs a chain of its own. Rules are written as `iptables-save` prints
-//! them: see [`super::plan`].
+//! A new Service is one chain and one rule. A pod that reaches itself is recognized after the
+//! choice was made, by one rule a local endpoint address, so no endpoint needs a chain of its own.
+//! Rules are written as `iptables-save` prints them: see [`super::plan`].
 
 mod balance;
 mod service;
@@ -33,7 +33,8 @@ pub use self::service::ServiceRules;
 use super::plan::{Chain, Desired, Jump};
 use crate::service::ServiceNetwork;
 
-/// One rule a Service port, of addresses inside the service CIDR: other packets do not pass through them.
+/// One rule a Service port, of addresses inside the service CIDR: other packets do not pass through
+/// them.
 pub const SERVICES: &str = "CORACLE-SERVICES";
 /// One rule an address outside the service CIDR and port.
 pub const EXTERNALS: &str = "CORACLE-EXTERNALS";
@@ -57,11 +58,11 @@ const SERVICE_PREFIX: &str = "CORACLE-SVC-";
 const LOCAL_PREFIX: &str = "CORACLE-SVL-";
 const EXTERNAL_PREFIX: &str = "CORACLE-EXT-";
 const FIREWALL_PREFIX: &str = "CORACLE-FWL-";
-/// The bit of the packet mark that asks for masquerading. Neither upstream's (0x4000) nor that of the CNI plugin portmap
-/// (0x2000): all of them may run on one node.
+/// The bit of the packet mark that asks for masquerading. Neither upstream's (0x4000) nor that of
+/// the CNI plugin portmap (0x2000): all of them may run on one node.
 const MARK: &str = "0x1000";
-/// TCP is refused by a reset: the kernel sends few ICMP errors a second, and a client without one waits for its
-/// retransmission.
+/// TCP is refused by a reset: the kernel sends few ICMP errors a second, and a client without one
+/// waits for its retransmission.
 const REFUSE_TCP: &str = "-j REJECT --reject-with tcp-reset";
 const REFUSE_OTHERS: &str = "-j REJECT --reject-with icmp-port-unreachable";
 
@@ -76,12 +77,17 @@ impl BaseRules {
         Self(network.ipv4())
     }
 
-    /// What matches packets of this node's pods. Without a link of their own, of all pods: those of other nodes are
-    /// translated on theirs and do not come here, but through a node port.
+    /// What matches packets of this node's pods. Without a link of their own, of all pods: those of
+    /// other nodes are translated on theirs and do not come here, but through a node port.
     fn own_pods(&self) -> Vec<String> {
         match &self.0.pod_interface {
             Some(name) => vec![format!("-i {name}")],
-            None => self.0.cluster_cidrs.iter().map(|cidr| format!("-s {cidr}")).collect(),
+            None => self
+                .0
+                .cluster_cidrs
+                .iter()
+                .map(|cidr| format!("-s {cidr}"))
+                .collect(),
         }
     }
 
@@ -100,15 +106,33 @@ impl BaseRules {
                 chains.insert(name.clone(), Chain::sequence(rules.clone()));
             }
         }
-        let mut proxy: Vec<String> = self.0.service_cidrs.iter().map(|cidr| format!("-d {cidr} -j {SOURCE}")).collect();
-        proxy.extend(self.0.service_cidrs.iter().map(|cidr| format!("-d {cidr} -j {SERVICES}")));
+        let mut proxy: Vec<String> = self
+            .0
+            .service_cidrs
+            .iter()
+            .map(|cidr| format!("-d {cidr} -j {SOURCE}"))
+            .collect();
+        proxy.extend(
+            self.0
+                .service_cidrs
+                .iter()
+                .map(|cidr| format!("-d {cidr} -j {SERVICES}")),
+        );
         proxy.push(format!("-j {EXTERNALS}"));
-        proxy.push(format!("! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j {NODE_PORTS}"));
-        let mut source: Vec<String> = self.0.cluster_cidrs.iter().map(|cidr| format!("-s {cidr} -j RETURN")).collect();
+        proxy.push(format!(
+            "! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j {NODE_PORTS}"
+        ));
+        let mut source: Vec<String> = self
+            .0
+            .cluster_cidrs
+            .iter()
+            .map(|cidr| format!("-s {cidr} -j RETURN"))
+            .collect();
         if !source.is_empty() {
             source.push(format!("-j {MARK_MASQ}"));
         }
-        // As upstream, the mark goes first: a packet that comes by again, as out of a tunnel, is not masqueraded twice.
+        // As upstream, the mark goes first: a packet that comes by again, as out of a tunnel, is
+        // not masqueraded twice.
         let postrouting = vec![
             format!("-j {HAIRPIN}"),
             format!("-m mark ! --mark {MARK}/{MARK} -j RETURN"),
@@ -121,14 +145,28 @@ impl BaseRules {
             (SERVICES.to_owned(), Chain::set(services)),
             (EXTERNALS.to_owned(), Chain::set(externals)),
             (NODE_PORTS.to_owned(), Chain::set(node_ports)),
-            (HAIRPIN.to_owned(), Chain::set(hairpins.into_iter().map(hairpin_rule).collect())),
-            (MARK_MASQ.to_owned(), Chain::sequence(vec![format!("-j MARK --set-xmark {MARK}/{MARK}")])),
+            (
+                HAIRPIN.to_owned(),
+                Chain::set(hairpins.into_iter().map(hairpin_rule).collect()),
+            ),
+            (
+                MARK_MASQ.to_owned(),
+                Chain::sequence(vec![format!("-j MARK --set-xmark {MARK}/{MARK}")]),
+            ),
             (POSTROUTING.to_owned(), Chain::sequence(postrouting)),
         ]);
-        let jump = |from, to: &str| Jump { from, rule: format!("-j {to}"), first: true };
+        let jump = |from, to: &str| Jump {
+            from,
+            rule: format!("-j {to}"),
+            first: true,
+        };
         Desired {
             chains,
-            jumps: vec![jump("PREROUTING", PROXY), jump("OUTPUT", PROXY), jump("POSTROUTING", POSTROUTING)],
+            jumps: vec![
+                jump("PREROUTING", PROXY),
+                jump("OUTPUT", PROXY),
+                jump("POSTROUTING", POSTROUTING),
+            ],
             owned_prefixes: vec![
                 SERVICE_PREFIX,
                 LOCAL_PREFIX,
@@ -150,7 +188,9 @@ impl BaseRules {
     /// The whole filter table.
     #[must_use]
     pub fn filter<'a>(&self, rules: impl Iterator<Item = &'a ServiceRules>) -> Desired {
-        let unserved: Vec<String> = rules.flat_map(|service| service.unserved.iter().cloned()).collect();
+        let unserved: Vec<String> = rules
+            .flat_map(|service| service.unserved.iter().cloned())
+            .collect();
         let mut rejects = vec![format!("-j {UNSERVED}")];
         for cidr in &self.0.service_cidrs {
             rejects.push(format!("-d {cidr} -p tcp {REFUSE_TCP}"));
@@ -159,8 +199,16 @@ impl BaseRules {
         let mut forward = self.drop_invalid();
         forward.push(format!("-m mark --mark {MARK}/{MARK} -j ACCEPT"));
         forward.push("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT".to_owned());
-        let reject = |from| Jump { from, rule: format!("-m conntrack --ctstate NEW -j {REJECT}"), first: true };
-        let forwarded = Jump { from: "FORWARD", rule: format!("-j {FORWARD}"), first: true };
+        let reject = |from| Jump {
+            from,
+            rule: format!("-m conntrack --ctstate NEW -j {REJECT}"),
+            first: true,
+        };
+        let forwarded = Jump {
+            from: "FORWARD",
+            rule: format!("-j {FORWARD}"),
+            first: true,
+        };
         Desired {
             chains: BTreeMap::from([
                 (REJECT.to_owned(), Chain::sequence(rejects)),
@@ -168,25 +216,41 @@ impl BaseRules {
                 (FORWARD.to_owned(), Chain::sequence(forward)),
             ]),
             // Inserted at the top one after the other: the last is the first.
-            jumps: vec![forwarded, reject("FORWARD"), reject("OUTPUT"), reject("INPUT")],
+            jumps: vec![
+                forwarded,
+                reject("FORWARD"),
+                reject("OUTPUT"),
+                reject("INPUT"),
+            ],
             owned_prefixes: vec![REJECT, UNSERVED, FORWARD, TRIAL],
         }
     }
 
-    /// Late packets of translated connections would leave untranslated (kubernetes issue 74839). Only what concerns the
-    /// cluster: a machine that also routes for others may see one direction of their connections only.
+    /// Late packets of translated connections would leave untranslated (kubernetes issue 74839).
+    /// Only what concerns the cluster: a machine that also routes for others may see one direction
+    /// of their connections only.
     fn drop_invalid(&self) -> Vec<String> {
         const INVALID: &str = "-m conntrack --ctstate INVALID -j DROP";
         if self.0.cluster_cidrs.is_empty() {
             return vec![INVALID.to_owned()];
         }
-        let from = self.0.cluster_cidrs.iter().map(|cidr| format!("-s {cidr} {INVALID}"));
-        let to = self.0.cluster_cidrs.iter().chain(&self.0.service_cidrs).map(|cidr| format!("-d {cidr} {INVALID}"));
+        let from = self
+            .0
+            .cluster_cidrs
+            .iter()
+            .map(|cidr| format!("-s {cidr} {INVALID}"));
+        let to = self
+            .0
+            .cluster_cidrs
+            .iter()
+            .chain(&self.0.service_cidrs)
+            .map(|cidr| format!("-d {cidr} {INVALID}"));
         from.chain(to).collect()
     }
 }
 
-/// The rule in [`HAIRPIN`] for a local endpoint: after translation, source and destination are the same pod.
+/// The rule in [`HAIRPIN`] for a local endpoint: after translation, source and destination are the
+/// same pod.
 #[must_use]
 pub fn hairpin_rule(address: IpAddr) -> String {
     let host = IpNet::from(address);

@@ -1,10 +1,11 @@
 //! The owner of the kernel's Service rules: knows what was written, writes only differences.
 //!
-//! A change of some Services is one `iptables-restore` call made from what they were and what they are, without reading
-//! the kernel's rules: all of the nat table's change or nothing of it, then the same for the filter table.
-//! A comparison reads them: at the start (which takes a killed predecessor's rules over as they are), after a
-//! failure, and to repair what others changed. Services whose rules the kernel refuses are set aside (`trial`), so
-//! that the others get theirs. Blocks; runs no command itself.
+//! A change of some Services is one `iptables-restore` call made from what they were and what they
+//! are, without reading the kernel's rules: all of the nat table's change or nothing of it, then
+//! the same for the filter table. A comparison reads them: at the start (which takes a killed
+//! predecessor's rules over as they are), after a failure, and to repair what others changed.
+//! Services whose rules the kernel refuses are set aside (`trial`), so that the others get theirs.
+//! Blocks; runs no command itself.
 
 mod trial;
 
@@ -19,7 +20,9 @@ use coracle_telemetry::ErrorChain;
 use super::{
     Iptables, IptablesError,
     plan::{self, Changes},
-    rules::{BaseRules, EXTERNALS, HAIRPIN, NODE_PORTS, SERVICES, ServiceRules, UNSERVED, hairpin_rule},
+    rules::{
+        BaseRules, EXTERNALS, HAIRPIN, NODE_PORTS, SERVICES, ServiceRules, UNSERVED, hairpin_rule,
+    },
 };
 use crate::{
     engine::{EngineError, Refusal, ServiceEngine},
@@ -54,14 +57,18 @@ pub struct Writer {
     hairpins: BTreeMap<IpAddr, usize>,
     /// The kernel's rules may differ from what was written.
     suspect: bool,
-    /// The kernel's count of changes, if all of them since the rules were found to be right are our own.
+    /// The kernel's count of changes, if all of them since the rules were found to be right are our
+    /// own.
     verified: Option<u32>,
     /// The other variant of iptables was looked into.
     moved: bool,
 }
 
 impl ServiceEngine for Writer {
-    fn apply(&mut self, changes: Vec<(ServiceKey, Option<ServiceView>)>) -> Result<bool, EngineError> {
+    fn apply(
+        &mut self,
+        changes: Vec<(ServiceKey, Option<ServiceView>)>,
+    ) -> Result<bool, EngineError> {
         self.write_changes(changes).map_err(EngineError::new)
     }
 
@@ -80,7 +87,9 @@ impl ServiceEngine for Writer {
 
     fn udp_targets(&self) -> Targets {
         let mut targets = Targets::default();
-        self.written.values().for_each(|service| targets.extend(&service.udp));
+        self.written
+            .values()
+            .for_each(|service| targets.extend(&service.udp));
         targets
     }
 
@@ -112,13 +121,19 @@ impl Writer {
         }
     }
 
-    fn write_changes(&mut self, changes: Vec<(ServiceKey, Option<ServiceView>)>) -> Result<bool, IptablesError> {
+    fn write_changes(
+        &mut self,
+        changes: Vec<(ServiceKey, Option<ServiceView>)>,
+    ) -> Result<bool, IptablesError> {
         let (mut nat, mut filter) = (Changes::default(), Changes::default());
         let hairpins_before: Vec<IpAddr> = self.hairpins.keys().copied().collect();
         let mut udp_changed = false;
         let mut changed = Vec::with_capacity(changes.len());
         for (key, view) in changes {
-            let after = view.as_ref().map(|view| self.base.service(&key, view)).unwrap_or_default();
+            let after = view
+                .as_ref()
+                .map(|view| self.base.service(&key, view))
+                .unwrap_or_default();
             self.remember_uid(&key, view);
             // What it was refused for may be gone.
             self.refused.remove(&key);
@@ -135,12 +150,17 @@ impl Writer {
             return self.write_all().map(|_| true);
         }
         if !hairpins_before.iter().eq(self.hairpins.keys()) {
-            let rules = |ips: &mut dyn Iterator<Item = IpAddr>| ips.map(hairpin_rule).collect::<Vec<_>>();
+            let rules =
+                |ips: &mut dyn Iterator<Item = IpAddr>| ips.map(hairpin_rule).collect::<Vec<_>>();
             let before = rules(&mut hairpins_before.into_iter());
             nat.edit_set(HAIRPIN, &before, &rules(&mut self.hairpins.keys().copied()));
         }
-        match self.restore(&(plan::transaction("nat", &nat) + &plan::transaction("filter", &filter))) {
-            Err(error) if error.is_refusal() => self.go_on_without_culprits(changed, error).map(|()| true),
+        match self
+            .restore(&(plan::transaction("nat", &nat) + &plan::transaction("filter", &filter)))
+        {
+            Err(error) if error.is_refusal() => {
+                self.go_on_without_culprits(changed, error).map(|()| true)
+            }
             other => other.map(|()| udp_changed),
         }
     }
@@ -167,8 +187,13 @@ impl Writer {
         let generation = self.iptables.generation();
         let nat = plan::parse(&self.iptables.save("nat")?);
         let filter = plan::parse(&self.iptables.save("filter")?);
-        let text = plan::transaction("nat", &plan::reconcile(&nat, &self.base.nat(self.written.values())))
-            + &plan::transaction("filter", &plan::reconcile(&filter, &self.base.filter(self.written.values())));
+        let text = plan::transaction(
+            "nat",
+            &plan::reconcile(&nat, &self.base.nat(self.written.values())),
+        ) + &plan::transaction(
+            "filter",
+            &plan::reconcile(&filter, &self.base.filter(self.written.values())),
+        );
         if text.is_empty() {
             // Read before the rules were: whatever came in between is looked at once more.
             self.verified = generation;
@@ -192,22 +217,34 @@ impl Writer {
             return Ok(());
         }
         tracing::trace!(text, "write rules");
-        let ours_alone = self.verified.filter(|verified| self.iptables.generation() == Some(*verified));
+        let ours_alone = self
+            .verified
+            .filter(|verified| self.iptables.generation() == Some(*verified));
         self.verified = None;
-        self.iptables.restore(text).inspect_err(|_| self.suspect = true)?;
-        // If somebody else writes meanwhile, the kernel counts more than this, and the rules are compared again.
+        self.iptables
+            .restore(text)
+            .inspect_err(|_| self.suspect = true)?;
+        // If somebody else writes meanwhile, the kernel counts more than this, and the rules are
+        // compared again.
         let commits = text.lines().filter(|line| *line == "COMMIT").count();
-        self.verified = ours_alone.map(|before| before.wrapping_add(u32::try_from(commits).unwrap_or(u32::MAX)));
+        self.verified = ours_alone
+            .map(|before| before.wrapping_add(u32::try_from(commits).unwrap_or(u32::MAX)));
         Ok(())
     }
 
-    /// After an administrator chose the other variant, the old one's rules would lead to endpoints of that day.
+    /// After an administrator chose the other variant, the old one's rules would lead to endpoints
+    /// of that day.
     fn leave_other_variant(&mut self) {
         if std::mem::replace(&mut self.moved, true) {
             return;
         }
-        match self.iptables.clean_other_variant(&["nat", "filter"], OWN_CHAINS) {
-            Ok(true) => tracing::info!("removed own rules from the variant of iptables that is not used any more"),
+        match self
+            .iptables
+            .clean_other_variant(&["nat", "filter"], OWN_CHAINS)
+        {
+            Ok(true) => tracing::info!(
+                "removed own rules from the variant of iptables that is not used any more"
+            ),
             Ok(false) => {}
             Err(error) => {
                 tracing::warn!(error = %ErrorChain(&error), "cannot look for own rules in the other variant of iptables")
@@ -231,7 +268,12 @@ impl Writer {
 }
 
 /// What turns one Service's rules into others.
-fn difference(before: &ServiceRules, after: &ServiceRules, nat: &mut Changes, filter: &mut Changes) {
+fn difference(
+    before: &ServiceRules,
+    after: &ServiceRules,
+    nat: &mut Changes,
+    filter: &mut Changes,
+) {
     for (name, rules) in &after.chains {
         if before.chains.get(name) != Some(rules) {
             nat.write_chain(name, rules);
@@ -240,7 +282,11 @@ fn difference(before: &ServiceRules, after: &ServiceRules, nat: &mut Changes, fi
     nat.edit_set(SERVICES, &before.services, &after.services);
     nat.edit_set(EXTERNALS, &before.externals, &after.externals);
     nat.edit_set(NODE_PORTS, &before.node_ports, &after.node_ports);
-    for name in before.chains.keys().filter(|name| !after.chains.contains_key(*name)) {
+    for name in before
+        .chains
+        .keys()
+        .filter(|name| !after.chains.contains_key(*name))
+    {
         nat.delete_chain(name);
     }
     filter.edit_set(UNSERVED, &before.unserved, &after.unserved);

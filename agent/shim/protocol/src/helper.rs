@@ -9,7 +9,8 @@ use super::Failure;
 /// `create.json`: what the helper makes a container of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CreateSpec {
-    /// The OCI runtime spec but for what only the mounted image tells (user IDs). `root.path` and bind sources are filled in by the helper.
+    /// The OCI runtime spec but for what only the mounted image tells (user IDs). `root.path` and
+    /// bind sources are filled in by the helper.
     pub spec: serde_json::Value,
     /// Image layers, lowest first.
     pub layers: Vec<PathBuf>,

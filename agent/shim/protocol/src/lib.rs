@@ -1,8 +1,9 @@
 //! What the agent, the shim and the OCI helper say to each other.
 //!
-//! Plain serde data plus the one way it travels: one JSON document a `SOCK_SEQPACKET` message, with file descriptors
-//! attached ([`socket`]). No behaviour beyond that. Both ends are of one release; fields are only ever added, because a
-//! shim outlives the agent that started it and must still understand the next one.
+//! Plain serde data plus the one way it travels: one JSON document a `SOCK_SEQPACKET` message, with
+//! file descriptors attached ([`socket`]). No behaviour beyond that. Both ends are of one release;
+//! fields are only ever added, because a shim outlives the agent that started it and must still
+//! understand the next one.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +34,8 @@ pub mod layout {
     pub const CREATE: &str = "create.json";
     /// In a container's directory: [`super::Exit`].
     pub const EXIT: &str = "exit.json";
-    /// In a container's directory: mount point of its root file system, in the shim's mount namespace.
+    /// In a container's directory: mount point of its root file system, in the shim's mount
+    /// namespace.
     pub const ROOTFS: &str = "rootfs";
     /// In a container's directory: mount points of its volumes, in the shim's mount namespace.
     pub const MOUNTS: &str = "mnt";
@@ -74,19 +76,22 @@ pub enum Request {
         /// Every process, not just the first.
         all: bool,
     },
-    /// Removes what is left of an exited (or never started) container in the shim's keeping: mounts, cgroup, state.
+    /// Removes what is left of an exited (or never started) container in the shim's keeping:
+    /// mounts, cgroup, state.
     Delete {
         /// Which.
         container: String,
     },
-    /// Starts one more process in a container. Without `tty` it carries three file descriptors: stdin, stdout, stderr.
+    /// Starts one more process in a container. Without `tty` it carries three file descriptors:
+    /// stdin, stdout, stderr.
     Exec(Exec),
     /// Kills an exec'ed process, its descendants and its session. Fine if it has ended already.
     KillExec {
         /// As replied to [`Request::Exec`].
         exec: u64,
     },
-    /// Joins a container's own streams. Carries one file descriptor for each stream named, in this order.
+    /// Joins a container's own streams. Carries one file descriptor for each stream named, in this
+    /// order.
     Attach {
         /// Which.
         container: String,
@@ -302,7 +307,8 @@ pub enum Phase {
     Exited(Exit),
 }
 
-/// How a container ended. Kept as `exit.json` in its directory, written atomically and synced before it is told.
+/// How a container ended. Kept as `exit.json` in its directory, written atomically and synced
+/// before it is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// 128 + signal if killed by one.

@@ -1,8 +1,9 @@
 //! Makes what libcontainer mounted at `/sys/fs/cgroup` read-only.
 //!
-//! On the old hierarchies libcontainer binds each controller writable whatever the spec says, and leaves the tmpfs that
-//! holds them writable: a container could raise its own limits. Runs inside the container's mount namespace, after the
-//! pivot and before anything of the image does; [`super::verify`] looks at the outcome from outside.
+//! On the old hierarchies libcontainer binds each controller writable whatever the spec says, and
+//! leaves the tmpfs that holds them writable: a container could raise its own limits. Runs inside
+//! the container's mount namespace, after the pivot and before anything of the image does;
+//! [`super::verify`] looks at the outcome from outside.
 
 use std::path::Path;
 
@@ -18,7 +19,8 @@ pub(super) fn make_readonly(spec: &Spec) -> anyhow::Result<()> {
     if !wanted_readonly(spec) {
         return Ok(());
     }
-    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").context("read the container's mounts")?;
+    let mountinfo =
+        std::fs::read_to_string("/proc/self/mountinfo").context("read the container's mounts")?;
     let flags = MsFlags::MS_REMOUNT
         | MsFlags::MS_BIND
         | MsFlags::MS_RDONLY
@@ -26,7 +28,11 @@ pub(super) fn make_readonly(spec: &Spec) -> anyhow::Result<()> {
         | MsFlags::MS_NODEV
         | MsFlags::MS_NOEXEC
         | MsFlags::MS_RELATIME;
-    for point in mountinfo.lines().filter_map(point).filter(|point| is_own(point, spec)) {
+    for point in mountinfo
+        .lines()
+        .filter_map(point)
+        .filter(|point| is_own(point, spec))
+    {
         mount(None::<&str>, point, None::<&str>, flags, None::<&str>)
             .with_context(|| format!("make {point} read-only"))?;
     }
@@ -36,7 +42,12 @@ pub(super) fn make_readonly(spec: &Spec) -> anyhow::Result<()> {
 /// The spec asks for a read-only cgroup mount.
 pub(super) fn wanted_readonly(spec: &Spec) -> bool {
     spec.mounts().iter().flatten().any(|mount| {
-        mount.typ().as_deref() == Some("cgroup") && mount.options().iter().flatten().any(|option| option == "ro")
+        mount.typ().as_deref() == Some("cgroup")
+            && mount
+                .options()
+                .iter()
+                .flatten()
+                .any(|option| option == "ro")
     })
 }
 

@@ -1,7 +1,8 @@
-//! What a process gives up before its program runs: privileges by capability, system calls by filter.
+//! What a process gives up before its program runs: privileges by capability, system calls by
+//! filter.
 //!
-//! Not left to libcontainer, which compiles the filter anew for every container. Decided once, when the container is
-//! made; `kubectl exec` confines its process in the same way.
+//! Not left to libcontainer, which compiles the filter anew for every container. Decided once, when
+//! the container is made; `kubectl exec` confines its process in the same way.
 
 use std::{fs, path::Path};
 
@@ -31,17 +32,35 @@ pub(super) struct Confinement {
 impl Confinement {
     /// Takes its part out of the spec, so that libcontainer leaves it alone.
     pub(super) fn take(spec: &mut Value, compiled_filters: &Path) -> anyhow::Result<Self> {
-        let profile = spec["linux"].as_object_mut().and_then(|linux| linux.remove("seccomp"));
-        let process = spec["process"].as_object_mut().context("spec without process")?;
-        let capabilities = process.remove("capabilities").map(serde_json::from_value).transpose()?;
-        let no_new_privileges = process.get("noNewPrivileges").and_then(Value::as_bool).unwrap_or(false);
-        let filter = profile.map(|profile| Filter::obtain(&profile, compiled_filters)).transpose()?;
-        Ok(Self { capabilities, no_new_privileges, filtered: filter.is_some(), filter })
+        let profile = spec["linux"]
+            .as_object_mut()
+            .and_then(|linux| linux.remove("seccomp"));
+        let process = spec["process"]
+            .as_object_mut()
+            .context("spec without process")?;
+        let capabilities = process
+            .remove("capabilities")
+            .map(serde_json::from_value)
+            .transpose()?;
+        let no_new_privileges = process
+            .get("noNewPrivileges")
+            .and_then(Value::as_bool)
+            .unwrap_or(false);
+        let filter = profile
+            .map(|profile| Filter::obtain(&profile, compiled_filters))
+            .transpose()?;
+        Ok(Self {
+            capabilities,
+            no_new_privileges,
+            filtered: filter.is_some(),
+            filter,
+        })
     }
 
     pub(super) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         if let Some(filter) = &self.filter {
-            fs::write(directory.join(FILTER), filter.encode()).context("write the seccomp filter")?;
+            fs::write(directory.join(FILTER), filter.encode())
+                .context("write the seccomp filter")?;
         }
         fs::write(directory.join(FILE), serde_json::to_vec(self)?).context("write the confinement")
     }
@@ -52,8 +71,10 @@ impl Confinement {
         let mut found: Self = serde_json::from_slice(&bytes)?;
         found.no_new_privileges = process.no_new_privileges().unwrap_or(false);
         if found.filtered {
-            let bytes = fs::read(directory.join(FILTER)).context("read the container's seccomp filter")?;
-            found.filter = Some(Filter::decode(&bytes).context("the container's seccomp filter is damaged")?);
+            let bytes =
+                fs::read(directory.join(FILTER)).context("read the container's seccomp filter")?;
+            found.filter =
+                Some(Filter::decode(&bytes).context("the container's seccomp filter is damaged")?);
         }
         Ok(found)
     }
@@ -74,10 +95,16 @@ impl Confinement {
 
     /// The very last step: with `no_new_privs` the filter need not allow anything of the above.
     pub(super) fn seal(&self) -> anyhow::Result<()> {
-        if self.no_new_privileges { self.load() } else { Ok(()) }
+        if self.no_new_privileges {
+            self.load()
+        } else {
+            Ok(())
+        }
     }
 
     fn load(&self) -> anyhow::Result<()> {
-        self.filter.as_ref().map_or(Ok(()), |filter| filter.load().context("load the seccomp filter"))
+        self.filter.as_ref().map_or(Ok(()), |filter| {
+            filter.load().context("load the seccomp filter")
+        })
     }
 }

@@ -21,7 +21,9 @@ use oci_spec::runtime::Spec;
 use pathrs::Root;
 use serde_json::{Value, json};
 
-use super::{Made, confinement::Confinement, devices, executor::ShimExecutor, rootfs, terminal, user, verify};
+use super::{
+    Made, confinement::Confinement, devices, executor::ShimExecutor, rootfs, terminal, user, verify,
+};
 use crate::sys;
 
 pub(super) struct Arguments<'a> {
@@ -33,19 +35,28 @@ pub(super) struct Arguments<'a> {
 }
 
 pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
-    let directory = arguments.sandbox_dir.join(layout::CONTAINERS).join(arguments.container);
-    let mut create: CreateSpec =
-        serde_json::from_slice(&fs::read(directory.join(layout::CREATE)).context("read create.json")?)?;
-    let mut guard = rootfs::MountGuard { directory: &directory, keep: false };
+    let directory = arguments
+        .sandbox_dir
+        .join(layout::CONTAINERS)
+        .join(arguments.container);
+    let mut create: CreateSpec = serde_json::from_slice(
+        &fs::read(directory.join(layout::CREATE)).context("read create.json")?,
+    )?;
+    let mut guard = rootfs::MountGuard {
+        directory: &directory,
+        keep: false,
+    };
     let (mut spec, uid) = prepare(arguments, &directory, &mut create)?;
     let confinement = Confinement::take(&mut spec, &create.compiled_filters)?;
     confinement.write(&directory)?;
-    fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?).context("write config.json")?;
+    fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?)
+        .context("write config.json")?;
     give_streams(uid);
     let spec: Spec = serde_json::from_value(spec)?;
     let made = build(arguments, &directory, uid, confinement)?;
     if let Err(error) = devices::guard(&spec).and_then(|()| verify(&made, &spec)) {
-        // It waits to be started: nothing of the image has run. The shim reaps it and removes its cgroup.
+        // It waits to be started: nothing of the image has run. The shim reaps it and removes its
+        // cgroup.
         let _ = kill(Pid::from_raw(made.pid), Signal::SIGKILL);
         return Err(error);
     }
@@ -54,13 +65,17 @@ pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
 }
 
 fn verify(made: &Made, spec: &Spec) -> anyhow::Result<()> {
-    let mountinfo =
-        fs::read_to_string(format!("/proc/{}/mountinfo", made.pid)).context("read the container's mounts")?;
+    let mountinfo = fs::read_to_string(format!("/proc/{}/mountinfo", made.pid))
+        .context("read the container's mounts")?;
     Ok(verify::inspect_mounts(&mountinfo, spec)?)
 }
 
 /// Mounts everything and completes the spec with what only the mounted image tells.
-fn prepare(arguments: &Arguments<'_>, directory: &Path, create: &mut CreateSpec) -> anyhow::Result<(Value, u32)> {
+fn prepare(
+    arguments: &Arguments<'_>,
+    directory: &Path,
+    create: &mut CreateSpec,
+) -> anyhow::Result<(Value, u32)> {
     let target = directory.join(layout::ROOTFS);
     for volume in &create.mounts {
         rootfs::inspect_destination(&volume.destination)?;
@@ -84,26 +99,43 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: &mut CreateSpec)
     drop(root);
 
     let mounts = directory.join(layout::MOUNTS);
-    rootfs::fetch_volumes(&create.mounts, &mounts, sys::borrow(arguments.host_mount_namespace))?;
+    rootfs::fetch_volumes(
+        &create.mounts,
+        &mounts,
+        sys::borrow(arguments.host_mount_namespace),
+    )?;
     spec["root"]["path"] = json!(target);
-    let list = spec["mounts"].as_array_mut().context("spec without mounts")?;
+    let list = spec["mounts"]
+        .as_array_mut()
+        .context("spec without mounts")?;
     for (number, volume) in create.mounts.iter().enumerate() {
         list.push(json!({
             "destination": volume.destination, "type": "bind", "source": mounts.join(number.to_string()),
             "options": volume.options,
         }));
     }
-    spec["process"]["user"] = json!({ "uid": user.uid, "gid": user.gid, "additionalGids": user.groups });
-    // Always set: libcontainer would look it up by getpwuid inside the container, which loads the image's own libraries.
-    let env = spec["process"]["env"].as_array_mut().context("spec without environment")?;
-    if !env.iter().any(|entry| entry.as_str().is_some_and(|entry| entry.starts_with("HOME="))) {
+    spec["process"]["user"] =
+        json!({ "uid": user.uid, "gid": user.gid, "additionalGids": user.groups });
+    // Always set: libcontainer would look it up by getpwuid inside the container, which loads the
+    // image's own libraries.
+    let env = spec["process"]["env"]
+        .as_array_mut()
+        .context("spec without environment")?;
+    if !env.iter().any(|entry| {
+        entry
+            .as_str()
+            .is_some_and(|entry| entry.starts_with("HOME="))
+    }) {
         env.push(json!(format!("HOME={}", user.home)));
     }
     if let Some(number) = arguments.pid_namespace {
-        let namespaces = spec["linux"]["namespaces"].as_array_mut().context("spec without namespaces")?;
+        let namespaces = spec["linux"]["namespaces"]
+            .as_array_mut()
+            .context("spec without namespaces")?;
         for namespace in namespaces {
             if namespace["type"] == "pid" {
-                // Of whoever opens it: libcontainer does so in a process that has inherited the descriptor.
+                // Of whoever opens it: libcontainer does so in a process that has inherited the
+                // descriptor.
                 namespace["path"] = json!(format!("/proc/self/fd/{number}"));
             }
         }
@@ -112,18 +144,31 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: &mut CreateSpec)
     Ok((spec, user.uid))
 }
 
-/// Sets it for this process, whose children inherit it, instead of by libcontainer, which fails where the node may not
-/// lower it (no CAP_SYS_RESOURCE).
+/// Sets it for this process, whose children inherit it, instead of by libcontainer, which fails
+/// where the node may not lower it (no CAP_SYS_RESOURCE).
 fn set_oom_score(spec: &mut Value) {
-    let Some(process) = spec["process"].as_object_mut() else { return };
-    if let Some(score) = process.remove("oomScoreAdj").and_then(|score| score.as_i64()) {
+    let Some(process) = spec["process"].as_object_mut() else {
+        return;
+    };
+    if let Some(score) = process
+        .remove("oomScoreAdj")
+        .and_then(|score| score.as_i64())
+    {
         let _ = fs::write("/proc/self/oom_score_adj", score.to_string());
     }
 }
 
-fn build(arguments: &Arguments<'_>, directory: &Path, uid: u32, confinement: Confinement) -> anyhow::Result<Made> {
+fn build(
+    arguments: &Arguments<'_>,
+    directory: &Path,
+    uid: u32,
+    confinement: Confinement,
+) -> anyhow::Result<Made> {
     let state = arguments.sandbox_dir.join(layout::OCI);
-    let console = arguments.tty.then(|| terminal::ConsoleSocket::bind(directory.join("tty.sock"))).transpose()?;
+    let console = arguments
+        .tty
+        .then(|| terminal::ConsoleSocket::bind(directory.join("tty.sock")))
+        .transpose()?;
     let container = ContainerBuilder::new(arguments.container.to_owned(), SyscallType::default())
         .with_root_path(state)?
         .with_executor(ShimExecutor { confinement })
@@ -138,15 +183,20 @@ fn build(arguments: &Arguments<'_>, directory: &Path, uid: u32, confinement: Con
     if let Some(master) = &terminal {
         terminal::give(master, uid)?;
     }
-    let pid = container.pid().context("container without a process")?.as_raw();
+    let pid = container
+        .pid()
+        .context("container without a process")?
+        .as_raw();
     Ok(Made { pid, terminal })
 }
 
-/// Lets the container's user open `/dev/stdout` and the like by name. Pipes only: `/dev/null` is everybody's.
+/// Lets the container's user open `/dev/stdout` and the like by name. Pipes only: `/dev/null` is
+/// everybody's.
 pub(super) fn give_streams(uid: u32) {
     for stream in [sys::borrow(0), sys::borrow(1), sys::borrow(2)] {
-        let is_pipe = fstat(stream)
-            .is_ok_and(|status| SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO);
+        let is_pipe = fstat(stream).is_ok_and(|status| {
+            SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO
+        });
         if is_pipe {
             let _ = fchown(stream, Some(Uid::from_raw(uid)), None);
         }

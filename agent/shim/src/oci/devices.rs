@@ -1,7 +1,9 @@
-//! Which device files a container may open, on the unified cgroup hierarchy: a program attached to its cgroup.
+//! Which device files a container may open, on the unified cgroup hierarchy: a program attached to
+//! its cgroup.
 //!
-//! libcontainer sets device rules on the old hierarchies only. Without any, whoever may make a device node (`MKNOD`) or
-//! finds one in a volume has the node's disks. Source: runc `libcontainer/cgroups/devices`, `linux/bpf.h`.
+//! libcontainer sets device rules on the old hierarchies only. Without any, whoever may make a
+//! device node (`MKNOD`) or finds one in a volume has the node's disks. Source: runc
+//! `libcontainer/cgroups/devices`, `linux/bpf.h`.
 
 use std::{fs, os::fd::AsFd, path::Path};
 
@@ -31,23 +33,42 @@ struct Rule {
 
 /// Attaches the filter to the container's cgroup, before anything of the image runs in there.
 pub(super) fn guard(spec: &Spec) -> anyhow::Result<()> {
-    let Some(linux) = spec.linux() else { return Ok(()) };
-    let mounts = cgroup::mounts(&fs::read_to_string("/proc/self/mountinfo").context("read the mounts")?);
-    if mounts.iter().any(|(_, options)| options.split(',').any(|option| option == "devices")) {
+    let Some(linux) = spec.linux() else {
+        return Ok(());
+    };
+    let mounts =
+        cgroup::mounts(&fs::read_to_string("/proc/self/mountinfo").context("read the mounts")?);
+    if mounts
+        .iter()
+        .any(|(_, options)| options.split(',').any(|option| option == "devices"))
+    {
         // Of the old hierarchies, where libcontainer has written the rules.
         return Ok(());
     }
-    let list = linux.resources().as_ref().and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
-    let Some(rules) = plan(list)? else { return Ok(()) };
-    let (root, _) = mounts.iter().find(|(_, options)| options.is_empty()).context("no cgroup hierarchy is mounted")?;
-    let path = linux.cgroups_path().as_deref().context("spec without a cgroup")?;
+    let list = linux
+        .resources()
+        .as_ref()
+        .and_then(|resources| resources.devices().as_deref())
+        .unwrap_or_default();
+    let Some(rules) = plan(list)? else {
+        return Ok(());
+    };
+    let (root, _) = mounts
+        .iter()
+        .find(|(_, options)| options.is_empty())
+        .context("no cgroup hierarchy is mounted")?;
+    let path = linux
+        .cgroups_path()
+        .as_deref()
+        .context("spec without a cgroup")?;
     attach(&root.join(path.strip_prefix("/").unwrap_or(path)), &rules)
 }
 
 fn attach(directory: &Path, rules: &[Rule]) -> anyhow::Result<()> {
     let filter = coracle_bpf::load(ProgramType::CgroupDevice, "coracle_device", &program(rules))
         .context("load the device filter")?;
-    let cgroup = fs::File::open(directory).with_context(|| format!("open cgroup {}", directory.display()))?;
+    let cgroup = fs::File::open(directory)
+        .with_context(|| format!("open cgroup {}", directory.display()))?;
     coracle_bpf::attach_device_filter(cgroup.as_fd(), filter.as_fd())
         .with_context(|| format!("attach the device filter to {}", directory.display()))
 }
@@ -57,7 +78,10 @@ fn plan(list: &[LinuxDeviceCgroup]) -> anyhow::Result<Option<Vec<Rule>>> {
     let mut rules = Some(Vec::new());
     for device in list {
         let rule = rule(device);
-        let whole = rule.kind.is_none() && rule.access == EVERYTHING && rule.major.is_none() && rule.minor.is_none();
+        let whole = rule.kind.is_none()
+            && rule.access == EVERYTHING
+            && rule.major.is_none()
+            && rule.minor.is_none();
         match (device.allow(), whole) {
             (true, true) => rules = None,
             (false, true) => rules = Some(Vec::new()),
@@ -66,7 +90,8 @@ fn plan(list: &[LinuxDeviceCgroup]) -> anyhow::Result<Option<Vec<Rule>>> {
                     rules.push(rule);
                 }
             }
-            // The agent writes none: what a program of allowances cannot say is refused rather than dropped.
+            // The agent writes none: what a program of allowances cannot say is refused rather than
+            // dropped.
             (false, false) => bail!("device rule {device:?} takes back a part of what is allowed"),
         }
     }
@@ -76,7 +101,11 @@ fn plan(list: &[LinuxDeviceCgroup]) -> anyhow::Result<Option<Vec<Rule>>> {
 fn rule(device: &LinuxDeviceCgroup) -> Rule {
     let letters = device.access().as_deref().unwrap_or("rwm");
     let bit = |letter, bit| if letters.contains(letter) { bit } else { 0 };
-    let number = |value: Option<i64>| value.and_then(|value| i32::try_from(value).ok()).filter(|value| *value >= 0);
+    let number = |value: Option<i64>| {
+        value
+            .and_then(|value| i32::try_from(value).ok())
+            .filter(|value| *value >= 0)
+    };
     Rule {
         kind: match device.typ() {
             Some(LinuxDeviceType::B) => Some(BLOCK),
@@ -89,9 +118,15 @@ fn rule(device: &LinuxDeviceCgroup) -> Rule {
     }
 }
 
-/// Of `struct bpf_cgroup_dev_ctx`: r2 becomes the access, r3 the kind, r4 and r5 the numbers. Rule after rule; 1 is yes.
+/// Of `struct bpf_cgroup_dev_ctx`: r2 becomes the access, r3 the kind, r4 and r5 the numbers. Rule
+/// after rule; 1 is yes.
 fn program(rules: &[Rule]) -> Vec<Instruction> {
-    let plain = |code, registers, offset, immediate| Instruction { code, registers, offset, immediate };
+    let plain = |code, registers, offset, immediate| Instruction {
+        code,
+        registers,
+        offset,
+        immediate,
+    };
     let mut program = vec![
         plain(0x61, 0x12, 0, 0),      // w2 = access << 16 | kind
         plain(0xbc, 0x23, 0, 0),      // w3 = w2

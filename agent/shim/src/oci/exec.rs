@@ -1,8 +1,9 @@
 //! One more process in a running container.
 //!
-//! Not through libcontainer's tenant builder: that drops the container's seccomp filter and resolves users and paths
-//! again. Order as in runc's `setns_init_linux.go`: everything of the node is opened first, then the container's
-//! namespaces are entered by pidfd, then the process is cloned as the shim's child.
+//! Not through libcontainer's tenant builder: that drops the container's seccomp filter and
+//! resolves users and paths again. Order as in runc's `setns_init_linux.go`: everything of the node
+//! is opened first, then the container's namespaces are entered by pidfd, then the process is
+//! cloned as the shim's child.
 
 use std::{
     convert::Infallible,
@@ -65,25 +66,44 @@ pub(super) fn exec(
         Some(terminal) => terminal::give_slave(&terminal.slave, uid)?,
         None => super::create::give_streams(uid),
     }
-    let mut plan = Plan { spec, confinement, args, env, cgroups, terminal };
+    let mut plan = Plan {
+        spec,
+        confinement,
+        args,
+        env,
+        cgroups,
+        terminal,
+    };
     let pid = spawn(&mut plan)?;
-    Ok(Made { pid, terminal: plan.terminal.map(|terminal| terminal.master) })
+    Ok(Made {
+        pid,
+        terminal: plan.terminal.map(|terminal| terminal.master),
+    })
 }
 
 /// Opens `cgroup.procs` of every hierarchy the process is in.
 fn cgroups_of(pid: i32) -> anyhow::Result<Vec<fs::File>> {
-    let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).context("container is not running")?;
+    let own =
+        fs::read_to_string(format!("/proc/{pid}/cgroup")).context("container is not running")?;
     let mut files = Vec::new();
-    for (mount, path) in crate::shim::cgroup::locate(&own, &fs::read_to_string("/proc/self/mountinfo")?) {
-        let procs = mount.join(path.trim_start_matches('/')).join("cgroup.procs");
+    for (mount, path) in
+        crate::shim::cgroup::locate(&own, &fs::read_to_string("/proc/self/mountinfo")?)
+    {
+        let procs = mount
+            .join(path.trim_start_matches('/'))
+            .join("cgroup.procs");
         files.push(
-            fs::OpenOptions::new().write(true).open(&procs).with_context(|| format!("open {}", procs.display()))?,
+            fs::OpenOptions::new()
+                .write(true)
+                .open(&procs)
+                .with_context(|| format!("open {}", procs.display()))?,
         );
     }
     Ok(files)
 }
 
-/// Enters all namespaces of the container's first process, which the shim has not reaped: the PID is its own.
+/// Enters all namespaces of the container's first process, which the shim has not reaped: the PID
+/// is its own.
 fn enter(pid: i32) -> anyhow::Result<()> {
     // Before anything of the container can look at this process.
     prctl::set_dumpable(false)?;
@@ -100,8 +120,8 @@ fn enter(pid: i32) -> anyhow::Result<()> {
 
 /// Clones the process as a sibling (the shim's child) and waits until it has executed its program.
 fn spawn(plan: &mut Plan) -> anyhow::Result<i32> {
-    let (mut failures, report) =
-        pipe2(OFlag::O_CLOEXEC).map(|(read, write)| (fs::File::from(read), fs::File::from(write)))?;
+    let (mut failures, report) = pipe2(OFlag::O_CLOEXEC)
+        .map(|(read, write)| (fs::File::from(read), fs::File::from(write)))?;
     let pid = sys::clone(CloneFlags::CLONE_PARENT).context("clone the process")?;
     if pid == 0 {
         drop(failures);
@@ -114,7 +134,11 @@ fn spawn(plan: &mut Plan) -> anyhow::Result<i32> {
     drop(report);
     let mut message = String::new();
     failures.read_to_string(&mut message)?;
-    if message.is_empty() { Ok(pid) } else { bail!(message) }
+    if message.is_empty() {
+        Ok(pid)
+    } else {
+        bail!(message)
+    }
 }
 
 fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
@@ -123,9 +147,14 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
         take_terminal(&terminal.slave)?;
     }
     for file in &mut plan.cgroups {
-        file.write_all(b"0").context("join the container's cgroup")?;
+        file.write_all(b"0")
+            .context("join the container's cgroup")?;
     }
-    let process = plan.spec.process().as_ref().context("spec without process")?;
+    let process = plan
+        .spec
+        .process()
+        .as_ref()
+        .context("spec without process")?;
     if plan.confinement.no_new_privileges {
         prctl::set_no_new_privs()?;
     }
@@ -136,7 +165,8 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
     if let Some(umask) = process.user().umask() {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));
     }
-    // As root first, for directories that only root may enter; as the user below where root may not (NFS).
+    // As root first, for directories that only root may enter; as the user below where root may not
+    // (NFS).
     let entered = chdir(process.cwd());
     set_identity(process)?;
     // Only 0 to 2 outlive the exec.
@@ -163,11 +193,20 @@ fn take_terminal(slave: &OwnedFd) -> anyhow::Result<()> {
 
 /// Keeps capabilities over the change of user; they are cut to the container's afterwards.
 fn set_identity(process: &Process) -> anyhow::Result<()> {
-    let groups: Vec<Gid> = process.user().additional_gids().iter().flatten().map(|gid| Gid::from_raw(*gid)).collect();
+    let groups: Vec<Gid> = process
+        .user()
+        .additional_gids()
+        .iter()
+        .flatten()
+        .map(|gid| Gid::from_raw(*gid))
+        .collect();
     setgroups(&groups).context("set groups")?;
     let (uid, gid) = (process.user().uid(), process.user().gid());
     prctl::set_keepcaps(true)?;
-    let (thread_uid, thread_gid) = (rustix::thread::Uid::from_raw(uid), rustix::thread::Gid::from_raw(gid));
+    let (thread_uid, thread_gid) = (
+        rustix::thread::Uid::from_raw(uid),
+        rustix::thread::Gid::from_raw(gid),
+    );
     set_thread_res_gid(thread_gid, thread_gid, thread_gid)
         .and_then(|()| set_thread_res_uid(thread_uid, thread_uid, thread_uid))
         .context("set user and group")?;

@@ -1,7 +1,8 @@
-//! The last steps before a container's own program: confine the process, find the program, tie its life to the shim's,
-//! exec it.
+//! The last steps before a container's own program: confine the process, find the program, tie its
+//! life to the shim's, exec it.
 //!
-//! Replaces libcontainer's default executor, which wants execute permission for others even when the owner runs it.
+//! Replaces libcontainer's default executor, which wants execute permission for others even when
+//! the owner runs it.
 
 use std::{
     convert::Infallible,
@@ -21,7 +22,8 @@ use oci_spec::runtime::Spec;
 use super::{cgroup_mounts, confinement::Confinement};
 
 /// Search path of a process that has none.
-pub(super) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// See the module's description.
 #[derive(Clone)]
@@ -43,13 +45,17 @@ impl Executor for ShimExecutor {
         let confined = cgroup_mounts::make_readonly(spec)
             .and_then(|()| self.confinement.drop_privileges())
             .and_then(|()| self.confinement.seal());
-        confined.map_err(|error| ExecutorValidationError::ArgValidationError(format!("{error:#}")))?;
-        let (args, env) = command(spec)
-            .ok_or_else(|| ExecutorValidationError::ArgValidationError("no command specified".to_owned()))?;
-        find_program(&args[0], &env).map_err(|error| ExecutorValidationError::ArgValidationError(error.to_string()))?;
+        confined
+            .map_err(|error| ExecutorValidationError::ArgValidationError(format!("{error:#}")))?;
+        let (args, env) = command(spec).ok_or_else(|| {
+            ExecutorValidationError::ArgValidationError("no command specified".to_owned())
+        })?;
+        find_program(&args[0], &env)
+            .map_err(|error| ExecutorValidationError::ArgValidationError(error.to_string()))?;
         // Who waits to be started goes with the shim as well: nobody else could start it.
-        prctl::set_pdeathsig(Signal::SIGKILL)
-            .map_err(|errno| ExecutorValidationError::ArgValidationError(format!("tie to the shim: {errno}")))
+        prctl::set_pdeathsig(Signal::SIGKILL).map_err(|errno| {
+            ExecutorValidationError::ArgValidationError(format!("tie to the shim: {errno}"))
+        })
     }
 }
 
@@ -75,16 +81,26 @@ fn command(spec: &Spec) -> Option<(Vec<String>, Vec<String>)> {
     Some((args, process.env().clone().unwrap_or_default()))
 }
 
-/// Looks a program up as `execvp` would, in the file system and with the identity of this very process.
+/// Looks a program up as `execvp` would, in the file system and with the identity of this very
+/// process.
 pub(super) fn find_program(program: &str, env: &[String]) -> Result<PathBuf, ProgramError> {
-    let unusable = |errno| ProgramError::Unusable { program: program.to_owned(), errno };
+    let unusable = |errno| ProgramError::Unusable {
+        program: program.to_owned(),
+        errno,
+    };
     if program.is_empty() {
         return Err(unusable(Errno::ENOENT));
     }
     if program.contains('/') {
-        return runnable(Path::new(program)).map(|()| program.into()).map_err(unusable);
+        return runnable(Path::new(program))
+            .map(|()| program.into())
+            .map_err(unusable);
     }
-    let path = env.iter().rev().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH);
+    let path = env
+        .iter()
+        .rev()
+        .find_map(|entry| entry.strip_prefix("PATH="))
+        .unwrap_or(DEFAULT_PATH);
     let mut refused = None;
     for directory in path.split(':') {
         let candidate = Path::new(if directory.is_empty() { "." } else { directory }).join(program);
@@ -103,14 +119,25 @@ fn runnable(path: &Path) -> Result<(), Errno> {
     if is_file { Ok(()) } else { Err(Errno::EACCES) }
 }
 
-/// Executes the program with exactly this environment. Should the shim die, the kernel kills the process.
+/// Executes the program with exactly this environment. Should the shim die, the kernel kills the
+/// process.
 pub(super) fn replace_process(args: &[String], env: &[String]) -> Result<Infallible, ProgramError> {
-    let unusable = |errno| ProgramError::Unusable { program: args[0].clone(), errno };
+    let unusable = |errno| ProgramError::Unusable {
+        program: args[0].clone(),
+        errno,
+    };
     let program = find_program(&args[0], env)?;
     // Set last: changing credentials clears it.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(unusable)?;
-    let strings = |list: &[String]| list.iter().map(|item| c_string(item.as_ref())).collect::<Result<Vec<_>, _>>();
-    let (argv, envp) = (strings(args).map_err(unusable)?, strings(env).map_err(unusable)?);
+    let strings = |list: &[String]| {
+        list.iter()
+            .map(|item| c_string(item.as_ref()))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let (argv, envp) = (
+        strings(args).map_err(unusable)?,
+        strings(env).map_err(unusable)?,
+    );
     let path = c_string(program.as_os_str()).map_err(unusable)?;
     execve(&path, &argv, &envp).map_err(unusable)
 }

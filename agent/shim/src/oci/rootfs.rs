@@ -1,6 +1,8 @@
-//! Mounts of a container in the shim's mount namespace: overlay root and volumes. And what an image may not contain.
+//! Mounts of a container in the shim's mount namespace: overlay root and volumes. And what an image
+//! may not contain.
 //!
-//! Nothing here is visible in the node's own mount namespace; all of it goes with the shim's at the latest.
+//! Nothing here is visible in the node's own mount namespace; all of it goes with the shim's at the
+//! latest.
 
 use std::{
     collections::BTreeSet,
@@ -49,37 +51,79 @@ impl Drop for MountGuard<'_> {
 
 /// Unmounts `rootfs` and `mnt/*` of a container's directory; what is not mounted is fine.
 pub(super) fn unmount_below(directory: &Path) {
-    let volumes = fs::read_dir(directory.join(coracle_shim_protocol::layout::MOUNTS)).into_iter().flatten().flatten();
-    for path in volumes.map(|entry| entry.path()).chain([directory.join(coracle_shim_protocol::layout::ROOTFS)]) {
-        // A volume is a peer of the node's mounts: unmounting it as it is would unmount what lies below on the node.
-        let _ = mount(None::<&str>, &path, None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
+    let volumes = fs::read_dir(directory.join(coracle_shim_protocol::layout::MOUNTS))
+        .into_iter()
+        .flatten()
+        .flatten();
+    for path in volumes
+        .map(|entry| entry.path())
+        .chain([directory.join(coracle_shim_protocol::layout::ROOTFS)])
+    {
+        // A volume is a peer of the node's mounts: unmounting it as it is would unmount what lies
+        // below on the node.
+        let _ = mount(
+            None::<&str>,
+            &path,
+            None::<&str>,
+            MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+            None::<&str>,
+        );
         let _ = umount2(&path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
     }
 }
 
 /// Mounts the image's layers and the writable one over each other at `target`.
 ///
-/// Makes no parents: if the agent has removed them, this helper's shim is dead and nobody wants what it makes.
+/// Makes no parents: if the agent has removed them, this helper's shim is dead and nobody wants
+/// what it makes.
 pub(super) fn mount_overlay(create: &CreateSpec, target: &Path) -> anyhow::Result<()> {
     if create.layers.is_empty() {
         return Err(Invalid("image has no layers".to_owned()).into());
     }
     for directory in [&create.upper, &create.work, &target.to_path_buf()] {
-        fs::DirBuilder::new().mode(0o755).create(directory).with_context(|| format!("make {}", directory.display()))?;
+        fs::DirBuilder::new()
+            .mode(0o755)
+            .create(directory)
+            .with_context(|| format!("make {}", directory.display()))?;
     }
-    // mount(2) takes one page of options: paths by descriptor are short, and free of colons and commas.
+    // mount(2) takes one page of options: paths by descriptor are short, and free of colons and
+    // commas.
     let by_descriptor = |path: &Path| -> anyhow::Result<OwnedFd> {
-        open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
-            .with_context(|| format!("open layer {}", path.display()))
+        open(
+            path,
+            OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .with_context(|| format!("open layer {}", path.display()))
     };
-    let layers = uppermost(&create.layers).into_iter().map(by_descriptor).collect::<anyhow::Result<Vec<_>>>()?;
+    let layers = uppermost(&create.layers)
+        .into_iter()
+        .map(by_descriptor)
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let (upper, work) = (by_descriptor(&create.upper)?, by_descriptor(&create.work)?);
     let name = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
     let lower = layers.iter().map(name).collect::<Vec<_>>().join(":");
-    let options = format!("lowerdir={lower},upperdir={},workdir={}", name(&upper), name(&work));
-    let flags = if create.privileged { MsFlags::empty() } else { MsFlags::MS_NODEV };
-    let attempt = |options: &str| mount(Some("overlay"), target, Some("overlay"), flags, Some(options));
-    // `volatile` spares the sync of the whole file system at unmount; the layer dies with its container anyway.
+    let options = format!(
+        "lowerdir={lower},upperdir={},workdir={}",
+        name(&upper),
+        name(&work)
+    );
+    let flags = if create.privileged {
+        MsFlags::empty()
+    } else {
+        MsFlags::MS_NODEV
+    };
+    let attempt = |options: &str| {
+        mount(
+            Some("overlay"),
+            target,
+            Some("overlay"),
+            flags,
+            Some(options),
+        )
+    };
+    // `volatile` spares the sync of the whole file system at unmount; the layer dies with its
+    // container anyway.
     match attempt(&format!("{options},volatile")) {
         Err(Errno::EINVAL) => attempt(&options),
         outcome => outcome,
@@ -87,16 +131,21 @@ pub(super) fn mount_overlay(create: &CreateSpec, target: &Path) -> anyhow::Resul
     .with_context(|| format!("mount overlay of {} layers", layers.len()))
 }
 
-/// The layers, uppermost first, each once: overlayfs refuses a directory that occurs twice (ELOOP), and builders write the
-/// same empty layer again and again. The uppermost occurrence adds, hides and makes opaque all that a lower one does, and
-/// over everything that lies below either.
+/// The layers, uppermost first, each once: overlayfs refuses a directory that occurs twice (ELOOP),
+/// and builders write the same empty layer again and again. The uppermost occurrence adds, hides
+/// and makes opaque all that a lower one does, and over everything that lies below either.
 fn uppermost(layers: &[PathBuf]) -> Vec<&Path> {
     let mut seen = BTreeSet::new();
-    layers.iter().rev().map(PathBuf::as_path).filter(|layer| seen.insert(*layer)).collect()
+    layers
+        .iter()
+        .rev()
+        .map(PathBuf::as_path)
+        .filter(|layer| seen.insert(*layer))
+        .collect()
 }
 
-/// Refuses what libcontainer would follow out of the root, because it works by path before it pivots
-/// (CVE-2025-31133 and its kin): `/proc`, `/sys` and `/dev` must be directories or absent.
+/// Refuses what libcontainer would follow out of the root, because it works by path before it
+/// pivots (CVE-2025-31133 and its kin): `/proc`, `/sys` and `/dev` must be directories or absent.
 pub(super) fn inspect(rootfs: &Path) -> anyhow::Result<()> {
     for name in ["proc", "sys", "dev"] {
         match fs::symlink_metadata(rootfs.join(name)) {
@@ -113,22 +162,38 @@ pub(super) fn inspect(rootfs: &Path) -> anyhow::Result<()> {
 /// Refuses volumes where they would stand in for what the runtime itself makes.
 pub(super) fn inspect_destination(destination: &str) -> Result<(), Invalid> {
     let path = Path::new(destination);
-    let clean =
-        path.is_absolute() && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let clean = path.is_absolute()
+        && path
+            .components()
+            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     let parts: Vec<_> = path.components().skip(1).collect();
-    let first = parts.first().map(|part| part.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
+    let first = parts
+        .first()
+        .map(|part| part.as_os_str().to_string_lossy().into_owned())
+        .unwrap_or_default();
     let taken = match (first.as_str(), parts.len()) {
         ("", _) | ("proc", _) => true,
         ("dev" | "sys", length) => length == 1,
         _ => false,
     };
-    if !clean || taken { Err(Invalid(format!("volume cannot be mounted at {destination:?}"))) } else { Ok(()) }
+    if !clean || taken {
+        Err(Invalid(format!(
+            "volume cannot be mounted at {destination:?}"
+        )))
+    } else {
+        Ok(())
+    }
 }
 
-/// As [`inspect_destination`], after the image's links: one that leads to `/proc` would put a volume in the place of what
-/// the runtime writes to and masks (CVE-2019-16884, CVE-2025-52881). Links may lead to what is not there yet.
+/// As [`inspect_destination`], after the image's links: one that leads to `/proc` would put a
+/// volume in the place of what the runtime writes to and masks (CVE-2019-16884, CVE-2025-52881).
+/// Links may lead to what is not there yet.
 pub(super) fn inspect_resolved(rootfs: &Path, destination: &str) -> Result<(), Invalid> {
-    let refused = || Invalid(format!("volume cannot be mounted at {destination:?}: too many links"));
+    let refused = || {
+        Invalid(format!(
+            "volume cannot be mounted at {destination:?}: too many links"
+        ))
+    };
     let mut ahead: Vec<OsString> = parts_reversed(Path::new(destination));
     let mut real = PathBuf::from("/");
     let mut links = 0;
@@ -156,13 +221,22 @@ pub(super) fn inspect_resolved(rootfs: &Path, destination: &str) -> Result<(), I
 }
 
 fn parts_reversed(path: &Path) -> Vec<OsString> {
-    path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+    path.components()
+        .rev()
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
 }
 
 /// Refuses image volumes that would leave the root (CVE-2022-23648).
 pub(super) fn inspect_volume(path: &str) -> Result<(), Invalid> {
-    let leaves = Path::new(path).components().any(|part| part == Component::ParentDir);
-    if leaves { Err(Invalid(format!("image volume {path:?} leaves the root"))) } else { Ok(()) }
+    let leaves = Path::new(path)
+        .components()
+        .any(|part| part == Component::ParentDir);
+    if leaves {
+        Err(Invalid(format!("image volume {path:?} leaves the root")))
+    } else {
+        Ok(())
+    }
 }
 
 /// Makes a directory and its parents, following links inside the root only.
@@ -175,18 +249,26 @@ pub(super) fn make_directory(root: &Root, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copies the volumes' mounts out of the node's mount namespace into the shim's, at `directory/0`, `directory/1`...
+/// Copies the volumes' mounts out of the node's mount namespace into the shim's, at `directory/0`,
+/// `directory/1`...
 ///
-/// The copy is taken in the node's namespace, so that volumes mounted after the sandbox was made are found, whatever the
-/// propagation of the node's mounts. If the original is shared, it is a peer of it, and stays one for `Bidirectional` alone:
-/// libcontainer makes nothing of the propagation that a bind mount asks for.
-pub(super) fn fetch_volumes(volumes: &[VolumeMount], directory: &Path, host: BorrowedFd<'_>) -> anyhow::Result<()> {
+/// The copy is taken in the node's namespace, so that volumes mounted after the sandbox was made
+/// are found, whatever the propagation of the node's mounts. If the original is shared, it is a
+/// peer of it, and stays one for `Bidirectional` alone: libcontainer makes nothing of the
+/// propagation that a bind mount asks for.
+pub(super) fn fetch_volumes(
+    volumes: &[VolumeMount],
+    directory: &Path,
+    host: BorrowedFd<'_>,
+) -> anyhow::Result<()> {
     if volumes.is_empty() {
         return Ok(());
     }
     let own = fs::File::open("/proc/self/ns/mnt")?;
     setns(host, CloneFlags::CLONE_NEWNS).context("enter the node's mount namespace")?;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
     let trees = volumes
         .iter()
         .map(|volume| {
@@ -195,7 +277,8 @@ pub(super) fn fetch_volumes(volumes: &[VolumeMount], directory: &Path, host: Bor
         })
         .collect::<anyhow::Result<Vec<_>>>();
     // Before any failure is looked at: this process must not stay there.
-    setns(own.as_fd(), CloneFlags::CLONE_NEWNS).context("come back from the node's mount namespace")?;
+    setns(own.as_fd(), CloneFlags::CLONE_NEWNS)
+        .context("come back from the node's mount namespace")?;
     fs::create_dir_all(directory)?;
     for (number, tree) in trees?.iter().enumerate() {
         let target = directory.join(number.to_string());
@@ -205,11 +288,28 @@ pub(super) fn fetch_volumes(volumes: &[VolumeMount], directory: &Path, host: Bor
         } else {
             fs::File::create(&target)?;
         }
-        rustix::mount::move_mount(tree, "", rustix::fs::CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .with_context(|| format!("attach volume {}", volumes[number].source.display()))?;
+        rustix::mount::move_mount(
+            tree,
+            "",
+            rustix::fs::CWD,
+            &target,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+        .with_context(|| format!("attach volume {}", volumes[number].source.display()))?;
         if let Some(flags) = propagation(&volumes[number].options) {
-            mount(None::<&str>, &target, None::<&str>, flags | MsFlags::MS_REC, None::<&str>)
-                .with_context(|| format!("set the propagation of volume {}", volumes[number].source.display()))?;
+            mount(
+                None::<&str>,
+                &target,
+                None::<&str>,
+                flags | MsFlags::MS_REC,
+                None::<&str>,
+            )
+            .with_context(|| {
+                format!(
+                    "set the propagation of volume {}",
+                    volumes[number].source.display()
+                )
+            })?;
         }
     }
     Ok(())
@@ -227,9 +327,16 @@ fn propagation(options: &[String]) -> Option<MsFlags> {
 /// Refuses working directories that could be a descriptor of ours (CVE-2024-21626).
 pub(super) fn inspect_working_dir(path: &str) -> anyhow::Result<()> {
     if !path.starts_with('/') {
-        return Err(Invalid(format!("working directory {path:?} must be an absolute path")).into());
+        return Err(Invalid(format!(
+            "working directory {path:?} must be an absolute path"
+        ))
+        .into());
     }
-    if Path::new(path).components().any(|part| part == Component::ParentDir) || Path::new(path).starts_with("/proc") {
+    if Path::new(path)
+        .components()
+        .any(|part| part == Component::ParentDir)
+        || Path::new(path).starts_with("/proc")
+    {
         return Err(Invalid(format!("working directory {path:?} is not allowed")).into());
     }
     if path.contains('\0') {
@@ -261,7 +368,11 @@ mod tests {
             ("//proc", false),
         ];
         for (destination, allowed) in table {
-            assert_eq!(inspect_destination(destination).is_ok(), allowed, "{destination:?}");
+            assert_eq!(
+                inspect_destination(destination).is_ok(),
+                allowed,
+                "{destination:?}"
+            );
         }
     }
 
@@ -274,7 +385,10 @@ mod tests {
     #[test]
     fn the_same_layer_twice_can_be_mounted() {
         if !nix::unistd::geteuid().is_root() {
-            assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+            assert!(
+                std::env::var_os("REQUIRE_ROOT").is_none(),
+                "this test needs root"
+            );
             return;
         }
         let dir = tempfile::tempdir().unwrap();

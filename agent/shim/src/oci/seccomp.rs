@@ -1,8 +1,9 @@
 //! A container's seccomp filter: compiled once for each profile, kept on disk, loaded as it is.
 //!
-//! libseccomp takes 10 ms to turn the default profile into a program; a node's pods nearly all have the same one. What
-//! a profile means is the OCI runtime specification's, names of actions and operators included. Filters that ask a
-//! listener (`SCMP_ACT_NOTIFY`) are refused: nobody would listen.
+//! libseccomp takes 10 ms to turn the default profile into a program; a node's pods nearly all have
+//! the same one. What a profile means is the OCI runtime specification's, names of actions and
+//! operators included. Filters that ask a listener (`SCMP_ACT_NOTIFY`) are refused: nobody would
+//! listen.
 
 use std::{
     collections::{BTreeSet, hash_map::DefaultHasher},
@@ -13,10 +14,14 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use libseccomp::{ScmpAction, ScmpArch, ScmpArgCompare, ScmpCompareOp, ScmpFilterContext, ScmpSyscall, ScmpVersion};
+use libseccomp::{
+    ScmpAction, ScmpArch, ScmpArgCompare, ScmpCompareOp, ScmpFilterContext, ScmpSyscall,
+    ScmpVersion,
+};
 use nix::{errno::Errno, sys::memfd};
 use oci_spec::runtime::{
-    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompFilterFlag, LinuxSeccompOperator, LinuxSyscall,
+    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompFilterFlag, LinuxSeccompOperator,
+    LinuxSyscall,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -40,17 +45,22 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// The program for `profile`, from `kept` if that has it. What cannot be kept is compiled again the next time.
+    /// The program for `profile`, from `kept` if that has it. What cannot be kept is compiled again
+    /// the next time.
     pub(super) fn obtain(profile: &Value, kept: &Path) -> anyhow::Result<Self> {
         let key = key(profile)?;
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let file = kept.join(format!("{:016x}", hasher.finish()));
         // The name is short and may be another's: the whole key is compared.
-        if let Some(filter) = fs::read(&file).ok().and_then(|bytes| Self::decode(bytes.strip_prefix(&key[..])?)) {
+        if let Some(filter) = fs::read(&file)
+            .ok()
+            .and_then(|bytes| Self::decode(bytes.strip_prefix(&key[..])?))
+        {
             return Ok(filter);
         }
-        let filter = compile(&LinuxSeccomp::deserialize(profile).context("read the seccomp profile")?)?;
+        let filter =
+            compile(&LinuxSeccomp::deserialize(profile).context("read the seccomp profile")?)?;
         let _ = keep(kept, &file, &[key, filter.encode()].concat());
         Ok(filter)
     }
@@ -66,7 +76,10 @@ impl Filter {
         let sound = !program.is_empty()
             && program.len().is_multiple_of(INSTRUCTION_BYTES)
             && program.len() / INSTRUCTION_BYTES <= MAX_INSTRUCTIONS;
-        sound.then(|| Self { flags: u32::from_le_bytes(*flags), program: program.to_vec() })
+        sound.then(|| Self {
+            flags: u32::from_le_bytes(*flags),
+            program: program.to_vec(),
+        })
     }
 
     /// Confines this thread and all that comes of it. Needs `no_new_privs` or CAP_SYS_ADMIN.
@@ -89,7 +102,12 @@ fn keep(directory: &Path, file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut kept = fs::read_dir(directory)?.collect::<Result<Vec<_>, _>>()?;
     if kept.len() >= MAX_KEPT {
-        kept.sort_by_key(|entry| entry.metadata().and_then(|metadata| metadata.modified()).ok());
+        kept.sort_by_key(|entry| {
+            entry
+                .metadata()
+                .and_then(|metadata| metadata.modified())
+                .ok()
+        });
         fs::remove_file(kept[0].path())?;
     }
     let temporary = file.with_extension(std::process::id().to_string());
@@ -102,10 +120,13 @@ fn compile(profile: &LinuxSeccomp) -> anyhow::Result<Filter> {
     let mut context = ScmpFilterContext::new(default).context("begin a seccomp filter")?;
     // The process decides on its privileges itself.
     context.set_ctl_nnp(false)?;
-    // A tree instead of a list: a system call costs its container a dozen comparisons, not hundreds.
+    // A tree instead of a list: a system call costs its container a dozen comparisons, not
+    // hundreds.
     context.set_ctl_optimize(2)?;
     for arch in profile.architectures().iter().flatten() {
-        context.add_arch(architecture(*arch)).with_context(|| format!("add architecture {arch:?}"))?;
+        context
+            .add_arch(architecture(*arch))
+            .with_context(|| format!("add architecture {arch:?}"))?;
     }
     for rule in profile.syscalls().iter().flatten() {
         let action = action(rule.action(), rule.errno_ret())?;
@@ -113,15 +134,23 @@ fn compile(profile: &LinuxSeccomp) -> anyhow::Result<Filter> {
             add(&mut context, action, rule)?;
         }
     }
-    let mut file = fs::File::from(memfd::memfd_create("seccomp", memfd::MFdFlags::MFD_CLOEXEC)?);
-    context.export_bpf(&file).context("compile the seccomp filter")?;
+    let mut file = fs::File::from(memfd::memfd_create(
+        "seccomp",
+        memfd::MFdFlags::MFD_CLOEXEC,
+    )?);
+    context
+        .export_bpf(&file)
+        .context("compile the seccomp filter")?;
     file.rewind()?;
     let mut program = Vec::new();
     file.read_to_end(&mut program)?;
     if program.len() / INSTRUCTION_BYTES > MAX_INSTRUCTIONS {
         return Err(Invalid("seccomp profile is too long for the kernel".to_owned()).into());
     }
-    Ok(Filter { flags: flags(profile), program })
+    Ok(Filter {
+        flags: flags(profile),
+        program,
+    })
 }
 
 fn flags(profile: &LinuxSeccomp) -> u32 {
@@ -129,13 +158,23 @@ fn flags(profile: &LinuxSeccomp) -> u32 {
         LinuxSeccompFilterFlag::SeccompFilterFlagLog => libc::SECCOMP_FILTER_FLAG_LOG,
         LinuxSeccompFilterFlag::SeccompFilterFlagSpecAllow => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
         // One thread, no listener.
-        LinuxSeccompFilterFlag::SeccompFilterFlagTsync | LinuxSeccompFilterFlag::SeccompFilterFlagWaitKillableRecv => 0,
+        LinuxSeccompFilterFlag::SeccompFilterFlagTsync
+        | LinuxSeccompFilterFlag::SeccompFilterFlagWaitKillableRecv => 0,
     };
     // The kernel's flags are the lower 32 bits.
-    profile.flags().iter().flatten().map(flag).fold(0, |all, one| all | u32::try_from(one).unwrap_or(0))
+    profile
+        .flags()
+        .iter()
+        .flatten()
+        .map(flag)
+        .fold(0, |all, one| all | u32::try_from(one).unwrap_or(0))
 }
 
-fn add(context: &mut ScmpFilterContext, action: ScmpAction, rule: &LinuxSyscall) -> anyhow::Result<()> {
+fn add(
+    context: &mut ScmpFilterContext,
+    action: ScmpAction,
+    rule: &LinuxSyscall,
+) -> anyhow::Result<()> {
     let comparisons: Vec<_> = rule
         .args()
         .iter()
@@ -147,35 +186,57 @@ fn add(context: &mut ScmpFilterContext, action: ScmpAction, rule: &LinuxSyscall)
                 LinuxSeccompOperator::ScmpCmpMaskedEq => argument.value_two().unwrap_or(0),
                 _ => argument.value(),
             };
-            Ok((argument.index(), ScmpArgCompare::new(u32::try_from(argument.index())?, operator, datum)))
+            Ok((
+                argument.index(),
+                ScmpArgCompare::new(u32::try_from(argument.index())?, operator, datum),
+            ))
         })
         .collect::<anyhow::Result<_>>()?;
     let indexes: BTreeSet<_> = comparisons.iter().map(|(index, _)| index).collect();
-    let all: Vec<_> = comparisons.iter().map(|(_, comparison)| *comparison).collect();
-    // libseccomp compares an argument once a rule: as runc, several comparisons of one argument are several rules.
-    let sets: Vec<&[ScmpArgCompare]> = if indexes.len() < all.len() { all.chunks(1).collect() } else { vec![&all[..]] };
+    let all: Vec<_> = comparisons
+        .iter()
+        .map(|(_, comparison)| *comparison)
+        .collect();
+    // libseccomp compares an argument once a rule: as runc, several comparisons of one argument are
+    // several rules.
+    let sets: Vec<&[ScmpArgCompare]> = if indexes.len() < all.len() {
+        all.chunks(1).collect()
+    } else {
+        vec![&all[..]]
+    };
     for name in rule.names() {
         // A name that this libseccomp does not know is no system call of this kernel's either.
-        let Ok(call) = ScmpSyscall::from_name(name) else { continue };
+        let Ok(call) = ScmpSyscall::from_name(name) else {
+            continue;
+        };
         for set in &sets {
-            context.add_rule_conditional(action, call, set).with_context(|| format!("add a rule for {name}"))?;
+            context
+                .add_rule_conditional(action, call, set)
+                .with_context(|| format!("add a rule for {name}"))?;
         }
     }
     Ok(())
 }
 
 fn action(action: LinuxSeccompAction, errno: Option<u32>) -> anyhow::Result<ScmpAction> {
-    let errno = i32::try_from(errno.unwrap_or(libc::EPERM.unsigned_abs())).context("errno of a seccomp rule")?;
+    let errno = i32::try_from(errno.unwrap_or(libc::EPERM.unsigned_abs()))
+        .context("errno of a seccomp rule")?;
     Ok(match action {
-        LinuxSeccompAction::ScmpActKill | LinuxSeccompAction::ScmpActKillThread => ScmpAction::KillThread,
+        LinuxSeccompAction::ScmpActKill | LinuxSeccompAction::ScmpActKillThread => {
+            ScmpAction::KillThread
+        }
         LinuxSeccompAction::ScmpActKillProcess => ScmpAction::KillProcess,
         LinuxSeccompAction::ScmpActTrap => ScmpAction::Trap,
         LinuxSeccompAction::ScmpActErrno => ScmpAction::Errno(errno),
-        LinuxSeccompAction::ScmpActTrace => ScmpAction::Trace(u16::try_from(errno).context("datum of SCMP_ACT_TRACE")?),
+        LinuxSeccompAction::ScmpActTrace => {
+            ScmpAction::Trace(u16::try_from(errno).context("datum of SCMP_ACT_TRACE")?)
+        }
         LinuxSeccompAction::ScmpActAllow => ScmpAction::Allow,
         LinuxSeccompAction::ScmpActLog => ScmpAction::Log,
         LinuxSeccompAction::ScmpActNotify => {
-            bail!(Invalid("seccomp profile uses SCMP_ACT_NOTIFY, which nobody would answer".to_owned()))
+            bail!(Invalid(
+                "seccomp profile uses SCMP_ACT_NOTIFY, which nobody would answer".to_owned()
+            ))
         }
     })
 }
@@ -246,7 +307,12 @@ mod tests {
     fn second_time_comes_from_disk() {
         let kept = tempfile::tempdir().unwrap();
         let compiled = Filter::obtain(&profile(), kept.path()).unwrap();
-        let file = fs::read_dir(kept.path()).unwrap().next().unwrap().unwrap().path();
+        let file = fs::read_dir(kept.path())
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
         // Marked, to know it again.
         let mut bytes = fs::read(&file).unwrap();
         let last = bytes.len() - INSTRUCTION_BYTES..;
@@ -261,7 +327,12 @@ mod tests {
     fn file_of_another_profile_or_damaged_is_not_used() {
         let kept = tempfile::tempdir().unwrap();
         let compiled = Filter::obtain(&profile(), kept.path()).unwrap();
-        let file = fs::read_dir(kept.path()).unwrap().next().unwrap().unwrap().path();
+        let file = fs::read_dir(kept.path())
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
         let whole = fs::read(&file).unwrap();
         let mut other = whole.clone();
         other[whole.iter().position(|byte| *byte == b'\n').unwrap() + 5] ^= 1;
@@ -305,8 +376,15 @@ mod tests {
             nix::sys::prctl::set_no_new_privs().unwrap();
             filter.load().unwrap();
             let pipe = |flags| pipe2(flags).map(drop);
-            let (alone, both) = (OFlag::O_NONBLOCK | OFlag::O_DIRECT, OFlag::O_NONBLOCK | OFlag::O_CLOEXEC);
-            (getsid(None).map_err(|errno| errno as i32), pipe(alone).map_err(|errno| errno as i32), pipe(both))
+            let (alone, both) = (
+                OFlag::O_NONBLOCK | OFlag::O_DIRECT,
+                OFlag::O_NONBLOCK | OFlag::O_CLOEXEC,
+            );
+            (
+                getsid(None).map_err(|errno| errno as i32),
+                pipe(alone).map_err(|errno| errno as i32),
+                pipe(both),
+            )
         })
         .join()
         .unwrap();

@@ -1,4 +1,5 @@
-//! Terminals of containers: receiving the master from libcontainer, and making one inside a running container.
+//! Terminals of containers: receiving the master from libcontainer, and making one inside a running
+//! container.
 
 use std::{
     fs,
@@ -34,9 +35,14 @@ impl ConsoleSocket {
         let directory = fs::File::open(parent)?;
         let name = path.file_name().context("console socket without name")?;
         // A socket's path is limited to 108 bytes; the detour by descriptor keeps it short.
-        let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+        let short = Path::new("/proc/self/fd")
+            .join(directory.as_raw_fd().to_string())
+            .join(name);
         let _ = fs::remove_file(&path);
-        Ok(Self { listener: UnixListener::bind(short).context("bind console socket")?, path })
+        Ok(Self {
+            listener: UnixListener::bind(short).context("bind console socket")?,
+            path,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -53,7 +59,12 @@ impl ConsoleSocket {
         let mut bytes = [0; 64];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        recvmsg(&stream, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        recvmsg(
+            &stream,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
         for item in control.drain() {
             if let RecvAncillaryMessage::ScmRights(mut descriptors) = item
                 && let Some(master) = descriptors.next()
@@ -79,8 +90,8 @@ pub(super) struct Terminal {
 
 const DEVPTS_SUPER_MAGIC: i64 = 0x1cd1;
 
-/// Makes a terminal from the devpts of the root this process is in. The path is the container's, so the file behind it
-/// is checked before use.
+/// Makes a terminal from the devpts of the root this process is in. The path is the container's, so
+/// the file behind it is checked before use.
 pub(super) fn open_inside() -> anyhow::Result<Terminal> {
     let master: OwnedFd = fs::OpenOptions::new()
         .read(true)

@@ -1,7 +1,9 @@
-//! Who a container's process runs as: the image's USER and the pod's settings against `/etc/passwd` and `/etc/group`.
+//! Who a container's process runs as: the image's USER and the pod's settings against `/etc/passwd`
+//! and `/etc/group`.
 //!
-//! Pure but for [`resolve`], which reads the two files inside the mounted root. Never falls back to UID 0: what cannot be
-//! resolved is refused (CVE-2024-40635). Source: containerd `pkg/oci/spec_opts.go` (`WithUser`, `WithAdditionalGIDs`).
+//! Pure but for [`resolve`], which reads the two files inside the mounted root. Never falls back to
+//! UID 0: what cannot be resolved is refused (CVE-2024-40635). Source: containerd
+//! `pkg/oci/spec_opts.go` (`WithUser`, `WithAdditionalGIDs`).
 
 use std::io::Read;
 
@@ -35,8 +37,10 @@ pub(super) fn resolve(root: &Root, request: &UserRequest) -> anyhow::Result<User
 /// A file that is absent or not a file is empty: numeric users need none.
 fn read(root: &Root, path: &str) -> String {
     let mut bytes = Vec::new();
-    if let Ok(file) = root.open_subpath(path, OpenFlags::O_RDONLY | OpenFlags::O_NONBLOCK | OpenFlags::O_CLOEXEC)
-        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+    if let Ok(file) = root.open_subpath(
+        path,
+        OpenFlags::O_RDONLY | OpenFlags::O_NONBLOCK | OpenFlags::O_CLOEXEC,
+    ) && file.metadata().is_ok_and(|metadata| metadata.is_file())
     {
         let _ = file.take(MAX_FILE_BYTES).read_to_end(&mut bytes);
     }
@@ -58,20 +62,30 @@ fn entry_id(text: &str) -> Option<u32> {
 fn passwd_entries(text: &str) -> impl Iterator<Item = Passwd<'_>> {
     text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.trim().split(':').collect();
-        let &[name, _, uid, gid, ..] = fields.as_slice() else { return None };
-        Some(Passwd { name, uid: entry_id(uid)?, gid: entry_id(gid)?, home: fields.get(5).copied().unwrap_or("") })
+        let &[name, _, uid, gid, ..] = fields.as_slice() else {
+            return None;
+        };
+        Some(Passwd {
+            name,
+            uid: entry_id(uid)?,
+            gid: entry_id(gid)?,
+            home: fields.get(5).copied().unwrap_or(""),
+        })
     })
 }
 
 fn group_entries(text: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.trim().split(':').collect();
-        let &[name, _, gid, ..] = fields.as_slice() else { return None };
+        let &[name, _, gid, ..] = fields.as_slice() else {
+            return None;
+        };
         Some((name, entry_id(gid)?, fields.get(3).copied().unwrap_or("")))
     })
 }
 
-/// A numeric ID in range; `None` if it is a name. All digits (or a sign and digits) is never a name.
+/// A numeric ID in range; `None` if it is a name. All digits (or a sign and digits) is never a
+/// name.
 fn number(text: &str, what: &str) -> Result<Option<u32>, Invalid> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -79,7 +93,9 @@ fn number(text: &str, what: &str) -> Result<Option<u32>, Invalid> {
     }
     match text.parse::<u32>() {
         Ok(id) if id <= MAX_ID => Ok(Some(id)),
-        _ => Err(Invalid(format!("{what} {text:?} is out of range: must be between 0 and {MAX_ID}"))),
+        _ => Err(Invalid(format!(
+            "{what} {text:?} is out of range: must be between 0 and {MAX_ID}"
+        ))),
     }
 }
 
@@ -89,22 +105,25 @@ pub(super) fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<U
         Some((user, group)) => (user, Some(group).filter(|group| !group.is_empty())),
         None => (image_user, None),
     };
-    let in_range = |id: Option<u32>, what: &str| id.map(|id| number(&id.to_string(), what)).transpose();
+    let in_range =
+        |id: Option<u32>, what: &str| id.map(|id| number(&id.to_string(), what)).transpose();
     let run_as_user = in_range(request.uid, "runAsUser")?.flatten();
     let run_as_group = in_range(request.gid, "runAsGroup")?.flatten();
 
     let (uid, entry) = match run_as_user {
         Some(uid) => (uid, passwd_entries(passwd).find(|entry| entry.uid == uid)),
         None if user_text.is_empty() => (0, passwd_entries(passwd).find(|entry| entry.uid == 0)),
-        None => match number(user_text, "user")? {
-            Some(uid) => (uid, passwd_entries(passwd).find(|entry| entry.uid == uid)),
-            None => {
-                let entry = passwd_entries(passwd).find(|entry| entry.name == user_text).ok_or_else(|| {
+        None => {
+            match number(user_text, "user")? {
+                Some(uid) => (uid, passwd_entries(passwd).find(|entry| entry.uid == uid)),
+                None => {
+                    let entry = passwd_entries(passwd).find(|entry| entry.name == user_text).ok_or_else(|| {
                     Invalid(format!("unable to find user {user_text}: no matching entries in passwd file"))
                 })?;
-                (entry.uid, Some(entry))
+                    (entry.uid, Some(entry))
+                }
             }
-        },
+        }
     };
     let gid = match (run_as_group, group_text) {
         (Some(gid), _) => gid,
@@ -114,23 +133,42 @@ pub(super) fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<U
             None => group_entries(group)
                 .find(|(name, ..)| *name == text)
                 .map(|(_, gid, _)| gid)
-                .ok_or_else(|| Invalid(format!("unable to find group {text}: no matching entries in group file")))?,
+                .ok_or_else(|| {
+                    Invalid(format!(
+                        "unable to find group {text}: no matching entries in group file"
+                    ))
+                })?,
         },
         _ => entry.as_ref().map_or(0, |entry| entry.gid),
     };
     if request.non_root && uid == 0 {
-        return Err(Invalid("container has runAsNonRoot and image will run as root".to_owned()));
+        return Err(Invalid(
+            "container has runAsNonRoot and image will run as root".to_owned(),
+        ));
     }
     let mut groups = vec![gid];
     if let Some(entry) = entry.as_ref().filter(|_| !request.strict_groups) {
         let member = |members: &str| members.split(',').any(|member| member == entry.name);
-        groups.extend(group_entries(group).filter(|(.., members)| member(members)).map(|(_, gid, _)| gid));
+        groups.extend(
+            group_entries(group)
+                .filter(|(.., members)| member(members))
+                .map(|(_, gid, _)| gid),
+        );
     }
     groups.extend(&request.supplemental_groups);
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|gid| seen.insert(*gid));
-    let home = entry.map(|entry| entry.home).filter(|home| !home.is_empty()).unwrap_or("/").to_owned();
-    Ok(User { uid, gid, groups, home })
+    let home = entry
+        .map(|entry| entry.home)
+        .filter(|home| !home.is_empty())
+        .unwrap_or("/")
+        .to_owned();
+    Ok(User {
+        uid,
+        gid,
+        groups,
+        home,
+    })
 }
 
 #[cfg(test)]
@@ -141,7 +179,10 @@ mod tests {
     const GROUP: &str = "root:x:0:\nweb:x:102:\nssl:x:200:web,other\nnone:x:4294967295:web\n";
 
     fn image(user: &str) -> UserRequest {
-        UserRequest { image_user: Some(user.to_owned()), ..UserRequest::default() }
+        UserRequest {
+            image_user: Some(user.to_owned()),
+            ..UserRequest::default()
+        }
     }
 
     #[test]
@@ -155,8 +196,17 @@ mod tests {
             ("5000:6000", 5000, 6000, vec![6000], "/"),
         ];
         for (user, uid, gid, groups, home) in table {
-            let expected = User { uid, gid, groups, home: home.to_owned() };
-            assert_eq!(plan(&image(user), PASSWD, GROUP).unwrap(), expected, "{user:?}");
+            let expected = User {
+                uid,
+                gid,
+                groups,
+                home: home.to_owned(),
+            };
+            assert_eq!(
+                plan(&image(user), PASSWD, GROUP).unwrap(),
+                expected,
+                "{user:?}"
+            );
         }
     }
 
@@ -178,29 +228,51 @@ mod tests {
         ] {
             // "+1" is a number to parse() and a name to nobody.
             let outcome = plan(&image(user), PASSWD, GROUP);
-            assert!(user == "+1" || outcome.is_err(), "{user:?} became {outcome:?}");
+            assert!(
+                user == "+1" || outcome.is_err(),
+                "{user:?} became {outcome:?}"
+            );
         }
     }
 
     #[test]
     fn non_root_refuses_root_by_any_name() {
         for user in ["", "0", "root", "0:0"] {
-            let request = UserRequest { non_root: true, ..image(user) };
+            let request = UserRequest {
+                non_root: true,
+                ..image(user)
+            };
             assert!(plan(&request, PASSWD, GROUP).is_err(), "{user:?}");
         }
     }
 
     #[test]
     fn strict_groups_are_those_of_the_pod_alone() {
-        let request = UserRequest { strict_groups: true, supplemental_groups: vec![3000], ..image("web") };
-        assert_eq!(plan(&request, PASSWD, GROUP).unwrap().groups, vec![102, 3000]);
+        let request = UserRequest {
+            strict_groups: true,
+            supplemental_groups: vec![3000],
+            ..image("web")
+        };
+        assert_eq!(
+            plan(&request, PASSWD, GROUP).unwrap().groups,
+            vec![102, 3000]
+        );
     }
 
     #[test]
     fn pod_settings_override_the_image() {
-        let request =
-            UserRequest { uid: Some(1000), gid: Some(3000), supplemental_groups: vec![2000, 3000], ..image("web:ssl") };
-        let expected = User { uid: 1000, gid: 3000, groups: vec![3000, 2000], home: "/".to_owned() };
+        let request = UserRequest {
+            uid: Some(1000),
+            gid: Some(3000),
+            supplemental_groups: vec![2000, 3000],
+            ..image("web:ssl")
+        };
+        let expected = User {
+            uid: 1000,
+            gid: 3000,
+            groups: vec![3000, 2000],
+            home: "/".to_owned(),
+        };
         assert_eq!(plan(&request, PASSWD, GROUP).unwrap(), expected);
     }
 }

@@ -1,6 +1,8 @@
-//! What the shim does with a container's cgroup: find it in every hierarchy, count OOM kills, kill, remove.
+//! What the shim does with a container's cgroup: find it in every hierarchy, count OOM kills, kill,
+//! remove.
 //!
-//! Works on v1, hybrid and v2. libcontainer makes the cgroup and its limits; the agent makes the pod's.
+//! Works on v1, hybrid and v2. libcontainer makes the cgroup and its limits; the agent makes the
+//! pod's.
 
 use std::{
     fs,
@@ -47,7 +49,11 @@ pub(crate) fn locate(cgroups: &str, mountinfo: &str) -> Vec<(PathBuf, String)> {
             let (controllers, path) = (fields.next()?, fields.next()?);
             let first = controllers.split(',').next().unwrap_or("");
             let (point, _) = mounts.iter().find(|(_, options)| {
-                if first.is_empty() { options.is_empty() } else { options.split(',').any(|option| option == first) }
+                if first.is_empty() {
+                    options.is_empty()
+                } else {
+                    options.split(',').any(|option| option == first)
+                }
             })?;
             Some((point.clone(), path.to_owned()))
         })
@@ -72,8 +78,12 @@ fn directories(path: &str) -> Vec<PathBuf> {
 pub(super) fn oom_kills(path: &str) -> u64 {
     for directory in directories(path) {
         for file in ["memory.events", "memory.oom_control"] {
-            let Ok(text) = fs::read_to_string(directory.join(file)) else { continue };
-            let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+            let Ok(text) = fs::read_to_string(directory.join(file)) else {
+                continue;
+            };
+            let count = text
+                .lines()
+                .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
             return count.unwrap_or(0);
         }
     }
@@ -94,12 +104,19 @@ pub(super) fn kill_all(path: &str) {
 
 /// Every process in it and below.
 pub(super) fn processes_of(path: &str) -> Vec<i32> {
-    directories(path).first().map(|directory| processes(directory)).unwrap_or_default()
+    directories(path)
+        .first()
+        .map(|directory| processes(directory))
+        .unwrap_or_default()
 }
 
 fn processes(directory: &Path) -> Vec<i32> {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    let mut found: Vec<i32> = text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect();
+    let mut found: Vec<i32> = text
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .filter(|pid| *pid > 0)
+        .collect();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             found.extend(processes(&entry.path()));
@@ -108,7 +125,8 @@ fn processes(directory: &Path) -> Vec<i32> {
     found
 }
 
-/// Removes it from all hierarchies, children first. What is still busy after some milliseconds stays for the agent.
+/// Removes it from all hierarchies, children first. What is still busy after some milliseconds
+/// stays for the agent.
 pub(super) fn remove(path: &str) {
     for directory in directories(path) {
         for attempt in 0..REMOVE_ATTEMPTS {
@@ -155,6 +173,9 @@ mod tests {
             ("/sys/fs/cgroup/systemd", "/"),
             ("/sys/fs/cgroup/unified", "/u"),
         ];
-        assert_eq!(found, expected.map(|(point, path)| (PathBuf::from(point), path.to_owned())));
+        assert_eq!(
+            found,
+            expected.map(|(point, path)| (PathBuf::from(point), path.to_owned()))
+        );
     }
 }

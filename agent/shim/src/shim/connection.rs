@@ -21,7 +21,10 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
         fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(Self { socket, queue: VecDeque::new() })
+        Ok(Self {
+            socket,
+            queue: VecDeque::new(),
+        })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -34,7 +37,11 @@ impl Connection {
     }
 
     /// Sends or queues; an error means the connection is of no more use.
-    pub(super) fn send(&mut self, message: &Message, descriptor: Option<OwnedFd>) -> io::Result<()> {
+    pub(super) fn send(
+        &mut self,
+        message: &Message,
+        descriptor: Option<OwnedFd>,
+    ) -> io::Result<()> {
         if self.queue.len() >= MAX_QUEUED {
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -26,7 +26,8 @@ use nix::{
 
 use super::{cgroup, log::Log, streams::Streams};
 
-/// How long output may outlive its container: processes that left its PID namespace's fate can hold the pipes.
+/// How long output may outlive its container: processes that left its PID namespace's fate can hold
+/// the pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// See the module's description.
@@ -61,24 +62,41 @@ impl Container {
         let phase = match &self.state {
             State::Creating => Phase::Creating,
             State::Created { pid } => Phase::Created { pid: *pid },
-            State::Running { pid, started_at } => Phase::Running { pid: *pid, started_at: *started_at },
+            State::Running { pid, started_at } => Phase::Running {
+                pid: *pid,
+                started_at: *started_at,
+            },
             // Told as running until its record is on disk.
-            State::Ended { exit, .. } => Phase::Running { pid: 0, started_at: exit.started_at },
+            State::Ended { exit, .. } => Phase::Running {
+                pid: 0,
+                started_at: exit.started_at,
+            },
             State::Exited(exit) => Phase::Exited(exit.clone()),
         };
-        ContainerRecord { container: self.id.clone(), phase }
+        ContainerRecord {
+            container: self.id.clone(),
+            phase,
+        }
     }
 
     /// Says "go" to the waiting process: libcontainer's `NotifySocket::notify_container_start`.
     pub(super) fn start(&mut self, oci: &Path, now: u64) -> io::Result<u64> {
         let State::Created { pid } = self.state else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "container is not in state created"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "container is not in state created",
+            ));
         };
         let directory = fs::File::open(oci.join(&self.id))?;
         // A socket's path is limited to 108 bytes; the detour by descriptor keeps it short.
-        let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(layout::NOTIFY);
+        let short = Path::new("/proc/self/fd")
+            .join(directory.as_raw_fd().to_string())
+            .join(layout::NOTIFY);
         UnixStream::connect(short)?.write_all(b"start container")?;
-        self.state = State::Running { pid, started_at: now };
+        self.state = State::Running {
+            pid,
+            started_at: now,
+        };
         Ok(now)
     }
 
@@ -92,14 +110,25 @@ impl Container {
         let oom_killed = exit_code != 0 && cgroup::oom_kills(&self.cgroup) > 0;
         // In a shared PID namespace the others live on; they are the container's all the same.
         cgroup::kill_all(&self.cgroup);
-        let exit = Exit { exit_code, signal, oom_killed, started_at, finished_at: now };
-        self.state = State::Ended { exit, drain_until: Instant::now() + DRAIN_LIMIT };
+        let exit = Exit {
+            exit_code,
+            signal,
+            oom_killed,
+            started_at,
+            finished_at: now,
+        };
+        self.state = State::Ended {
+            exit,
+            drain_until: Instant::now() + DRAIN_LIMIT,
+        };
     }
 
-    /// When all output is read (or has been waited for long enough), makes the end official: log, disk, then the caller
-    /// may tell. Returns what to tell.
+    /// When all output is read (or has been waited for long enough), makes the end official: log,
+    /// disk, then the caller may tell. Returns what to tell.
     pub(super) fn settle(&mut self, now: u64) -> Option<Exit> {
-        let State::Ended { exit, drain_until } = &self.state else { return None };
+        let State::Ended { exit, drain_until } = &self.state else {
+            return None;
+        };
         if !self.streams.drained() && Instant::now() < *drain_until {
             return None;
         }
@@ -140,10 +169,23 @@ impl Container {
 /// As [`Container::purge`]; also for a container that was never finished.
 pub(super) fn purge(directory: &Path, cgroup_path: &str, state: &Path) {
     cgroup::kill_all(cgroup_path);
-    let volumes = fs::read_dir(directory.join(layout::MOUNTS)).into_iter().flatten().flatten();
-    for path in volumes.map(|entry| entry.path()).chain([directory.join(layout::ROOTFS)]) {
-        // A volume is a peer of the node's mounts: unmounting it as it is would unmount what lies below on the node.
-        let _ = mount(None::<&str>, &path, None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
+    let volumes = fs::read_dir(directory.join(layout::MOUNTS))
+        .into_iter()
+        .flatten()
+        .flatten();
+    for path in volumes
+        .map(|entry| entry.path())
+        .chain([directory.join(layout::ROOTFS)])
+    {
+        // A volume is a peer of the node's mounts: unmounting it as it is would unmount what lies
+        // below on the node.
+        let _ = mount(
+            None::<&str>,
+            &path,
+            None::<&str>,
+            MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+            None::<&str>,
+        );
         let _ = umount2(&path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
     }
     let _ = fs::remove_dir_all(state);

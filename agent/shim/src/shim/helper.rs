@@ -59,12 +59,18 @@ impl<T> Helper<T> {
         limit: Duration,
         purpose: T,
     ) -> io::Result<Self> {
-        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        )?;
         // One thread: nobody else can exec between this and the drop below.
         fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty()))?;
         socket::send(ours.as_fd(), request, &[])?;
         let [stdin, stdout, stderr] = streams;
-        // No environment, no directory, no pre-exec closure: the standard library then uses posix_spawn.
+        // No environment, no directory, no pre-exec closure: the standard library then uses
+        // posix_spawn.
         let child = Command::new(format!("/proc/self/fd/{}", executable.as_raw_fd()))
             .arg0("coracle-oci")
             .arg(theirs.as_raw_fd().to_string())
@@ -75,7 +81,13 @@ impl<T> Helper<T> {
             .spawn()?;
         let pid = child.id().cast_signed();
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(Self { pid, reaped: false, socket: ours, deadline: Instant::now() + limit, purpose })
+        Ok(Self {
+            pid,
+            reaped: false,
+            socket: ours,
+            deadline: Instant::now() + limit,
+            purpose,
+        })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -87,7 +99,10 @@ impl<T> Helper<T> {
         let mut buffer = Vec::new();
         match socket::receive(self.fd(), &mut buffer)? {
             Some((reply, mut descriptors)) => Ok((reply, descriptors.pop())),
-            None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the helper ended without an answer")),
+            None => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the helper ended without an answer",
+            )),
         }
     }
 

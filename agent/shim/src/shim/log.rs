@@ -1,8 +1,9 @@
 //! Container logs in CRI's format: `<RFC 3339 with nanoseconds> <stdout|stderr> <F|P> <text>`.
 //!
-//! A line longer than [`MAX_LINE_BYTES`] comes in parts tagged `P`, its end tagged `F`; what was never ended by a line end
-//! is a part. A log that cannot be written (full disk) loses lines and tells how many bytes of log, once it can be written
-//! again; it never stops the container. Source: `k8s.io/cri-api`, containerd `internal/cri/io/logger.go`.
+//! A line longer than [`MAX_LINE_BYTES`] comes in parts tagged `P`, its end tagged `F`; what was
+//! never ended by a line end is a part. A log that cannot be written (full disk) loses lines and
+//! tells how many bytes of log, once it can be written again; it never stops the container. Source:
+//! `k8s.io/cri-api`, containerd `internal/cri/io/logger.go`.
 
 use std::{
     fs::{File, OpenOptions},
@@ -35,7 +36,13 @@ pub(super) struct Log {
 impl Log {
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         let file: Box<dyn Write> = Box::new(append(&path)?);
-        Ok(Self { path, file: Some(file), unfinished: [Vec::new(), Vec::new()], torn: false, lost: 0 })
+        Ok(Self {
+            path,
+            file: Some(file),
+            unfinished: [Vec::new(), Vec::new()],
+            torn: false,
+            lost: 0,
+        })
     }
 
     /// After rotation: goes on in a new file of the same name.
@@ -48,7 +55,11 @@ impl Log {
     /// Takes output as it came; writes all lines and parts that are complete.
     pub(super) fn write(&mut self, stream: Stream, bytes: &[u8], now: u64) {
         let mut out = Vec::with_capacity(bytes.len() + 128);
-        split(&mut self.unfinished[stream as usize], bytes, |text, full| entry(&mut out, stream, text, full, now));
+        split(
+            &mut self.unfinished[stream as usize],
+            bytes,
+            |text, full| entry(&mut out, stream, text, full, now),
+        );
         self.put(&out, now);
     }
 
@@ -108,14 +119,19 @@ fn write_some(file: &mut dyn Write, bytes: &[u8]) -> usize {
 }
 
 fn append(path: &PathBuf) -> io::Result<File> {
-    // A link in its place, made by whoever can write there, would have the shim write to any file of the node.
+    // A link in its place, made by whoever can write there, would have the shim write to any file
+    // of the node.
     let file = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o640)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("the log is not a file")) }
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("the log is not a file"))
+    }
 }
 
 fn split(unfinished: &mut Vec<u8>, mut bytes: &[u8], mut emit: impl FnMut(&[u8], bool)) {
@@ -174,7 +190,8 @@ pub(super) fn write_timestamp(out: &mut Vec<u8>, nanoseconds: u64) {
     );
 }
 
-/// Days since 1970-01-01 to a date. Source: Howard Hinnant, `civil_from_days`, for days after the epoch.
+/// Days since 1970-01-01 to a date. Source: Howard Hinnant, `civil_from_days`, for days after the
+/// epoch.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let era = shifted / 146_097;
@@ -183,7 +200,11 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_index = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let month = if month_index < 10 {
+        month_index + 3
+    } else {
+        month_index - 9
+    };
     (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
@@ -194,7 +215,9 @@ mod tests {
     fn lines(chunks: &[&[u8]]) -> (Vec<(String, bool)>, usize) {
         let (mut unfinished, mut out) = (Vec::new(), Vec::new());
         for chunk in chunks {
-            split(&mut unfinished, chunk, |text, full| out.push((String::from_utf8_lossy(text).into_owned(), full)));
+            split(&mut unfinished, chunk, |text, full| {
+                out.push((String::from_utf8_lossy(text).into_owned(), full))
+            });
         }
         (out, unfinished.len())
     }
@@ -202,7 +225,14 @@ mod tests {
     #[test]
     fn lines_are_put_together_from_chunks() {
         let (out, rest) = lines(&[b"a", b"b\nc\n", b"\nd"]);
-        assert_eq!(out, [("ab".to_owned(), true), ("c".to_owned(), true), (String::new(), true)]);
+        assert_eq!(
+            out,
+            [
+                ("ab".to_owned(), true),
+                ("c".to_owned(), true),
+                (String::new(), true)
+            ]
+        );
         assert_eq!(rest, 1);
     }
 
@@ -246,22 +276,45 @@ mod tests {
             let text = String::from_utf8(disk.borrow().0.clone()).unwrap();
             let lines: Vec<&str> = text.lines().collect();
             let whole = |end: &str| {
-                lines.iter().any(|line| line.starts_with("1970-01-01T00:00:00.000000000Z std") && line.ends_with(end))
+                lines.iter().any(|line| {
+                    line.starts_with("1970-01-01T00:00:00.000000000Z std") && line.ends_with(end)
+                })
             };
-            assert!(whole(" stdout F third") && whole(" stdout P fourth"), "{room}: {text}");
-            assert!(whole("bytes of this log could not be written]"), "{room}: {text}");
-            assert_eq!(text.matches("could not be written").count(), 1, "{room}: {text}");
+            assert!(
+                whole(" stdout F third") && whole(" stdout P fourth"),
+                "{room}: {text}"
+            );
+            assert!(
+                whole("bytes of this log could not be written]"),
+                "{room}: {text}"
+            );
+            assert_eq!(
+                text.matches("could not be written").count(),
+                1,
+                "{room}: {text}"
+            );
         }
     }
 
     #[test]
     fn long_line_comes_in_parts_that_add_up() {
-        for length in [MAX_LINE_BYTES - 1, MAX_LINE_BYTES, MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES] {
+        for length in [
+            MAX_LINE_BYTES - 1,
+            MAX_LINE_BYTES,
+            MAX_LINE_BYTES + 1,
+            3 * MAX_LINE_BYTES,
+        ] {
             let mut text = vec![b'x'; length];
             text.push(b'\n');
             let (out, rest) = lines(&[&text]);
-            assert_eq!(out.iter().map(|(text, _)| text.len()).sum::<usize>(), length);
-            assert!(out.iter().all(|(text, _)| text.len() <= MAX_LINE_BYTES), "{length}");
+            assert_eq!(
+                out.iter().map(|(text, _)| text.len()).sum::<usize>(),
+                length
+            );
+            assert!(
+                out.iter().all(|(text, _)| text.len() <= MAX_LINE_BYTES),
+                "{length}"
+            );
             let tags: Vec<bool> = out.iter().map(|(_, full)| *full).collect();
             assert_eq!(tags.iter().filter(|full| **full).count(), 1, "{length}");
             assert_eq!(tags.last(), Some(&true));

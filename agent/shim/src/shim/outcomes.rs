@@ -1,4 +1,5 @@
-//! What comes of the helpers: a container or a command is there, or is not and nothing of it is left.
+//! What comes of the helpers: a container or a command is there, or is not and nothing of it is
+//! left.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -24,9 +25,16 @@ impl Server {
         }
         let (reply, terminal) = match self.helpers[index].reply() {
             Ok(answer) => answer,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.helpers[index].reaped => return,
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && !self.helpers[index].reaped =>
+            {
+                return;
+            }
             Err(_) => {
-                let ended = failure(FailureKind::Oci, "the helper ended without an answer (see the container's log)");
+                let ended = failure(
+                    FailureKind::Oci,
+                    "the helper ended without an answer (see the container's log)",
+                );
                 (HelperReply::Failed(ended), None)
             }
         };
@@ -43,14 +51,30 @@ impl Server {
             return;
         }
         self.helpers[index].kill();
-        self.helper_done(index, Err(failure(FailureKind::Timeout, "the helper took too long")));
+        self.helper_done(
+            index,
+            Err(failure(FailureKind::Timeout, "the helper took too long")),
+        );
     }
 
     fn helper_done(&mut self, index: usize, outcome: Result<(i32, Option<OwnedFd>), Failure>) {
         match std::mem::replace(&mut self.helpers[index].purpose, Purpose::Done) {
-            Purpose::Create { connection, call, container, tty, stdin, stdin_once } => {
+            Purpose::Create {
+                connection,
+                call,
+                container,
+                tty,
+                stdin,
+                stdin_once,
+            } => {
                 let outcome = outcome.and_then(|(pid, terminal)| {
-                    self.created(container, pid, tty.then_some(terminal).flatten(), stdin, stdin_once)
+                    self.created(
+                        container,
+                        pid,
+                        tty.then_some(terminal).flatten(),
+                        stdin,
+                        stdin_once,
+                    )
                 });
                 if outcome.is_err()
                     && let Some(failed) = self.containers.remove(&container)
@@ -58,16 +82,37 @@ impl Server {
                     failed.purge(&self.oci);
                 }
                 let pid = outcome.as_ref().ok().copied();
-                self.reply(connection, call, outcome.map(|pid| Reply::Created { pid }), None);
+                self.reply(
+                    connection,
+                    call,
+                    outcome.map(|pid| Reply::Created { pid }),
+                    None,
+                );
                 // It may have ended by now: that is told after the reply that makes it known.
                 pid.into_iter().for_each(|pid| self.claim_stray(pid));
             }
-            Purpose::Exec { connection, call, container } => match outcome {
+            Purpose::Exec {
+                connection,
+                call,
+                container,
+            } => match outcome {
                 Ok((pid, terminal)) => {
                     let exec = self.number();
-                    self.execs.insert(exec, ExecProcess { pid, container, connection });
+                    self.execs.insert(
+                        exec,
+                        ExecProcess {
+                            pid,
+                            container,
+                            connection,
+                        },
+                    );
                     let wanted = self.connections.contains_key(&connection);
-                    self.reply(connection, call, Ok(Reply::Executing { exec, pid }), terminal);
+                    self.reply(
+                        connection,
+                        call,
+                        Ok(Reply::Executing { exec, pid }),
+                        terminal,
+                    );
                     // Whoever asked has hung up: nobody else would end it.
                     if !wanted {
                         self.kill_exec(exec);
@@ -90,7 +135,10 @@ impl Server {
     ) -> Result<i32, Failure> {
         let Some(container) = self.containers.get_mut(&number) else {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-            return Err(failure(FailureKind::NotFound, "container was deleted while it was made"));
+            return Err(failure(
+                FailureKind::NotFound,
+                "container was deleted while it was made",
+            ));
         };
         // First: from here on it is killed if anything below fails.
         container.state = State::Created { pid };
@@ -98,7 +146,9 @@ impl Server {
             let feed = stdin.then(|| master.try_clone()).transpose();
             container.streams = feed
                 .and_then(|feed| Streams::new(feed, stdin_once, [Some(master), None]))
-                .map_err(|error| failure(FailureKind::Oci, format!("take the terminal: {error}")))?;
+                .map_err(|error| {
+                    failure(FailureKind::Oci, format!("take the terminal: {error}"))
+                })?;
         }
         Ok(pid)
     }

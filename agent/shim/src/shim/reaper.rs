@@ -33,8 +33,20 @@ fn live(empty: &Path) -> Result<(), Errno> {
     let _ = prctl::set_name(c"pause");
     prctl::set_dumpable(false)?;
     unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-    mount(Some("tmpfs"), empty, Some("tmpfs"), MsFlags::MS_RDONLY, Some("size=0"))?;
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        None::<&str>,
+    )?;
+    mount(
+        Some("tmpfs"),
+        empty,
+        Some("tmpfs"),
+        MsFlags::MS_RDONLY,
+        Some("size=0"),
+    )?;
     chdir(empty)?;
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;

@@ -1,4 +1,5 @@
-//! What the agent may ask, one method a request. What needs a helper is answered in [`super::outcomes`].
+//! What the agent may ask, one method a request. What needs a helper is answered in
+//! [`super::outcomes`].
 
 use std::{
     fs, io,
@@ -11,7 +12,8 @@ use std::{
 };
 
 use coracle_shim_protocol::{
-    self as protocol, Call, Create, Exec, Failure, FailureKind, HelperRequest, Message, Reply, Request, layout,
+    self as protocol, Call, Create, Exec, Failure, FailureKind, HelperRequest, Message, Reply,
+    Request, layout,
 };
 use nix::{
     fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
@@ -51,7 +53,11 @@ impl Server {
                 Err(error) => Err(error),
             },
             Request::Start { container } => self.start_container(&container),
-            Request::Signal { container, signal, all } => self.signal(&container, signal, all),
+            Request::Signal {
+                container,
+                signal,
+                all,
+            } => self.signal(&container, signal, all),
             Request::Delete { container } => self.delete(&container),
             Request::Exec(exec) => match self.exec(connection, id, exec, descriptors) {
                 Ok(()) => return,
@@ -61,10 +67,17 @@ impl Server {
                 self.kill_exec(exec);
                 Ok(Reply::Done)
             }
-            Request::Attach { container, stdin, stdout, stderr } => {
-                self.attach(&container, [stdin, stdout, stderr], descriptors)
-            }
-            Request::Resize { container, columns, rows } => self.resize(&container, columns, rows),
+            Request::Attach {
+                container,
+                stdin,
+                stdout,
+                stderr,
+            } => self.attach(&container, [stdin, stdout, stderr], descriptors),
+            Request::Resize {
+                container,
+                columns,
+                rows,
+            } => self.resize(&container, columns, rows),
             Request::ReopenLog { container } => self.reopen_log(&container),
             Request::Shutdown => {
                 self.begin_shutdown(connection, id);
@@ -74,19 +87,34 @@ impl Server {
         self.reply(connection, id, outcome, None);
     }
 
-    pub(super) fn reply(&mut self, connection: u64, id: u64, result: Outcome, descriptor: Option<OwnedFd>) {
+    pub(super) fn reply(
+        &mut self,
+        connection: u64,
+        id: u64,
+        result: Outcome,
+        descriptor: Option<OwnedFd>,
+    ) {
         self.send(connection, &Message::Reply { id, result }, descriptor);
     }
 
     fn state(&self) -> protocol::State {
-        protocol::State { pid: super::pid(), containers: self.containers.values().map(Container::record).collect() }
+        protocol::State {
+            pid: super::pid(),
+            containers: self.containers.values().map(Container::record).collect(),
+        }
     }
 
     fn find(&self, id: &str) -> Result<u64, Failure> {
-        let found = self.containers.iter().find(|(_, container)| container.id == id);
-        found
-            .map(|(number, _)| *number)
-            .ok_or_else(|| failure(FailureKind::NotFound, format!("container {id} does not exist")))
+        let found = self
+            .containers
+            .iter()
+            .find(|(_, container)| container.id == id);
+        found.map(|(number, _)| *number).ok_or_else(|| {
+            failure(
+                FailureKind::NotFound,
+                format!("container {id} does not exist"),
+            )
+        })
     }
 
     fn get(&mut self, id: &str) -> Result<&mut Container, Failure> {
@@ -99,13 +127,19 @@ impl Server {
             return Err(failure(FailureKind::State, "the sandbox is shutting down"));
         }
         if self.find(&create.container).is_ok() {
-            return Err(failure(FailureKind::State, format!("container {} exists", create.container)));
+            return Err(failure(
+                FailureKind::State,
+                format!("container {} exists", create.container),
+            ));
         }
-        let broken = |what: &str, error: io::Error| failure(FailureKind::Oci, format!("{what}: {error}"));
+        let broken =
+            |what: &str, error: io::Error| failure(FailureKind::Oci, format!("{what}: {error}"));
         let pid_namespace = self.pid_namespace(create.pid_namespace_of.as_deref())?;
         let log = Log::open(create.log_path.clone())
             .map_err(|error| broken(&format!("open log {}", create.log_path.display()), error))?;
-        let (stdio, streams) = self.container_streams(&create).map_err(|error| broken("make pipes", error))?;
+        let (stdio, streams) = self
+            .container_streams(&create)
+            .map_err(|error| broken("make pipes", error))?;
         let number = self.number();
         let request = HelperRequest::Create {
             sandbox_dir: self.directory.clone(),
@@ -126,11 +160,15 @@ impl Server {
         let helper = Helper::spawn(self.helper.as_fd(), &request, stdio, limit, purpose)
             .map_err(|error| broken("run the helper", error))?;
         self.helpers.push(helper);
-        // From here on the name is taken: another create of it must not start while the helper works.
+        // From here on the name is taken: another create of it must not start while the helper
+        // works.
         self.containers.insert(
             number,
             Container {
-                directory: self.directory.join(layout::CONTAINERS).join(&create.container),
+                directory: self
+                    .directory
+                    .join(layout::CONTAINERS)
+                    .join(&create.container),
                 id: create.container,
                 cgroup: create.cgroup,
                 log,
@@ -141,8 +179,8 @@ impl Server {
         Ok(())
     }
 
-    /// The PID namespace that a new container joins, open for its helper to inherit. Taken while its first process is an
-    /// unreaped child of this one, so that the PID is no other's.
+    /// The PID namespace that a new container joins, open for its helper to inherit. Taken while
+    /// its first process is an unreaped child of this one, so that the PID is no other's.
     fn pid_namespace(&self, of: Option<&str>) -> Result<Option<fs::File>, Failure> {
         let pid = match of {
             None => self.pid1,
@@ -158,13 +196,21 @@ impl Server {
             Ok(file)
         };
         let opened = pid.map(open).transpose();
-        opened.map_err(|error: io::Error| failure(FailureKind::Oci, format!("open the PID namespace to join: {error}")))
+        opened.map_err(|error: io::Error| {
+            failure(
+                FailureKind::Oci,
+                format!("open the PID namespace to join: {error}"),
+            )
+        })
     }
 
     fn container_streams(&self, create: &Create) -> io::Result<([Stdio; 3], Streams)> {
         if create.tty {
             // The terminal's master comes with the helper's reply.
-            return Ok(([Stdio::null(), Stdio::null(), Stdio::null()], Streams::default()));
+            return Ok((
+                [Stdio::null(), Stdio::null(), Stdio::null()],
+                Streams::default(),
+            ));
         }
         let (out_read, out_write) = pipe2(OFlag::O_CLOEXEC)?;
         let (err_read, err_write) = pipe2(OFlag::O_CLOEXEC)?;
@@ -175,25 +221,36 @@ impl Server {
             (Stdio::null(), None)
         };
         let streams = Streams::new(feed, create.stdin_once, [Some(out_read), Some(err_read)])?;
-        Ok(([stdin, Stdio::from(out_write), Stdio::from(err_write)], streams))
+        Ok((
+            [stdin, Stdio::from(out_write), Stdio::from(err_write)],
+            streams,
+        ))
     }
 
     fn start_container(&mut self, id: &str) -> Outcome {
         let oci = self.oci.clone();
         let container = self.get(id)?;
         match container.start(&oci, now()) {
-            Ok(started_at) => Ok(Reply::Started { started_at, pid: container.pid().unwrap_or(0) }),
+            Ok(started_at) => Ok(Reply::Started {
+                started_at,
+                pid: container.pid().unwrap_or(0),
+            }),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 Err(failure(FailureKind::State, error.to_string()))
             }
-            Err(error) => Err(failure(FailureKind::Oci, format!("start container: {error}"))),
+            Err(error) => Err(failure(
+                FailureKind::Oci,
+                format!("start container: {error}"),
+            )),
         }
     }
 
     fn signal(&mut self, id: &str, signal: i32, all: bool) -> Outcome {
-        let signal =
-            Signal::try_from(signal).map_err(|_| failure(FailureKind::Invalid, format!("{signal} is not a signal")))?;
-        self.get(id)?.signal(signal, all).map_err(|error| failure(FailureKind::Oci, format!("signal: {error}")))?;
+        let signal = Signal::try_from(signal)
+            .map_err(|_| failure(FailureKind::Invalid, format!("{signal} is not a signal")))?;
+        self.get(id)?
+            .signal(signal, all)
+            .map_err(|error| failure(FailureKind::Oci, format!("signal: {error}")))?;
         Ok(Reply::Done)
     }
 
@@ -203,7 +260,10 @@ impl Server {
             Err(_) => return Ok(Reply::Done),
         };
         if !matches!(self.containers[&number].state, State::Exited(_)) {
-            return Err(failure(FailureKind::State, format!("container {id} has not exited")));
+            return Err(failure(
+                FailureKind::State,
+                format!("container {id} has not exited"),
+            ));
         }
         if let Some(container) = self.containers.remove(&number) {
             container.purge(&self.oci);
@@ -211,10 +271,19 @@ impl Server {
         Ok(Reply::Done)
     }
 
-    fn exec(&mut self, connection: u64, call: u64, exec: Exec, mut descriptors: Vec<OwnedFd>) -> Result<(), Failure> {
+    fn exec(
+        &mut self,
+        connection: u64,
+        call: u64,
+        exec: Exec,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Failure> {
         let number = self.find(&exec.container)?;
         let State::Running { pid, .. } = self.containers[&number].state else {
-            return Err(failure(FailureKind::State, format!("container {} is not running", exec.container)));
+            return Err(failure(
+                FailureKind::State,
+                format!("container {} is not running", exec.container),
+            ));
         };
         if exec.args.is_empty() {
             return Err(failure(FailureKind::Invalid, "no command specified"));
@@ -223,7 +292,8 @@ impl Server {
         let stdio = if exec.tty {
             [Stdio::null(), Stdio::null(), Stdio::null()]
         } else {
-            let (Some(stderr), Some(stdout), Some(stdin)) = (descriptors.pop(), descriptors.pop(), descriptors.pop())
+            let (Some(stderr), Some(stdout), Some(stdin)) =
+                (descriptors.pop(), descriptors.pop(), descriptors.pop())
             else {
                 return Err(failure(FailureKind::Invalid, "exec without streams"));
             };
@@ -237,14 +307,19 @@ impl Server {
             tty: exec.tty,
         };
         let limit = Duration::from_millis(exec.timeout_ms.min(MAX_HELPER_MS));
-        let purpose = Purpose::Exec { connection, call, container: number };
+        let purpose = Purpose::Exec {
+            connection,
+            call,
+            container: number,
+        };
         let helper = Helper::spawn(self.helper.as_fd(), &request, stdio, limit, purpose)
             .map_err(|error| failure(FailureKind::Oci, format!("run the helper: {error}")))?;
         self.helpers.push(helper);
         Ok(())
     }
 
-    /// Kills an exec'ed process with all descendants and everything in its session, even if it has ended itself.
+    /// Kills an exec'ed process with all descendants and everything in its session, even if it has
+    /// ended itself.
     pub(super) fn kill_exec(&mut self, exec: u64) {
         let (pid, container, ended) = match self.execs.get(&exec) {
             Some(process) => (process.pid, process.container, false),
@@ -253,15 +328,21 @@ impl Server {
                 None => return,
             },
         };
-        // Only the container's own processes: the PID of an ended command may be somebody else's by now.
-        let Some(container) = self.containers.get(&container) else { return };
+        // Only the container's own processes: the PID of an ended command may be somebody else's by
+        // now.
+        let Some(container) = self.containers.get(&container) else {
+            return;
+        };
         descendants::kill(pid, ended, &cgroup::processes_of(&container.cgroup));
     }
 
     fn attach(&mut self, id: &str, wanted: [bool; 3], descriptors: Vec<OwnedFd>) -> Outcome {
         let container = self.get(id)?;
         if container.pid().is_none() {
-            return Err(failure(FailureKind::State, format!("container {id} is not running")));
+            return Err(failure(
+                FailureKind::State,
+                format!("container {id} is not running"),
+            ));
         }
         let mut descriptors = descriptors.into_iter();
         let mut next = |wanted: bool| if wanted { descriptors.next() } else { None };
@@ -278,7 +359,12 @@ impl Server {
     fn resize(&mut self, id: &str, columns: u16, rows: u16) -> Outcome {
         let container = self.get(id)?;
         if let Some(terminal) = container.streams.terminal() {
-            let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+            let size = Winsize {
+                ws_row: rows,
+                ws_col: columns,
+                ws_xpixel: 0,
+                ws_ypixel: 0,
+            };
             let _ = tcsetwinsize(terminal, size);
         }
         Ok(Reply::Done)
@@ -287,13 +373,20 @@ impl Server {
     fn reopen_log(&mut self, id: &str) -> Outcome {
         let container = self.get(id)?;
         if container.pid().is_some() {
-            container.log.reopen().map_err(|error| failure(FailureKind::Oci, format!("reopen log: {error}")))?;
+            container
+                .log
+                .reopen()
+                .map_err(|error| failure(FailureKind::Oci, format!("reopen log: {error}")))?;
         }
         Ok(Reply::Done)
     }
 
     fn begin_shutdown(&mut self, connection: u64, call: u64) {
-        self.shutdown = Some(Shutdown { connection, call, deadline: Instant::now() + SHUTDOWN_LIMIT });
+        self.shutdown = Some(Shutdown {
+            connection,
+            call,
+            deadline: Instant::now() + SHUTDOWN_LIMIT,
+        });
         for index in 0..self.helpers.len() {
             self.helper_late(index);
         }
@@ -307,14 +400,23 @@ impl Server {
 
     /// True when everything is down and the shim may end.
     pub(super) fn finish_shutdown(&mut self) -> bool {
-        let Some(shutdown) = &self.shutdown else { return false };
+        let Some(shutdown) = &self.shutdown else {
+            return false;
+        };
         let (connection, call, deadline) = (shutdown.connection, shutdown.call, shutdown.deadline);
-        let down = self.containers.values().all(|container| matches!(container.state, State::Exited(_)));
+        let down = self
+            .containers
+            .values()
+            .all(|container| matches!(container.state, State::Exited(_)));
         if !down && Instant::now() < deadline {
             return false;
         }
         for container in self.containers.values() {
-            container::purge(&container.directory, &container.cgroup, &self.oci.join(&container.id));
+            container::purge(
+                &container.directory,
+                &container.cgroup,
+                &self.oci.join(&container.id),
+            );
         }
         let socket = self.directory.join(layout::SOCKET);
         if fs::symlink_metadata(&socket).is_ok_and(|metadata| metadata.file_type().is_socket()) {

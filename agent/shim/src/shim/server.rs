@@ -1,6 +1,7 @@
 //! The poll loop: waits for everything at once and hands each event to its owner.
 //!
-//! Owns all state of the shim. Nothing in here blocks but file-system calls; every wait has a deadline or an end.
+//! Owns all state of the shim. Nothing in here blocks but file-system calls; every wait has a
+//! deadline or an end.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -91,10 +92,12 @@ enum Token {
 impl Server {
     /// Makes the sandbox and listens.
     pub(super) fn start(init: Init, helper: OwnedFd) -> Result<Self, Failure> {
-        let broken = |what: &str, error: io::Error| failure(FailureKind::Oci, format!("{what}: {error}"));
+        let broken =
+            |what: &str, error: io::Error| failure(FailureKind::Oci, format!("{what}: {error}"));
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);
-        mask.thread_block().map_err(|error| broken("block SIGCHLD", error.into()))?;
+        mask.thread_block()
+            .map_err(|error| broken("block SIGCHLD", error.into()))?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(|error| broken("watch children", error.into()))?;
         let host_mounts = namespaces::set_up(&init)?;
@@ -105,7 +108,10 @@ impl Server {
         let oci = directory.join(layout::OCI);
         fs::create_dir_all(&oci).map_err(|error| broken("make the state directory", error))?;
         let pid1 = match init.share_process_namespace {
-            true => Some(reaper::spawn(&oci).map_err(|error| broken("make the shared PID namespace", error.into()))?),
+            true => Some(
+                reaper::spawn(&oci)
+                    .map_err(|error| broken("make the shared PID namespace", error.into()))?,
+            ),
             false => None,
         };
         let listener = listen_in(&directory).map_err(|error| broken("listen", error))?;
@@ -180,13 +186,16 @@ impl Server {
                 Token::Connection(number) => self.connection_ready(number, events),
                 Token::Container(number, port) => {
                     if let Some(container) = self.containers.get_mut(&number) {
-                        container.streams.ready(port, &mut container.log, &mut self.scratch, now);
+                        container
+                            .streams
+                            .ready(port, &mut container.log, &mut self.scratch, now);
                     }
                 }
                 Token::Helper(_) => {}
             }
         }
-        self.helpers.retain(|helper| !matches!(helper.purpose, Purpose::Done));
+        self.helpers
+            .retain(|helper| !matches!(helper.purpose, Purpose::Done));
         if self.helpers.is_empty() {
             self.strays.clear();
         }
@@ -202,7 +211,11 @@ impl Server {
             PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
         ];
         for (number, connection) in &self.connections {
-            let out = if connection.behind() { PollFlags::POLLOUT } else { PollFlags::empty() };
+            let out = if connection.behind() {
+                PollFlags::POLLOUT
+            } else {
+                PollFlags::empty()
+            };
             tokens.push(Token::Connection(*number));
             set.push(PollFd::new(connection.fd(), PollFlags::POLLIN | out));
         }
@@ -213,7 +226,14 @@ impl Server {
         for (number, container) in &self.containers {
             for (fd, writing, port) in container.streams.ports() {
                 tokens.push(Token::Container(*number, port));
-                set.push(PollFd::new(fd, if writing { PollFlags::POLLOUT } else { PollFlags::POLLIN }));
+                set.push(PollFd::new(
+                    fd,
+                    if writing {
+                        PollFlags::POLLOUT
+                    } else {
+                        PollFlags::POLLIN
+                    },
+                ));
             }
         }
         match poll(&mut set, timeout) {
@@ -221,8 +241,14 @@ impl Server {
             Err(Errno::EINTR) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         }
-        let fired = set.iter().map(|polled| polled.revents().unwrap_or(PollFlags::POLLIN));
-        Ok(tokens.into_iter().zip(fired).filter(|(_, events)| !events.is_empty()).collect())
+        let fired = set
+            .iter()
+            .map(|polled| polled.revents().unwrap_or(PollFlags::POLLIN));
+        Ok(tokens
+            .into_iter()
+            .zip(fired)
+            .filter(|(_, events)| !events.is_empty())
+            .collect())
     }
 
     fn timeout(&self) -> PollTimeout {
@@ -235,14 +261,17 @@ impl Server {
         match deadlines.min() {
             None => PollTimeout::NONE,
             Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                let left =
+                    deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
         }
     }
 
     fn accept(&mut self) {
-        let Ok(accepted) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
+        let Ok(accepted) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
+            return;
+        };
         if self.connections.len() >= MAX_CONNECTIONS {
             return;
         }
@@ -254,7 +283,10 @@ impl Server {
 
     fn connection_ready(&mut self, number: u64, events: PollFlags) {
         if events.contains(PollFlags::POLLOUT)
-            && self.connections.get_mut(&number).is_some_and(|connection| connection.flush().is_err())
+            && self
+                .connections
+                .get_mut(&number)
+                .is_some_and(|connection| connection.flush().is_err())
         {
             return self.hang_up(number);
         }
@@ -262,7 +294,9 @@ impl Server {
             return;
         }
         loop {
-            let Some(connection) = self.connections.get(&number) else { return };
+            let Some(connection) = self.connections.get(&number) else {
+                return;
+            };
             match connection.receive() {
                 Ok(Some((call, descriptors))) => self.call(number, call, descriptors),
                 Ok(None) => return,
@@ -274,8 +308,12 @@ impl Server {
     /// The connection is gone; so are the commands it was running.
     fn hang_up(&mut self, number: u64) {
         self.connections.remove(&number);
-        let orphaned: Vec<u64> =
-            self.execs.iter().filter(|(_, exec)| exec.connection == number).map(|(id, _)| *id).collect();
+        let orphaned: Vec<u64> = self
+            .execs
+            .iter()
+            .filter(|(_, exec)| exec.connection == number)
+            .map(|(id, _)| *id)
+            .collect();
         for exec in orphaned {
             self.kill_exec(exec);
         }
@@ -283,7 +321,9 @@ impl Server {
 
     /// To one connection; a broken one is hung up.
     pub(super) fn send(&mut self, number: u64, message: &Message, descriptor: Option<OwnedFd>) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
         if connection.send(message, descriptor).is_err() {
             self.hang_up(number);
         }
@@ -306,16 +346,30 @@ impl Server {
         }
     }
 
-    /// A child has ended: a container's first process, an exec'ed one, a helper, or somebody's orphan.
+    /// A child has ended: a container's first process, an exec'ed one, a helper, or somebody's
+    /// orphan.
     pub(super) fn reaped(&mut self, pid: i32, status: WaitStatus) {
-        if let Some(index) = self.helpers.iter().position(|helper| helper.pid == pid && !helper.reaped) {
+        if let Some(index) = self
+            .helpers
+            .iter()
+            .position(|helper| helper.pid == pid && !helper.reaped)
+        {
             self.helpers[index].reaped = true;
             return self.helper_ready(index);
         }
-        if let Some(container) = self.containers.values_mut().find(|container| container.pid() == Some(pid)) {
+        if let Some(container) = self
+            .containers
+            .values_mut()
+            .find(|container| container.pid() == Some(pid))
+        {
             return container.ended(status, now());
         }
-        if let Some(exec) = self.execs.iter().find(|(_, exec)| exec.pid == pid).map(|(id, _)| *id) {
+        if let Some(exec) = self
+            .execs
+            .iter()
+            .find(|(_, exec)| exec.pid == pid)
+            .map(|(id, _)| *id)
+        {
             if let Some(process) = self.execs.remove(&exec) {
                 self.ended_execs.push_back((exec, pid, process.container));
                 if self.ended_execs.len() > MAX_ENDED_EXECS {
@@ -350,7 +404,8 @@ impl Server {
                 self.helper_late(index);
             }
         }
-        self.helpers.retain(|helper| !matches!(helper.purpose, Purpose::Done));
+        self.helpers
+            .retain(|helper| !matches!(helper.purpose, Purpose::Done));
     }
 
     fn settle(&mut self) {
@@ -370,8 +425,12 @@ impl Server {
 
 fn listen_in(directory: &std::path::Path) -> io::Result<OwnedFd> {
     let handle = fs::File::open(directory)?;
-    let listener =
-        socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
+    let listener = socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+        None,
+    )?;
     // A socket's path is limited to 108 bytes; the detour by descriptor keeps it short.
     let short = format!("/proc/self/fd/{}/{}", handle.as_raw_fd(), layout::SOCKET);
     let before = umask(Mode::from_bits_truncate(0o177));

@@ -1,7 +1,9 @@
-//! A container's streams: its outputs to the log and to whoever is attached, attached input to its stdin.
+//! A container's streams: its outputs to the log and to whoever is attached, attached input to its
+//! stdin.
 //!
-//! Bounded everywhere: input is read only when the last of it is delivered (back-pressure); an attached reader that falls
-//! more than [`MAX_BACKLOG_BYTES`] behind is cut off, because it must stall neither the container nor its log.
+//! Bounded everywhere: input is read only when the last of it is delivered (back-pressure); an
+//! attached reader that falls more than [`MAX_BACKLOG_BYTES`] behind is cut off, because it must
+//! stall neither the container nor its log.
 
 use std::{
     io,
@@ -62,16 +64,32 @@ pub(super) enum Port {
 
 impl Streams {
     /// `outputs` are the read ends of stdout and stderr, or the terminal's master alone.
-    pub(super) fn new(stdin: Option<OwnedFd>, stdin_once: bool, outputs: [Option<OwnedFd>; 2]) -> io::Result<Self> {
+    pub(super) fn new(
+        stdin: Option<OwnedFd>,
+        stdin_once: bool,
+        outputs: [Option<OwnedFd>; 2],
+    ) -> io::Result<Self> {
         for fd in stdin.iter().chain(outputs.iter().flatten()) {
             set_nonblocking(fd.as_fd())?;
         }
-        let stdin = stdin.map(|fd| Stdin { fd, pending: Vec::new() });
-        Ok(Self { stdin, stdin_once, outputs, ..Self::default() })
+        let stdin = stdin.map(|fd| Stdin {
+            fd,
+            pending: Vec::new(),
+        });
+        Ok(Self {
+            stdin,
+            stdin_once,
+            outputs,
+            ..Self::default()
+        })
     }
 
     pub(super) fn attach(&mut self, attached: Attached) -> io::Result<()> {
-        for fd in attached.input.iter().chain(attached.outputs.iter().flatten().map(|sink| &sink.fd)) {
+        for fd in attached
+            .input
+            .iter()
+            .chain(attached.outputs.iter().flatten().map(|sink| &sink.fd))
+        {
             set_nonblocking(fd.as_fd())?;
         }
         self.attached.push(attached);
@@ -90,7 +108,11 @@ impl Streams {
 
     /// Hangs up on everybody; on who is behind once it has caught up.
     pub(super) fn close(&mut self) {
-        *self = Self { attached: std::mem::take(&mut self.attached), is_closed: true, ..Self::default() };
+        *self = Self {
+            attached: std::mem::take(&mut self.attached),
+            is_closed: true,
+            ..Self::default()
+        };
         for attached in &mut self.attached {
             attached.input = None;
             for output in &mut attached.outputs {
@@ -104,19 +126,40 @@ impl Streams {
     pub(super) fn ports(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool, Port)> {
         let outputs = [Stream::Stdout, Stream::Stderr]
             .into_iter()
-            .filter_map(|stream| Some((self.outputs[stream as usize].as_ref()?.as_fd(), false, Port::Output(stream))));
-        let full = self.stdin.as_ref().filter(|stdin| !stdin.pending.is_empty());
+            .filter_map(|stream| {
+                Some((
+                    self.outputs[stream as usize].as_ref()?.as_fd(),
+                    false,
+                    Port::Output(stream),
+                ))
+            });
+        let full = self
+            .stdin
+            .as_ref()
+            .filter(|stdin| !stdin.pending.is_empty());
         let stdin = full.map(|stdin| (stdin.fd.as_fd(), true, Port::Stdin));
         let may_read = full.is_none();
-        let attached = self.attached.iter().enumerate().flat_map(move |(number, attached)| {
-            let input =
-                attached.input.as_ref().filter(|_| may_read).map(|fd| (fd.as_fd(), false, Port::AttachedInput(number)));
-            let behind = [Stream::Stdout, Stream::Stderr].into_iter().filter_map(move |stream| {
-                let sink = attached.outputs[stream as usize].as_ref().filter(|sink| !sink.backlog.is_empty())?;
-                Some((sink.fd.as_fd(), true, Port::AttachedOutput(number, stream)))
+        let attached = self
+            .attached
+            .iter()
+            .enumerate()
+            .flat_map(move |(number, attached)| {
+                let input = attached
+                    .input
+                    .as_ref()
+                    .filter(|_| may_read)
+                    .map(|fd| (fd.as_fd(), false, Port::AttachedInput(number)));
+                let behind =
+                    [Stream::Stdout, Stream::Stderr]
+                        .into_iter()
+                        .filter_map(move |stream| {
+                            let sink = attached.outputs[stream as usize]
+                                .as_ref()
+                                .filter(|sink| !sink.backlog.is_empty())?;
+                            Some((sink.fd.as_fd(), true, Port::AttachedOutput(number, stream)))
+                        });
+                input.into_iter().chain(behind)
             });
-            input.into_iter().chain(behind)
-        });
         outputs.chain(stdin).chain(attached)
     }
 
@@ -127,7 +170,10 @@ impl Streams {
             Port::Stdin => self.flush_stdin(),
             Port::AttachedInput(number) => self.pump_input(number, scratch),
             Port::AttachedOutput(number, stream) => {
-                if let Some(slot) = self.attached.get_mut(number).map(|attached| &mut attached.outputs[stream as usize])
+                if let Some(slot) = self
+                    .attached
+                    .get_mut(number)
+                    .map(|attached| &mut attached.outputs[stream as usize])
                 {
                     let alive = slot.as_mut().is_some_and(|sink| sink.push(&[]));
                     let is_owed = slot.as_ref().is_some_and(|sink| !sink.backlog.is_empty());
@@ -139,18 +185,27 @@ impl Streams {
         }
     }
 
-    /// Drops clients of which nothing is left. Apart from [`Streams::ready`], because ports name them by position.
+    /// Drops clients of which nothing is left. Apart from [`Streams::ready`], because ports name
+    /// them by position.
     pub(super) fn sweep(&mut self) {
-        self.attached.retain(|attached| attached.input.is_some() || attached.outputs.iter().any(Option::is_some));
+        self.attached.retain(|attached| {
+            attached.input.is_some() || attached.outputs.iter().any(Option::is_some)
+        });
     }
 
     fn pump_output(&mut self, stream: Stream, log: &mut Log, scratch: &mut [u8], now: u64) {
-        let Some(fd) = &self.outputs[stream as usize] else { return };
+        let Some(fd) = &self.outputs[stream as usize] else {
+            return;
+        };
         match read(fd, scratch) {
             Ok(length) if length > 0 => {
                 let bytes = &scratch[..length];
                 log.write(stream, bytes, now);
-                for slot in self.attached.iter_mut().map(|attached| &mut attached.outputs[stream as usize]) {
+                for slot in self
+                    .attached
+                    .iter_mut()
+                    .map(|attached| &mut attached.outputs[stream as usize])
+                {
                     if slot.as_mut().is_some_and(|sink| !sink.push(bytes)) {
                         *slot = None;
                     }
@@ -163,7 +218,13 @@ impl Streams {
     }
 
     fn pump_input(&mut self, number: usize, scratch: &mut [u8]) {
-        let Some(slot) = self.attached.get_mut(number).map(|attached| &mut attached.input) else { return };
+        let Some(slot) = self
+            .attached
+            .get_mut(number)
+            .map(|attached| &mut attached.input)
+        else {
+            return;
+        };
         let Some(fd) = slot.as_ref() else { return };
         match read(fd, scratch) {
             Ok(length) if length > 0 => {
@@ -200,7 +261,10 @@ impl Streams {
 
 impl Sink {
     pub(super) fn new(fd: OwnedFd) -> Self {
-        Self { fd, backlog: Vec::new() }
+        Self {
+            fd,
+            backlog: Vec::new(),
+        }
     }
 
     /// Delivers as much as goes; false when the reader is gone or too far behind.
@@ -241,7 +305,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::open(dir.path().join("log")).unwrap();
         let mut scratch = vec![0; READ_BYTES];
-        streams.attach(Attached { input: None, outputs: [Some(Sink::new(theirs)), None] }).unwrap();
+        streams
+            .attach(Attached {
+                input: None,
+                outputs: [Some(Sink::new(theirs)), None],
+            })
+            .unwrap();
         let mut said = 0;
         // More than the pipe to the reader holds.
         for _ in 0..20 {
@@ -258,7 +327,12 @@ mod tests {
             File::from(ours).read_to_end(&mut got).map(|_| got.len())
         });
         while !streams.attached.is_empty() {
-            streams.ready(Port::AttachedOutput(0, Stream::Stdout), &mut log, &mut scratch, 0);
+            streams.ready(
+                Port::AttachedOutput(0, Stream::Stdout),
+                &mut log,
+                &mut scratch,
+                0,
+            );
             streams.sweep();
             std::thread::yield_now();
         }

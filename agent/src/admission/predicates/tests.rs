@@ -7,7 +7,8 @@ use super::{
 };
 
 fn pod(spec: Value) -> Pod {
-    serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec})).expect("pod")
+    serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec}))
+        .expect("pod")
 }
 
 fn asking(requests: Value) -> Value {
@@ -15,16 +16,33 @@ fn asking(requests: Value) -> Value {
 }
 
 fn node() -> NodeInfo {
-    let allocatable = [("cpu", 2000), ("memory", 1 << 30), ("ephemeral-storage", 1000), ("pods", 3), ("a.test/x", 2)];
+    let allocatable = [
+        ("cpu", 2000),
+        ("memory", 1 << 30),
+        ("ephemeral-storage", 1000),
+        ("pods", 3),
+        ("a.test/x", 2),
+    ];
     NodeInfo {
         name: "n1".to_owned(),
-        labels: [("kubernetes.io/os".to_owned(), "linux".to_owned()), ("size".to_owned(), "7".to_owned())].into(),
+        labels: [
+            ("kubernetes.io/os".to_owned(), "linux".to_owned()),
+            ("size".to_owned(), "7".to_owned()),
+        ]
+        .into(),
         taints: Vec::new(),
-        allocatable: allocatable.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect(),
+        allocatable: allocatable
+            .into_iter()
+            .map(|(name, amount)| (name.to_owned(), amount))
+            .collect(),
         sysctls: AllowList::default(),
         apparmor: || None,
         listening: || {
-            let port = |ip: &str, port| HostPort { ip: ip.to_owned(), protocol: "TCP".to_owned(), port };
+            let port = |ip: &str, port| HostPort {
+                ip: ip.to_owned(),
+                protocol: "TCP".to_owned(),
+                port,
+            };
             vec![port("0.0.0.0", 6443), port("192.0.2.1", 53)]
         },
     }
@@ -32,7 +50,9 @@ fn node() -> NodeInfo {
 
 fn judge(spec: Value, others: &[Value]) -> Option<(String, String)> {
     let others: Vec<Pod> = others.iter().map(|spec| pod(spec.clone())).collect();
-    admit(&pod(spec), &node(), &others.iter().collect::<Vec<_>>()).err().map(|why| (why.reason, why.message))
+    admit(&pod(spec), &node(), &others.iter().collect::<Vec<_>>())
+        .err()
+        .map(|why| (why.reason, why.message))
 }
 
 #[test]
@@ -44,17 +64,26 @@ fn too_much_is_refused_in_upstreams_words() {
         (
             asking(json!({"cpu": "1001m"})),
             vec![one.clone()],
-            Some(("OutOfcpu", "cpu, requested: 1001, used: 1000, capacity: 2000")),
+            Some((
+                "OutOfcpu",
+                "cpu, requested: 1001, used: 1000, capacity: 2000",
+            )),
         ),
         (
             asking(json!({"memory": "2Gi"})),
             vec![],
-            Some(("OutOfmemory", "memory, requested: 2147483648, used: 0, capacity: 1073741824")),
+            Some((
+                "OutOfmemory",
+                "memory, requested: 2147483648, used: 0, capacity: 1073741824",
+            )),
         ),
         (
             asking(json!({"ephemeral-storage": "1001"})),
             vec![],
-            Some(("OutOfephemeral-storage", "ephemeral-storage, requested: 1001, used: 0, capacity: 1000")),
+            Some((
+                "OutOfephemeral-storage",
+                "ephemeral-storage, requested: 1001, used: 0, capacity: 1000",
+            )),
         ),
         (
             none.clone(),
@@ -64,19 +93,29 @@ fn too_much_is_refused_in_upstreams_words() {
         (
             asking(json!({"a.test/x": "2"})),
             vec![one],
-            Some(("OutOfa.test/x", "a.test/x, requested: 2, used: 1, capacity: 2")),
+            Some((
+                "OutOfa.test/x",
+                "a.test/x, requested: 2, used: 1, capacity: 2",
+            )),
         ),
         // Not this node's to hand out.
         (asking(json!({"b.test/y": "5"})), vec![], None),
         (
             asking(json!({"hugepages-2Mi": "2Mi"})),
             vec![],
-            Some(("OutOfhugepages-2Mi", "hugepages-2Mi, requested: 2097152, used: 0, capacity: 0")),
+            Some((
+                "OutOfhugepages-2Mi",
+                "hugepages-2Mi, requested: 2097152, used: 0, capacity: 0",
+            )),
         ),
     ];
     for (spec, others, expected) in cases {
-        let expected =
-            expected.map(|(reason, text)| (reason.to_owned(), format!("Node didn't have enough resource: {text}")));
+        let expected = expected.map(|(reason, text)| {
+            (
+                reason.to_owned(),
+                format!("Node didn't have enough resource: {text}"),
+            )
+        });
         assert_eq!(judge(spec.clone(), &others), expected, "{spec}");
     }
 }
@@ -87,8 +126,14 @@ fn a_host_port_is_taken_once() {
     let web = with(json!({"containerPort": 80, "hostPort": 80}));
     let cases = [
         (with(json!({"containerPort": 8080, "hostPort": 80})), true),
-        (with(json!({"containerPort": 80, "hostPort": 80, "hostIP": "127.0.0.1"})), true),
-        (with(json!({"containerPort": 80, "hostPort": 80, "protocol": "UDP"})), false),
+        (
+            with(json!({"containerPort": 80, "hostPort": 80, "hostIP": "127.0.0.1"})),
+            true,
+        ),
+        (
+            with(json!({"containerPort": 80, "hostPort": 80, "protocol": "UDP"})),
+            false,
+        ),
         (with(json!({"containerPort": 80, "hostPort": 81})), false),
         (with(json!({"containerPort": 80})), false),
     ];
@@ -100,8 +145,17 @@ fn a_host_port_is_taken_once() {
         });
         assert_eq!(found, expected, "{spec}");
     }
-    let (local, other) = (json!({"containerPort": 1, "hostPort": 1, "hostIP": "127.0.0.1"}), "127.0.0.2");
-    assert_eq!(judge(with(json!({"containerPort": 1, "hostPort": 1, "hostIP": other})), &[with(local)]), None);
+    let (local, other) = (
+        json!({"containerPort": 1, "hostPort": 1, "hostIP": "127.0.0.1"}),
+        "127.0.0.2",
+    );
+    assert_eq!(
+        judge(
+            with(json!({"containerPort": 1, "hostPort": 1, "hostIP": other})),
+            &[with(local)]
+        ),
+        None
+    );
 }
 
 #[test]
@@ -109,10 +163,19 @@ fn no_port_is_published_over_a_listener_of_the_node() {
     let with = |port: Value| json!({"containers": [{"name": "a", "ports": [port]}]});
     for (port, refused) in [
         (json!({"containerPort": 80, "hostPort": 6443}), true),
-        (json!({"containerPort": 80, "hostPort": 6443, "hostIP": "192.0.2.1"}), true),
+        (
+            json!({"containerPort": 80, "hostPort": 6443, "hostIP": "192.0.2.1"}),
+            true,
+        ),
         (json!({"containerPort": 80, "hostPort": 53}), true),
-        (json!({"containerPort": 80, "hostPort": 53, "hostIP": "192.0.2.2"}), false),
-        (json!({"containerPort": 80, "hostPort": 6443, "protocol": "UDP"}), false),
+        (
+            json!({"containerPort": 80, "hostPort": 53, "hostIP": "192.0.2.2"}),
+            false,
+        ),
+        (
+            json!({"containerPort": 80, "hostPort": 6443, "protocol": "UDP"}),
+            false,
+        ),
         (json!({"containerPort": 6443}), false),
     ] {
         let reason = judge(with(port.clone()), &[]).map(|(reason, _)| reason);
@@ -150,7 +213,11 @@ fn a_pod_for_another_node_is_refused() {
     for (spec, expected) in cases {
         let mut full = spec.clone();
         full["containers"] = json!([]);
-        assert_eq!(judge(full, &[]).map(|(reason, _)| reason).as_deref(), expected, "{spec}");
+        assert_eq!(
+            judge(full, &[]).map(|(reason, _)| reason).as_deref(),
+            expected,
+            "{spec}"
+        );
     }
 }
 
@@ -158,12 +225,39 @@ fn a_pod_for_another_node_is_refused() {
 fn only_taints_that_end_pods_keep_them_out() {
     let judge = |effect: &str, tolerations: Value| {
         let taint = json!({"key": "k", "value": "v", "effect": effect});
-        let node = NodeInfo { taints: vec![serde_json::from_value(taint).expect("taint")], ..node() };
-        admit(&pod(json!({"containers": [], "tolerations": tolerations})), &node, &[]).err().map(|why| why.reason)
+        let node = NodeInfo {
+            taints: vec![serde_json::from_value(taint).expect("taint")],
+            ..node()
+        };
+        admit(
+            &pod(json!({"containers": [], "tolerations": tolerations})),
+            &node,
+            &[],
+        )
+        .err()
+        .map(|why| why.reason)
     };
     assert_eq!(judge("NoSchedule", json!([])), None);
-    assert_eq!(judge("NoExecute", json!([])).as_deref(), Some("TaintToleration"));
-    assert_eq!(judge("NoExecute", json!([{"key": "k", "operator": "Equal", "value": "v"}])), None);
-    assert_eq!(judge("NoExecute", json!([{"operator": "Exists", "effect": "NoExecute"}])), None);
-    assert_eq!(judge("NoExecute", json!([{"key": "other", "operator": "Exists"}])).as_deref(), Some("TaintToleration"));
+    assert_eq!(
+        judge("NoExecute", json!([])).as_deref(),
+        Some("TaintToleration")
+    );
+    assert_eq!(
+        judge(
+            "NoExecute",
+            json!([{"key": "k", "operator": "Equal", "value": "v"}])
+        ),
+        None
+    );
+    assert_eq!(
+        judge(
+            "NoExecute",
+            json!([{"operator": "Exists", "effect": "NoExecute"}])
+        ),
+        None
+    );
+    assert_eq!(
+        judge("NoExecute", json!([{"key": "other", "operator": "Exists"}])).as_deref(),
+        Some("TaintToleration")
+    );
 }

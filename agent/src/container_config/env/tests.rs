@@ -18,14 +18,21 @@ fn service(namespace: &str, name: &str, ports: &[(&str, u16, &str)]) -> ServiceE
     }
 }
 
-fn made(spec: Value, container: Value, services: &[ServiceEntry]) -> Result<Vec<(String, String)>, EnvError> {
+fn made(
+    spec: Value,
+    container: Value,
+    services: &[ServiceEntry],
+) -> Result<Vec<(String, String)>, EnvError> {
     let mut spec = spec;
     spec["containers"] = json!([container]);
-    let pod: Pod =
-        serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}))
-            .expect("pod");
-    let map: ConfigMap = serde_json::from_value(json!({"data": {"a": "1", "b": "2"}})).expect("map");
-    let secret: Secret = serde_json::from_value(json!({"data": {"s": "c2VjcmV0"}})).expect("secret");
+    let pod: Pod = serde_json::from_value(
+        json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}),
+    )
+    .expect("pod");
+    let map: ConfigMap =
+        serde_json::from_value(json!({"data": {"a": "1", "b": "2"}})).expect("map");
+    let secret: Secret =
+        serde_json::from_value(json!({"data": {"s": "c2VjcmV0"}})).expect("secret");
     let fields = fields::FieldInput {
         pod: &pod,
         node_ip: "192.0.2.1".parse().expect("address"),
@@ -37,7 +44,10 @@ fn made(spec: Value, container: Value, services: &[ServiceEntry]) -> Result<Vec<
         fields: &fields,
         config_maps: &HashMap::from([("cm".to_owned(), Arc::new(map))]),
         secrets: &HashMap::from([("sec".to_owned(), Arc::new(secret))]),
-        files: &HashMap::from([(("v".to_owned(), "f".to_owned(), "K".to_owned()), "filed".to_owned())]),
+        files: &HashMap::from([(
+            ("v".to_owned(), "f".to_owned(), "K".to_owned()),
+            "filed".to_owned(),
+        )]),
         services,
     };
     make(&pod.containers()[0], &input)
@@ -45,8 +55,10 @@ fn made(spec: Value, container: Value, services: &[ServiceEntry]) -> Result<Vec<
 
 fn check(container: Value, expected: &[(&str, &str)]) {
     let got = made(json!({}), container.clone(), &[]).expect("environment");
-    let expected: Vec<(String, String)> =
-        expected.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let expected: Vec<(String, String)> = expected
+        .iter()
+        .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
     assert_eq!(got, expected, "{container}");
 }
 
@@ -68,22 +80,48 @@ fn sources_are_looked_up() {
                 {"name": "S", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "s"}}},
                 {"name": "O", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "none", "optional": true}}},
                 {"name": "F", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}),
-        &[("P_a", "1"), ("P_b", "2"), ("s", "secret"), ("K", "1"), ("S", "secret"), ("F", "10.0.0.2")],
+        &[
+            ("P_a", "1"),
+            ("P_b", "2"),
+            ("s", "secret"),
+            ("K", "1"),
+            ("S", "secret"),
+            ("F", "10.0.0.2"),
+        ],
     );
 }
 
 #[test]
 fn missing_sources_are_named() {
     let cases = [
-        (json!({"configMapKeyRef": {"name": "none", "key": "a"}}), "configmap \"none\" not found"),
-        (json!({"configMapKeyRef": {"name": "cm", "key": "z"}}), "couldn't find key z in ConfigMap ns/cm"),
-        (json!({"secretKeyRef": {"name": "none", "key": "a"}}), "secret \"none\" not found"),
-        (json!({"secretKeyRef": {"name": "sec", "key": "z"}}), "couldn't find key z in Secret ns/sec"),
-        (json!({"fieldRef": {"fieldPath": "spec.x"}}), "unsupported fieldPath: spec.x"),
+        (
+            json!({"configMapKeyRef": {"name": "none", "key": "a"}}),
+            "configmap \"none\" not found",
+        ),
+        (
+            json!({"configMapKeyRef": {"name": "cm", "key": "z"}}),
+            "couldn't find key z in ConfigMap ns/cm",
+        ),
+        (
+            json!({"secretKeyRef": {"name": "none", "key": "a"}}),
+            "secret \"none\" not found",
+        ),
+        (
+            json!({"secretKeyRef": {"name": "sec", "key": "z"}}),
+            "couldn't find key z in Secret ns/sec",
+        ),
+        (
+            json!({"fieldRef": {"fieldPath": "spec.x"}}),
+            "unsupported fieldPath: spec.x",
+        ),
     ];
     for (source, expected) in cases {
-        let error = made(json!({}), json!({"name": "c", "env": [{"name": "A", "valueFrom": source}]}), &[])
-            .expect_err(expected);
+        let error = made(
+            json!({}),
+            json!({"name": "c", "env": [{"name": "A", "valueFrom": source}]}),
+            &[],
+        )
+        .expect_err(expected);
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -93,7 +131,11 @@ fn services_become_variables() {
     let services = [service("ns", "my-web", &[("http", 80, "TCP")])];
     let got = made(json!({}), json!({"name": "c", "env": [{"name": "U", "value": "$(MY_WEB_SERVICE_HOST)"}, {"name": "MY_WEB_PORT", "value": "mine"}]}), &services)
         .expect("environment");
-    let get = |name: &str| got.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str());
+    let get = |name: &str| {
+        got.iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
+    };
     let cases = [
         ("U", Some("10.96.0.1")),
         ("MY_WEB_PORT", Some("mine")),
@@ -112,9 +154,16 @@ fn services_become_variables() {
 
 #[test]
 fn without_service_links_only_the_api_is_told() {
-    let services =
-        [service("ns", "web", &[("", 80, "TCP")]), service("default", "kubernetes", &[("https", 443, "TCP")])];
-    let got = made(json!({"enableServiceLinks": false}), json!({"name": "c"}), &services).expect("environment");
+    let services = [
+        service("ns", "web", &[("", 80, "TCP")]),
+        service("default", "kubernetes", &[("https", 443, "TCP")]),
+    ];
+    let got = made(
+        json!({"enableServiceLinks": false}),
+        json!({"name": "c"}),
+        &services,
+    )
+    .expect("environment");
     let has = |name: &str| got.iter().any(|(found, _)| found == name);
     assert!(has("KUBERNETES_SERVICE_HOST") && !has("WEB_SERVICE_HOST"));
 }
@@ -127,6 +176,11 @@ fn values_come_out_of_files() {
     };
     check(from("K", false), &[("A", "filed"), ("B", "filed")]);
     check(from("none", true), &[("B", "$(A)")]);
-    let error = made(json!({}), from("none", false), &[]).expect_err("required").to_string();
-    assert_eq!(error, "environment variable key \"none\" not found in file \"f\" of volume \"v\"");
+    let error = made(json!({}), from("none", false), &[])
+        .expect_err("required")
+        .to_string();
+    assert_eq!(
+        error,
+        "environment variable key \"none\" not found in file \"f\" of volume \"v\""
+    );
 }

@@ -24,10 +24,16 @@ pub(in crate::image) fn parse<'a>(headers: impl Iterator<Item = &'a str>) -> Opt
         if scheme.eq_ignore_ascii_case("bearer") {
             let parameters = parameters(rest);
             let find = |name: &str| {
-                parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
+                parameters
+                    .iter()
+                    .find(|(key, _)| key.eq_ignore_ascii_case(name))
+                    .map(|(_, value)| value.clone())
             };
             if let Some(realm) = find("realm") {
-                return Some(Challenge::Bearer { realm, service: find("service") });
+                return Some(Challenge::Bearer {
+                    realm,
+                    service: find("service"),
+                });
             }
         } else if scheme.eq_ignore_ascii_case("basic") {
             basic = Some(Challenge::Basic);
@@ -78,17 +84,28 @@ mod tests {
     #[test]
     fn challenges_are_read_as_registries_write_them() {
         let bearer = |realm: &str, service: Option<&str>| {
-            Some(Challenge::Bearer { realm: realm.to_owned(), service: service.map(str::to_owned) })
+            Some(Challenge::Bearer {
+                realm: realm.to_owned(),
+                service: service.map(str::to_owned),
+            })
         };
         for (headers, expect) in [
             (vec![], None),
             (vec!["Basic realm=\"r\""], Some(Challenge::Basic)),
             (
-                vec!["Bearer realm=\"https://a.test/t\",service=\"s\",scope=\"repository:a/b:pull,push\""],
+                vec![
+                    "Bearer realm=\"https://a.test/t\",service=\"s\",scope=\"repository:a/b:pull,push\"",
+                ],
                 bearer("https://a.test/t", Some("s")),
             ),
-            (vec!["bearer service=s, realm=\"https://a.test/t?x=1,2\""], bearer("https://a.test/t?x=1,2", Some("s"))),
-            (vec!["Basic realm=x", "Bearer realm=\"u\""], bearer("u", None)),
+            (
+                vec!["bearer service=s, realm=\"https://a.test/t?x=1,2\""],
+                bearer("https://a.test/t?x=1,2", Some("s")),
+            ),
+            (
+                vec!["Basic realm=x", "Bearer realm=\"u\""],
+                bearer("u", None),
+            ),
             (vec!["Bearer service=\"no realm\""], None),
             (vec!["Negotiate"], None),
             (vec!["Bearer realm=\"open"], bearer("open", None)),

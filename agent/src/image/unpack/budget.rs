@@ -1,4 +1,5 @@
-//! How much a layer may take of the disk: a small blob can unpack to any size, and every author of a pod can name one.
+//! How much a layer may take of the disk: a small blob can unpack to any size, and every author of
+//! a pod can name one.
 
 use std::{
     io,
@@ -13,8 +14,8 @@ const BYTES_MAX: u64 = 64 << 30;
 const RATIO_MAX: u64 = 1000;
 /// What any layer may take, however small its blob.
 const BYTES_ALWAYS: u64 = 64 << 20;
-/// Of the file system's size, one part in so many stays free, and not more than [`RESERVE_MAX`]: the node has other work
-/// there, and eviction comes after the fact.
+/// Of the file system's size, one part in so many stays free, and not more than [`RESERVE_MAX`]:
+/// the node has other work there, and eviction comes after the fact.
 const RESERVE_PART: u64 = 20;
 const RESERVE_MAX: u64 = 2 << 30;
 /// Between two looks at the file system.
@@ -31,8 +32,13 @@ pub(super) struct Budget {
 impl Budget {
     /// For a blob of this many bytes, if that is known.
     pub(super) fn new(blob_bytes: Option<u64>) -> Self {
-        let by_ratio = blob_bytes.map_or(BYTES_MAX, |bytes| bytes.saturating_mul(RATIO_MAX).max(BYTES_ALWAYS));
-        Self { left: by_ratio.min(BYTES_MAX), until_look: 0 }
+        let by_ratio = blob_bytes.map_or(BYTES_MAX, |bytes| {
+            bytes.saturating_mul(RATIO_MAX).max(BYTES_ALWAYS)
+        });
+        Self {
+            left: by_ratio.min(BYTES_MAX),
+            until_look: 0,
+        }
     }
 
     /// Most bytes to write before [`Budget::take`] is asked again.
@@ -49,7 +55,10 @@ impl Budget {
             return Ok(());
         }
         let stat = nix::sys::statvfs::fstatvfs(root.as_fd())?;
-        check_room(stat.blocks() * stat.fragment_size(), stat.blocks_available() * stat.fragment_size())
+        check_room(
+            stat.blocks() * stat.fragment_size(),
+            stat.blocks_available() * stat.fragment_size(),
+        )
     }
 
     /// Whether it is time to look at the file system.
@@ -96,7 +105,12 @@ mod tests {
 
     #[test]
     fn a_part_of_the_disk_stays_free() {
-        for (total, free, good) in [(1000, 50, true), (1000, 49, false), (1 << 40, 2 << 30, true), (0, 0, true)] {
+        for (total, free, good) in [
+            (1000, 50, true),
+            (1000, 49, false),
+            (1 << 40, 2 << 30, true),
+            (0, 0, true),
+        ] {
             assert_eq!(check_room(total, free).is_ok(), good, "{total} {free}");
         }
     }

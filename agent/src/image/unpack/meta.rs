@@ -1,5 +1,5 @@
-//! What an entry is besides its content: owner, mode, time, extended attributes. Set by name in an open parent, never
-//! through a link.
+//! What an entry is besides its content: owner, mode, time, extended attributes. Set by name in an
+//! open parent, never through a link.
 
 use std::{
     collections::HashMap,
@@ -62,7 +62,10 @@ pub(super) fn of_directory(fd: BorrowedFd<'_>) -> io::Result<Meta> {
     // A file system without extended attributes has none.
     let length = rustix::fs::listxattr(&*link, &mut names[..]).unwrap_or(0);
     let mut xattrs = HashMap::new();
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for name in names[..length]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
         let mut value = vec![0_u8; XATTRS_MAX];
         let length = rustix::fs::getxattr(&*link, OsStr::from_bytes(name), &mut value[..])?;
         value.truncate(length);
@@ -78,9 +81,20 @@ pub(super) fn of_directory(fd: BorrowedFd<'_>) -> io::Result<Meta> {
 }
 
 /// Gives it to the entry `name`; of a symbolic link only owner and time.
-pub(super) fn set(parent: BorrowedFd<'_>, name: &OsStr, meta: &Meta, symlink: bool) -> io::Result<()> {
+pub(super) fn set(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    meta: &Meta,
+    symlink: bool,
+) -> io::Result<()> {
     // The owner first: chown clears set-user-ID bits and file capabilities.
-    rustix::fs::chownat(parent, name, uid(meta), gid(meta), AtFlags::SYMLINK_NOFOLLOW)?;
+    rustix::fs::chownat(
+        parent,
+        name,
+        uid(meta),
+        gid(meta),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )?;
     if !symlink {
         rustix::fs::chmodat(parent, name, meta.mode, AtFlags::empty())?;
         set_xattrs(parent, name, meta)?;
@@ -92,26 +106,52 @@ fn set_xattrs(parent: BorrowedFd<'_>, name: &OsStr, meta: &Meta) -> io::Result<(
     if meta.xattrs.is_empty() {
         return Ok(());
     }
-    let fd = rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    for (key, value) in meta.xattrs.iter().filter(|(key, _)| !key.starts_with(OVERLAY)) {
+    let fd = rustix::fs::openat(
+        parent,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    for (key, value) in meta
+        .xattrs
+        .iter()
+        .filter(|(key, _)| !key.starts_with(OVERLAY))
+    {
         set_xattr(fd.as_fd(), key, value)?;
     }
     Ok(())
 }
 
 pub(super) fn set_xattr(fd: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
-    Ok(rustix::fs::setxattr(&*link_to(fd), OsStr::from_bytes(key), value, XattrFlags::empty())?)
+    Ok(rustix::fs::setxattr(
+        &*link_to(fd),
+        OsStr::from_bytes(key),
+        value,
+        XattrFlags::empty(),
+    )?)
 }
 
-/// An O_PATH descriptor takes no fsetxattr; its /proc link is the file itself, not a name that could move.
+/// An O_PATH descriptor takes no fsetxattr; its /proc link is the file itself, not a name that
+/// could move.
 fn link_to(fd: BorrowedFd<'_>) -> OsString {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
 pub(super) fn set_time(parent: BorrowedFd<'_>, name: &OsStr, mtime: i64) -> io::Result<()> {
-    let at = Timespec { tv_sec: mtime, tv_nsec: 0 };
-    let times = Timestamps { last_access: at, last_modification: at };
-    Ok(rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    let at = Timespec {
+        tv_sec: mtime,
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: at,
+        last_modification: at,
+    };
+    Ok(rustix::fs::utimensat(
+        parent,
+        name,
+        &times,
+        AtFlags::SYMLINK_NOFOLLOW,
+    )?)
 }
 
 pub(super) fn uid(meta: &Meta) -> Option<Uid> {

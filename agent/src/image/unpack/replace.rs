@@ -1,7 +1,8 @@
-//! What happens to a name that a layer has twice, or that it takes from the layers below: whiteouts in overlayfs' form.
+//! What happens to a name that a layer has twice, or that it takes from the layers below: whiteouts
+//! in overlayfs' form.
 //!
-//! A layer's whiteouts are about the layers below it, wherever they stand in its archive: what the layer itself has under
-//! that name stays and hides what is below.
+//! A layer's whiteouts are about the layers below it, wherever they stand in its archive: what the
+//! layer itself has under that name stays and hides what is below.
 
 use std::{
     ffi::OsStr,
@@ -17,7 +18,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::{UnpackError, WHITEOUT_PREFIX, entry_error, meta};
 
-/// Makes a directory unless there is one. What else has its name goes, and does not come back from below.
+/// Makes a directory unless there is one. What else has its name goes, and does not come back from
+/// below.
 pub(super) fn make_directory(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let make = || rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755));
     match make() {
@@ -27,7 +29,11 @@ pub(super) fn make_directory(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result
             let hides = is_whiteout(parent, name)?;
             rustix::fs::unlinkat(parent, name, AtFlags::empty())?;
             make()?;
-            if hides { set_opaque_at(parent, name) } else { Ok(()) }
+            if hides {
+                set_opaque_at(parent, name)
+            } else {
+                Ok(())
+            }
         }
         Err(errno) => Err(errno.into()),
     }
@@ -38,9 +44,9 @@ pub(super) fn remove_existing(parent: BorrowedFd<'_>, name: &OsStr) -> io::Resul
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
         // By the parent's descriptor; what is below is removed without following links.
-        Err(rustix::io::Errno::ISDIR) => {
-            std::fs::remove_dir_all(Path::new(&format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name))
-        }
+        Err(rustix::io::Errno::ISDIR) => std::fs::remove_dir_all(
+            Path::new(&format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name),
+        ),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -56,13 +62,26 @@ fn set_opaque_at(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 }
 
 /// Hides what the layers below have under the name.
-pub(super) fn whiteout(parent: BorrowedFd<'_>, hidden: &[u8], path: &Path) -> Result<(), UnpackError> {
-    if hidden.is_empty() || hidden == b"." || hidden == b".." || hidden.starts_with(WHITEOUT_PREFIX) {
-        return Err(UnpackError::Refused { why: format!("whiteout {path:?} names no file") });
+pub(super) fn whiteout(
+    parent: BorrowedFd<'_>,
+    hidden: &[u8],
+    path: &Path,
+) -> Result<(), UnpackError> {
+    if hidden.is_empty() || hidden == b"." || hidden == b".." || hidden.starts_with(WHITEOUT_PREFIX)
+    {
+        return Err(UnpackError::Refused {
+            why: format!("whiteout {path:?} names no file"),
+        });
     }
     let name = OsStr::from_bytes(hidden);
     let device = rustix::fs::makedev(0, 0);
-    let make = || match rustix::fs::mknodat(parent, name, FileType::CharacterDevice, Mode::empty(), device) {
+    let make = || match rustix::fs::mknodat(
+        parent,
+        name,
+        FileType::CharacterDevice,
+        Mode::empty(),
+        device,
+    ) {
         Err(rustix::io::Errno::EXIST) if is_directory(parent, name)? => set_opaque_at(parent, name),
         // A file hides what is below by itself.
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),

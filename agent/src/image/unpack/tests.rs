@@ -58,10 +58,19 @@ impl Place {
     }
 
     fn assert_nothing_escaped(&self) {
-        let names: Vec<_> =
-            std::fs::read_dir(self.outer.path()).expect("list").map(|e| e.expect("entry").file_name()).collect();
-        assert_eq!(names.len(), 2, "something was made outside the root: {names:?}");
-        assert_eq!(std::fs::read(self.outer.path().join("secret")).expect("read"), b"untouched");
+        let names: Vec<_> = std::fs::read_dir(self.outer.path())
+            .expect("list")
+            .map(|e| e.expect("entry").file_name())
+            .collect();
+        assert_eq!(
+            names.len(),
+            2,
+            "something was made outside the root: {names:?}"
+        );
+        assert_eq!(
+            std::fs::read(self.outer.path().join("secret")).expect("read"),
+            b"untouched"
+        );
     }
 }
 
@@ -74,7 +83,10 @@ fn skip_without_root() -> bool {
     if is_root() {
         return false;
     }
-    assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+    assert!(
+        std::env::var_os("REQUIRE_ROOT").is_none(),
+        "this test needs root"
+    );
     eprintln!("skipped: needs root");
     true
 }
@@ -86,17 +98,57 @@ fn hostile_paths_never_leave_the_root() {
     }
     let cases: &[(&str, &[Item], bool)] = &[
         ("dot-dot", &[Item::File("../secret", b"x")], false),
-        ("dot-dot inside", &[Item::Dir("a"), Item::File("a/../../secret", b"x")], false),
+        (
+            "dot-dot inside",
+            &[Item::Dir("a"), Item::File("a/../../secret", b"x")],
+            false,
+        ),
         ("absolute", &[Item::File("/secret", b"x")], true),
-        ("symlink up, write through", &[Item::Symlink("up", ".."), Item::File("up/secret", b"x")], true),
-        ("absolute symlink, write through", &[Item::Symlink("abs", "/"), Item::File("abs/secret", b"x")], true),
-        ("symlink as file, then overwritten", &[Item::Symlink("s", "../secret"), Item::File("s", b"x")], true),
-        ("hard link out", &[Item::Link("h", "../secret"), Item::File("h", b"x")], false),
-        ("hard link through symlink", &[Item::Symlink("up", ".."), Item::Link("h", "up/secret")], false),
-        ("whiteout of the parent", &[Item::Dir("a"), Item::File("a/.wh...", b"")], false),
+        (
+            "symlink up, write through",
+            &[Item::Symlink("up", ".."), Item::File("up/secret", b"x")],
+            true,
+        ),
+        (
+            "absolute symlink, write through",
+            &[Item::Symlink("abs", "/"), Item::File("abs/secret", b"x")],
+            true,
+        ),
+        (
+            "symlink as file, then overwritten",
+            &[Item::Symlink("s", "../secret"), Item::File("s", b"x")],
+            true,
+        ),
+        (
+            "hard link out",
+            &[Item::Link("h", "../secret"), Item::File("h", b"x")],
+            false,
+        ),
+        (
+            "hard link through symlink",
+            &[Item::Symlink("up", ".."), Item::Link("h", "up/secret")],
+            false,
+        ),
+        (
+            "whiteout of the parent",
+            &[Item::Dir("a"), Item::File("a/.wh...", b"")],
+            false,
+        ),
         ("whiteout of itself", &[Item::File(".wh..", b"")], false),
-        ("symlink named dot", &[Item::Symlink(".", ".."), Item::File("secret", b"x")], true),
-        ("directory over symlink", &[Item::Symlink("d", ".."), Item::Dir("d"), Item::File("d/secret", b"x")], true),
+        (
+            "symlink named dot",
+            &[Item::Symlink(".", ".."), Item::File("secret", b"x")],
+            true,
+        ),
+        (
+            "directory over symlink",
+            &[
+                Item::Symlink("d", ".."),
+                Item::Dir("d"),
+                Item::File("d/secret", b"x"),
+            ],
+            true,
+        ),
     ];
     for (what, items, accepted) in cases {
         let place = Place::new();
@@ -112,12 +164,20 @@ fn whiteouts_become_overlayfs_own() {
         return;
     }
     let place = Place::new();
-    let items = [Item::File("a/.wh.gone", b""), Item::File("b/.wh..wh..opq", b"")];
+    let items = [
+        Item::File("a/.wh.gone", b""),
+        Item::File("b/.wh..wh..opq", b""),
+    ];
     unpack(&archive(&items)[..], &place.root(), None).expect("unpack");
     let gone = std::fs::symlink_metadata(place.root().join("a/gone")).expect("stat");
     assert!(gone.file_type().is_char_device() && gone.rdev() == 0);
     let mut value = [0_u8; 4];
-    let n = rustix::fs::getxattr(place.root().join("b"), "trusted.overlay.opaque", &mut value[..]).expect("xattr");
+    let n = rustix::fs::getxattr(
+        place.root().join("b"),
+        "trusted.overlay.opaque",
+        &mut value[..],
+    )
+    .expect("xattr");
     assert_eq!(&value[..n], b"y");
 }
 
@@ -134,12 +194,23 @@ fn modes_links_and_contents_are_kept() {
         Item::File("bin/tool2", b"first"),
         Item::File("bin/tool2", b"second"),
     ];
-    let bytes = unpack(&archive(&items)[..], &place.root(), None).expect("unpack").bytes;
+    let bytes = unpack(&archive(&items)[..], &place.root(), None)
+        .expect("unpack")
+        .bytes;
     assert_eq!(bytes, 3 + 5 + 6);
     let tool = std::fs::metadata(place.root().join("bin/tool")).expect("stat");
-    assert_eq!((tool.nlink(), tool.permissions().mode() & 0o7777), (2, 0o755));
-    assert_eq!(std::fs::read_link(place.root().join("sh")).expect("link"), Path::new("bin/tool"));
-    assert_eq!(std::fs::read(place.root().join("bin/tool2")).expect("read"), b"second");
+    assert_eq!(
+        (tool.nlink(), tool.permissions().mode() & 0o7777),
+        (2, 0o755)
+    );
+    assert_eq!(
+        std::fs::read_link(place.root().join("sh")).expect("link"),
+        Path::new("bin/tool")
+    );
+    assert_eq!(
+        std::fs::read(place.root().join("bin/tool2")).expect("read"),
+        b"second"
+    );
 }
 
 #[test]
@@ -157,17 +228,32 @@ fn an_image_cannot_speak_to_overlayfs() {
     header.set_size(0);
     header.set_uid(0);
     header.set_gid(0);
-    builder.append_data(&mut header, "d", io::empty()).expect("append");
-    unpack(&builder.into_inner().expect("finish")[..], &place.root(), None).expect("unpack");
+    builder
+        .append_data(&mut header, "d", io::empty())
+        .expect("append");
+    unpack(
+        &builder.into_inner().expect("finish")[..],
+        &place.root(),
+        None,
+    )
+    .expect("unpack");
     let mut value = [0_u8; 16];
-    let found = rustix::fs::getxattr(place.root().join("d"), "trusted.overlay.redirect", &mut value[..]);
+    let found = rustix::fs::getxattr(
+        place.root().join("d"),
+        "trusted.overlay.redirect",
+        &mut value[..],
+    );
     assert!(found.is_err());
 }
 
 #[test]
 fn a_broken_archive_is_an_error_not_a_panic() {
     let place = Place::new();
-    let error = unpack(&b"garbage that is no tar header but longer than nothing"[..], &place.root(), None);
+    let error = unpack(
+        &b"garbage that is no tar header but longer than nothing"[..],
+        &place.root(),
+        None,
+    );
     assert!(matches!(error, Err(UnpackError::Archive(_))), "{error:?}");
 }
 
@@ -191,7 +277,10 @@ struct Counted(u64);
 impl Read for Counted {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.0 += buf.len() as u64;
-        assert!(self.0 < 64 << 20, "a header was read into memory without bound");
+        assert!(
+            self.0 < 64 << 20,
+            "a header was read into memory without bound"
+        );
         buf.fill(b'x');
         Ok(buf.len())
     }
@@ -199,11 +288,18 @@ impl Read for Counted {
 
 #[test]
 fn extension_records_are_bounded() {
-    for kind in [EntryType::XHeader, EntryType::GNULongName, EntryType::GNULongLink] {
+    for kind in [
+        EntryType::XHeader,
+        EntryType::GNULongName,
+        EntryType::GNULongLink,
+    ] {
         for size in [3 << 20, 1 << 32, 1 << 50] {
             let place = Place::new();
             let error = unpack(announcing(kind, size), &place.root(), None).expect_err("refused");
-            assert!(matches!(error, UnpackError::Archive(_)), "{kind:?} of {size}: {error:?}");
+            assert!(
+                matches!(error, UnpackError::Archive(_)),
+                "{kind:?} of {size}: {error:?}"
+            );
         }
     }
 }
@@ -215,8 +311,18 @@ fn contents_are_larger_than_headers_may_be() {
     }
     let place = Place::new();
     let data: &'static [u8] = Box::leak(vec![7_u8; 5 << 20].into_boxed_slice());
-    unpack(&archive(&[Item::File("big", data), Item::File("next", b"x")])[..], &place.root(), None).expect("unpack");
-    assert_eq!(std::fs::metadata(place.root().join("big")).expect("stat").len(), data.len() as u64);
+    unpack(
+        &archive(&[Item::File("big", data), Item::File("next", b"x")])[..],
+        &place.root(),
+        None,
+    )
+    .expect("unpack");
+    assert_eq!(
+        std::fs::metadata(place.root().join("big"))
+            .expect("stat")
+            .len(),
+        data.len() as u64
+    );
     assert!(place.root().join("next").exists());
 }
 
@@ -251,18 +357,45 @@ fn a_whiteout_and_the_same_name_again_hide_what_is_below_in_any_order() {
         rustix::fs::getxattr(path, "trusted.overlay.opaque", &mut value[..])
             .is_ok_and(|length| &value[..length] == b"y")
     };
-    let (whiteout, dir, file) = (Item::File(".wh.x", b""), Item::Dir("x"), Item::File("x/new", b"n"));
-    for items in [[whiteout, dir, file], [Item::Dir("x"), Item::File("x/new", b"n"), Item::File(".wh.x", b"")]] {
+    let (whiteout, dir, file) = (
+        Item::File(".wh.x", b""),
+        Item::Dir("x"),
+        Item::File("x/new", b"n"),
+    );
+    for items in [
+        [whiteout, dir, file],
+        [
+            Item::Dir("x"),
+            Item::File("x/new", b"n"),
+            Item::File(".wh.x", b""),
+        ],
+    ] {
         let place = Place::new();
         unpack(&archive(&items)[..], &place.root(), None).expect("unpack");
         assert!(opaque(&place.root().join("x")) && place.root().join("x/new").exists());
     }
     let place = Place::new();
-    unpack(&archive(&[Item::File(".wh.x", b""), Item::File("x/new", b"n")])[..], &place.root(), None).expect("unpack");
-    assert!(opaque(&place.root().join("x")), "the directory is not listed");
+    unpack(
+        &archive(&[Item::File(".wh.x", b""), Item::File("x/new", b"n")])[..],
+        &place.root(),
+        None,
+    )
+    .expect("unpack");
+    assert!(
+        opaque(&place.root().join("x")),
+        "the directory is not listed"
+    );
     let place = Place::new();
-    unpack(&archive(&[Item::File("x", b"n"), Item::File(".wh.x", b"")])[..], &place.root(), None).expect("unpack");
-    assert_eq!(std::fs::read(place.root().join("x")).expect("the layer's own file"), b"n");
+    unpack(
+        &archive(&[Item::File("x", b"n"), Item::File(".wh.x", b"")])[..],
+        &place.root(),
+        None,
+    )
+    .expect("unpack");
+    assert_eq!(
+        std::fs::read(place.root().join("x")).expect("the layer's own file"),
+        b"n"
+    );
 }
 
 #[test]
@@ -271,9 +404,16 @@ fn a_directory_with_content_makes_way_for_a_file() {
         return;
     }
     let place = Place::new();
-    let items = [Item::File("d/deep/f", b"x"), Item::Symlink("d/up", "../../secret"), Item::File("d", b"file")];
+    let items = [
+        Item::File("d/deep/f", b"x"),
+        Item::Symlink("d/up", "../../secret"),
+        Item::File("d", b"file"),
+    ];
     unpack(&archive(&items)[..], &place.root(), None).expect("unpack");
-    assert_eq!(std::fs::read(place.root().join("d")).expect("read"), b"file");
+    assert_eq!(
+        std::fs::read(place.root().join("d")).expect("read"),
+        b"file"
+    );
     place.assert_nothing_escaped();
 }
 
@@ -298,7 +438,13 @@ fn unlisted_directories_look_as_below() {
     make(lower.join("listed"), 0o700, 7);
     make(lower.join("gone"), 0o700, 7);
     std::fs::write(upper.join("replaced"), "a file").expect("write");
-    rustix::fs::setxattr(lower.join("tmp"), "user.note", b"kept", rustix::fs::XattrFlags::empty()).unwrap_or_default();
+    rustix::fs::setxattr(
+        lower.join("tmp"),
+        "user.note",
+        b"kept",
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap_or_default();
     let items = [
         Item::File("tmp/sub/f", b"x"),
         Item::File("home/app/f", b"x"),
@@ -318,10 +464,20 @@ fn unlisted_directories_look_as_below() {
         ("listed", 0o755, 0),
     ] {
         let found = std::fs::metadata(place.root().join(path)).expect(path);
-        assert_eq!((found.mode() & 0o7777, found.uid()), (mode, owner), "{path}");
+        assert_eq!(
+            (found.mode() & 0o7777, found.uid()),
+            (mode, owner),
+            "{path}"
+        );
     }
     place.assert_nothing_escaped();
-    assert_eq!(std::fs::metadata(place.outer.path().join("secret")).expect("stat").mode() & 0o777, 0o644);
+    assert_eq!(
+        std::fs::metadata(place.outer.path().join("secret"))
+            .expect("stat")
+            .mode()
+            & 0o777,
+        0o644
+    );
 }
 
 #[test]
@@ -338,7 +494,12 @@ fn a_pipe_needs_no_device_number() {
     header.set_cksum();
     stream[..512].copy_from_slice(header.as_bytes());
     unpack(&stream[..], &place.root(), None).expect("unpack");
-    assert!(std::fs::metadata(place.root().join("pipe")).expect("stat").file_type().is_fifo());
+    assert!(
+        std::fs::metadata(place.root().join("pipe"))
+            .expect("stat")
+            .file_type()
+            .is_fifo()
+    );
 }
 
 #[test]
@@ -357,5 +518,8 @@ fn a_small_blob_cannot_become_a_large_layer() {
     header.set_cksum();
     let stream = io::Cursor::new(header.as_bytes().to_vec()).chain(io::repeat(0));
     let error = unpack(stream, &place.root(), Some(1024)).expect_err("refused");
-    assert!(format!("{error:?}").contains("larger than this node accepts"), "{error:?}");
+    assert!(
+        format!("{error:?}").contains("larger than this node accepts"),
+        "{error:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Network configurations as files: choosing one, and making each plugin's part of it. Pure but for [`load`].
+//! Network configurations as files: choosing one, and making each plugin's part of it. Pure but for
+//! [`load`].
 
 use std::{
     fs,
@@ -28,20 +29,31 @@ pub(super) fn load(dir: &Path) -> Result<NetworkList, String> {
         .flatten()
         .map(|entry| entry.path())
         .filter(|path| {
-            path.extension().and_then(|e| e.to_str()).is_some_and(|e| matches!(e, "conflist" | "conf" | "json"))
+            path.extension()
+                .and_then(|e| e.to_str())
+                .is_some_and(|e| matches!(e, "conflist" | "conf" | "json"))
         })
         .collect();
     files.sort();
     let mut broken = Vec::new();
     for file in files {
-        let parsed = fs::read(&file).map_err(|e| e.to_string()).and_then(|bytes| parse(&bytes));
+        let parsed = fs::read(&file)
+            .map_err(|e| e.to_string())
+            .and_then(|bytes| parse(&bytes));
         match parsed {
             Ok(list) => return Ok(list),
             Err(why) => broken.push(format!("{}: {why}", file.display())),
         }
     }
-    let why = if broken.is_empty() { "no *.conflist or *.conf there".to_owned() } else { broken.join("; ") };
-    Err(format!("no usable CNI configuration in {}: {why}", dir.display()))
+    let why = if broken.is_empty() {
+        "no *.conflist or *.conf there".to_owned()
+    } else {
+        broken.join("; ")
+    };
+    Err(format!(
+        "no usable CNI configuration in {}: {why}",
+        dir.display()
+    ))
 }
 
 /// Reads a list, or one plugin's configuration as a list of one.
@@ -70,14 +82,20 @@ pub(super) fn parse(bytes: &[u8]) -> Result<NetworkList, String> {
 }
 
 /// What goes to the stdin of plugin `index`.
-pub(super) fn plugin_conf(list: &NetworkList, index: usize, previous: Option<&Value>, ports: &[PortMapping]) -> Value {
+pub(super) fn plugin_conf(
+    list: &NetworkList,
+    index: usize,
+    previous: Option<&Value>,
+    ports: &[PortMapping],
+) -> Value {
     let mut conf = list.plugins[index].clone();
     conf.insert("name".into(), list.name.clone().into());
     conf.insert("cniVersion".into(), list.cni_version.clone().into());
     if let Some(previous) = previous {
         conf.insert("prevResult".into(), previous.clone());
     }
-    let wants_ports = conf.get("capabilities").and_then(|c| c.get("portMappings")) == Some(&Value::Bool(true));
+    let wants_ports =
+        conf.get("capabilities").and_then(|c| c.get("portMappings")) == Some(&Value::Bool(true));
     if wants_ports && !ports.is_empty() {
         let mappings: Vec<Value> = ports
             .iter()
@@ -95,7 +113,10 @@ pub(super) fn plugin_conf(list: &NetworkList, index: usize, previous: Option<&Va
 
 /// Plugin name at `index`.
 pub(super) fn plugin_type(list: &NetworkList, index: usize) -> &str {
-    list.plugins[index].get("type").and_then(Value::as_str).unwrap_or_default()
+    list.plugins[index]
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Whether `CHECK` exists in this version (since 0.4.0).
@@ -109,7 +130,9 @@ fn oldest_version() -> String {
 
 /// As a part of a path it leads nowhere else.
 pub(super) fn is_file_name(text: &str) -> bool {
-    Path::new(text).components().eq([Component::Normal(text.as_ref())])
+    Path::new(text)
+        .components()
+        .eq([Component::Normal(text.as_ref())])
 }
 
 #[cfg(test)]
@@ -118,8 +141,16 @@ mod tests {
 
     #[test]
     fn a_single_plugin_is_a_list_of_one() {
-        let list = parse(br#"{"cniVersion":"0.4.0","name":"n","type":"bridge","bridge":"b"}"#).unwrap();
-        assert_eq!((list.name.as_str(), list.cni_version.as_str(), plugin_type(&list, 0)), ("n", "0.4.0", "bridge"));
+        let list =
+            parse(br#"{"cniVersion":"0.4.0","name":"n","type":"bridge","bridge":"b"}"#).unwrap();
+        assert_eq!(
+            (
+                list.name.as_str(),
+                list.cni_version.as_str(),
+                plugin_type(&list, 0)
+            ),
+            ("n", "0.4.0", "bridge")
+        );
     }
 
     #[test]
@@ -140,11 +171,22 @@ mod tests {
                 {"type":"a"}, {"type":"b","capabilities":{"portMappings":true}}]}"#,
         )
         .unwrap();
-        let ports = [PortMapping { host_port: 1, container_port: 2, protocol: "UDP".into(), host_ip: String::new() }];
+        let ports = [PortMapping {
+            host_port: 1,
+            container_port: 2,
+            protocol: "UDP".into(),
+            host_ip: String::new(),
+        }];
         let first = plugin_conf(&list, 0, None, &ports);
-        assert_eq!(first, json!({"type": "a", "name": "n", "cniVersion": "1.0.0"}));
+        assert_eq!(
+            first,
+            json!({"type": "a", "name": "n", "cniVersion": "1.0.0"})
+        );
         let second = plugin_conf(&list, 1, Some(&json!({"ips": []})), &ports);
         assert_eq!(second["prevResult"], json!({"ips": []}));
-        assert_eq!(second["runtimeConfig"]["portMappings"][0]["protocol"], "udp");
+        assert_eq!(
+            second["runtimeConfig"]["portMappings"][0]["protocol"],
+            "udp"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! The user's plugins, executed as the CNI specification says (section 2 and 4).
 //!
-//! The configuration and result of every ADD are kept on disk, so that DEL and CHECK get what ADD had, also when the
-//! files in the configuration directory have changed or the agent was killed in between.
+//! The configuration and result of every ADD are kept on disk, so that DEL and CHECK get what ADD
+//! had, also when the files in the configuration directory have changed or the agent was killed in
+//! between.
 
 use std::{
     fs, io,
@@ -58,20 +59,33 @@ impl Plugins {
             [] => PLUGIN_DIRS.iter().map(PathBuf::from).collect(),
             dirs => dirs.to_vec(),
         };
-        Self { conf_dir, plugin_dirs, cache_dir: state_dir.join("results") }
+        Self {
+            conf_dir,
+            plugin_dirs,
+            cache_dir: state_dir.join("results"),
+        }
     }
 
     pub(super) fn ready(&self) -> Result<(), NetworkError> {
         let list = conflist::load(&self.conf_dir).map_err(|why| NetworkError::NotReady { why })?;
         for index in 0..list.plugins.len() {
             let kind = conflist::plugin_type(&list, index);
-            self.find(kind).ok_or_else(|| NetworkError::NotReady { why: self.not_found(kind) })?;
+            self.find(kind).ok_or_else(|| NetworkError::NotReady {
+                why: self.not_found(kind),
+            })?;
         }
         Ok(())
     }
 
-    pub(super) async fn add(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
-        if let Some(Cached { result: Some(result), .. }) = self.cached(&request.sandbox_id) {
+    pub(super) async fn add(
+        &self,
+        request: &PodNetworkRequest,
+    ) -> Result<Vec<IpAddr>, NetworkError> {
+        if let Some(Cached {
+            result: Some(result),
+            ..
+        }) = self.cached(&request.sandbox_id)
+        {
             return addresses(&result);
         }
         let list = conflist::load(&self.conf_dir).map_err(|why| NetworkError::NotReady { why })?;
@@ -110,10 +124,12 @@ impl Plugins {
         }
     }
 
-    /// What is not remembered was never attached, was detached before, or its record was lost: DEL knows. Its failure
-    /// must not keep a sandbox that may never have had a network.
+    /// What is not remembered was never attached, was detached before, or its record was lost: DEL
+    /// knows. Its failure must not keep a sandbox that may never have had a network.
     async fn del_forgotten(&self, request: &PodNetworkRequest) {
-        let Ok(list) = conflist::load(&self.conf_dir) else { return };
+        let Ok(list) = conflist::load(&self.conf_dir) else {
+            return;
+        };
         let cached = Cached {
             list,
             pod: request.pod.clone(),
@@ -127,8 +143,15 @@ impl Plugins {
     }
 
     pub(super) async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        let Some(Cached { result: Some(result), list, .. }) = self.cached(&request.sandbox_id) else {
-            return Err(NetworkError::NotReady { why: format!("sandbox {} was not attached", request.sandbox_id) });
+        let Some(Cached {
+            result: Some(result),
+            list,
+            ..
+        }) = self.cached(&request.sandbox_id)
+        else {
+            return Err(NetworkError::NotReady {
+                why: format!("sandbox {} was not attached", request.sandbox_id),
+            });
         };
         if list.disable_check || !conflist::knows_check(&list.cni_version) {
             return Ok(());
@@ -136,7 +159,15 @@ impl Plugins {
         for index in 0..list.plugins.len() {
             let conf = conflist::plugin_conf(&list, index, Some(&result), &request.port_mappings);
             let kind = conflist::plugin_type(&list, index);
-            self.run(kind, "CHECK", &request.sandbox_id, &request.pod, Some(&request.netns), &conf).await?;
+            self.run(
+                kind,
+                "CHECK",
+                &request.sandbox_id,
+                &request.pod,
+                Some(&request.netns),
+                &conf,
+            )
+            .await?;
         }
         Ok(())
     }
@@ -144,8 +175,14 @@ impl Plugins {
     /// DEL for every remembered attachment that is not in `valid`.
     pub(super) async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
         let mut first = Ok(());
-        for entry in fs::read_dir(&self.cache_dir).into_iter().flatten().flatten() {
-            let Ok(name) = entry.file_name().into_string() else { continue };
+        for entry in fs::read_dir(&self.cache_dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
             if name.ends_with(UNFINISHED) {
                 // A write that was killed; nothing depends on it.
                 let _ = fs::remove_file(entry.path());
@@ -155,7 +192,9 @@ impl Plugins {
             if valid.contains(&id) {
                 continue;
             }
-            let Some(cached) = self.cached(&id) else { continue };
+            let Some(cached) = self.cached(&id) else {
+                continue;
+            };
             first = first.and(self.del_cached(&id, cached).await);
         }
         first
@@ -165,9 +204,18 @@ impl Plugins {
         let mut previous = None;
         for index in 0..cached.list.plugins.len() {
             let kind = conflist::plugin_type(&cached.list, index);
-            let conf = conflist::plugin_conf(&cached.list, index, previous.as_ref(), &cached.port_mappings);
-            let answer = self.run(kind, "ADD", id, &cached.pod, Some(&cached.netns), &conf).await?;
-            previous = Some(serde_json::from_slice(&answer).map_err(|error| malformed(kind, "ADD", &error))?);
+            let conf = conflist::plugin_conf(
+                &cached.list,
+                index,
+                previous.as_ref(),
+                &cached.port_mappings,
+            );
+            let answer = self
+                .run(kind, "ADD", id, &cached.pod, Some(&cached.netns), &conf)
+                .await?;
+            previous = Some(
+                serde_json::from_slice(&answer).map_err(|error| malformed(kind, "ADD", &error))?,
+            );
         }
         Ok(previous.unwrap_or_default())
     }
@@ -178,25 +226,34 @@ impl Plugins {
             && cached.result.is_none()
             && let Ok(list) = conflist::load(&self.conf_dir)
         {
-            // ADD never succeeded with that configuration, perhaps because of it: the sandbox must not hang on it.
+            // ADD never succeeded with that configuration, perhaps because of it: the sandbox must
+            // not hang on it.
             cached.list = list;
             done = self.del_all(id, &cached).await;
         }
         done?;
         let path = self.cache_dir.join(&id.0);
         match fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(state("forget", &path, &source)),
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(state("forget", &path, &source))
+            }
             _ => Ok(()),
         }
     }
 
     async fn del_all(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
-        // A namespace that is gone must not stop plugins from cleaning up on the node: then none is named.
+        // A namespace that is gone must not stop plugins from cleaning up on the node: then none is
+        // named.
         let netns = cached.netns.exists().then_some(cached.netns.as_path());
         let mut first = Ok(());
         for index in (0..cached.list.plugins.len()).rev() {
             let kind = conflist::plugin_type(&cached.list, index);
-            let conf = conflist::plugin_conf(&cached.list, index, cached.result.as_ref(), &cached.port_mappings);
+            let conf = conflist::plugin_conf(
+                &cached.list,
+                index,
+                cached.result.as_ref(),
+                &cached.port_mappings,
+            );
             let done = self.run(kind, "DEL", id, &cached.pod, netns, &conf).await;
             first = first.and(done.map(drop));
         }
@@ -212,10 +269,19 @@ impl Plugins {
         netns: Option<&Path>,
         conf: &Value,
     ) -> Result<Vec<u8>, NetworkError> {
-        let exec = |source| NetworkError::Exec { plugin: kind.to_owned(), command, source };
-        let path =
-            self.find(kind).ok_or_else(|| exec(io::Error::new(io::ErrorKind::NotFound, self.not_found(kind))))?;
-        let search = std::env::join_paths(&self.plugin_dirs).map_err(|e| exec(io::Error::other(e)))?;
+        let exec = |source| NetworkError::Exec {
+            plugin: kind.to_owned(),
+            command,
+            source,
+        };
+        let path = self.find(kind).ok_or_else(|| {
+            exec(io::Error::new(
+                io::ErrorKind::NotFound,
+                self.not_found(kind),
+            ))
+        })?;
+        let search =
+            std::env::join_paths(&self.plugin_dirs).map_err(|e| exec(io::Error::other(e)))?;
         let mut child = Command::new(path)
             .env("CNI_COMMAND", command)
             .env("CNI_CONTAINERID", &id.0)
@@ -255,15 +321,27 @@ impl Plugins {
             Some(wire) => (wire.code, format!("{}: {}", wire.msg, wire.details)),
             None => (999, format!("{}: {stderr}", output.status)),
         };
-        Err(NetworkError::Plugin { plugin: kind.to_owned(), command, code, message })
+        Err(NetworkError::Plugin {
+            plugin: kind.to_owned(),
+            command,
+            code,
+            message,
+        })
     }
 
     fn find(&self, kind: &str) -> Option<PathBuf> {
-        self.plugin_dirs.iter().map(|dir| dir.join(kind)).find(|path| path.is_file())
+        self.plugin_dirs
+            .iter()
+            .map(|dir| dir.join(kind))
+            .find(|path| path.is_file())
     }
 
     fn not_found(&self, kind: &str) -> String {
-        let dirs: Vec<String> = self.plugin_dirs.iter().map(|dir| dir.display().to_string()).collect();
+        let dirs: Vec<String> = self
+            .plugin_dirs
+            .iter()
+            .map(|dir| dir.display().to_string())
+            .collect();
         format!("CNI plugin {kind} is in none of {}", dirs.join(", "))
     }
 
@@ -291,24 +369,34 @@ fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
 }
 
 pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, NetworkError> {
-    // Before version 0.3.0 a result had one address of each family: `{"ip4": {"ip": "10.0.0.5/24"}}`.
-    let oldest = ["ip4", "ip6"].iter().filter_map(|family| result[family]["ip"].as_str()?.parse::<ipnet::IpNet>().ok());
+    // Before version 0.3.0 a result had one address of each family:
+    // `{"ip4": {"ip": "10.0.0.5/24"}}`.
+    let oldest = ["ip4", "ip6"]
+        .iter()
+        .filter_map(|family| result[family]["ip"].as_str()?.parse::<ipnet::IpNet>().ok());
     let oldest: Vec<IpAddr> = oldest.map(|net| net.addr()).collect();
     if !oldest.is_empty() {
         return Ok(oldest);
     }
-    let result: CniResult =
-        serde_json::from_value(result.clone()).map_err(|error| malformed("the last one", "ADD", &error))?;
+    let result: CniResult = serde_json::from_value(result.clone())
+        .map_err(|error| malformed("the last one", "ADD", &error))?;
     Ok(result.addresses())
 }
 
 fn malformed(plugin: &str, command: &'static str, error: &serde_json::Error) -> NetworkError {
     let message = format!("its result cannot be read: {error}");
-    NetworkError::Plugin { plugin: plugin.to_owned(), command, code: 6, message }
+    NetworkError::Plugin {
+        plugin: plugin.to_owned(),
+        command,
+        code: 6,
+        message,
+    }
 }
 
 fn state(operation: &str, path: &Path, source: &io::Error) -> NetworkError {
-    NetworkError::NotReady { why: format!("{operation} {}: {source}", path.display()) }
+    NetworkError::NotReady {
+        why: format!("{operation} {}: {source}", path.display()),
+    }
 }
 
 #[cfg(test)]
@@ -325,7 +413,11 @@ mod tests {
             json!({"cniVersion": "1.1.0", "ips": [{"address": "10.0.0.5/24"}]}),
         ];
         for result in results {
-            assert_eq!(addresses(&result).unwrap(), ["10.0.0.5".parse::<IpAddr>().unwrap()], "{result}");
+            assert_eq!(
+                addresses(&result).unwrap(),
+                ["10.0.0.5".parse::<IpAddr>().unwrap()],
+                "{result}"
+            );
         }
     }
 }

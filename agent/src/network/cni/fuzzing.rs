@@ -13,18 +13,29 @@ use super::{
 };
 use crate::runtime::types::PortMapping;
 
-/// A plugin is called by a file's name and told network, version and the result before; a list and the own plugin's
-/// configuration are refused, or the same when they are written again.
+/// A plugin is called by a file's name and told network, version and the result before; a list and
+/// the own plugin's configuration are refused, or the same when they are written again.
 pub fn cni_configuration(bytes: &[u8]) {
     if let Ok(list) = conflist::parse(bytes) {
-        let ports = [PortMapping { host_port: 1, container_port: 2, protocol: "TCP".into(), host_ip: String::new() }];
+        let ports = [PortMapping {
+            host_port: 1,
+            container_port: 2,
+            protocol: "TCP".into(),
+            host_ip: String::new(),
+        }];
         let mut previous = None;
         for index in 0..list.plugins.len() {
-            assert!(is_file_name(conflist::plugin_type(&list, index)), "{list:?}");
+            assert!(
+                is_file_name(conflist::plugin_type(&list, index)),
+                "{list:?}"
+            );
             let conf = conflist::plugin_conf(&list, index, previous.as_ref(), &ports);
             assert_eq!(
                 (&conf["name"], &conf["cniVersion"]),
-                (&list.name.as_str().into(), &list.cni_version.as_str().into())
+                (
+                    &list.name.as_str().into(),
+                    &list.cni_version.as_str().into()
+                )
             );
             if let Some(previous) = &previous {
                 assert_eq!(conf["prevResult"], *previous);
@@ -35,23 +46,36 @@ pub fn cni_configuration(bytes: &[u8]) {
         assert_eq!(conflist::parse(&written), Ok(list));
     }
     if let Ok(conf) = NetConf::parse(bytes) {
-        assert!(is_file_name(&conf.name) && is_file_name(&conf.bridge), "{conf:?}");
+        assert!(
+            is_file_name(&conf.name) && is_file_name(&conf.bridge),
+            "{conf:?}"
+        );
         let subnet = conf.ipam.subnet;
         let (first, last) = (conf.ipam.first(), conf.ipam.last());
-        assert!(first <= last && [first, last, conf.ipam.gateway()].iter().all(|ip| subnet.contains(ip)), "{conf:?}");
+        assert!(
+            first <= last
+                && [first, last, conf.ipam.gateway()]
+                    .iter()
+                    .all(|ip| subnet.contains(ip)),
+            "{conf:?}"
+        );
         let written = serde_json::to_vec(&conf).expect("a configuration");
         assert_eq!(NetConf::parse(&written).expect("its own text"), conf);
     }
 }
 
-/// Every address that a result lists is known, in every version; an error is the same when it is written again.
+/// Every address that a result lists is known, in every version; an error is the same when it is
+/// written again.
 pub fn cni_result(bytes: &[u8]) {
-    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else {
+        return;
+    };
     if let Ok(found) = exec::addresses(&value) {
         assert_eq!(found.len(), value["ips"].as_array().map_or(0, Vec::len));
         let result: CniResult = serde_json::from_value(value.clone()).expect("it was read");
         for version in VERSIONS {
-            let written = serde_json::to_value(result.clone().into_version(version)).expect("a result");
+            let written =
+                serde_json::to_value(result.clone().into_version(version)).expect("a result");
             assert_eq!(exec::addresses(&written).expect("its own text"), found);
             let again: CniResult = serde_json::from_value(written).expect("its own text");
             assert_eq!(again, result.clone().into_version(version));
@@ -59,6 +83,9 @@ pub fn cni_result(bytes: &[u8]) {
     }
     if let Ok(error) = serde_json::from_value::<WireError>(value) {
         let written = serde_json::to_value(&error).expect("an error");
-        assert_eq!(serde_json::from_value::<WireError>(written).expect("its own text"), error);
+        assert_eq!(
+            serde_json::from_value::<WireError>(written).expect("its own text"),
+            error
+        );
     }
 }

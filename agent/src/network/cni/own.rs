@@ -1,7 +1,8 @@
 //! The node's own network: `coracle-cni`'s code in this process, on blocking threads.
 //!
-//! The configuration is generated from the node's podCIDR and remembered on disk, so that pods get their network back
-//! while the API server is away. Nothing is executed for a pod unless it publishes ports.
+//! The configuration is generated from the node's podCIDR and remembered on disk, so that pods get
+//! their network back while the API server is away. Nothing is executed for a pod unless it
+//! publishes ports.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -54,7 +55,8 @@ struct Shared {
     verified: Mutex<Option<u32>>,
     /// What the way to other nodes takes of every packet; unknown until the nodes are.
     overhead: Mutex<Option<u32>>,
-    /// Sandboxes whose setup runs, and whether they were torn down meanwhile: then the setup undoes itself.
+    /// Sandboxes whose setup runs, and whether they were torn down meanwhile: then the setup undoes
+    /// itself.
     attaching: Mutex<HashMap<SandboxId, bool>>,
     /// Sandboxes whose address is kept until their link is gone.
     releasing: Mutex<HashSet<SandboxId>>,
@@ -65,7 +67,9 @@ impl OwnNetwork {
     pub(super) fn new(config: CniConfig) -> Self {
         let file = config.state_dir.join("network.json");
         // Only what an earlier run of this code wrote; anything else waits for the podCIDR.
-        let conf = fs::read(&file).ok().and_then(|bytes| NetConf::parse(&bytes).ok());
+        let conf = fs::read(&file)
+            .ok()
+            .and_then(|bytes| NetConf::parse(&bytes).ok());
         let ports = PortMaps::load(config.state_dir.join("hostports"));
         Self {
             shared: Arc::new(Shared {
@@ -89,10 +93,15 @@ impl OwnNetwork {
     /// Blocks.
     pub(super) fn set_pod_cidr(&self, cidr: IpNet) -> Result<(), NetworkError> {
         let IpNet::V4(subnet) = cidr else {
-            return Err(NetworkError::NotReady { why: format!("podCIDR {cidr} is not IPv4") });
+            return Err(NetworkError::NotReady {
+                why: format!("podCIDR {cidr} is not IPv4"),
+            });
         };
         let known = self.conf();
-        if known.as_ref().is_some_and(|conf| conf.ipam.subnet == subnet) {
+        if known
+            .as_ref()
+            .is_some_and(|conf| conf.ipam.subnet == subnet)
+        {
             self.refresh_mtu()?;
             return self.repair();
         }
@@ -105,52 +114,80 @@ impl OwnNetwork {
 
     /// Blocks.
     pub(super) fn set_node_addresses(&self, addresses: &[IpAddr]) -> Result<(), NetworkError> {
-        *self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner) = addresses.to_vec();
-        let Some(mut conf) = self.conf() else { return Ok(()) };
+        *self
+            .shared
+            .nodes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = addresses.to_vec();
+        let Some(mut conf) = self.conf() else {
+            return Ok(());
+        };
         let no_masquerade = self.no_masquerade();
         if conf.no_masquerade == no_masquerade {
             return Ok(());
         }
         conf.no_masquerade = no_masquerade;
-        let iptables = Iptables::find().map_err(CniError::from).map_err(failed("ADD"))?;
-        masquerade::ensure(&iptables, &conf).map_err(CniError::from).map_err(failed("ADD"))?;
+        let iptables = Iptables::find()
+            .map_err(CniError::from)
+            .map_err(failed("ADD"))?;
+        masquerade::ensure(&iptables, &conf)
+            .map_err(CniError::from)
+            .map_err(failed("ADD"))?;
         self.remember(conf)
     }
 
     /// Pods that are attached from now on leave room for the envelope of the overlay. Blocks.
     pub(super) fn set_overhead(&self, overhead: u32) -> Result<(), NetworkError> {
-        *self.shared.overhead.lock().unwrap_or_else(PoisonError::into_inner) = Some(overhead);
+        *self
+            .shared
+            .overhead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(overhead);
         self.refresh_mtu()
     }
 
     /// The uplink may have changed since the MTU was remembered: another network, another machine.
     fn refresh_mtu(&self) -> Result<(), NetworkError> {
-        let Some(mut conf) = self.conf() else { return Ok(()) };
+        let Some(mut conf) = self.conf() else {
+            return Ok(());
+        };
         let mtu = self.mtu(conf.mtu);
         if mtu.is_none() || mtu == conf.mtu {
             return Ok(());
         }
         tracing::info!(before = ?conf.mtu, now = ?mtu, "pods get another MTU from now on");
         conf.mtu = mtu;
-        let ensured =
-            Netlink::open().map_err(CniError::from).and_then(|mut netlink| bridge::ensure(&mut netlink, &conf));
+        let ensured = Netlink::open()
+            .map_err(CniError::from)
+            .and_then(|mut netlink| bridge::ensure(&mut netlink, &conf));
         ensured.map_err(failed("ADD"))?;
         self.remember(conf)
     }
 
-    /// For new pods. As long as nobody told what the way to other nodes takes, what was true before is.
+    /// For new pods. As long as nobody told what the way to other nodes takes, what was true before
+    /// is.
     fn mtu(&self, remembered: Option<u32>) -> Option<u32> {
         let config = &self.shared.config;
         if config.mtu.is_some() {
             return config.mtu;
         }
-        let overhead = *self.shared.overhead.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(choose_mtu(uplink_mtu(config.node_ip)?, overhead, remembered))
+        let overhead = *self
+            .shared
+            .overhead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Some(choose_mtu(
+            uplink_mtu(config.node_ip)?,
+            overhead,
+            remembered,
+        ))
     }
 
     /// Writes again what was removed from bridge and rules. Blocks.
     pub(super) fn repair(&self) -> Result<(), NetworkError> {
-        let Some(conf) = self.conf() else { return Ok(()) };
+        let Some(conf) = self.conf() else {
+            return Ok(());
+        };
         self.try_repair(&conf).map_err(failed("CHECK"))
     }
 
@@ -158,13 +195,18 @@ impl OwnNetwork {
         let iptables = Iptables::find()?;
         let generation = iptables.generation();
         bridge::ensure(&mut Netlink::open()?, conf)?;
-        let mut verified = self.shared.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verified = self
+            .shared
+            .verified
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if generation.is_some() && *verified == generation {
             return Ok(());
         }
         masquerade::ensure(&iptables, conf)?;
         self.shared.ports.repair()?;
-        // Read before the rules were: what was written since counts as a change and is looked at once more.
+        // Read before the rules were: what was written since counts as a change and is looked at
+        // once more.
         *verified = generation;
         Ok(())
     }
@@ -172,11 +214,18 @@ impl OwnNetwork {
     /// Before [`Self::setup`] is even queued: a teardown that comes first must find it.
     pub(super) fn begin(&self, sandbox: &SandboxId) {
         self.attaching().insert(sandbox.clone(), false);
-        self.shared.releasing.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
+        self.shared
+            .releasing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(sandbox);
     }
 
     fn attaching(&self) -> MutexGuard<'_, HashMap<SandboxId, bool>> {
-        self.shared.attaching.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .attaching
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Blocks, longer than whoever asked may want to wait: what is torn down meanwhile is undone.
@@ -188,12 +237,18 @@ impl OwnNetwork {
         if outcome.is_ok()
             && let Some(conf) = self.conf()
         {
-            let ports = self.shared.ports.withdraw(&request.sandbox_id).map_err(CniError::from);
+            let ports = self
+                .shared
+                .ports
+                .withdraw(&request.sandbox_id)
+                .map_err(CniError::from);
             if let Err(error) = ports.and(coracle_cni::del(&attachment(request), &conf)) {
                 tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&error), "a late ADD is not undone until the next start");
             }
         }
-        Err(NetworkError::NotReady { why: "the sandbox was torn down while it was attached".into() })
+        Err(NetworkError::NotReady {
+            why: "the sandbox was torn down while it was attached".into(),
+        })
     }
 
     fn try_setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
@@ -203,7 +258,10 @@ impl OwnNetwork {
         let addresses = result.addresses();
         if !request.port_mappings.is_empty()
             && let Some(IpAddr::V4(address)) = addresses.first()
-            && let Err(error) = self.shared.ports.publish(&request.sandbox_id, *address, &request.port_mappings)
+            && let Err(error) =
+                self.shared
+                    .ports
+                    .publish(&request.sandbox_id, *address, &request.port_mappings)
         {
             // The caller hears why it failed; what cannot be undone is found by `gc`.
             if let Err(undo) = coracle_cni::del(&attachment, &conf) {
@@ -214,19 +272,27 @@ impl OwnNetwork {
         Ok(addresses)
     }
 
-    /// Blocks, without waiting for the kernel to delete links. The address stays taken until then: whoever got it would
-    /// be a second port with this pod's address.
+    /// Blocks, without waiting for the kernel to delete links. The address stays taken until then:
+    /// whoever got it would be a second port with this pod's address.
     pub(super) fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
         let id = &request.sandbox_id;
         if let Some(cancelled) = self.attaching().get_mut(id) {
             *cancelled = true;
         }
-        self.shared.releasing.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
-        self.shared.ports.withdraw(id).map_err(CniError::from).map_err(failed("DEL"))
+        self.shared
+            .releasing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id.clone());
+        self.shared
+            .ports
+            .withdraw(id)
+            .map_err(CniError::from)
+            .map_err(failed("DEL"))
     }
 
-    /// Waits until the sandbox' link is gone, deletes it if the end of its namespace has not done so after a while, and
-    /// gives the address back.
+    /// Waits until the sandbox' link is gone, deletes it if the end of its namespace has not done
+    /// so after a while, and gives the address back.
     pub(super) async fn collect_link(self, request: PodNetworkRequest) {
         let name = veth::host_name(&request.sandbox_id.0, IFNAME);
         for _ in 0..LINK_GRACE.as_millis() / LINK_POLL.as_millis() {
@@ -242,16 +308,26 @@ impl OwnNetwork {
             Ok(Err(error)) => {
                 tracing::warn!(error = %ErrorChain(&error), "a link and its address stay until the next start")
             }
-            Err(error) => tracing::warn!(error = %ErrorChain(&error), "deleting a link ended early"),
+            Err(error) => {
+                tracing::warn!(error = %ErrorChain(&error), "deleting a link ended early")
+            }
         }
     }
 
     fn release(&self, request: &PodNetworkRequest) -> Result<(), CniError> {
         // Attached again meanwhile: link and address are in use.
-        if !self.shared.releasing.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.sandbox_id) {
+        if !self
+            .shared
+            .releasing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&request.sandbox_id)
+        {
             return Ok(());
         }
-        let Some(conf) = self.conf() else { return Ok(()) };
+        let Some(conf) = self.conf() else {
+            return Ok(());
+        };
         coracle_cni::del(&attachment(request), &conf)
     }
 
@@ -262,15 +338,28 @@ impl OwnNetwork {
 
     /// Blocks.
     pub(super) fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
-        let Some(mut conf) = self.conf() else { return Ok(()) };
-        conf.valid_attachments =
-            valid.iter().map(|id| ValidAttachment { container_id: id.0.clone(), ifname: IFNAME.to_owned() }).collect();
+        let Some(mut conf) = self.conf() else {
+            return Ok(());
+        };
+        conf.valid_attachments = valid
+            .iter()
+            .map(|id| ValidAttachment {
+                container_id: id.0.clone(),
+                ifname: IFNAME.to_owned(),
+            })
+            .collect();
         coracle_cni::gc(&conf).map_err(failed("GC"))?;
-        self.shared.ports.retain(valid).map_err(CniError::from).map_err(failed("GC"))
+        self.shared
+            .ports
+            .retain(valid)
+            .map_err(CniError::from)
+            .map_err(failed("GC"))
     }
 
     pub(super) fn ready(&self) -> Result<NetConf, NetworkError> {
-        self.conf().ok_or_else(|| NetworkError::NotReady { why: "the node has no podCIDR yet".into() })
+        self.conf().ok_or_else(|| NetworkError::NotReady {
+            why: "the node has no podCIDR yet".into(),
+        })
     }
 
     fn generate(&self, subnet: Ipv4Net, mtu: Option<u32>) -> NetConf {
@@ -298,11 +387,20 @@ impl OwnNetwork {
     }
 
     fn no_masquerade(&self) -> Vec<Ipv4Net> {
-        let cidrs = self.shared.config.cluster_cidrs.iter().filter_map(|cidr| match cidr {
-            IpNet::V4(cidr) => Some(cidr.trunc()),
-            IpNet::V6(_) => None,
-        });
-        let addresses = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let cidrs = self
+            .shared
+            .config
+            .cluster_cidrs
+            .iter()
+            .filter_map(|cidr| match cidr {
+                IpNet::V4(cidr) => Some(cidr.trunc()),
+                IpNet::V6(_) => None,
+            });
+        let addresses = self
+            .shared
+            .nodes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut nodes: Vec<Ipv4Net> = addresses
             .iter()
             .filter_map(|address| match address {
@@ -325,7 +423,11 @@ impl OwnNetwork {
         };
         write().map_err(|source| {
             let path = path.clone();
-            failed("ADD")(CniError::Io { operation: "write", path, source })
+            failed("ADD")(CniError::Io {
+                operation: "write",
+                path,
+                source,
+            })
         })?;
         *self.lock() = Some(conf);
         Ok(())
@@ -333,7 +435,10 @@ impl OwnNetwork {
 
     fn lock(&self) -> MutexGuard<'_, Option<NetConf>> {
         // The value is replaced as a whole: a panic elsewhere leaves it sound.
-        self.shared.conf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .conf
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -352,29 +457,53 @@ fn attachment(request: &PodNetworkRequest) -> Attachment {
 fn failed(command: &'static str) -> impl Fn(CniError) -> NetworkError {
     move |error| {
         let wire = error.to_wire(DEFAULT_VERSION);
-        let message = if wire.details.is_empty() { wire.msg } else { format!("{}: {}", wire.msg, wire.details) };
-        NetworkError::Plugin { plugin: PLUGIN.into(), command, code: wire.code, message }
+        let message = if wire.details.is_empty() {
+            wire.msg
+        } else {
+            format!("{}: {}", wire.msg, wire.details)
+        };
+        NetworkError::Plugin {
+            plugin: PLUGIN.into(),
+            command,
+            code: wire.code,
+            message,
+        }
     }
 }
 
-/// The MTU of the link that has the node's address, else of the one that leads to the default route.
+/// The MTU of the link that has the node's address, else of the one that leads to the default
+/// route.
 fn uplink_mtu(node_ip: Option<IpAddr>) -> Option<u32> {
     let mut netlink = Netlink::open().ok()?;
-    let own = netlink.addresses().ok()?.into_iter().find(|(_, net)| node_ip == Some(IpAddr::V4(net.addr())));
+    let own = netlink
+        .addresses()
+        .ok()?
+        .into_iter()
+        .find(|(_, net)| node_ip == Some(IpAddr::V4(net.addr())));
     let uplink = match own {
         Some((index, _)) => index,
         None => {
             let routes = netlink.routes().ok()?;
-            routes.iter().find(|route| route.destination.addr() == Ipv4Addr::UNSPECIFIED)?.interface?
+            routes
+                .iter()
+                .find(|route| route.destination.addr() == Ipv4Addr::UNSPECIFIED)?
+                .interface?
         }
     };
     let links = netlink.links().ok()?;
-    links.iter().find(|link| link.index == uplink).map(|link| link.mtu)
+    links
+        .iter()
+        .find(|link| link.index == uplink)
+        .map(|link| link.mtu)
 }
 
 fn choose_mtu(uplink: u32, overhead: Option<u32>, remembered: Option<u32>) -> u32 {
     let overhead = overhead.unwrap_or_else(|| {
-        if remembered == Some(uplink.saturating_sub(OVERLAY_OVERHEAD)) { OVERLAY_OVERHEAD } else { 0 }
+        if remembered == Some(uplink.saturating_sub(OVERLAY_OVERHEAD)) {
+            OVERLAY_OVERHEAD
+        } else {
+            0
+        }
     });
     uplink.saturating_sub(overhead)
 }
@@ -396,7 +525,11 @@ mod tests {
             ((1500, Some(0), Some(1450)), 1500),
         ];
         for ((uplink, overhead, remembered), expected) in cases {
-            assert_eq!(choose_mtu(uplink, overhead, remembered), expected, "{uplink} {overhead:?} {remembered:?}");
+            assert_eq!(
+                choose_mtu(uplink, overhead, remembered),
+                expected,
+                "{uplink} {overhead:?} {remembered:?}"
+            );
         }
     }
 }

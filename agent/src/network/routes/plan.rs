@@ -29,9 +29,13 @@ impl Ways {
     ) -> Self {
         let mut ways = Self::default();
         for node in others {
-            let Some(gateway) = node.address else { continue };
-            let reaches = |(_, net): &&(u32, Ipv4Net)| net.contains(&gateway) && net.addr() != gateway;
-            let own = |(_, net): &&(u32, Ipv4Net)| node_ip.is_none_or(|ip| ip == IpAddr::V4(net.addr()));
+            let Some(gateway) = node.address else {
+                continue;
+            };
+            let reaches =
+                |(_, net): &&(u32, Ipv4Net)| net.contains(&gateway) && net.addr() != gateway;
+            let own =
+                |(_, net): &&(u32, Ipv4Net)| node_ip.is_none_or(|ip| ip == IpAddr::V4(net.addr()));
             let neighbour = addresses.iter().filter(reaches).find(own);
             match (mode, neighbour) {
                 (Mode::Auto | Mode::Direct, Some((interface, _))) => {
@@ -45,7 +49,10 @@ impl Ways {
                     }));
                 }
                 (Mode::Auto, None) | (Mode::Overlay, _) => {
-                    let peers = node.pod_cidrs.iter().map(|cidr| vxlan::Peer { address: gateway, pod_cidr: *cidr });
+                    let peers = node.pod_cidrs.iter().map(|cidr| vxlan::Peer {
+                        address: gateway,
+                        pod_cidr: *cidr,
+                    });
                     ways.overlay.extend(peers);
                 }
                 // The network's own routers know the way.
@@ -73,9 +80,16 @@ impl Plan {
     pub(super) fn new(wanted: Vec<Route>, present: &[Route]) -> Self {
         let mut plan = Self::default();
         // Routes without a gateway are the proxy's.
-        let ours: Vec<&Route> = present.iter().filter(|r| r.protocol == PROTOCOL && r.gateway.is_some()).collect();
+        let ours: Vec<&Route> = present
+            .iter()
+            .filter(|r| r.protocol == PROTOCOL && r.gateway.is_some())
+            .collect();
         let is_wanted = |route: &Route| wanted.iter().any(|w| w.destination == route.destination);
-        plan.wrong = ours.iter().filter(|route| !is_wanted(route)).map(|route| (*route).clone()).collect();
+        plan.wrong = ours
+            .iter()
+            .filter(|route| !is_wanted(route))
+            .map(|route| (*route).clone())
+            .collect();
         for route in wanted {
             let same = |other: &Route| other.destination == route.destination;
             match ours.iter().find(|own| same(own)) {
@@ -94,7 +108,11 @@ mod tests {
     use super::*;
 
     fn node(address: &str, cidr: &str) -> NodeNetwork {
-        NodeNetwork { address: address.parse().ok(), pod_cidrs: vec![cidr.parse().unwrap()], told: None }
+        NodeNetwork {
+            address: address.parse().ok(),
+            pod_cidrs: vec![cidr.parse().unwrap()],
+            told: None,
+        }
     }
 
     fn route(destination: &str, gateway: &str, protocol: u8) -> Route {
@@ -108,13 +126,22 @@ mod tests {
     }
 
     fn choose(mode: Mode) -> Ways {
-        let addresses = [(1, "127.0.0.1/8".parse().unwrap()), (2, "192.168.0.1/24".parse().unwrap())];
-        let others = [node("192.168.0.2", "10.1.2.0/24"), node("172.16.0.3", "10.1.3.0/24")];
+        let addresses = [
+            (1, "127.0.0.1/8".parse().unwrap()),
+            (2, "192.168.0.1/24".parse().unwrap()),
+        ];
+        let others = [
+            node("192.168.0.2", "10.1.2.0/24"),
+            node("172.16.0.3", "10.1.3.0/24"),
+        ];
         Ways::choose(mode, &others, "192.168.0.1".parse().ok(), &addresses)
     }
 
     fn peer(address: &str, pod_cidr: &str) -> vxlan::Peer {
-        vxlan::Peer { address: address.parse().unwrap(), pod_cidr: pod_cidr.parse().unwrap() }
+        vxlan::Peer {
+            address: address.parse().unwrap(),
+            pod_cidr: pod_cidr.parse().unwrap(),
+        }
     }
 
     #[test]
@@ -129,34 +156,64 @@ mod tests {
         assert_eq!(ways.overlay, [peer("172.16.0.3", "10.1.3.0/24")]);
         let plan = Plan::new(ways.direct.clone(), &present);
         assert_eq!(plan.wrong, [present[0].clone()]);
-        assert_eq!(plan.missing, [route("10.1.2.0/24", "192.168.0.2", PROTOCOL)]);
+        assert_eq!(
+            plan.missing,
+            [route("10.1.2.0/24", "192.168.0.2", PROTOCOL)]
+        );
         assert_eq!(Plan::new(ways.direct, &plan.missing), Plan::default());
     }
 
     #[test]
     fn the_way_between_nodes_can_be_chosen() {
         let ways = choose(Mode::Overlay);
-        // The network between the nodes may know no pod's address: not even on the way to a neighbour itself.
+        // The network between the nodes may know no pod's address: not even on the way to a
+        // neighbour itself.
         assert!(ways.near.is_empty() && ways.direct.is_empty());
-        assert_eq!(ways.overlay, [peer("192.168.0.2", "10.1.2.0/24"), peer("172.16.0.3", "10.1.3.0/24")]);
+        assert_eq!(
+            ways.overlay,
+            [
+                peer("192.168.0.2", "10.1.2.0/24"),
+                peer("172.16.0.3", "10.1.3.0/24")
+            ]
+        );
         let ways = choose(Mode::Direct);
-        assert_eq!((ways.near.len(), ways.direct.len(), ways.overlay.len()), (1, 1, 0));
+        assert_eq!(
+            (ways.near.len(), ways.direct.len(), ways.overlay.len()),
+            (1, 1, 0)
+        );
     }
 
     #[test]
     fn a_node_that_changed_its_address_is_routed_anew() {
         let addresses = [(2, "192.168.0.1/24".parse().unwrap())];
         let present = [route("10.1.2.0/24", "192.168.0.2", PROTOCOL)];
-        let ways = Ways::choose(Mode::Auto, &[node("192.168.0.7", "10.1.2.0/24")], None, &addresses);
+        let ways = Ways::choose(
+            Mode::Auto,
+            &[node("192.168.0.7", "10.1.2.0/24")],
+            None,
+            &addresses,
+        );
         let plan = Plan::new(ways.direct, &present);
-        assert_eq!(plan, Plan { changed: vec![route("10.1.2.0/24", "192.168.0.7", PROTOCOL)], ..Plan::default() });
+        assert_eq!(
+            plan,
+            Plan {
+                changed: vec![route("10.1.2.0/24", "192.168.0.7", PROTOCOL)],
+                ..Plan::default()
+            }
+        );
     }
 
     #[test]
     fn a_route_of_somebody_else_is_neither_replaced_nor_removed() {
         let theirs = route("10.1.2.0/24", "192.168.0.9", 4);
         let plan = Plan::new(choose(Mode::Auto).direct, std::slice::from_ref(&theirs));
-        assert_eq!(plan, Plan { taken: vec![theirs.destination], ..Plan::default() });
+        assert_eq!(
+            plan,
+            Plan {
+                taken: vec![theirs.destination],
+                ..Plan::default()
+            }
+        );
         assert_eq!(Plan::new(vec![], &[theirs]), Plan::default());
     }
 }

@@ -19,7 +19,10 @@ async fn health_server() -> SocketAddr {
                 Ok::<_, Infallible>(answer(request).await)
             });
             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            coracle_telemetry::spawn("task of a test", server.serve_connection(TokioIo::new(stream), service));
+            coracle_telemetry::spawn(
+                "task of a test",
+                server.serve_connection(TokioIo::new(stream), service),
+            );
         }
     });
     address
@@ -28,12 +31,23 @@ async fn health_server() -> SocketAddr {
 type Body = StreamBody<futures::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
 async fn answer(request: Request<hyper::body::Incoming>) -> Response<Body> {
-    assert_eq!((request.method(), request.uri().path()), (&http::Method::POST, METHOD));
+    assert_eq!(
+        (request.method(), request.uri().path()),
+        (&http::Method::POST, METHOD)
+    );
     assert_eq!(request.headers()[header::CONTENT_TYPE], "application/grpc");
     assert_eq!(request.headers()[header::TE], "trailers");
-    let body = request.into_body().collect().await.expect("body").to_bytes();
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .expect("body")
+        .to_bytes();
     assert_eq!(body.len(), PREFIX + body[4] as usize);
-    let service = body.get(PREFIX + 2..).map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
+    let service = body
+        .get(PREFIX + 2..)
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .unwrap_or_default();
     let trailers = |code: &str, message: &str| {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", code.parse().expect("value"));
@@ -53,17 +67,30 @@ async fn answer(request: Request<hyper::body::Incoming>) -> Response<Body> {
     let (response, frames) = match (status, service.as_str()) {
         (Some(status), _) => {
             let message = Bytes::from(vec![0, 0, 0, 0, 2, 8, status]);
-            (response, vec![Frame::data(message), Frame::trailers(trailers("0", ""))])
+            (
+                response,
+                vec![Frame::data(message), Frame::trailers(trailers("0", ""))],
+            )
         }
         // No message: the status is in the head.
         (None, "none") => {
             let mut response = response;
-            response.headers_mut().expect("valid").extend(trailers("12", "unknown%20service"));
+            response
+                .headers_mut()
+                .expect("valid")
+                .extend(trailers("12", "unknown%20service"));
             (response, vec![])
         }
-        (None, _) => (response, vec![Frame::trailers(trailers("5", "unknown service"))]),
+        (None, _) => (
+            response,
+            vec![Frame::trailers(trailers("5", "unknown service"))],
+        ),
     };
-    response.body(StreamBody::new(futures::stream::iter(frames).map(Ok).boxed())).expect("response")
+    response
+        .body(StreamBody::new(
+            futures::stream::iter(frames).map(Ok).boxed(),
+        ))
+        .expect("response")
 }
 
 #[tokio::test]
@@ -72,21 +99,39 @@ async fn a_service_is_as_healthy_as_it_says() {
     for (service, expected) in [
         ("", None),
         ("web", None),
-        ("down", Some("service unhealthy (responded with \"NOT_SERVING\")")),
-        ("lost", Some("service unhealthy (responded with \"SERVICE_UNKNOWN\")")),
+        (
+            "down",
+            Some("service unhealthy (responded with \"NOT_SERVING\")"),
+        ),
+        (
+            "lost",
+            Some("service unhealthy (responded with \"SERVICE_UNKNOWN\")"),
+        ),
         (
             "none",
             Some(
                 "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service",
             ),
         ),
-        ("other", Some("error: health rpc probe failed: rpc error: code = NotFound desc = unknown service")),
+        (
+            "other",
+            Some(
+                "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service",
+            ),
+        ),
     ] {
         let expected = expected.map_or(Outcome::Success, |text| Outcome::Failure(text.to_owned()));
-        assert_eq!(probe(address.ip(), address.port(), service, LIMIT).await, expected, "{service}");
+        assert_eq!(
+            probe(address.ip(), address.port(), service, LIMIT).await,
+            expected,
+            "{service}"
+        );
     }
     let late = probe(address.ip(), address.port(), "slow", Duration::from_secs(1)).await;
-    assert_eq!(late, Outcome::Failure("timeout: health rpc did not complete within 1s".to_owned()));
+    assert_eq!(
+        late,
+        Outcome::Failure("timeout: health rpc did not complete within 1s".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -104,7 +149,11 @@ async fn a_port_that_speaks_no_grpc_is_not_healthy() {
         matches!(&found, Outcome::Failure(text) if text.starts_with("error: health rpc probe failed: ")),
         "{found:?}"
     );
-    let closed = TcpListener::bind("127.0.0.1:0").await.expect("listen").local_addr().expect("address");
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("listen")
+        .local_addr()
+        .expect("address");
     let found = probe(closed.ip(), closed.port(), "", LIMIT).await;
     assert!(
         matches!(&found, Outcome::Failure(text) if text.starts_with("error: failed to connect service at ")),

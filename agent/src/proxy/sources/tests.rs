@@ -34,7 +34,11 @@ fn ready(address: &str) -> Value {
 /// The addresses behind the first port.
 fn first_port(slices: &[Arc<SeenSlice>]) -> Vec<String> {
     let view = view(&service(&web()), slices).unwrap();
-    view.ports[0].cluster.iter().map(|endpoint| endpoint.address.to_string()).collect()
+    view.ports[0]
+        .cluster
+        .iter()
+        .map(|endpoint| endpoint.address.to_string())
+        .collect()
 }
 
 #[test]
@@ -58,23 +62,51 @@ fn services_that_need_no_rules_are_none() {
 fn conditions_choose_the_endpoints() {
     let conditions = |c: Value| json!({"addresses": ["10.0.0.9"], "conditions": c});
     let cases = [
-        (json!([ready("10.0.0.2"), ready("10.0.0.1")]), vec!["10.0.0.1:8080", "10.0.0.2:8080"]),
+        (
+            json!([ready("10.0.0.2"), ready("10.0.0.1")]),
+            vec!["10.0.0.1:8080", "10.0.0.2:8080"],
+        ),
         (json!([{"addresses": ["10.0.0.1"]}]), vec!["10.0.0.1:8080"]),
         (json!([conditions(json!({"ready": false}))]), vec![]),
         // A terminating endpoint serves only when nobody else does.
-        (json!([conditions(json!({"ready": false, "serving": true, "terminating": true}))]), vec!["10.0.0.9:8080"]),
         (
-            json!([ready("10.0.0.1"), conditions(json!({"ready": false, "serving": true, "terminating": true}))]),
+            json!([conditions(
+                json!({"ready": false, "serving": true, "terminating": true})
+            )]),
+            vec!["10.0.0.9:8080"],
+        ),
+        (
+            json!([
+                ready("10.0.0.1"),
+                conditions(json!({"ready": false, "serving": true, "terminating": true}))
+            ]),
             vec!["10.0.0.1:8080"],
         ),
-        (json!([conditions(json!({"ready": false, "serving": false, "terminating": true}))]), vec![]),
+        (
+            json!([conditions(
+                json!({"ready": false, "serving": false, "terminating": true})
+            )]),
+            vec![],
+        ),
         // A Service that publishes unready addresses says ready of every one.
-        (json!([conditions(json!({"ready": true, "serving": false, "terminating": true}))]), vec!["10.0.0.9:8080"]),
+        (
+            json!([conditions(
+                json!({"ready": true, "serving": false, "terminating": true})
+            )]),
+            vec!["10.0.0.9:8080"],
+        ),
         // Known by one slice with a node and by another without: one endpoint, not twice the share.
-        (json!([ready("10.0.0.1"), {"addresses": ["10.0.0.1"]}]), vec!["10.0.0.1:8080"]),
+        (
+            json!([ready("10.0.0.1"), {"addresses": ["10.0.0.1"]}]),
+            vec!["10.0.0.1:8080"],
+        ),
     ];
     for (endpoints, expected) in cases {
-        assert_eq!(first_port(&[slice("web-1", &endpoints)]), expected, "{endpoints}");
+        assert_eq!(
+            first_port(&[slice("web-1", &endpoints)]),
+            expected,
+            "{endpoints}"
+        );
     }
 }
 
@@ -82,7 +114,10 @@ fn conditions_choose_the_endpoints() {
 fn slices_of_one_service_are_joined_without_duplicates() {
     let first = slice("web-1", &json!([ready("10.0.0.1")]));
     let second = slice("web-2", &json!([ready("10.0.0.2"), ready("10.0.0.1")]));
-    assert_eq!(first_port(&[first, second]), ["10.0.0.1:8080", "10.0.0.2:8080"]);
+    assert_eq!(
+        first_port(&[first, second]),
+        ["10.0.0.1:8080", "10.0.0.2:8080"]
+    );
 }
 
 fn elsewhere(address: &str) -> Value {
@@ -100,11 +135,27 @@ fn terminating(mut endpoint: Value) -> Value {
 fn each_policy_has_endpoints_of_its_own() {
     let gone = json!({"addresses": ["10.0.0.7"], "nodeName": "here", "conditions": {"ready": false, "serving": false}});
     let cases = [
-        (json!([ready("10.0.0.1"), elsewhere("10.0.0.2")]), vec![1, 2], vec![1], vec![1, 2]),
+        (
+            json!([ready("10.0.0.1"), elsewhere("10.0.0.2")]),
+            vec![1, 2],
+            vec![1],
+            vec![1, 2],
+        ),
         (json!([elsewhere("10.0.0.2")]), vec![2], vec![], vec![2]),
-        // Here somebody is left who still answers, there somebody is ready: each policy has its own fallback.
-        (json!([terminating(ready("10.0.0.1")), elsewhere("10.0.0.2")]), vec![2], vec![1], vec![1, 2]),
-        (json!([terminating(ready("10.0.0.1")), ready("10.0.0.2")]), vec![2], vec![2], vec![1, 2]),
+        // Here somebody is left who still answers, there somebody is ready: each policy has its own
+        // fallback.
+        (
+            json!([terminating(ready("10.0.0.1")), elsewhere("10.0.0.2")]),
+            vec![2],
+            vec![1],
+            vec![1, 2],
+        ),
+        (
+            json!([terminating(ready("10.0.0.1")), ready("10.0.0.2")]),
+            vec![2],
+            vec![2],
+            vec![1, 2],
+        ),
         (json!([gone]), vec![], vec![], vec![]),
     ];
     for (endpoints, cluster, local, serving) in cases {
@@ -113,10 +164,22 @@ fn each_policy_has_endpoints_of_its_own() {
             std::net::IpAddr::V4(ip) => ip.octets()[3],
             std::net::IpAddr::V6(_) => panic!("no IPv6 is taken"),
         };
-        let last = |list: &[Endpoint]| list.iter().map(|e| octet(e.address.ip())).collect::<Vec<_>>();
+        let last = |list: &[Endpoint]| {
+            list.iter()
+                .map(|e| octet(e.address.ip()))
+                .collect::<Vec<_>>()
+        };
         let port = &view.ports[0];
-        assert_eq!((last(&port.cluster), last(&port.local)), (cluster, local), "{endpoints}");
-        assert_eq!(port.serving.iter().map(|ip| octet(*ip)).collect::<Vec<_>>(), serving, "{endpoints}");
+        assert_eq!(
+            (last(&port.cluster), last(&port.local)),
+            (cluster, local),
+            "{endpoints}"
+        );
+        assert_eq!(
+            port.serving.iter().map(|ip| octet(*ip)).collect::<Vec<_>>(),
+            serving,
+            "{endpoints}"
+        );
     }
 }
 
@@ -131,8 +194,17 @@ fn policies_and_balancers_are_taken_from_the_service() {
     let spec = rules(&object);
     assert!(spec.internal_local && spec.external_local);
     // A balancer that proxies must see the traffic of the cluster, too.
-    assert_eq!(spec.balancer_ips, [[203, 0, 113, 8].into(), std::net::IpAddr::from([203, 0, 113, 9])]);
-    assert_eq!(spec.source_ranges, Some(vec!["192.0.2.0/24".parse().unwrap()]));
+    assert_eq!(
+        spec.balancer_ips,
+        [
+            [203, 0, 113, 8].into(),
+            std::net::IpAddr::from([203, 0, 113, 9])
+        ]
+    );
+    assert_eq!(
+        spec.source_ranges,
+        Some(vec!["192.0.2.0/24".parse().unwrap()])
+    );
     // Nobody of this family is allowed, which is not everybody.
     object["spec"]["loadBalancerSourceRanges"] = json!(["2001:db8::/32"]);
     assert_eq!(rules(&object).source_ranges, Some(vec![]));
@@ -149,21 +221,50 @@ fn only_what_concerns_packets_is_news() {
     };
     let plain = service(&web());
     let again = edited(|s| {
-        s["metadata"] = json!({"namespace": "d", "name": "web", "resourceVersion": "7", "labels": {"a": "b"}})
+        s["metadata"] =
+            json!({"namespace": "d", "name": "web", "resourceVersion": "7", "labels": {"a": "b"}})
     });
     let headless = edited(|s| s["spec"]["clusterIP"] = "None".into());
     let moved = edited(|s| s["spec"]["clusterIP"] = "10.96.0.2".into());
     let cases = [
         (Change::Added(&plain), true),
         (Change::Deleted(&plain), true),
-        (Change::Updated { old: &plain, new: &again }, false),
-        (Change::Updated { old: &plain, new: &moved }, true),
-        (Change::Updated { old: &plain, new: &headless }, true),
-        (Change::Updated { old: &headless, new: &plain }, true),
+        (
+            Change::Updated {
+                old: &plain,
+                new: &again,
+            },
+            false,
+        ),
+        (
+            Change::Updated {
+                old: &plain,
+                new: &moved,
+            },
+            true,
+        ),
+        (
+            Change::Updated {
+                old: &plain,
+                new: &headless,
+            },
+            true,
+        ),
+        (
+            Change::Updated {
+                old: &headless,
+                new: &plain,
+            },
+            true,
+        ),
         (Change::Added(&headless), false),
     ];
     for (change, expected) in cases {
-        assert_eq!(service_news(&change), expected.then(|| Key::new("d", "web")), "{change:?}");
+        assert_eq!(
+            service_news(&change),
+            expected.then(|| Key::new("d", "web")),
+            "{change:?}"
+        );
     }
 }
 
@@ -176,8 +277,25 @@ fn a_slice_is_news_for_the_service_that_it_was_of_and_the_one_that_it_is_of() {
         slice.part.service = Some(service.into());
         Arc::new(slice)
     });
-    let names = |change| slice_news(&change).into_iter().map(|key| key.name).collect::<Vec<_>>();
+    let names = |change| {
+        slice_news(&change)
+            .into_iter()
+            .map(|key| key.name)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(names(Change::Added(&plain)), ["web"]);
-    assert!(names(Change::Updated { old: &plain, new: &again }).is_empty());
-    assert_eq!(names(Change::Updated { old: &plain, new: &moved }), ["api", "web"]);
+    assert!(
+        names(Change::Updated {
+            old: &plain,
+            new: &again
+        })
+        .is_empty()
+    );
+    assert_eq!(
+        names(Change::Updated {
+            old: &plain,
+            new: &moved
+        }),
+        ["api", "web"]
+    );
 }

@@ -10,12 +10,20 @@ const API_SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 9));
 const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 7));
 
 fn key(name: &str) -> ServiceKey {
-    ServiceKey { namespace: "t1".to_owned(), name: name.to_owned() }
+    ServiceKey {
+        namespace: "t1".to_owned(),
+        name: name.to_owned(),
+    }
 }
 
 fn view(ports: impl Iterator<Item = u16>, external_ips: &[IpAddr]) -> Option<ServiceView> {
     let port = |port| PortView {
-        port: Port { name: String::new(), protocol: Protocol::Tcp, port, node_port: None },
+        port: Port {
+            name: String::new(),
+            protocol: Protocol::Tcp,
+            port,
+            node_port: None,
+        },
         cluster: Vec::new(),
         local: Vec::new(),
         serving: Vec::new(),
@@ -32,7 +40,10 @@ fn view(ports: impl Iterator<Item = u16>, external_ips: &[IpAddr]) -> Option<Ser
 fn holdings(listening: &[u16]) -> Holdings {
     Holdings {
         own: [HERE].into(),
-        listening: listening.iter().map(|port| (None, Protocol::Tcp, *port)).collect(),
+        listening: listening
+            .iter()
+            .map(|port| (None, Protocol::Tcp, *port))
+            .collect(),
         nodes: [HERE, THERE].into(),
         api_servers: [(API_SERVER, Protocol::Tcp, 6443)].into(),
         api_port: Some(10250),
@@ -46,18 +57,27 @@ fn names(turn: &[Changed]) -> Vec<&str> {
 #[test]
 fn no_service_takes_what_nodes_and_the_api_server_are_reached_under() {
     let ports = [22, 80, 6443, 10250];
-    let cases: [(IpAddr, &[u16]); 4] =
-        [(HERE, &[22, 10250]), (THERE, &ports), (API_SERVER, &[6443, 10250]), (NOBODY, &[10250])];
+    let cases: [(IpAddr, &[u16]); 4] = [
+        (HERE, &[22, 10250]),
+        (THERE, &ports),
+        (API_SERVER, &[6443, 10250]),
+        (NOBODY, &[10250]),
+    ];
     for (address, expected) in cases {
         let mut turns = Turns::default();
         turns.set_holdings(holdings(&[22, 10250]));
         turns.add(vec![(key("mitm"), view(ports.into_iter(), &[address]))]);
         let taken = turns.take();
-        let [(_, Some(view))] = &taken[..] else { panic!("{taken:?}") };
+        let [(_, Some(view))] = &taken[..] else {
+            panic!("{taken:?}")
+        };
         let withheld: Vec<u16> = view.withheld.iter().map(|(_, _, port)| *port).collect();
         assert_eq!(withheld, expected, "{address}");
         let news = turns.take_news();
-        assert!(matches!(&news[..], [News::Withheld(told)] if told.service == key("mitm")), "{news:?}");
+        assert!(
+            matches!(&news[..], [News::Withheld(told)] if told.service == key("mitm")),
+            "{news:?}"
+        );
         turns.add(vec![(key("mitm"), Some(view.clone()))]);
         assert_eq!(turns.take_news(), [], "told once");
     }
@@ -67,13 +87,27 @@ fn no_service_takes_what_nodes_and_the_api_server_are_reached_under() {
 fn a_port_is_given_back_to_whoever_listens_there_later() {
     let mut turns = Turns::default();
     turns.set_holdings(holdings(&[22]));
-    turns.add(vec![(key("web"), view([80].into_iter(), &[HERE])), (key("inner"), view([80].into_iter(), &[]))]);
+    turns.add(vec![
+        (key("web"), view([80].into_iter(), &[HERE])),
+        (key("inner"), view([80].into_iter(), &[])),
+    ]);
     let taken = turns.take();
-    assert!(taken.iter().flat_map(|(_, view)| view).all(|view| view.withheld.is_empty()), "{taken:?}");
+    assert!(
+        taken
+            .iter()
+            .flat_map(|(_, view)| view)
+            .all(|view| view.withheld.is_empty()),
+        "{taken:?}"
+    );
     turns.set_holdings(holdings(&[22, 80]));
     let taken = turns.take();
     assert_eq!(names(&taken), ["web"]);
-    assert!(taken[0].1.as_ref().is_some_and(|view| view.withheld.contains(&(HERE, Protocol::Tcp, 80))));
+    assert!(
+        taken[0]
+            .1
+            .as_ref()
+            .is_some_and(|view| view.withheld.contains(&(HERE, Protocol::Tcp, 80)))
+    );
     turns.set_holdings(holdings(&[22, 80]));
     assert!(turns.is_empty());
     turns.set_holdings(holdings(&[22]));
@@ -96,7 +130,11 @@ fn a_service_of_many_rules_goes_after_the_others_and_not_for_ever() {
     assert_eq!(names(&turns.take()), ["a-wide"]);
     assert_eq!(names(&turns.take()), ["other-wide"]);
     turns.add(vec![(key("a-wide"), None), (key("narrow"), None)]);
-    assert_eq!(names(&turns.take()), ["narrow"], "what goes has many rules, too");
+    assert_eq!(
+        names(&turns.take()),
+        ["narrow"],
+        "what goes has many rules, too"
+    );
     for turn in 1..MOST_WAITS {
         turns.add(vec![(key("narrow"), view([80].into_iter(), &[]))]);
         assert_eq!(names(&turns.take()), ["narrow"], "{turn}");
@@ -109,10 +147,25 @@ fn a_service_of_many_rules_goes_after_the_others_and_not_for_ever() {
 
 #[test]
 fn a_service_of_too_many_ports_has_no_rules_and_hears_of_it() {
-    for (ports, addresses, fits) in [(5_000, 0, true), (5_001, 0, false), (2_500, 1, true), (2_501, 1, false)] {
+    for (ports, addresses, fits) in [
+        (5_000, 0, true),
+        (5_001, 0, false),
+        (2_500, 1, true),
+        (2_501, 1, false),
+    ] {
         let mut turns = Turns::default();
-        turns.add(vec![(key("sink"), view(1..=ports, &[NOBODY; 1][..addresses]))]);
+        turns.add(vec![(
+            key("sink"),
+            view(1..=ports, &[NOBODY; 1][..addresses]),
+        )]);
         assert_eq!(turns.take()[0].1.is_some(), fits, "{ports}");
-        assert_eq!(turns.take_news().iter().any(|news| matches!(news, News::Refused(_))), !fits, "{ports}");
+        assert_eq!(
+            turns
+                .take_news()
+                .iter()
+                .any(|news| matches!(news, News::Refused(_))),
+            !fits,
+            "{ports}"
+        );
     }
 }

@@ -41,7 +41,10 @@ pub(super) struct Cluster {
     eviction_hard: Thresholds,
     /// Taken over when an agent starts.
     pub(super) sync_interval: Duration,
-    agent: Option<(CancellationToken, tokio::task::JoinHandle<Result<(), AgentError>>)>,
+    agent: Option<(
+        CancellationToken,
+        tokio::task::JoinHandle<Result<(), AgentError>>,
+    )>,
 }
 
 impl Cluster {
@@ -55,7 +58,8 @@ impl Cluster {
         let client = server.client(UserInfo::component("test"));
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for name in ["default", "kube-node-lease"] {
-            let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("namespace");
+            let namespace =
+                serde_json::from_value(json!({"metadata": {"name": name}})).expect("namespace");
             // The server may have made it by itself.
             let _ = namespaces.create(&PostParams::default(), &namespace).await;
         }
@@ -96,9 +100,20 @@ impl Cluster {
         let (client, pulse) = (self.server.client(UserInfo::node("n1")), Pulse::default());
         let informers = Informers::new(&client, "n1", Nodes::All, &pulse);
         let (events, event_writer) = EventRecorder::new(client.clone(), "n1");
-        groups.late.add("write events", event_writer.run(groups.late.stop()));
-        spawn_node(&mut groups, config, client, parts, (informers, pulse, events));
-        self.agent = Some((shutdown, coracle_telemetry::spawn("task of a test", groups.finish(LIMIT))));
+        groups
+            .late
+            .add("write events", event_writer.run(groups.late.stop()));
+        spawn_node(
+            &mut groups,
+            config,
+            client,
+            parts,
+            (informers, pulse, events),
+        );
+        self.agent = Some((
+            shutdown,
+            coracle_telemetry::spawn("task of a test", groups.finish(LIMIT)),
+        ));
     }
 
     pub(super) async fn stop_agent(&mut self) {
@@ -125,22 +140,42 @@ impl Cluster {
     }
 
     pub(super) async fn create(&self, pod: Pod) {
-        self.pods().create(&PostParams::default(), &pod).await.expect("create the pod");
+        self.pods()
+            .create(&PostParams::default(), &pod)
+            .await
+            .expect("create the pod");
     }
 
-    pub(super) async fn runtime_state(&self, uid: &str) -> (Vec<SandboxStatus>, Vec<types::ContainerStatus>) {
-        self.runtime.pod_state(&PodUid(uid.to_owned())).await.expect("state")
+    pub(super) async fn runtime_state(
+        &self,
+        uid: &str,
+    ) -> (Vec<SandboxStatus>, Vec<types::ContainerStatus>) {
+        self.runtime
+            .pod_state(&PodUid(uid.to_owned()))
+            .await
+            .expect("state")
     }
 
     /// Ends the running container of a pod.
     pub(super) async fn crash(&self, name: &str, code: i32) {
-        let uid = self.pods().get(name).await.expect("pod").metadata.uid.expect("uid");
+        let uid = self
+            .pods()
+            .get(name)
+            .await
+            .expect("pod")
+            .metadata
+            .uid
+            .expect("uid");
         let (_, containers) = self.runtime_state(&uid).await;
         let running = containers
             .iter()
             .find(|c| matches!(c.state, types::ContainerState::Running { .. }))
             .expect("a running container");
-        self.runtime.exit(&running.id, code, if code == 0 { "Completed" } else { "Error" });
+        self.runtime.exit(
+            &running.id,
+            code,
+            if code == 0 { "Completed" } else { "Error" },
+        );
     }
 
     pub(super) async fn wait_pod(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
@@ -168,7 +203,10 @@ impl Cluster {
 
     pub(super) async fn wait_gone(&self, name: &str) {
         let pods = self.pods();
-        self.wait_until("the pod is gone", async || pods.get_opt(name).await.expect("get").is_none()).await;
+        self.wait_until("the pod is gone", async || {
+            pods.get_opt(name).await.expect("get").is_none()
+        })
+        .await;
     }
 
     pub(super) async fn wait_until(&self, what: &str, condition: impl AsyncFn() -> bool) {
@@ -177,9 +215,12 @@ impl Cluster {
                 tokio::time::sleep(POLL).await;
             }
         };
-        tokio::time::timeout(LIMIT, wait)
-            .await
-            .unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}; calls: {:?}", self.runtime.calls()));
+        tokio::time::timeout(LIMIT, wait).await.unwrap_or_else(|_| {
+            panic!(
+                "not within {LIMIT:?}: {what}; calls: {:?}",
+                self.runtime.calls()
+            )
+        });
     }
 }
 
@@ -214,7 +255,10 @@ pub(super) fn pod(name: &str, spec: Value) -> Pod {
     for (key, value) in spec.as_object().expect("an object") {
         full[key] = value.clone();
     }
-    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default"}, "spec": full})).expect("pod")
+    serde_json::from_value(
+        json!({"metadata": {"name": name, "namespace": "default"}, "spec": full}),
+    )
+    .expect("pod")
 }
 
 pub(super) fn is_ready(pod: &Pod) -> bool {
@@ -222,10 +266,24 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
 }
 
 pub(super) fn container_status(pod: &Pod) -> ContainerStatus {
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone()).unwrap_or_default();
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.clone())
+        .unwrap_or_default();
     statuses.into_iter().next().unwrap_or_default()
 }
 
 pub(super) fn waiting_reason(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.container_statuses.as_ref()?.first()?.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
+    pod.status
+        .as_ref()?
+        .container_statuses
+        .as_ref()?
+        .first()?
+        .state
+        .as_ref()?
+        .waiting
+        .as_ref()?
+        .reason
+        .as_deref()
 }

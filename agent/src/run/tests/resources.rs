@@ -16,22 +16,47 @@ async fn classes_weigh_what_the_pods_here_ask_for() {
     let weighs = |class: &'static str, shares: u64| {
         let runtime = &cluster.runtime;
         let shares_of = |class: Resources| class.cpu_shares;
-        async move || runtime.class_cgroup(&format!("/kubepods{class}")).and_then(shares_of) == Some(shares)
+        async move || {
+            runtime
+                .class_cgroup(&format!("/kubepods{class}"))
+                .and_then(shares_of)
+                == Some(shares)
+        }
     };
-    cluster.wait_until("the classes are empty", weighs("/burstable", 2)).await;
-    let asks = json!([{"name": "main", "image": "nginx:1", "resources": {"requests": {"cpu": "500m"}}}]);
+    cluster
+        .wait_until("the classes are empty", weighs("/burstable", 2))
+        .await;
+    let asks =
+        json!([{"name": "main", "image": "nginx:1", "resources": {"requests": {"cpu": "500m"}}}]);
     for name in ["one", "other"] {
         cluster.create(pod(name, json!({"containers": asks}))).await;
     }
     cluster.create(pod("idle", json!({}))).await;
-    cluster.wait_until("both count", weighs("/burstable", 1024)).await;
+    cluster
+        .wait_until("both count", weighs("/burstable", 1024))
+        .await;
     assert!(weighs("/besteffort", 2)().await);
     let all = cluster.runtime.class_cgroup("/kubepods").expect("all pods");
-    let node = Api::<Node>::all(cluster.client.clone()).get("n1").await.expect("node").status.expect("status");
+    let node = Api::<Node>::all(cluster.client.clone())
+        .get("n1")
+        .await
+        .expect("node")
+        .status
+        .expect("status");
     let memory = node.capacity.expect("capacity")["memory"].0.clone();
-    assert_eq!(all.memory_limit_bytes.map(|bytes| format!("{}Ki", bytes / 1024)), Some(memory));
-    cluster.pods().delete("one", &DeleteParams::default()).await.expect("delete");
-    cluster.wait_until("one is gone", weighs("/burstable", 512)).await;
+    assert_eq!(
+        all.memory_limit_bytes
+            .map(|bytes| format!("{}Ki", bytes / 1024)),
+        Some(memory)
+    );
+    cluster
+        .pods()
+        .delete("one", &DeleteParams::default())
+        .await
+        .expect("delete");
+    cluster
+        .wait_until("one is gone", weighs("/burstable", 512))
+        .await;
     cluster.stop().await;
 }
 
@@ -40,14 +65,39 @@ async fn a_pod_that_outgrows_its_volume_has_to_go() {
     let cluster = Cluster::start().await;
     let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]});
     cluster.create(pod("web", volumes)).await;
-    let uid = cluster.wait_pod("web", is_ready).await.metadata.uid.expect("uid");
-    let dir = cluster.agent_dir().join("pods").join(uid).join("volumes/kubernetes.io~empty-dir/v");
+    let uid = cluster
+        .wait_pod("web", is_ready)
+        .await
+        .metadata
+        .uid
+        .expect("uid");
+    let dir = cluster
+        .agent_dir()
+        .join("pods")
+        .join(uid)
+        .join("volumes/kubernetes.io~empty-dir/v");
     std::fs::write(dir.join("file"), vec![1; 3 << 20]).expect("write");
-    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-    let status = cluster.wait_pod("web", |pod| phase(pod) == "Failed").await.status.expect("status");
+    let phase = |pod: &Pod| {
+        pod.status
+            .as_ref()
+            .and_then(|status| status.phase.clone())
+            .unwrap_or_default()
+    };
+    let status = cluster
+        .wait_pod("web", |pod| phase(pod) == "Failed")
+        .await
+        .status
+        .expect("status");
     assert_eq!(status.reason.as_deref(), Some("Evicted"));
-    assert_eq!(status.message.as_deref(), Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". "));
-    let disrupted = status.conditions.iter().flatten().any(|condition| condition.type_ == "DisruptionTarget");
+    assert_eq!(
+        status.message.as_deref(),
+        Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ")
+    );
+    let disrupted = status
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == "DisruptionTarget");
     assert!(!disrupted, "it went for what it did itself");
     cluster.stop().await;
 }
@@ -58,17 +108,28 @@ async fn volumes_stay_fresh_beside_a_container_that_crashes() {
     cluster.sync_interval = std::time::Duration::from_millis(500);
     cluster.restart_agent().await;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
-    let map = serde_json::from_value(json!({"metadata": {"name": "cm"}, "data": {"k": "old"}})).expect("map");
-    maps.create(&PostParams::default(), &map).await.expect("create");
-    let container = |name: &str| json!({"name": name, "image": "nginx:1", "imagePullPolicy": "IfNotPresent"});
+    let map = serde_json::from_value(json!({"metadata": {"name": "cm"}, "data": {"k": "old"}}))
+        .expect("map");
+    maps.create(&PostParams::default(), &map)
+        .await
+        .expect("create");
+    let container =
+        |name: &str| json!({"name": name, "image": "nginx:1", "imagePullPolicy": "IfNotPresent"});
     let spec = json!({"containers": [container("crashes"), container("reads")],
         "volumes": [{"name": "v", "configMap": {"name": "cm"}}]});
     cluster.create(pod("web", spec)).await;
-    let uid = cluster.wait_pod("web", is_ready).await.metadata.uid.expect("uid");
+    let uid = cluster
+        .wait_pod("web", is_ready)
+        .await
+        .metadata
+        .uid
+        .expect("uid");
     let crash = async || {
         let (_, containers) = cluster.runtime_state(&uid).await;
         let runs = |state: &ContainerState| matches!(state, ContainerState::Running { .. });
-        let found = containers.iter().find(|one| one.name == "crashes" && runs(&one.state));
+        let found = containers
+            .iter()
+            .find(|one| one.name == "crashes" && runs(&one.state));
         if let Some(one) = found {
             cluster.runtime.exit(&one.id, 1, "Error");
         }
@@ -79,7 +140,10 @@ async fn volumes_stay_fresh_beside_a_container_that_crashes() {
         cluster.wait_until("the container runs", crash).await;
     }
     let backs_off = |pod: &Pod| {
-        let mut statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        let mut statuses = pod
+            .status
+            .iter()
+            .flat_map(|status| status.container_statuses.iter().flatten());
         statuses.any(|one| {
             let waiting = one.state.as_ref().and_then(|state| state.waiting.as_ref());
             waiting.and_then(|waiting| waiting.reason.as_deref()) == Some("CrashLoopBackOff")
@@ -87,11 +151,22 @@ async fn volumes_stay_fresh_beside_a_container_that_crashes() {
     };
     cluster.wait_pod("web", backs_off).await;
     let change = Patch::Merge(json!({"data": {"k": "new"}}));
-    maps.patch("cm", &PatchParams::default(), &change).await.expect("patch");
-    let file = cluster.agent_dir().join("pods").join(&uid).join("volumes/kubernetes.io~configmap/v/k");
+    maps.patch("cm", &PatchParams::default(), &change)
+        .await
+        .expect("patch");
+    let file = cluster
+        .agent_dir()
+        .join("pods")
+        .join(&uid)
+        .join("volumes/kubernetes.io~configmap/v/k");
     cluster
-        .wait_until("the file is new", async || std::fs::read_to_string(&file).is_ok_and(|text| text == "new"))
+        .wait_until("the file is new", async || {
+            std::fs::read_to_string(&file).is_ok_and(|text| text == "new")
+        })
         .await;
-    assert!(backs_off(&cluster.pods().get("web").await.expect("get")), "nobody has started it meanwhile");
+    assert!(
+        backs_off(&cluster.pods().get("web").await.expect("get")),
+        "nobody has started it meanwhile"
+    );
     cluster.stop().await;
 }

@@ -36,7 +36,10 @@ impl FakeImages {
             repo_tags: vec![reference.to_owned()],
             repo_digests: vec![],
             size_bytes: 1,
-            config: ImageConfig { cmd: vec!["run".to_owned()], ..ImageConfig::default() },
+            config: ImageConfig {
+                cmd: vec!["run".to_owned()],
+                ..ImageConfig::default()
+            },
         }
     }
 }
@@ -48,9 +51,22 @@ impl ImageService for FakeImages {
         Ok((!absent).then(|| Self::image(reference.trim_start_matches("sha256:"))))
     }
 
-    async fn pull_image(&self, reference: &str, _auth: &[RegistryAuth]) -> Result<Image, ImageError> {
-        if self.absent.lock().iter().chain(self.closed.lock().iter()).any(|withheld| withheld == reference) {
-            return Err(ImageError::Pull { reference: reference.to_owned(), message: "withheld".to_owned() });
+    async fn pull_image(
+        &self,
+        reference: &str,
+        _auth: &[RegistryAuth],
+    ) -> Result<Image, ImageError> {
+        if self
+            .absent
+            .lock()
+            .iter()
+            .chain(self.closed.lock().iter())
+            .any(|withheld| withheld == reference)
+        {
+            return Err(ImageError::Pull {
+                reference: reference.to_owned(),
+                message: "withheld".to_owned(),
+            });
         }
         Ok(Self::image(reference))
     }

@@ -1,4 +1,5 @@
-//! A container's capabilities: the default set of CRI runtimes, what the pod adds, what it drops. Pure.
+//! A container's capabilities: the default set of CRI runtimes, what the pod adds, what it drops.
+//! Pure.
 
 use super::SpecError;
 use crate::runtime::SecurityContext;
@@ -66,8 +67,9 @@ const ALL: &[&str] = &[
     "CHECKPOINT_RESTORE",
 ];
 
-/// The bounding set, as `CAP_...`, in order of number. What the node itself lacks is left out when the spec is made real
-/// ([`available`]). `MKNOD` is harmless: the helper sees to it that what is made cannot be opened.
+/// The bounding set, as `CAP_...`, in order of number. What the node itself lacks is left out when
+/// the spec is made real ([`available`]). `MKNOD` is harmless: the helper sees to it that what is
+/// made cannot be opened.
 pub(super) fn compute(security: &SecurityContext) -> Result<Vec<String>, SpecError> {
     let normal = |name: &String| {
         let upper = name.to_uppercase();
@@ -75,10 +77,21 @@ pub(super) fn compute(security: &SecurityContext) -> Result<Vec<String>, SpecErr
         if bare == "ALL" {
             return Ok("ALL");
         }
-        ALL.iter().find(|known| **known == bare).copied().ok_or_else(|| SpecError::UnknownCapability(name.clone()))
+        ALL.iter()
+            .find(|known| **known == bare)
+            .copied()
+            .ok_or_else(|| SpecError::UnknownCapability(name.clone()))
     };
-    let add = security.cap_add.iter().map(normal).collect::<Result<Vec<_>, _>>()?;
-    let drop = security.cap_drop.iter().map(normal).collect::<Result<Vec<_>, _>>()?;
+    let add = security
+        .cap_add
+        .iter()
+        .map(normal)
+        .collect::<Result<Vec<_>, _>>()?;
+    let drop = security
+        .cap_drop
+        .iter()
+        .map(normal)
+        .collect::<Result<Vec<_>, _>>()?;
     let everything = security.privileged || add.contains(&"ALL");
     let nothing = drop.contains(&"ALL");
     let granted = |name: &&&str| {
@@ -92,7 +105,11 @@ pub(super) fn compute(security: &SecurityContext) -> Result<Vec<String>, SpecErr
         let by_default = DEFAULT.contains(&name) && !nothing;
         (everything || by_default || add.contains(&name)) && !drop.contains(&name)
     };
-    Ok(ALL.iter().filter(granted).map(|name| format!("CAP_{name}")).collect())
+    Ok(ALL
+        .iter()
+        .filter(granted)
+        .map(|name| format!("CAP_{name}"))
+        .collect())
 }
 
 /// Whether this process has it to give: asking the kernel for more fails the whole container.
@@ -100,7 +117,11 @@ fn available(name: &str) -> bool {
     static BOUNDING: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).filter(|mask| *mask != 0).unwrap_or(u64::MAX)
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .filter(|mask| *mask != 0)
+            .unwrap_or(u64::MAX)
     });
-    ALL.iter().position(|known| *known == name).is_some_and(|number| *BOUNDING >> number & 1 == 1)
+    ALL.iter()
+        .position(|known| *known == name)
+        .is_some_and(|number| *BOUNDING >> number & 1 == 1)
 }

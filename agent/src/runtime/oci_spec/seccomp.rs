@@ -1,6 +1,8 @@
-//! Seccomp profiles: Docker's format (with `archMap`, `includes`, `excludes`) resolved to the OCI's for one container.
+//! Seccomp profiles: Docker's format (with `archMap`, `includes`, `excludes`) resolved to the OCI's
+//! for one container.
 //!
-//! The default profile's content is that of containerd's `contrib/seccomp/seccomp_default.go`, as data beside this file.
+//! The default profile's content is that of containerd's `contrib/seccomp/seccomp_default.go`, as
+//! data beside this file.
 
 use std::sync::LazyLock;
 
@@ -21,7 +23,8 @@ pub enum ProfileError {
 }
 
 static DEFAULT: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("seccomp_default.json")).expect("the embedded profile is JSON: a test parses it")
+    serde_json::from_str(include_str!("seccomp_default.json"))
+        .expect("the embedded profile is JSON: a test parses it")
 });
 
 /// `RuntimeDefault` for a container with these capabilities (`CAP_...`).
@@ -40,9 +43,14 @@ pub fn from_profile(text: &str, caps: &[String]) -> Result<Value, ProfileError> 
         return Err(ProfileError::NoDefaultAction);
     }
     for rule in profile["syscalls"].as_array().into_iter().flatten() {
-        for wanted in [&rule["includes"]["minKernel"], &rule["excludes"]["minKernel"]] {
+        for wanted in [
+            &rule["includes"]["minKernel"],
+            &rule["excludes"]["minKernel"],
+        ] {
             if !wanted.is_null() && wanted.as_str().and_then(major_minor).is_none() {
-                return Err(ProfileError::MinKernel(wanted.as_str().unwrap_or_default().to_owned()));
+                return Err(ProfileError::MinKernel(
+                    wanted.as_str().unwrap_or_default().to_owned(),
+                ));
             }
         }
     }
@@ -60,33 +68,62 @@ fn architecture() -> (&'static str, &'static str) {
 fn resolve(profile: &Value, caps: &[String]) -> Value {
     let (native, short) = architecture();
     let mut out = json!({ "defaultAction": profile["defaultAction"] });
-    for name in ["defaultErrnoRet", "flags", "listenerPath", "listenerMetadata"] {
+    for name in [
+        "defaultErrnoRet",
+        "flags",
+        "listenerPath",
+        "listenerMetadata",
+    ] {
         if let Some(value) = profile.get(name) {
             out[name] = value.clone();
         }
     }
-    let mapped = profile["archMap"].as_array().into_iter().flatten().find(|entry| entry["architecture"] == native);
-    // With those of 32 bits that run here: libseccomp ends who calls by an architecture that is not listed.
+    let mapped = profile["archMap"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|entry| entry["architecture"] == native);
+    // With those of 32 bits that run here: libseccomp ends who calls by an architecture that is not
+    // listed.
     out["architectures"] = match mapped {
         Some(entry) => {
-            let subordinate = entry["subArchitectures"].as_array().into_iter().flatten().cloned();
+            let subordinate = entry["subArchitectures"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .cloned();
             Value::Array(std::iter::once(json!(native)).chain(subordinate).collect())
         }
-        None => profile.get("architectures").cloned().unwrap_or_else(|| json!([native])),
+        None => profile
+            .get("architectures")
+            .cloned()
+            .unwrap_or_else(|| json!([native])),
     };
-    let machine = Machine { caps, arch: short, kernel: *KERNEL };
-    let rules = profile["syscalls"].as_array().into_iter().flatten().filter(|rule| machine.has(rule)).map(|rule| {
-        let names = rule.get("names").cloned().unwrap_or_else(|| json!([rule["name"]]));
-        let mut clean = json!({ "names": names, "action": rule["action"] });
-        for name in ["errnoRet", "args"] {
-            if let Some(value) =
-                rule.get(name).filter(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
-            {
-                clean[name] = value.clone();
+    let machine = Machine {
+        caps,
+        arch: short,
+        kernel: *KERNEL,
+    };
+    let rules = profile["syscalls"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|rule| machine.has(rule))
+        .map(|rule| {
+            let names = rule
+                .get("names")
+                .cloned()
+                .unwrap_or_else(|| json!([rule["name"]]));
+            let mut clean = json!({ "names": names, "action": rule["action"] });
+            for name in ["errnoRet", "args"] {
+                if let Some(value) = rule.get(name).filter(|value| {
+                    !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
+                }) {
+                    clean[name] = value.clone();
+                }
             }
-        }
-        clean
-    });
+            clean
+        });
     out["syscalls"] = Value::Array(rules.collect());
     out
 }
@@ -100,7 +137,9 @@ static KERNEL: LazyLock<(u32, u32)> = LazyLock::new(|| {
 /// `6.1.0-18-amd64` is (6, 1).
 fn major_minor(release: &str) -> Option<(u32, u32)> {
     let (major, rest) = release.split_once('.')?;
-    let minor = rest.split(|character: char| !character.is_ascii_digit()).next()?;
+    let minor = rest
+        .split(|character: char| !character.is_ascii_digit())
+        .next()?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
@@ -114,8 +153,8 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Whether a rule is part of the profile here, as Docker reads it: `includes` wants every capability and one of the
-    /// architectures, `excludes` none of either.
+    /// Whether a rule is part of the profile here, as Docker reads it: `includes` wants every
+    /// capability and one of the architectures, `excludes` none of either.
     fn has(&self, rule: &Value) -> bool {
         let (includes, excludes) = (&rule["includes"], &rule["excludes"]);
         let mut arches = list(includes, "arches").peekable();
@@ -133,10 +172,17 @@ impl Machine<'_> {
 
     /// Whether the kernel is of this version or newer. `None`: no version is asked for.
     fn is_from(&self, version: &Value) -> Option<bool> {
-        version.as_str().and_then(major_minor).map(|wanted| self.kernel >= wanted)
+        version
+            .as_str()
+            .and_then(major_minor)
+            .map(|wanted| self.kernel >= wanted)
     }
 }
 
 fn list<'a>(condition: &'a Value, name: &str) -> impl Iterator<Item = &'a str> {
-    condition[name].as_array().into_iter().flatten().filter_map(Value::as_str)
+    condition[name]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }

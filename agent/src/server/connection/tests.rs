@@ -26,26 +26,40 @@ struct Node {
 impl Node {
     async fn start(most: usize) -> Self {
         let (issuer, authority) = authority("kubelet-ca");
-        let identity = Identity::new(Stored::from_pair(issue(&issuer, "system:node:n1")).expect("pair"));
-        let acceptor = Acceptor::new(Arc::new(identity), authority.der().clone()).expect("acceptor");
+        let identity =
+            Identity::new(Stored::from_pair(issue(&issuer, "system:node:n1")).expect("pair"));
+        let acceptor =
+            Acceptor::new(Arc::new(identity), authority.der().clone()).expect("acceptor");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
         let address = listener.local_addr().expect("address");
         let connections = Connections::new(most);
         tokio::spawn(accept(listener, acceptor, Arc::clone(&connections), answer));
-        Self { address, connections, authority, api_server: issue(&issuer, "kube-apiserver-kubelet-client") }
+        Self {
+            address,
+            connections,
+            authority,
+            api_server: issue(&issuer, "kube-apiserver-kubelet-client"),
+        }
     }
 
     async fn connect(&self, pair: Option<&csr::Pair>) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(self.address).await.expect("connect");
         let name = rustls_pki_types::ServerName::try_from("127.0.0.1").expect("name");
-        connector(&[&self.authority], pair).connect(name, stream).await.expect("handshake")
+        connector(&[&self.authority], pair)
+            .connect(name, stream)
+            .await
+            .expect("handshake")
     }
 
     /// Waits until so many strangers and so many others are there.
     async fn has(&self, strangers: usize, admitted: usize) {
         let until = std::time::Instant::now() + Duration::from_secs(20);
         while self.connections.counted() != (strangers, admitted) {
-            assert!(std::time::Instant::now() < until, "{:?}", self.connections.counted());
+            assert!(
+                std::time::Instant::now() < until,
+                "{:?}",
+                self.connections.counted()
+            );
             // Not the runtime's clock, which may stand.
             std::thread::sleep(Duration::from_millis(1));
             tokio::task::yield_now().await;
@@ -59,12 +73,17 @@ async fn answer(mut request: Request<Incoming>) -> Result<Response<Body>, ReplyE
     }
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        let (mut reader, mut writer) = tokio::io::split(TokioIo::new(upgrade.await.expect("upgrade")));
+        let (mut reader, mut writer) =
+            tokio::io::split(TokioIo::new(upgrade.await.expect("upgrade")));
         tokio::io::copy(&mut reader, &mut writer).await
     });
     let mut response = reply::empty(StatusCode::SWITCHING_PROTOCOLS);
-    response.headers_mut().insert("connection", http::HeaderValue::from_static("upgrade"));
-    response.headers_mut().insert("upgrade", http::HeaderValue::from_static("echo"));
+    response
+        .headers_mut()
+        .insert("connection", http::HeaderValue::from_static("upgrade"));
+    response
+        .headers_mut()
+        .insert("upgrade", http::HeaderValue::from_static("echo"));
     Ok(response)
 }
 
@@ -82,7 +101,10 @@ async fn who_does_not_show_that_it_may_ask_has_to_go() {
     let mut silent = TcpStream::connect(node.address).await.expect("connect");
     let mut handshaken = node.connect(None).await;
     let mut second_version = node.connect(None).await;
-    second_version.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("write");
+    second_version
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .expect("write");
     let mut slow = node.connect(None).await;
     slow.write_all(b"GET / HTTP/1.1\r\n").await.expect("write");
     let (a, b, c, d) = tokio::join!(
@@ -101,9 +123,15 @@ async fn who_does_not_show_that_it_may_ask_has_to_go() {
 async fn a_stranger_is_answered_once() {
     let node = Node::start(100).await;
     let mut stranger = node.connect(None).await;
-    stranger.write_all(&[REQUEST, REQUEST].concat()).await.expect("write");
+    stranger
+        .write_all(&[REQUEST, REQUEST].concat())
+        .await
+        .expect("write");
     let (answer, after) = to_the_end(&mut stranger).await;
-    assert!(answer.starts_with("HTTP/1.1 401") && answer.matches("HTTP/1.1").count() == 1, "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 401") && answer.matches("HTTP/1.1").count() == 1,
+        "{answer}"
+    );
     assert!(after < STRANGER / 2, "{after:?}");
 }
 
@@ -115,7 +143,11 @@ async fn the_api_server_keeps_its_connection_between_requests_for_a_while() {
         known.write_all(REQUEST).await.expect("write");
         let mut answer = Vec::new();
         while !answer.ends_with(b"ok") {
-            assert_ne!(known.read_buf(&mut answer).await.expect("read"), 0, "{answer:?}");
+            assert_ne!(
+                known.read_buf(&mut answer).await.expect("read"),
+                0,
+                "{answer:?}"
+            );
         }
         assert!(answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
         tokio::time::advance(HEADER_LIMIT / 2).await;
@@ -129,7 +161,10 @@ async fn the_api_server_keeps_its_connection_between_requests_for_a_while() {
 async fn strangers_make_room_and_streams_keep_their_places() {
     let node = Node::start(4).await;
     let mut stream = node.connect(Some(&node.api_server)).await;
-    stream.write_all(b"GET /stream HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await.expect("write");
+    stream
+        .write_all(b"GET /stream HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+        .await
+        .expect("write");
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).await.expect("read");
     assert_eq!(&answer, b"HTTP/1.1 101");

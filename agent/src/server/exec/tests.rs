@@ -8,7 +8,10 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use super::*;
 
 /// The newest subprotocol.
-const SPEECH: Speech = Speech { encoding: Encoding::Binary, has_status: true };
+const SPEECH: Speech = Speech {
+    encoding: Encoding::Binary,
+    has_status: true,
+};
 
 fn message(channel: u8, data: &[u8]) -> Message {
     SPEECH.encoding.message(channel, data)
@@ -19,7 +22,10 @@ fn exit_codes_become_causes() {
     assert_eq!(status_of(0, Verb::Exec)["status"], "Success");
     let failed = status_of(3, Verb::Exec);
     assert_eq!(
-        (failed["reason"].as_str(), failed["details"]["causes"][0]["message"].as_str()),
+        (
+            failed["reason"].as_str(),
+            failed["details"]["causes"][0]["message"].as_str()
+        ),
         (Some("NonZeroExitCode"), Some("3"))
     );
 }
@@ -43,14 +49,26 @@ fn older_subprotocols_end_without_a_status() {
         assert_eq!(data[0], channel::STATUS);
         Some(String::from_utf8(data[1..].to_vec()).expect("text"))
     };
-    for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"] {
+    for protocol in [
+        "v5.channel.k8s.io",
+        "v4.channel.k8s.io",
+        "v4.base64.channel.k8s.io",
+    ] {
         assert_eq!(text(protocol, &fine), Some(fine.to_string()), "{protocol}");
-        assert_eq!(text(protocol, &failed), Some(failed.to_string()), "{protocol}");
+        assert_eq!(
+            text(protocol, &failed),
+            Some(failed.to_string()),
+            "{protocol}"
+        );
     }
     for protocol in ["", "channel.k8s.io", "base64.channel.k8s.io"] {
         assert_eq!(text(protocol, &fine), None, "{protocol}");
         let words = "command terminated with non-zero exit code: exit status 3";
-        assert_eq!(text(protocol, &failed).as_deref(), Some(words), "{protocol}");
+        assert_eq!(
+            text(protocol, &failed).as_deref(),
+            Some(words),
+            "{protocol}"
+        );
     }
 }
 
@@ -87,23 +105,38 @@ async fn connection() -> (WebSocketStream<TcpStream>, WebSocketStream<TcpStream>
     let (peer, accepted) = tokio::join!(socket.connect(address), listener.accept());
     let peer = WebSocketStream::from_raw_socket(peer.expect("connect"), Role::Client, None).await;
     let socket = accepted.expect("accept").0;
-    (WebSocketStream::from_raw_socket(socket, Role::Server, Some(websocket::config())).await, peer)
+    (
+        WebSocketStream::from_raw_socket(socket, Role::Server, Some(websocket::config())).await,
+        peer,
+    )
 }
 
-/// Runs one exec: `input` bytes go in, `piece` at a time, and as many and `words` come out while the peer chatters.
+/// Runs one exec: `input` bytes go in, `piece` at a time, and as many and `words` come out while
+/// the peer chatters.
 async fn execute(input: usize, piece: usize, words: usize) -> (usize, Value) {
     let (socket, peer) = connection().await;
     let (session, mut ended) = cat(vec![1; words], 3);
-    let bridge = coracle_telemetry::spawn("task of a test", bridge(socket, Ok(session), Verb::Exec, SPEECH));
+    let bridge = coracle_telemetry::spawn(
+        "task of a test",
+        bridge(socket, Ok(session), Verb::Exec, SPEECH),
+    );
     let (mut sink, mut stream) = peer.split();
     let sending = async {
         for piece in vec![7; input].chunks(piece) {
-            sink.send(message(channel::STDIN, piece)).await.expect("send");
+            sink.send(message(channel::STDIN, piece))
+                .await
+                .expect("send");
         }
-        sink.send(Message::Binary(Frame::End(channel::STDIN).write().into())).await.expect("send");
+        sink.send(Message::Binary(Frame::End(channel::STDIN).write().into()))
+            .await
+            .expect("send");
         // Heartbeats cross the command's end.
         for _ in 0..50 {
-            if sink.send(Message::Ping(Bytes::from_static(b"beat"))).await.is_err() {
+            if sink
+                .send(Message::Ping(Bytes::from_static(b"beat")))
+                .await
+                .is_err()
+            {
                 return;
             }
             tokio::task::yield_now().await;
@@ -116,10 +149,14 @@ async fn execute(input: usize, piece: usize, words: usize) -> (usize, Value) {
         }
         let (mut bytes, mut status) = (0, Value::Null);
         while let Some(Ok(message)) = stream.next().await {
-            let Message::Binary(data) = message else { continue };
+            let Message::Binary(data) = message else {
+                continue;
+            };
             match Frame::read(&data) {
                 Some(Frame::Data(channel::STDOUT, rest)) => bytes += rest.len(),
-                Some(Frame::Data(channel::STATUS, json)) => status = serde_json::from_slice(json).expect("JSON"),
+                Some(Frame::Data(channel::STATUS, json)) => {
+                    status = serde_json::from_slice(json).expect("JSON")
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -134,10 +171,20 @@ async fn execute(input: usize, piece: usize, words: usize) -> (usize, Value) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn output_and_exit_code_arrive_whole_whatever_the_peer_says_meanwhile() {
     for round in 0..5 {
-        for (input, words) in [(0, 1), (0, 1_833), (0, 200_000), (0, 1_500_000), (100_000, 0), (3_000_000, 1_833)] {
+        for (input, words) in [
+            (0, 1),
+            (0, 1_833),
+            (0, 200_000),
+            (0, 1_500_000),
+            (100_000, 0),
+            (3_000_000, 1_833),
+        ] {
             let (bytes, status) = execute(input, PIECE, words).await;
             assert_eq!(bytes, input + words, "round {round}");
-            assert_eq!(status["details"]["causes"][0]["message"], "3", "round {round}: {status}");
+            assert_eq!(
+                status["details"]["causes"][0]["message"], "3",
+                "round {round}: {status}"
+            );
         }
     }
 }

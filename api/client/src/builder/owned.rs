@@ -1,7 +1,7 @@
 //! Who is woken by a change of an object that others control.
 //!
-//! Source: `addPod`, `updatePod`, `deletePod` in `pkg/controller/replicaset/replica_set.go` at v1.37, which every controller
-//! of owned objects repeats.
+//! Source: `addPod`, `updatePod`, `deletePod` in `pkg/controller/replicaset/replica_set.go` at
+//! v1.37, which every controller of owned objects repeats.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,7 +27,10 @@ pub(super) struct Owners<O> {
 impl<O: Kind> Owners<O> {
     /// `selecting` is by [`Owners::index`] of the same selector.
     pub(super) fn new(selecting: By<O>, selector: fn(&O) -> Option<&LabelSelector>) -> Self {
-        Self { selecting, selector }
+        Self {
+            selecting,
+            selector,
+        }
     }
 
     /// The owners by what they select.
@@ -40,26 +43,47 @@ impl<O: Kind> Owners<O> {
 
     pub(super) fn wake<K: Kind>(&self, change: &Change<'_, K>, queue: &Queue) {
         let object = change.latest();
-        let before = if let Change::Updated { old, .. } = change { Some(old) } else { None };
-        let (owner, former) = (owner_key::<O>(&**object), before.and_then(|old| owner_key::<O>(&***old)));
+        let before = if let Change::Updated { old, .. } = change {
+            Some(old)
+        } else {
+            None
+        };
+        let (owner, former) = (
+            owner_key::<O>(&**object),
+            before.and_then(|old| owner_key::<O>(&***old)),
+        );
         if let Some(former) = former.clone().filter(|_| former != owner) {
             queue.add(former);
         }
         match owner {
             Some(owner) => queue.add(owner),
-            None if matches!(change, Change::Deleted(_)) || controller_of(object.meta()).is_some() => {}
+            None if matches!(change, Change::Deleted(_))
+                || controller_of(object.meta()).is_some() => {}
             None => {
                 let was_controlled = |old: &Arc<K>| controller_of(old.meta()).is_some();
-                if before.is_none_or(|old| was_controlled(old) || old.meta().labels != object.meta().labels) {
-                    self.wake_adopters(object.meta().namespace.as_deref(), object.meta().labels.as_ref(), queue);
+                if before.is_none_or(|old| {
+                    was_controlled(old) || old.meta().labels != object.meta().labels
+                }) {
+                    self.wake_adopters(
+                        object.meta().namespace.as_deref(),
+                        object.meta().labels.as_ref(),
+                        queue,
+                    );
                 }
             }
         }
     }
 
     /// An orphan may be adopted by any that selects it.
-    fn wake_adopters(&self, namespace: Option<&str>, labels: Option<&BTreeMap<String, String>>, queue: &Queue) {
-        let Some(labels) = labels.filter(|labels| !labels.is_empty()) else { return };
+    fn wake_adopters(
+        &self,
+        namespace: Option<&str>,
+        labels: Option<&BTreeMap<String, String>>,
+        queue: &Queue,
+    ) {
+        let Some(labels) = labels.filter(|labels| !labels.is_empty()) else {
+            return;
+        };
         for owner in selecting(&self.selecting, namespace.unwrap_or_default(), labels) {
             let selector = (self.selector)(&owner).and_then(selector_of);
             if selector.is_some_and(|selector| selector.matches(labels)) {
@@ -95,28 +119,73 @@ mod tests {
     fn an_owner_hears_of_its_own_and_of_what_it_may_adopt() {
         let selector: fn(&ReplicaSet) -> Option<&LabelSelector> = |rs| Some(&rs.spec.selector);
         let (cache, mut writer) = (Arc::new(Cache::<ReplicaSet>::new()), Writer::new());
-        for (namespace, name, app) in [("ns", "web", "web"), ("ns", "db", "db"), ("other", "web", "web")] {
+        for (namespace, name, app) in [
+            ("ns", "web", "web"),
+            ("ns", "db", "db"),
+            ("other", "web", "web"),
+        ] {
             let rs = json!({"metadata": {"namespace": namespace, "name": name},
                 "spec": {"selector": {"matchLabels": {"app": app}}}});
-            writer.apply(&cache, Event::Apply(serde_json::from_value(rs).unwrap()), |_| {});
+            writer.apply(
+                &cache,
+                Event::Apply(serde_json::from_value(rs).unwrap()),
+                |_| {},
+            );
         }
         let owners = Owners::new(cache.index(Owners::index(selector)), selector);
-        let of = |kind: &'static str, api: &'static str, name: &'static str| Some((kind, api, name));
-        let (web, db) = (of("ReplicaSet", "apps/v1", "web"), of("ReplicaSet", "apps/v1", "db"));
-        let (later, other_group) = (of("ReplicaSet", "apps/v2", "web"), of("ReplicaSet", "a.io/v1", "web"));
+        let of =
+            |kind: &'static str, api: &'static str, name: &'static str| Some((kind, api, name));
+        let (web, db) = (
+            of("ReplicaSet", "apps/v1", "web"),
+            of("ReplicaSet", "apps/v1", "db"),
+        );
+        let (later, other_group) = (
+            of("ReplicaSet", "apps/v2", "web"),
+            of("ReplicaSet", "a.io/v1", "web"),
+        );
         let other_kind = of("Job", "batch/v1", "web");
         // The controller and the label, before and after.
         let table = [
             ("owned", None, Some((web, "web")), "web"),
-            ("owned in a version to come", None, Some((later, "web")), "web"),
-            ("owned by one of another group", None, Some((other_group, "web")), ""),
-            ("owned by one of another kind", None, Some((other_kind, "web")), ""),
+            (
+                "owned in a version to come",
+                None,
+                Some((later, "web")),
+                "web",
+            ),
+            (
+                "owned by one of another group",
+                None,
+                Some((other_group, "web")),
+                "",
+            ),
+            (
+                "owned by one of another kind",
+                None,
+                Some((other_kind, "web")),
+                "",
+            ),
             ("changed", Some((web, "web")), Some((web, "db")), "web"),
             ("gone", Some((web, "web")), None, "web"),
-            ("handed over", Some((db, "web")), Some((web, "web")), "db web"),
+            (
+                "handed over",
+                Some((db, "web")),
+                Some((web, "web")),
+                "db web",
+            ),
             ("an orphan", None, Some((None, "web")), "web"),
-            ("an orphan, as it was", Some((None, "web")), Some((None, "web")), ""),
-            ("an orphan with other labels", Some((None, "web")), Some((None, "db")), "db"),
+            (
+                "an orphan, as it was",
+                Some((None, "web")),
+                Some((None, "web")),
+                "",
+            ),
+            (
+                "an orphan with other labels",
+                Some((None, "web")),
+                Some((None, "db")),
+                "db",
+            ),
             ("let go", Some((web, "db")), Some((None, "db")), "web db"),
             ("an orphan that is gone", Some((None, "web")), None, ""),
         ];
@@ -132,8 +201,13 @@ mod tests {
             };
             owners.wake(&change, &queue);
             let next = || queue.next().now_or_never().flatten();
-            let woken: Vec<String> = std::iter::from_fn(next).map(|key| key.to_string()).collect();
-            let expected: Vec<String> = expected.split_whitespace().map(|name| format!("ns/{name}")).collect();
+            let woken: Vec<String> = std::iter::from_fn(next)
+                .map(|key| key.to_string())
+                .collect();
+            let expected: Vec<String> = expected
+                .split_whitespace()
+                .map(|name| format!("ns/{name}"))
+                .collect();
             assert_eq!(woken, expected, "{why}");
         }
     }

@@ -22,7 +22,8 @@ const SECRETS: &str = "/api/v1/secrets";
 
 type Words = Arc<Mutex<Vec<String>>>;
 
-/// A server of ConfigMaps and Secrets, and what was listed of it. Secrets wait until the gate is open.
+/// A server of ConfigMaps and Secrets, and what was listed of it. Secrets wait until the gate is
+/// open.
 struct Server {
     gate: watch::Sender<bool>,
     listed: Words,
@@ -30,22 +31,38 @@ struct Server {
 
 impl Server {
     fn new(config_maps: fn() -> String) -> (Self, Client) {
-        let this = Self { gate: watch::Sender::new(true), listed: Words::default() };
+        let this = Self {
+            gate: watch::Sender::new(true),
+            listed: Words::default(),
+        };
         let (gate, listed) = (this.gate.subscribe(), Arc::clone(&this.listed));
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+            let (path, query) = (
+                request.uri().path().to_owned(),
+                request.uri().query().unwrap_or_default().to_owned(),
+            );
             let (mut gate, listed) = (gate.clone(), Arc::clone(&listed));
             async move {
                 if !query.contains("sendInitialEvents") {
                     // Nothing happens after what the list has brought.
                     std::future::pending::<()>().await;
                 }
-                let fields = query.split('&').find_map(|pair| pair.strip_prefix("fieldSelector="));
-                listed.lock().push(format!("{path} {}", fields.unwrap_or_default()));
+                let fields = query
+                    .split('&')
+                    .find_map(|pair| pair.strip_prefix("fieldSelector="));
+                listed
+                    .lock()
+                    .push(format!("{path} {}", fields.unwrap_or_default()));
                 if path == SECRETS {
-                    gate.wait_for(|is_open| *is_open).await.expect("the server is there");
+                    gate.wait_for(|is_open| *is_open)
+                        .await
+                        .expect("the server is there");
                 }
-                let lines = if path == CONFIG_MAPS { config_maps() } else { end_of_list() };
+                let lines = if path == CONFIG_MAPS {
+                    config_maps()
+                } else {
+                    end_of_list()
+                };
                 Ok::<_, Infallible>(http::Response::new(Body::from(lines.into_bytes())))
             }
         });
@@ -66,7 +83,8 @@ fn line(kind: &str, name: &str, revision: &str, of: &str) -> String {
 }
 
 fn end_of_list() -> String {
-    let mark: Value = json!({"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}});
+    let mark: Value =
+        json!({"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}});
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": mark});
     json!({"type": "BOOKMARK", "object": object}).to_string() + "\n"
 }
@@ -111,7 +129,14 @@ async fn no_key_is_worked_on_before_all_that_is_named_is_listed() {
     controller.complete(clerk.clone());
     let running = start(manager);
     sleep(LONG).await;
-    assert_eq!((config_maps.all().len(), secrets.all().len(), clerk.0.lock().len()), (1, 0, 0));
+    assert_eq!(
+        (
+            config_maps.all().len(),
+            secrets.all().len(),
+            clerk.0.lock().len()
+        ),
+        (1, 0, 0)
+    );
     server.gate.send_replace(true);
     sleep(LONG).await;
     assert_eq!(*clerk.0.lock(), ["ns/a"]);
@@ -126,7 +151,13 @@ async fn a_kind_is_listed_once_a_selection_and_trimmed_in_each() {
     let informers = Informers::new(client).trim(|object: &mut ConfigMap| object.data = None);
     let mut manager = Manager::new(informers, MetricsRegistry::default(), &shutdown);
     let mut caches = Vec::new();
-    for source in [None, None, Some("metadata.name=a"), Some("metadata.name=a"), Some("metadata.name=b")] {
+    for source in [
+        None,
+        None,
+        Some("metadata.name=a"),
+        Some("metadata.name=a"),
+        Some("metadata.name=b"),
+    ] {
         let mut controller = Builder::managed_by(&mut manager, "test", "test");
         if let Some(fields) = source {
             controller.select(Source::<ConfigMap>::all().fields(fields));
@@ -134,14 +165,29 @@ async fn a_kind_is_listed_once_a_selection_and_trimmed_in_each() {
         caches.push(controller.reads::<ConfigMap>());
         controller.complete(Arc::new(Clerk::default()));
     }
-    let whole: Vec<_> = manager.informers.whole().map(|informer| informer.group_kind()).collect();
+    let whole: Vec<_> = manager
+        .informers
+        .whole()
+        .map(|informer| informer.group_kind())
+        .collect();
     assert_eq!(whole, [(String::new(), "ConfigMap".to_owned())]);
     assert!(Arc::ptr_eq(&caches[0], &caches[1]) && Arc::ptr_eq(&caches[2], &caches[3]));
     let running = start(manager);
     sleep(LONG).await;
     let select = |fields: &str| format!("{CONFIG_MAPS} {fields}");
-    assert_eq!(server.listed(), [select(""), select("metadata.name%3Da"), select("metadata.name%3Db")]);
-    let held: Vec<_> = caches.iter().flat_map(|cache| cache.all()).map(|object| object.data.clone()).collect();
+    assert_eq!(
+        server.listed(),
+        [
+            select(""),
+            select("metadata.name%3Da"),
+            select("metadata.name%3Db")
+        ]
+    );
+    let held: Vec<_> = caches
+        .iter()
+        .flat_map(|cache| cache.all())
+        .map(|object| object.data.clone())
+        .collect();
     assert_eq!(held, [const { None }; 5]);
     shutdown.cancel();
     running.await.unwrap().unwrap();
@@ -150,13 +196,23 @@ async fn a_kind_is_listed_once_a_selection_and_trimmed_in_each() {
 #[tokio::test(start_paused = true)]
 async fn a_change_wakes_what_the_object_points_to_and_what_it_pointed_to() {
     let (_server, client) = Server::new(one_that_goes_over_to_another);
-    let (shutdown, clerk, metas) = (CancellationToken::new(), Arc::new(Clerk::default()), Words::default());
+    let (shutdown, clerk, metas) = (
+        CancellationToken::new(),
+        Arc::new(Clerk::default()),
+        Words::default(),
+    );
     let mut manager = manager(client, &shutdown);
     let mut controller = Builder::managed_by(&mut manager, "test", "test");
     let (queue, woken) = (controller.queue(), Words::default());
     let seen = woken.clone();
     controller.watches(move |object: &ConfigMap| {
-        let of = object.metadata.labels.as_ref().and_then(|labels| labels.get("of")).cloned().unwrap_or_default();
+        let of = object
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get("of"))
+            .cloned()
+            .unwrap_or_default();
         seen.lock().push(of.clone());
         Some(Key::new("", of))
     });
@@ -165,12 +221,19 @@ async fn a_change_wakes_what_the_object_points_to_and_what_it_pointed_to() {
     for mut informer in manager.informers.whole() {
         let told = told.clone();
         informer.on_change(move |meta, is_gone| {
-            told.lock().push(format!("{} {is_gone}", meta.resource_version.as_deref().unwrap_or_default()));
+            told.lock().push(format!(
+                "{} {is_gone}",
+                meta.resource_version.as_deref().unwrap_or_default()
+            ));
         });
     }
     let running = start(manager);
     sleep(LONG).await;
-    assert_eq!(*woken.lock(), ["x", "y", "x", "y"], "as it came, as it changed and was, as it went");
+    assert_eq!(
+        *woken.lock(),
+        ["x", "y", "x", "y"],
+        "as it came, as it changed and was, as it went"
+    );
     let mut keys = clerk.0.lock().clone();
     keys.sort();
     keys.dedup();
@@ -187,7 +250,9 @@ async fn an_informer_that_dies_ends_all() {
     let mut manager = manager(client, &CancellationToken::new());
     let this = Arc::new(());
     let mut controller = Builder::managed_by(&mut manager, "test", "test");
-    controller.on_change(&this, |(), _: &Change<'_, ConfigMap>, _| panic!("as a test wants it"));
+    controller.on_change(&this, |(), _: &Change<'_, ConfigMap>, _| {
+        panic!("as a test wants it")
+    });
     controller.complete(Arc::new(Clerk::default()));
     let ended = start(manager).await.unwrap().unwrap_err();
     assert!(ended.task().contains("ConfigMap"), "{ended}");
@@ -196,7 +261,11 @@ async fn an_informer_that_dies_ends_all() {
 #[tokio::test(start_paused = true)]
 async fn what_no_change_tells_is_looked_for_and_a_second_queue_is_worked_off() {
     let (_server, client) = Server::new(end_of_list);
-    let (shutdown, clerk, second) = (CancellationToken::new(), Arc::new(Clerk::default()), Arc::new(Clerk::default()));
+    let (shutdown, clerk, second) = (
+        CancellationToken::new(),
+        Arc::new(Clerk::default()),
+        Arc::new(Clerk::default()),
+    );
     let mut manager = manager(client, &shutdown);
     let mut controller = Builder::managed_by(&mut manager, "test", "test");
     let beside = Arc::new(Queue::named(&MetricsRegistry::default(), "beside"));
@@ -211,7 +280,10 @@ async fn what_no_change_tells_is_looked_for_and_a_second_queue_is_worked_off() {
     let running = start(manager);
     sleep(LONG * 5 / 2).await;
     assert_eq!((*clerk.0.lock()).clone(), ["0", "1", "2"]);
-    assert_eq!((*second.0.lock()).clone(), ["beside/0", "beside/1", "beside/2"]);
+    assert_eq!(
+        (*second.0.lock()).clone(),
+        ["beside/0", "beside/1", "beside/2"]
+    );
     shutdown.cancel();
     running.await.unwrap().unwrap();
 }

@@ -1,4 +1,5 @@
-//! Indexes of a cache: the objects that have something in common, found without looking at the others.
+//! Indexes of a cache: the objects that have something in common, found without looking at the
+//! others.
 //!
 //! Changed under the cache's lock together with its objects, so both say the same at any time.
 
@@ -18,9 +19,16 @@ pub struct Index<K> {
 type Keys<K> = Box<dyn Fn(&K, &mut dyn FnMut(&str)) + Send + Sync>;
 
 impl<K: Resource> Index<K> {
-    /// `keys` calls what it is given with each key of the object. Pure; `name` says which index it is.
-    pub fn new(name: &'static str, keys: impl Fn(&K, &mut dyn FnMut(&str)) + Send + Sync + 'static) -> Self {
-        Self { name, keys: Box::new(keys) }
+    /// `keys` calls what it is given with each key of the object. Pure; `name` says which index it
+    /// is.
+    pub fn new(
+        name: &'static str,
+        keys: impl Fn(&K, &mut dyn FnMut(&str)) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            keys: Box::new(keys),
+        }
     }
 
     /// By the object's controller: [`controlled_by`], [`orphans_of`].
@@ -31,21 +39,24 @@ impl<K: Resource> Index<K> {
         Self::new("controller", |object: &K, put| {
             let meta = object.meta();
             let namespace = meta.namespace.as_deref().unwrap_or_default();
-            put(&controlled_by(namespace, controller_of(meta).map_or("", |owner| &owner.uid)));
+            put(&controlled_by(
+                namespace,
+                controller_of(meta).map_or("", |owner| &owner.uid),
+            ));
         })
     }
 }
 
-/// The key of [`Index::by_controller`] for what the object with `uid` controls in its `namespace`. With the namespace, for
-/// anybody may write a uid of another one into a reference.
+/// The key of [`Index::by_controller`] for what the object with `uid` controls in its `namespace`.
+/// With the namespace, for anybody may write a uid of another one into a reference.
 #[must_use]
 pub fn controlled_by(namespace: &str, uid: &str) -> String {
     format!("{namespace}/{uid}")
 }
 
 impl<K: Resource> By<K> {
-    /// With [`Index::by_controller`]: what the object with `uid` controls in its `namespace`, and after these what nobody
-    /// controls there.
+    /// With [`Index::by_controller`]: what the object with `uid` controls in its `namespace`, and
+    /// after these what nobody controls there.
     #[must_use]
     pub fn controlled_or_orphaned(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
         self.get_any(&[&controlled_by(namespace, uid), &orphans_of(namespace)])
@@ -85,7 +96,13 @@ impl<K> By<K> {
     #[must_use]
     pub fn filter(&self, key: &str, mut keep: impl FnMut(&K) -> bool) -> Vec<Arc<K>> {
         let content = self.cache.content.read();
-        content.indexes.get(self.slot, key).iter().filter(|object| keep(object)).cloned().collect()
+        content
+            .indexes
+            .get(self.slot, key)
+            .iter()
+            .filter(|object| keep(object))
+            .cloned()
+            .collect()
     }
 
     /// How many objects have this key.
@@ -94,24 +111,33 @@ impl<K> By<K> {
         self.cache.content.read().indexes.get(self.slot, key).len()
     }
 
-    /// The objects with any of these keys, in order of the keys: in one look, so that one that goes from a key to another
-    /// is there, and once. An object that has several of them is there as often.
+    /// The objects with any of these keys, in order of the keys: in one look, so that one that goes
+    /// from a key to another is there, and once. An object that has several of them is there as
+    /// often.
     #[must_use]
     pub fn get_any(&self, keys: &[&str]) -> Vec<Arc<K>> {
         let content = self.cache.content.read();
-        keys.iter().flat_map(|key| content.indexes.get(self.slot, key)).cloned().collect()
+        keys.iter()
+            .flat_map(|key| content.indexes.get(self.slot, key))
+            .cloned()
+            .collect()
     }
 }
 
 impl<K> Clone for By<K> {
     fn clone(&self) -> Self {
-        Self { cache: Arc::clone(&self.cache), slot: self.slot }
+        Self {
+            cache: Arc::clone(&self.cache),
+            slot: self.slot,
+        }
     }
 }
 
 impl<K> fmt::Debug for By<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("By").field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("By")
+            .field("slot", &self.slot)
+            .finish_non_exhaustive()
     }
 }
 
@@ -135,11 +161,19 @@ impl<K> Indexes<K> {
 
 impl<K: Resource> Indexes<K> {
     /// Where the index of that name is; filled with `present` if it is new.
-    pub(super) fn add<'a>(&mut self, index: Index<K>, present: impl Iterator<Item = &'a Arc<K>>) -> usize
+    pub(super) fn add<'a>(
+        &mut self,
+        index: Index<K>,
+        present: impl Iterator<Item = &'a Arc<K>>,
+    ) -> usize
     where
         K: 'a,
     {
-        if let Some(slot) = self.0.iter().position(|(known, _)| known.name == index.name) {
+        if let Some(slot) = self
+            .0
+            .iter()
+            .position(|(known, _)| known.name == index.name)
+        {
             return slot;
         }
         let mut entries = Entries::new();
@@ -149,14 +183,18 @@ impl<K: Resource> Indexes<K> {
     }
 
     pub(super) fn insert(&mut self, object: &Arc<K>) {
-        self.0.iter_mut().for_each(|(index, entries)| insert(index, entries, object));
+        self.0
+            .iter_mut()
+            .for_each(|(index, entries)| insert(index, entries, object));
     }
 
     /// `object` as it was when it was inserted.
     pub(super) fn remove(&mut self, object: &Arc<K>) {
         for (index, entries) in &mut self.0 {
             (index.keys)(object, &mut |key| {
-                let Some(same) = entries.get_mut(key) else { return };
+                let Some(same) = entries.get_mut(key) else {
+                    return;
+                };
                 if let Ok(at) = same.binary_search_by(|other| order(other, object)) {
                     same.remove(at);
                 }

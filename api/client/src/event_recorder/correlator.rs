@@ -15,7 +15,8 @@ pub(super) const REMEMBERED: usize = 4096;
 const SWEEP: Duration = Duration::from_secs(60);
 /// The server keeps an event for an hour after its last repetition: what is older begins anew.
 pub(super) const KEPT: Duration = Duration::from_secs(3600);
-/// The how many-th message about one thing within [`SIMILAR_WINDOW`] of each other is combined with those after it.
+/// The how many-th message about one thing within [`SIMILAR_WINDOW`] of each other is combined with
+/// those after it.
 const SIMILAR_LIMIT: usize = 10;
 /// Of an object's name: leaves room for a dot and a time.
 const MAX_NAME: usize = 220;
@@ -35,7 +36,12 @@ pub(super) struct Identity {
 /// What makes two events similar: all but the message.
 type Similarity = (Cow<'static, str>, EventType, Cow<'static, str>, ObjectKey);
 /// Kind, namespace, name and uid of the object.
-type ObjectKey = (Option<String>, Option<String>, Option<String>, Option<String>);
+type ObjectKey = (
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+);
 
 #[derive(Debug)]
 struct Seen {
@@ -75,11 +81,23 @@ pub(super) struct Correlator {
 
 impl Correlator {
     /// What a round of notes makes of the objects: each is written once.
-    pub(super) fn round(&mut self, notes: impl Iterator<Item = Queued>, now: Instant) -> Vec<Write> {
+    pub(super) fn round(
+        &mut self,
+        notes: impl Iterator<Item = Queued>,
+        now: Instant,
+    ) -> Vec<Write> {
         let mut writes: Vec<Write> = Vec::new();
         for write in notes.filter_map(|queued| self.correlate(queued, now)) {
-            match writes.iter_mut().find(|earlier| earlier.identity == write.identity) {
-                Some(earlier) => *earlier = Write { is_new: earlier.is_new, ..write },
+            match writes
+                .iter_mut()
+                .find(|earlier| earlier.identity == write.identity)
+            {
+                Some(earlier) => {
+                    *earlier = Write {
+                        is_new: earlier.is_new,
+                        ..write
+                    }
+                }
                 None => writes.push(write),
             }
         }
@@ -90,9 +108,23 @@ impl Correlator {
         let Queued { mut note, at, .. } = queued;
         self.make_room(now);
         let about = &note.about;
-        let object = (about.kind.clone(), about.namespace.clone(), about.name.clone(), about.uid.clone());
-        let similarity = (note.component.clone(), note.kind, note.reason.clone(), object.clone());
-        let mut identity = Identity { similarity, field_path: about.field_path.clone(), message: note.message.clone() };
+        let object = (
+            about.kind.clone(),
+            about.namespace.clone(),
+            about.name.clone(),
+            about.uid.clone(),
+        );
+        let similarity = (
+            note.component.clone(),
+            note.kind,
+            note.reason.clone(),
+            object.clone(),
+        );
+        let mut identity = Identity {
+            similarity,
+            field_path: about.field_path.clone(),
+            message: note.message.clone(),
+        };
         if self.too_many_alike(&identity.similarity, &note.message, now) {
             note.message = format!("(combined from similar events): {}", note.message);
             cut(&mut note.message, MAX_MESSAGE);
@@ -101,8 +133,12 @@ impl Correlator {
         }
         let name = || format!("{}.{:x}", about_name(&note.about), at.as_nanosecond());
         let is_new = !self.seen.contains_key(&identity);
-        let seen =
-            self.seen.entry(identity.clone()).or_insert_with(|| Seen { name: name(), first: at, count: 0, used: now });
+        let seen = self.seen.entry(identity.clone()).or_insert_with(|| Seen {
+            name: name(),
+            first: at,
+            count: 0,
+            used: now,
+        });
         seen.count = seen.count.saturating_add(note.times);
         seen.used = now;
         let (name, first, count) = (seen.name.clone(), seen.first, seen.count);
@@ -110,8 +146,22 @@ impl Correlator {
         if !self.within_budget((note.component.clone(), object), now) {
             return None;
         }
-        let namespace = note.about.namespace.clone().filter(|ns| !ns.is_empty()).unwrap_or_else(|| "default".into());
-        Some(Write { identity, namespace, name, first, at, count, is_new, note })
+        let namespace = note
+            .about
+            .namespace
+            .clone()
+            .filter(|ns| !ns.is_empty())
+            .unwrap_or_else(|| "default".into());
+        Some(Write {
+            identity,
+            namespace,
+            name,
+            first,
+            at,
+            count,
+            is_new,
+            note,
+        })
     }
 
     /// What could not be written is new when it happens again.
@@ -120,7 +170,10 @@ impl Correlator {
     }
 
     fn too_many_alike(&mut self, key: &Similarity, message: &str, now: Instant) -> bool {
-        let similar = self.similar.entry(key.clone()).or_insert_with(|| Similar { messages: Vec::new(), used: now });
+        let similar = self.similar.entry(key.clone()).or_insert_with(|| Similar {
+            messages: Vec::new(),
+            used: now,
+        });
         if now.duration_since(similar.used) > SIMILAR_WINDOW {
             similar.messages.clear();
         }
@@ -136,8 +189,14 @@ impl Correlator {
     }
 
     fn within_budget(&mut self, key: (Cow<'static, str>, ObjectKey), now: Instant) -> bool {
-        let budget = self.budgets.entry(key).or_insert(Budget { tokens: SPAM_BURST, used: now });
-        *budget = Budget { tokens: budget.tokens_at(now), used: now };
+        let budget = self.budgets.entry(key).or_insert(Budget {
+            tokens: SPAM_BURST,
+            used: now,
+        });
+        *budget = Budget {
+            tokens: budget.tokens_at(now),
+            used: now,
+        };
         let is_within = budget.tokens >= 1.0;
         if is_within {
             budget.tokens -= 1.0;
@@ -153,11 +212,17 @@ impl Correlator {
 
     /// Forgets what makes no difference any more, and keeps the memory bounded whatever comes.
     fn make_room(&mut self, now: Instant) {
-        if self.swept.is_none_or(|swept| now.duration_since(swept) >= SWEEP) {
+        if self
+            .swept
+            .is_none_or(|swept| now.duration_since(swept) >= SWEEP)
+        {
             self.swept = Some(now);
-            self.seen.retain(|_, seen| now.duration_since(seen.used) < KEPT);
-            self.similar.retain(|_, similar| now.duration_since(similar.used) <= SIMILAR_WINDOW);
-            self.budgets.retain(|_, budget| budget.tokens_at(now) < SPAM_BURST);
+            self.seen
+                .retain(|_, seen| now.duration_since(seen.used) < KEPT);
+            self.similar
+                .retain(|_, similar| now.duration_since(similar.used) <= SIMILAR_WINDOW);
+            self.budgets
+                .retain(|_, budget| budget.tokens_at(now) < SPAM_BURST);
         }
         halve(&mut self.seen, |seen| seen.used);
         halve(&mut self.similar, |similar| similar.used);

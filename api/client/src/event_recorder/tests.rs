@@ -19,14 +19,22 @@ fn note(name: &str, message: &str) -> Queued {
         message: message.into(),
         times: 1,
     };
-    Queued { note, at: Timestamp::now(), due: Instant::now() }
+    Queued {
+        note,
+        at: Timestamp::now(),
+        due: Instant::now(),
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn repetition_raises_the_count_of_one_object() {
     let mut correlator = Correlator::default();
-    let first = correlator.correlate(note("a", "hello"), Instant::now()).unwrap();
-    let second = correlator.correlate(note("a", "hello"), Instant::now()).unwrap();
+    let first = correlator
+        .correlate(note("a", "hello"), Instant::now())
+        .unwrap();
+    let second = correlator
+        .correlate(note("a", "hello"), Instant::now())
+        .unwrap();
     assert_eq!((first.count, second.count), (1, 2));
     assert_eq!(first.name, second.name);
     assert_eq!(first.first, second.first);
@@ -36,14 +44,22 @@ async fn repetition_raises_the_count_of_one_object() {
 async fn tenth_different_message_is_combined() {
     let mut correlator = Correlator::default();
     for n in 0..9 {
-        let write = correlator.correlate(note("a", &format!("m{n}")), Instant::now()).unwrap();
+        let write = correlator
+            .correlate(note("a", &format!("m{n}")), Instant::now())
+            .unwrap();
         assert_eq!(write.note.message, format!("m{n}"));
     }
-    let combined = correlator.correlate(note("a", "m9"), Instant::now()).unwrap();
+    let combined = correlator
+        .correlate(note("a", "m9"), Instant::now())
+        .unwrap();
     assert_eq!(combined.note.message, "(combined from similar events): m9");
-    let known = correlator.correlate(note("a", "m0"), Instant::now()).unwrap();
+    let known = correlator
+        .correlate(note("a", "m0"), Instant::now())
+        .unwrap();
     assert_eq!((known.note.message.as_str(), known.count), ("m0", 2));
-    let next = correlator.correlate(note("a", "m11"), Instant::now()).unwrap();
+    let next = correlator
+        .correlate(note("a", "m11"), Instant::now())
+        .unwrap();
     assert_eq!((next.name, next.count), (combined.name, 2));
 }
 
@@ -51,42 +67,72 @@ async fn tenth_different_message_is_combined() {
 async fn what_is_combined_is_no_longer_than_the_server_takes() {
     let mut correlator = Correlator::default();
     let long = |n: usize| note("a", &format!("{n:02}{}", "ü".repeat(MAX_MESSAGE / 2 - 1)));
-    let writes: Vec<Write> = (0..10).filter_map(|n| correlator.correlate(long(n), Instant::now())).collect();
+    let writes: Vec<Write> = (0..10)
+        .filter_map(|n| correlator.correlate(long(n), Instant::now()))
+        .collect();
     assert_eq!(writes[0].note.message.len(), MAX_MESSAGE);
     let combined = &writes[9].note.message;
-    assert!(combined.starts_with("(combined from similar events): 09ü") && combined.len() <= MAX_MESSAGE, "{combined}");
+    assert!(
+        combined.starts_with("(combined from similar events): 09ü")
+            && combined.len() <= MAX_MESSAGE,
+        "{combined}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_of_a_long_name_has_a_name_itself() {
     let name = format!("{}.{}", "a".repeat(219), "b".repeat(30));
-    let write = Correlator::default().correlate(note(&name, "x"), Instant::now()).unwrap();
+    let write = Correlator::default()
+        .correlate(note(&name, "x"), Instant::now())
+        .unwrap();
     assert!(write.name.len() <= 253, "{}", write.name);
-    assert_eq!(write.name.rsplit_once('.').unwrap().0, "a".repeat(219), "no two dots follow each other");
+    assert_eq!(
+        write.name.rsplit_once('.').unwrap().0,
+        "a".repeat(219),
+        "no two dots follow each other"
+    );
 }
 
 #[tokio::test]
 async fn a_writer_ends_although_the_server_does_not_answer() {
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
-        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>(
+        )
     });
     let (recorder, writer) = channel(Client::new(silent, "default"), None, Duration::ZERO);
     recorder.note(note("a", "x").note);
     let shutdown = CancellationToken::new();
     let mut run = std::pin::pin!(writer.run(shutdown.clone()));
-    assert!(futures::poll!(&mut run).is_pending(), "a write is under way");
+    assert!(
+        futures::poll!(&mut run).is_pending(),
+        "a write is under way"
+    );
     shutdown.cancel();
-    tokio::time::timeout(Duration::from_secs(5), run).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), run)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_object_is_silenced_after_25_and_others_are_not() {
     let mut correlator = Correlator::default();
-    let written = (0..40).filter(|_| correlator.correlate(note("a", "x"), Instant::now()).is_some()).count();
+    let written = (0..40)
+        .filter(|_| {
+            correlator
+                .correlate(note("a", "x"), Instant::now())
+                .is_some()
+        })
+        .count();
     assert_eq!(written, 25);
-    assert!(correlator.correlate(note("b", "x"), Instant::now()).is_some());
+    assert!(
+        correlator
+            .correlate(note("b", "x"), Instant::now())
+            .is_some()
+    );
     tokio::time::advance(SPAM_REFILL).await;
-    let later = correlator.correlate(note("a", "x"), Instant::now()).unwrap();
+    let later = correlator
+        .correlate(note("a", "x"), Instant::now())
+        .unwrap();
     assert_eq!(later.count, 41, "those that were not written count");
 }
 
@@ -97,7 +143,11 @@ async fn memory_stays_bounded() {
         tokio::time::advance(Duration::from_millis(1)).await;
         correlator.correlate(note(&format!("pod-{n}"), "x"), Instant::now());
     }
-    assert!(correlator.sizes().iter().all(|size| *size <= REMEMBERED), "{:?}", correlator.sizes());
+    assert!(
+        correlator.sizes().iter().all(|size| *size <= REMEMBERED),
+        "{:?}",
+        correlator.sizes()
+    );
     // What can make no difference any more is forgotten before.
     tokio::time::advance(KEPT).await;
     correlator.correlate(note("a", "x"), Instant::now());
@@ -112,14 +162,22 @@ async fn a_flood_of_other_objects_gives_no_object_new_room() {
         correlator.correlate(note(&format!("pod-{n}"), "x"), Instant::now());
         correlator.correlate(note("loud", "x"), Instant::now());
     }
-    assert_eq!(correlator.correlate(note("loud", "x"), Instant::now()).map(|write| write.count), None);
+    assert_eq!(
+        correlator
+            .correlate(note("loud", "x"), Instant::now())
+            .map(|write| write.count),
+        None
+    );
 }
 
 #[tokio::test]
 async fn events_of_one_object_are_written_in_their_order_and_others_do_not_wait() {
     let written = tokio::sync::watch::Sender::new(Vec::<(String, String)>::new());
     let of = |all: &[(String, String)], name: &str| -> Vec<String> {
-        all.iter().filter(|(about, _)| about == name).map(|(_, message)| message.clone()).collect()
+        all.iter()
+            .filter(|(about, _)| about == name)
+            .map(|(_, message)| message.clone())
+            .collect()
     };
     let server = written.clone();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -130,18 +188,29 @@ async fn events_of_one_object_are_written_in_their_order_and_others_do_not_wait(
             let told = (event.involved_object.name.unwrap(), event.message.unwrap());
             if told == ("a".into(), "1".into()) {
                 // Stuck until everything about the other is written.
-                server.subscribe().wait_for(|all| of(all, "b").len() == 3).await.unwrap();
+                server
+                    .subscribe()
+                    .wait_for(|all| of(all, "b").len() == 3)
+                    .await
+                    .unwrap();
             }
             server.send_modify(|all| all.push(told));
-            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(body.to_vec())))
+            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
+                body.to_vec(),
+            )))
         }
     });
     let (recorder, mut writer) = channel(Client::new(service, "default"), None, Duration::ZERO);
-    for (message, name) in ["1", "2", "3"].into_iter().flat_map(|message| [(message, "a"), (message, "b")]) {
+    for (message, name) in ["1", "2", "3"]
+        .into_iter()
+        .flat_map(|message| [(message, "a"), (message, "b")])
+    {
         recorder.note(note(name, message).note);
     }
     drop(recorder);
-    tokio::time::timeout(Duration::from_secs(5), writer.write_all()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), writer.write_all())
+        .await
+        .unwrap();
     let written = written.borrow();
     assert_eq!([of(&written, "a"), of(&written, "b")], [["1", "2", "3"]; 2]);
 }
@@ -154,13 +223,25 @@ async fn what_repeats_within_a_round_is_written_once() {
     let round = [note("a", "x"), note("b", "x"), thrice].into_iter();
     let first = correlator.round(round, Instant::now());
     let told = |writes: &[Write]| -> Vec<(String, i32, bool)> {
-        writes.iter().map(|write| (write.note.about.name.clone().unwrap(), write.count, write.is_new)).collect()
+        writes
+            .iter()
+            .map(|write| {
+                (
+                    write.note.about.name.clone().unwrap(),
+                    write.count,
+                    write.is_new,
+                )
+            })
+            .collect()
     };
     assert_eq!(told(&first), [("a".into(), 4, true), ("b".into(), 1, true)]);
     let second = correlator.round([note("a", "x")].into_iter(), Instant::now());
     assert_eq!(told(&second), [("a".into(), 5, false)]);
     correlator.forget(&second[0].identity);
-    assert_eq!(told(&correlator.round([note("a", "x")].into_iter(), Instant::now())), [("a".into(), 1, true)]);
+    assert_eq!(
+        told(&correlator.round([note("a", "x")].into_iter(), Instant::now())),
+        [("a".into(), 1, true)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,6 +252,12 @@ async fn containers_of_a_pod_have_events_of_their_own() {
         queued.note.about.field_path = Some(format!("spec.containers{{{container}}}"));
         queued
     };
-    let writes = correlator.round([of("web"), of("log"), of("web")].into_iter(), Instant::now());
-    assert_eq!(writes.iter().map(|write| write.count).collect::<Vec<_>>(), [2, 1]);
+    let writes = correlator.round(
+        [of("web"), of("log"), of("web")].into_iter(),
+        Instant::now(),
+    );
+    assert_eq!(
+        writes.iter().map(|write| write.count).collect::<Vec<_>>(),
+        [2, 1]
+    );
 }

@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 
 use coracle_telemetry::metrics::MetricsRegistry;
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp,
+};
 use kube::{Client, api::ObjectMeta, client::Body};
 use serde_json::{Value, json};
 
@@ -26,7 +28,12 @@ impl Lab {
             "items": listed})
         .to_string();
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            assert!(request.uri().query().is_some_and(|query| query.contains("metadata.namespace%3Dns")));
+            assert!(
+                request
+                    .uri()
+                    .query()
+                    .is_some_and(|query| query.contains("metadata.namespace%3Dns"))
+            );
             let response = http::Response::new(Body::from(list.clone().into_bytes()));
             async move { Ok::<_, Infallible>(response) }
         });
@@ -34,7 +41,12 @@ impl Lab {
         let queue = Arc::new(WorkQueue::named(&MetricsRegistry::default(), "test"));
         let mut informer = Informer::new(api, Selection::all(), |_| {});
         let writes = OwnWrites::new(&mut informer, Arc::clone(&queue));
-        Self { writes, writer: Writer::new(), queue, key: Key::new("ns", "owner") }
+        Self {
+            writes,
+            writer: Writer::new(),
+            queue,
+            key: Key::new("ns", "owner"),
+        }
     }
 
     fn show(&mut self, event: Event<ConfigMap>) {
@@ -51,7 +63,10 @@ impl Lab {
     }
 
     async fn delete(&self, object: &ConfigMap, answer: kube::Result<()>) {
-        let _ = self.writes.delete(&self.key, object, async { answer }).await;
+        let _ = self
+            .writes
+            .delete(&self.key, object, async { answer })
+            .await;
     }
 
     fn is_queued(&self) -> bool {
@@ -129,7 +144,10 @@ async fn a_deletion_shows_as_a_going_object_or_as_none() {
         (
             Err(refusal(409)),
             Event::Apply(ConfigMap {
-                metadata: ObjectMeta { uid: None, ..object("a", 6).metadata },
+                metadata: ObjectMeta {
+                    uid: None,
+                    ..object("a", 6).metadata
+                },
                 ..ConfigMap::default()
             }),
         ),
@@ -175,7 +193,11 @@ async fn a_call_that_is_cut_off_is_lost() {
         let never = std::future::pending::<kube::Result<()>>();
         let object = object(name, 3);
         let call = lab.writes.delete(&lab.key, &object, never);
-        assert!(tokio::time::timeout(std::time::Duration::from_millis(1), call).await.is_err());
+        assert!(
+            tokio::time::timeout(std::time::Duration::from_millis(1), call)
+                .await
+                .is_err()
+        );
     }
     assert!(!lab.settled().await, "one of them is gone");
     lab.show(Event::Delete(object("gone", 5)));

@@ -7,7 +7,10 @@ use serde_json::{Map, Number, Value};
 
 use super::{Context, Key, Step};
 
-pub(super) fn read_object<'de, A: MapAccess<'de>>(context: &mut Context, mut access: A) -> Result<Value, A::Error> {
+pub(super) fn read_object<'de, A: MapAccess<'de>>(
+    context: &mut Context,
+    mut access: A,
+) -> Result<Value, A::Error> {
     let mut map = Map::new();
     while let Some(Key(key)) = access.next_key::<Key<'de>>()? {
         if map.contains_key(&*key) {

@@ -36,7 +36,10 @@ impl PartialEq for Manager {
 
 impl Manager {
     pub(super) fn applier(writer: Writer<'_>) -> Self {
-        Self { applies: true, ..Self::updater(writer) }
+        Self {
+            applies: true,
+            ..Self::updater(writer)
+        }
     }
 
     pub(super) fn updater(writer: Writer<'_>) -> Self {
@@ -56,36 +59,45 @@ pub(super) struct Managers(Vec<(Manager, Set)>);
 
 impl Managers {
     pub(super) fn read(object: &Value) -> Self {
-        let entries = meta::get_array(object, &["metadata", "managedFields"]).iter().filter_map(|entry| {
-            let text = |key: &str| meta::get_str(entry, &[key]).to_owned();
-            let applies = match entry.get("operation").and_then(Value::as_str)? {
-                "Apply" => true,
-                "Update" => false,
-                _ => return None,
-            };
-            let manager = Manager {
-                name: text("manager"),
-                applies,
-                subresource: text("subresource"),
-                api_version: text("apiVersion"),
-                time: text("time"),
-            };
-            Some((manager, Set::read(entry.get("fieldsV1")?)))
-        });
+        let entries = meta::get_array(object, &["metadata", "managedFields"])
+            .iter()
+            .filter_map(|entry| {
+                let text = |key: &str| meta::get_str(entry, &[key]).to_owned();
+                let applies = match entry.get("operation").and_then(Value::as_str)? {
+                    "Apply" => true,
+                    "Update" => false,
+                    _ => return None,
+                };
+                let manager = Manager {
+                    name: text("manager"),
+                    applies,
+                    subresource: text("subresource"),
+                    api_version: text("apiVersion"),
+                    time: text("time"),
+                };
+                Some((manager, Set::read(entry.get("fieldsV1")?)))
+            });
         Self(entries.collect())
     }
 
     pub(super) fn write(mut self, object: &mut Value) {
         self.0.retain(|(_, set)| !set.is_empty());
         self.0.sort_by(|(a, _), (b, _)| {
-            b.applies.cmp(&a.applies).then_with(|| a.time.cmp(&b.time)).then_with(|| a.name.cmp(&b.name))
+            b.applies
+                .cmp(&a.applies)
+                .then_with(|| a.time.cmp(&b.time))
+                .then_with(|| a.name.cmp(&b.name))
         });
         self.cap();
         if self.0.is_empty() {
             meta::remove(object, &["metadata", "managedFields"]);
             return;
         }
-        let entries: Vec<Value> = self.0.iter().map(|(manager, set)| write_entry(manager, set)).collect();
+        let entries: Vec<Value> = self
+            .0
+            .iter()
+            .map(|(manager, set)| write_entry(manager, set))
+            .collect();
         meta::set(object, &["metadata", "managedFields"], entries);
     }
 
@@ -96,20 +108,32 @@ impl Managers {
             return;
         }
         let first = self.0.len() - updaters;
-        let mut old: Vec<(Manager, Set)> = self.0.drain(first..=first + updaters - MAX_UPDATERS).collect();
-        let Some((mut manager, mut set)) = old.pop() else { return };
+        let mut old: Vec<(Manager, Set)> = self
+            .0
+            .drain(first..=first + updaters - MAX_UPDATERS)
+            .collect();
+        let Some((mut manager, mut set)) = old.pop() else {
+            return;
+        };
         old.iter().for_each(|(_, theirs)| set.merge(theirs));
         ANCIENT.clone_into(&mut manager.name);
         self.0.insert(first, (manager, set));
     }
 
     pub(super) fn set_of(&self, manager: &Manager) -> Set {
-        self.0.iter().find(|(m, _)| m == manager).map(|(_, set)| set.clone()).unwrap_or_default()
+        self.0
+            .iter()
+            .find(|(m, _)| m == manager)
+            .map(|(_, set)| set.clone())
+            .unwrap_or_default()
     }
 
     pub(super) fn union_of_others(&self, me: &Manager) -> Set {
         let mut out = Set::default();
-        self.0.iter().filter(|(m, _)| m != me).for_each(|(_, set)| out.merge(set));
+        self.0
+            .iter()
+            .filter(|(m, _)| m != me)
+            .for_each(|(_, set)| out.merge(set));
         out
     }
 
@@ -124,8 +148,20 @@ impl Managers {
     ) -> Vec<Conflict> {
         let mut out = Vec::new();
         for (manager, set) in self.0.iter().filter(|(m, _)| m != me) {
-            let mut found = |path: &[String]| out.push(Conflict { manager: manager.clone(), path: path.to_vec() });
-            clashes(set, named, (Some(live), Some(merged)), shape, &mut Vec::new(), &mut found);
+            let mut found = |path: &[String]| {
+                out.push(Conflict {
+                    manager: manager.clone(),
+                    path: path.to_vec(),
+                })
+            };
+            clashes(
+                set,
+                named,
+                (Some(live), Some(merged)),
+                shape,
+                &mut Vec::new(),
+                &mut found,
+            );
         }
         out.sort_by(|a, b| a.manager.name.cmp(&b.manager.name));
         out
@@ -143,7 +179,10 @@ impl Managers {
 
     /// Takes changed fields from everybody but `me`.
     pub(super) fn lose(&mut self, me: &Manager, changed: &Set) {
-        self.0.iter_mut().filter(|(m, _)| m != me).for_each(|(_, set)| set.subtract(changed));
+        self.0
+            .iter_mut()
+            .filter(|(m, _)| m != me)
+            .for_each(|(_, set)| set.subtract(changed));
     }
 
     /// Forgets fields that the object no longer has.
@@ -152,7 +191,13 @@ impl Managers {
     }
 
     /// Sets what a manager owns; without `time` its entry keeps the time it had.
-    pub(super) fn put(&mut self, mut manager: Manager, set: Set, time: Option<&str>, api_version: &str) {
+    pub(super) fn put(
+        &mut self,
+        mut manager: Manager,
+        set: Set,
+        time: Option<&str>,
+        api_version: &str,
+    ) {
         api_version.clone_into(&mut manager.api_version);
         if let Some(entry) = self.0.iter_mut().find(|(m, _)| *m == manager) {
             if time.is_none() {
@@ -168,7 +213,10 @@ impl Managers {
 fn write_entry(manager: &Manager, set: &Set) -> Value {
     let mut entry = Map::new();
     entry.insert("manager".to_owned(), manager.name.as_str().into());
-    entry.insert("operation".to_owned(), (if manager.applies { "Apply" } else { "Update" }).into());
+    entry.insert(
+        "operation".to_owned(),
+        (if manager.applies { "Apply" } else { "Update" }).into(),
+    );
     entry.insert("apiVersion".to_owned(), manager.api_version.as_str().into());
     if !manager.time.is_empty() {
         entry.insert("time".to_owned(), manager.time.as_str().into());
@@ -176,7 +224,10 @@ fn write_entry(manager: &Manager, set: &Set) -> Value {
     entry.insert("fieldsType".to_owned(), json!("FieldsV1"));
     entry.insert("fieldsV1".to_owned(), set.write());
     if !manager.subresource.is_empty() {
-        entry.insert("subresource".to_owned(), manager.subresource.as_str().into());
+        entry.insert(
+            "subresource".to_owned(),
+            manager.subresource.as_str().into(),
+        );
     }
     Value::Object(entry)
 }

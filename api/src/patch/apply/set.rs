@@ -1,6 +1,7 @@
 //! Sets of field paths, in the form of `fieldsV1`.
 //!
-//! An element of a path is `f:<member>`, `k:{<keys>}` (list element by keys) or `v:<value>` (list element by value).
+//! An element of a path is `f:<member>`, `k:{<keys>}` (list element by keys) or `v:<value>` (list
+//! element by value).
 
 use serde_json::{Map, Value};
 
@@ -11,7 +12,8 @@ pub(super) struct Set {
     pub(super) children: Branches,
 }
 
-/// The nodes below a node by path element, in order. Most nodes have few: a vector of few is the smallest map there is.
+/// The nodes below a node by path element, in order. Most nodes have few: a vector of few is the
+/// smallest map there is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Branches(Vec<(String, Set)>);
 
@@ -44,7 +46,9 @@ impl Branches {
     }
 
     fn find(&self, key: &str) -> Option<usize> {
-        self.0.binary_search_by(|(own, _)| own.as_str().cmp(key)).ok()
+        self.0
+            .binary_search_by(|(own, _)| own.as_str().cmp(key))
+            .ok()
     }
 
     fn sort(&mut self) {
@@ -81,13 +85,18 @@ impl Set {
     }
 
     fn read_node(fields: &Value) -> Self {
-        let Value::Object(map) = fields else { return Self::default() };
+        let Value::Object(map) = fields else {
+            return Self::default();
+        };
         let children: Branches = map
             .iter()
             .filter(|(key, _)| ["f:", "k:", "v:"].iter().any(|kind| key.starts_with(kind)))
             .map(|(key, value)| (canonical(key), Self::read_node(value)))
             .collect();
-        Self { own: children.is_empty() || map.contains_key("."), children }
+        Self {
+            own: children.is_empty() || map.contains_key("."),
+            children,
+        }
     }
 
     pub(super) fn write(&self) -> Value {
@@ -95,7 +104,11 @@ impl Set {
         if self.own && !self.children.is_empty() {
             map.insert(".".to_owned(), Value::Object(Map::new()));
         }
-        map.extend(self.children.iter().map(|(key, set)| (key.clone(), set.write())));
+        map.extend(
+            self.children
+                .iter()
+                .map(|(key, set)| (key.clone(), set.write())),
+        );
         Value::Object(map)
     }
 
@@ -115,13 +128,16 @@ impl Set {
         }
     }
 
-    /// Removes the leaves of `other`: list elements and map members stay while anything in them does.
+    /// Removes the leaves of `other`: list elements and map members stay while anything in them
+    /// does.
     pub(super) fn subtract(&mut self, other: &Self) {
         if other.children.is_empty() {
             self.own &= !other.own;
         }
         self.children.retain(|key, mine| {
-            let Some(theirs) = other.children.get(key) else { return true };
+            let Some(theirs) = other.children.get(key) else {
+                return true;
+            };
             mine.subtract(theirs);
             // An element of which every field went is no longer held.
             if mine.children.is_empty() && !theirs.children.is_empty() {
@@ -134,7 +150,9 @@ impl Set {
     /// Removes what is not under a path of `existing`.
     pub(super) fn retain(&mut self, existing: &Self) {
         self.children.retain(|key, mine| {
-            let Some(theirs) = existing.children.get(key) else { return false };
+            let Some(theirs) = existing.children.get(key) else {
+                return false;
+            };
             // A leaf of the object is a leaf of the set, whatever was in it before.
             if !theirs.children.is_empty() {
                 mine.retain(theirs);

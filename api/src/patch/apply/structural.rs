@@ -1,7 +1,7 @@
 //! How server-side apply walks along a schema that came at run time.
 //!
-//! The metadata of an object is every kind's, so the walk goes on along the schema table there. What is not described
-//! merges by what it is: maps member by member, lists as a whole.
+//! The metadata of an object is every kind's, so the walk goes on along the schema table there.
+//! What is not described merges by what it is: maps member by member, lists as a whole.
 
 use serde_json::Value;
 
@@ -57,8 +57,12 @@ impl<'a> Typed for Typing<'a> {
         match (self.0, name) {
             (At::Table(ty), name) => of_table(ty.member(name)),
             (At::Object(_), "apiVersion" | "kind") => Shape::Leaf,
-            (At::Object(_), "metadata") => table().by_name(OBJECT_META).map_or(Shape::Leaf, |ty| of_table(ty.shape())),
-            (At::Object(node) | At::Node(node), name) => member(node, name).map_or(Shape::Leaf, shape),
+            (At::Object(_), "metadata") => table()
+                .by_name(OBJECT_META)
+                .map_or(Shape::Leaf, |ty| of_table(ty.shape())),
+            (At::Object(node) | At::Node(node), name) => {
+                member(node, name).map_or(Shape::Leaf, shape)
+            }
         }
     }
 
@@ -95,7 +99,9 @@ fn shape(node: &Node) -> Shape<Typing<'_>> {
         (None, _) => Shape::Struct(here),
         (Some(Kind::Array), Some(items)) => match node.list {
             Some(ListType::Set) => Shape::Set,
-            Some(ListType::Map) => Shape::Keyed(Keys::Named(&node.list_keys), Typing(At::Node(items))),
+            Some(ListType::Map) => {
+                Shape::Keyed(Keys::Named(&node.list_keys), Typing(At::Node(items)))
+            }
             _ => Shape::Leaf,
         },
         _ => Shape::Leaf,

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use super::set::Set;
 use crate::schema::{Element, Field, FieldKind, ListType, Type};
 
-/// A schema to walk along. Each has its own copy of the walk, so types of the table pay nothing for the others.
+/// A schema to walk along. Each has its own copy of the walk, so types of the table pay nothing for
+/// the others.
 pub trait Typed: Copy + fmt::Debug {
     /// What tells the elements of a keyed list apart.
     type Keys: Copy + fmt::Debug;
@@ -47,11 +48,17 @@ impl Typed for Type {
     type Keys = Field;
 
     fn shape(self) -> Shape<Self> {
-        if self.is_atomic() { Shape::Leaf } else { Shape::Struct(self) }
+        if self.is_atomic() {
+            Shape::Leaf
+        } else {
+            Shape::Struct(self)
+        }
     }
 
     fn member(self, name: &str) -> Shape<Self> {
-        let Some(field) = self.field(name) else { return Shape::Leaf };
+        let Some(field) = self.field(name) else {
+            return Shape::Leaf;
+        };
         match (field.kind, field.list_type) {
             (FieldKind::One(Element::Object(ty)), _) if !field.atomic => ty.shape(),
             (FieldKind::Map(element), _) if !field.atomic => match element {
@@ -77,7 +84,8 @@ impl<T: Typed> Shape<T> {
     /// The shape that fits a value: a value of another JSON type than the schema's is a leaf.
     fn for_value(self, value: &Value) -> Self {
         match (self, value) {
-            (Self::Struct(_) | Self::Map(_), Value::Object(_)) | (Self::Set | Self::Keyed(..), Value::Array(_)) => self,
+            (Self::Struct(_) | Self::Map(_), Value::Object(_))
+            | (Self::Set | Self::Keyed(..), Value::Array(_)) => self,
             _ => Self::Leaf,
         }
     }
@@ -93,7 +101,9 @@ impl<T: Typed> Shape<T> {
 
     /// The path element of a list's element.
     fn element_key(self, item: &Value) -> String {
-        let Self::Keyed(keys, ty) = self else { return format!("v:{item}") };
+        let Self::Keyed(keys, ty) = self else {
+            return format!("v:{item}");
+        };
         let mut found = Map::new();
         T::each_key(keys, |key| {
             let value = item.get(key).cloned().or_else(|| ty.default_of(key));
@@ -104,10 +114,15 @@ impl<T: Typed> Shape<T> {
 
     /// A key that an element has neither of itself nor by default.
     fn missing_key(self, item: &Value) -> Option<String> {
-        let Self::Keyed(keys, ty) = self else { return None };
+        let Self::Keyed(keys, ty) = self else {
+            return None;
+        };
         let mut missing = None;
         T::each_key(keys, |key| {
-            if missing.is_none() && item.get(key).is_none_or(Value::is_null) && ty.default_of(key).is_none() {
+            if missing.is_none()
+                && item.get(key).is_none_or(Value::is_null)
+                && ty.default_of(key).is_none()
+            {
                 missing = Some(key.to_owned());
             }
         });
@@ -115,7 +130,8 @@ impl<T: Typed> Shape<T> {
     }
 }
 
-/// The members or elements of a value, by path element. Elements are indexed once: a list may have 100,000 of them.
+/// The members or elements of a value, by path element. Elements are indexed once: a list may have
+/// 100,000 of them.
 enum Children<'a> {
     None,
     Members(&'a Map<String, Value>),
@@ -128,7 +144,13 @@ impl<'a> Children<'a> {
             (Shape::Struct(_) | Shape::Map(_), Some(Value::Object(map))) => Self::Members(map),
             (Shape::Set | Shape::Keyed(..), Some(Value::Array(items))) => {
                 // The first of several.
-                Self::Elements(items.iter().rev().map(|item| (shape.element_key(item), item)).collect())
+                Self::Elements(
+                    items
+                        .iter()
+                        .rev()
+                        .map(|item| (shape.element_key(item), item))
+                        .collect(),
+                )
             }
             _ => Self::None,
         }
@@ -150,7 +172,8 @@ pub(super) fn to_set<T: Typed>(value: &Value, shape: Shape<T>) -> Set {
             let member = |(name, value): (&String, &Value)| {
                 let key = format!("f:{name}");
                 let mut inner = to_set(value, shape.child(&key));
-                // Upstream does not own empty lists; owning them makes a second apply of one find nothing to do.
+                // Upstream does not own empty lists; owning them makes a second apply of one find
+                // nothing to do.
                 inner.own |= matches!(shape, Shape::Map(_)) || is_hollow(value);
                 (!inner.is_empty()).then_some((key, inner))
             };
@@ -159,24 +182,42 @@ pub(super) fn to_set<T: Typed>(value: &Value, shape: Shape<T>) -> Set {
         (shape @ (Shape::Set | Shape::Keyed(..)), Value::Array(items)) => {
             let element = |item| {
                 let key = shape.element_key(item);
-                let inner = Set { own: true, ..to_set(item, shape.child(&key)) };
+                let inner = Set {
+                    own: true,
+                    ..to_set(item, shape.child(&key))
+                };
                 (key, inner)
             };
             items.iter().map(element).collect()
         }
-        _ => return Set { own: true, ..Set::default() },
+        _ => {
+            return Set {
+                own: true,
+                ..Set::default()
+            };
+        }
     };
-    Set { own: false, children }
+    Set {
+        own: false,
+        children,
+    }
 }
 
-/// Whether every element of every list can be told from the others; what is wrong where, in upstream's words.
+/// Whether every element of every list can be told from the others; what is wrong where, in
+/// upstream's words.
 pub(super) fn check<T: Typed>(value: &Value, shape: Shape<T>, path: &str) -> Result<(), String> {
     match (shape.for_value(value), value) {
-        (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(map)) => map.iter().try_for_each(|(name, value)| {
-            let child = shape.child(&format!("f:{name}"));
-            // Most of an object are leaves: no path is made for those.
-            if matches!(child, Shape::Leaf) { Ok(()) } else { check(value, child, &format!("{path}.{name}")) }
-        }),
+        (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(map)) => {
+            map.iter().try_for_each(|(name, value)| {
+                let child = shape.child(&format!("f:{name}"));
+                // Most of an object are leaves: no path is made for those.
+                if matches!(child, Shape::Leaf) {
+                    Ok(())
+                } else {
+                    check(value, child, &format!("{path}.{name}"))
+                }
+            })
+        }
         (shape @ (Shape::Set | Shape::Keyed(..)), Value::Array(items)) => {
             let mut seen = HashSet::new();
             items.iter().enumerate().try_for_each(|(at, item)| {
@@ -202,7 +243,11 @@ pub(super) fn check<T: Typed>(value: &Value, shape: Shape<T>, path: &str) -> Res
 /// Merges `config` into `live`.
 pub(super) fn merge<T: Typed>(live: Value, config: &Value, shape: Shape<T>) -> Value {
     match (shape.for_value(config), live, config) {
-        (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(mut live), Value::Object(config)) => {
+        (
+            shape @ (Shape::Struct(_) | Shape::Map(_)),
+            Value::Object(mut live),
+            Value::Object(config),
+        ) => {
             for (name, value) in config {
                 let merged = match live.remove(name) {
                     Some(old) => merge(old, value, shape.child(&format!("f:{name}"))),
@@ -219,12 +264,19 @@ pub(super) fn merge<T: Typed>(live: Value, config: &Value, shape: Shape<T>) -> V
     }
 }
 
-/// Elements of both, in the order of `config`; those of `live` alone keep their places before, between and after.
+/// Elements of both, in the order of `config`; those of `live` alone keep their places before,
+/// between and after.
 fn merge_lists<T: Typed>(live: Vec<Value>, config: &[Value], shape: Shape<T>) -> Vec<Value> {
-    let keyed = |items: &[Value]| -> Vec<String> { items.iter().map(|i| shape.element_key(i)).collect() };
+    let keyed =
+        |items: &[Value]| -> Vec<String> { items.iter().map(|i| shape.element_key(i)).collect() };
     let (live_keys, config_keys) = (keyed(&live), keyed(config));
     let named: HashSet<&str> = config_keys.iter().map(String::as_str).collect();
-    let places: HashMap<&str, usize> = live_keys.iter().enumerate().rev().map(|(at, key)| (key.as_str(), at)).collect();
+    let places: HashMap<&str, usize> = live_keys
+        .iter()
+        .enumerate()
+        .rev()
+        .map(|(at, key)| (key.as_str(), at))
+        .collect();
     let mut out = Vec::with_capacity(live.len() + config.len());
     let (mut l, mut c) = (0, 0);
     while l < live.len() || c < config.len() {
@@ -251,12 +303,21 @@ fn merge_lists<T: Typed>(live: Vec<Value>, config: &[Value], shape: Shape<T>) ->
 }
 
 /// Removes what `last` has and `owned` has not.
-pub(super) fn remove_unowned<T: Typed>(value: &mut Value, shape: Shape<T>, last: &Set, owned: &Set) {
+pub(super) fn remove_unowned<T: Typed>(
+    value: &mut Value,
+    shape: Shape<T>,
+    last: &Set,
+    owned: &Set,
+) {
     match (shape, value) {
         (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => {
             for (key, last) in last.children.iter() {
-                let Some(name) = key.strip_prefix("f:") else { continue };
-                let Some(child) = map.get_mut(name) else { continue };
+                let Some(name) = key.strip_prefix("f:") else {
+                    continue;
+                };
+                let Some(child) = map.get_mut(name) else {
+                    continue;
+                };
                 if !stays(child, shape.child(key), last, owned.children.get(key)) {
                     map.remove(name);
                 }
@@ -264,7 +325,9 @@ pub(super) fn remove_unowned<T: Typed>(value: &mut Value, shape: Shape<T>, last:
         }
         (Shape::Set | Shape::Keyed(..), Value::Array(items)) => items.retain_mut(|item| {
             let key = shape.element_key(item);
-            let Some(last) = last.children.get(&key) else { return true };
+            let Some(last) = last.children.get(&key) else {
+                return true;
+            };
             stays(item, shape.child(&key), last, owned.children.get(&key))
         }),
         _ => {}
@@ -285,16 +348,24 @@ fn is_hollow(value: &Value) -> bool {
 
 /// The paths of `all`, the set of `new`, where `old` has nothing or another value.
 pub(super) fn changed<T: Typed>(all: &Set, old: &Value, new: &Value, shape: Shape<T>) -> Set {
-    let (old, new) = (Children::of(Some(old), shape), Children::of(Some(new), shape));
+    let (old, new) = (
+        Children::of(Some(old), shape),
+        Children::of(Some(new), shape),
+    );
     let difference = |(key, inner): (&String, &Set)| {
         let difference = match (old.get(key), new.get(key)) {
             (Some(old), Some(new)) if old == new => return None,
-            (Some(old), Some(new)) if !inner.children.is_empty() => changed(inner, old, new, shape.child(key)),
+            (Some(old), Some(new)) if !inner.children.is_empty() => {
+                changed(inner, old, new, shape.child(key))
+            }
             _ => inner.clone(),
         };
         (!difference.is_empty()).then(|| (key.clone(), difference))
     };
-    Set { own: false, children: all.children.iter().filter_map(difference).collect() }
+    Set {
+        own: false,
+        children: all.children.iter().filter_map(difference).collect(),
+    }
 }
 
 /// Whether both have the same value at a path.
@@ -302,13 +373,16 @@ pub(super) fn is_same_at<T: Typed>(a: &Value, b: &Value, shape: Shape<T>, path: 
     let (mut a, mut b, mut shape) = (a, b, shape);
     for key in path {
         let (of_a, of_b) = (Children::of(Some(a), shape), Children::of(Some(b), shape));
-        let (Some(next_a), Some(next_b)) = (of_a.get(key), of_b.get(key)) else { return false };
+        let (Some(next_a), Some(next_b)) = (of_a.get(key), of_b.get(key)) else {
+            return false;
+        };
         (a, b, shape) = (next_a, next_b, shape.child(key));
     }
     a == b
 }
 
-/// Calls `found` with every leaf that `theirs` and `mine` share and that is not the same in `live` and `merged`.
+/// Calls `found` with every leaf that `theirs` and `mine` share and that is not the same in `live`
+/// and `merged`.
 pub(super) fn clashes<T: Typed>(
     theirs: &Set,
     mine: &Set,
@@ -321,7 +395,8 @@ pub(super) fn clashes<T: Typed>(
         return;
     }
     if theirs.own && mine.children.is_empty() {
-        // Of a map or list that stays, only elements can have gone, and who removes its own is in nobody's way.
+        // Of a map or list that stays, only elements can have gone, and who removes its own is in
+        // nobody's way.
         if matches!(shape, Shape::Leaf) || values.0.is_none() {
             found(path);
         }
@@ -329,7 +404,9 @@ pub(super) fn clashes<T: Typed>(
     }
     let (live, merged) = (Children::of(values.0, shape), Children::of(values.1, shape));
     for (key, theirs) in theirs.children.iter() {
-        let Some(mine) = mine.children.get(key) else { continue };
+        let Some(mine) = mine.children.get(key) else {
+            continue;
+        };
         let values = (live.get(key), merged.get(key));
         path.push(key.clone());
         clashes(theirs, mine, values, shape.child(key), path, found);

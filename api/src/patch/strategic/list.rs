@@ -25,14 +25,20 @@ pub(super) fn merge_field(
     if original.iter().chain(&patch).any(Value::is_array) {
         return Err(PatchError::Unfit);
     }
-    let maps = original.iter().chain(&patch).filter(|v| v.is_object()).count();
+    let maps = original
+        .iter()
+        .chain(&patch)
+        .filter(|v| v.is_object())
+        .count();
     if maps == 0 {
         return merge_values(original, patch);
     }
     if maps < original.len() + patch.len() {
         return Err(PatchError::Unfit);
     }
-    let Some(key) = field.patch_merge_key else { return Err(PatchError::Unfit) };
+    let Some(key) = field.patch_merge_key else {
+        return Err(PatchError::Unfit);
+    };
     merge_maps(original, patch, key, of_field(field))
 }
 
@@ -40,7 +46,10 @@ pub(super) fn merge_field(
 fn merge_values(original: Vec<Value>, patch: Vec<Value>) -> Result<Vec<Value>, PatchError> {
     let mut seen = HashSet::new();
     let all = original.iter().chain(&patch);
-    let merged = all.filter(|item| seen.insert(item.to_string())).cloned().collect();
+    let merged = all
+        .filter(|item| seen.insert(item.to_string()))
+        .cloned()
+        .collect();
     order(merged, &patch, &original, None)
 }
 
@@ -54,7 +63,9 @@ fn merge_maps(
     let mut replace = false;
     let mut gone = HashSet::new();
     for element in patch {
-        let Value::Object(mut element) = element else { return Err(PatchError::Unfit) };
+        let Value::Object(mut element) = element else {
+            return Err(PatchError::Unfit);
+        };
         match element.remove(DIRECTIVE) {
             None => elements.push(element),
             Some(directive) => match directive.as_str() {
@@ -67,7 +78,10 @@ fn merge_maps(
         }
     }
     if replace {
-        return Ok(elements.into_iter().filter_map(|e| plain(Value::Object(e))).collect());
+        return Ok(elements
+            .into_iter()
+            .filter_map(|e| plain(Value::Object(e)))
+            .collect());
     }
     if !gone.is_empty() {
         original.retain(|old| !old.get(key).is_some_and(|old| gone.contains(&text(old))));
@@ -79,7 +93,9 @@ fn merge_maps(
         let id = element.get(key).ok_or(PatchError::Unfit)?.clone();
         match places.0.get(&text(&id)) {
             Some(&at) => {
-                let Value::Object(old) = merged[at].take() else { return Err(PatchError::Unfit) };
+                let Value::Object(old) = merged[at].take() else {
+                    return Err(PatchError::Unfit);
+                };
                 merged[at] = Value::Object(merge_map(old, element, schema)?);
             }
             None => {
@@ -106,7 +122,9 @@ pub(super) fn without(mut list: Vec<Value>, gone: &[Value]) -> Vec<Value> {
 
 /// How a value of a merge key is compared: by its text, as upstream does.
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Where elements stand in a list, by key or by value; the first of several.
@@ -135,8 +153,8 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Puts a merged list in order: elements that the patch names follow `patch_order`, the others keep the order of
-/// `server_order`, and the two are interleaved as they stood in `server_order`.
+/// Puts a merged list in order: elements that the patch names follow `patch_order`, the others keep
+/// the order of `server_order`, and the two are interleaved as they stood in `server_order`.
 pub(super) fn order(
     merged: Vec<Value>,
     patch_order: &[Value],
@@ -144,13 +162,18 @@ pub(super) fn order(
     key: Option<&str>,
 ) -> Result<Vec<Value>, PatchError> {
     if let Some(key) = key
-        && merged.iter().chain(patch_order).any(|item| item.get(key).is_none())
+        && merged
+            .iter()
+            .chain(patch_order)
+            .any(|item| item.get(key).is_none())
     {
         return Err(PatchError::Unfit);
     }
     let (in_patch, in_server) = (Places::of(patch_order, key), Places::of(server_order, key));
     // With their places: in the patch or nowhere, and in the server's list.
-    let placed = merged.into_iter().map(|item| (in_patch.get(&item), in_server.get(&item), item));
+    let placed = merged
+        .into_iter()
+        .map(|item| (in_patch.get(&item), in_server.get(&item), item));
     let (mut named, mut others): (Vec<_>, Vec<_>) = placed.partition(|(named, ..)| named.is_some());
     named.sort_by_key(|(at, ..)| *at);
     others.sort_by_key(|(_, at, _)| at.unwrap_or(usize::MAX));
@@ -165,12 +188,23 @@ pub(super) fn order(
             (None, Some(_)) => false,
             (None, None) => return Ok(out),
         };
-        out.extend(if take_other { others.next() } else { named.next() }.map(|(.., item)| item));
+        out.extend(
+            if take_other {
+                others.next()
+            } else {
+                named.next()
+            }
+            .map(|(.., item)| item),
+        );
     }
 }
 
 /// Checks that the elements of a patch stand in the order that its directive gives.
-pub(super) fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), PatchError> {
+pub(super) fn check_order(
+    patch: &[Value],
+    order: &[Value],
+    key: Option<&str>,
+) -> Result<(), PatchError> {
     let mut last = 0;
     let places = Places::of(order, key);
     for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {

@@ -7,7 +7,9 @@ use crate::{resource::Gvk, schema::table};
 
 fn patched(kind: &str, object: &Value, patch: &Value) -> Result<Value, u16> {
     let group = if kind == "Deployment" { "apps" } else { "" };
-    let ty = table().by_gvk(&Gvk::new(group, "v1", kind)).expect("a kind");
+    let ty = table()
+        .by_gvk(&Gvk::new(group, "v1", kind))
+        .expect("a kind");
     apply(ty, object, patch.to_string().as_bytes()).map_err(|s| s.code)
 }
 
@@ -17,7 +19,9 @@ fn pod(containers: &Value) -> Value {
 
 #[test]
 fn lists_merge_by_their_key() {
-    let object = pod(&json!([{"name": "a", "image": "x", "env": [{"name": "K", "value": "1"}]}, {"name": "b"}]));
+    let object = pod(
+        &json!([{"name": "a", "image": "x", "env": [{"name": "K", "value": "1"}]}, {"name": "b"}]),
+    );
     let patch = pod(&json!([{"name": "a", "image": "y", "env": [{"name": "L", "value": "2"}]}]));
     let expect = pod(&json!([
         {"name": "a", "image": "y", "env": [{"name": "L", "value": "2"}, {"name": "K", "value": "1"}]},
@@ -30,7 +34,10 @@ fn lists_merge_by_their_key() {
 fn new_elements_come_before_the_servers_own() {
     let object = pod(&json!([{"name": "a"}, {"name": "b"}]));
     let expect = pod(&json!([{"name": "c"}, {"name": "a"}, {"name": "b"}]));
-    assert_eq!(patched("Pod", &object, &pod(&json!([{"name": "c"}]))), Ok(expect));
+    assert_eq!(
+        patched("Pod", &object, &pod(&json!([{"name": "c"}]))),
+        Ok(expect)
+    );
 }
 
 #[test]
@@ -42,7 +49,9 @@ fn the_order_that_kubectl_asks_for_is_kept() {
     }});
     let names = |v: &Value| -> Vec<String> {
         let list = v["spec"]["containers"].as_array().expect("containers");
-        list.iter().map(|c| c["name"].as_str().expect("a name").to_owned()).collect()
+        list.iter()
+            .map(|c| c["name"].as_str().expect("a name").to_owned())
+            .collect()
     };
     let result = patched("Pod", &object, &patch).expect("a patch");
     assert_eq!(names(&result), ["sidecar", "b", "c", "a"]);
@@ -53,12 +62,24 @@ fn the_order_that_kubectl_asks_for_is_kept() {
 fn directives_delete_and_replace() {
     let object = pod(&json!([{"name": "a", "image": "x"}, {"name": "b"}]));
     let table = [
-        (pod(&json!([{"name": "a", "$patch": "delete"}])), pod(&json!([{"name": "b"}]))),
-        (pod(&json!([{"$patch": "replace"}, {"name": "c"}])), pod(&json!([{"name": "c"}]))),
-        (json!({"spec": {"$patch": "replace", "nodeName": "n"}}), json!({"spec": {"nodeName": "n"}})),
+        (
+            pod(&json!([{"name": "a", "$patch": "delete"}])),
+            pod(&json!([{"name": "b"}])),
+        ),
+        (
+            pod(&json!([{"$patch": "replace"}, {"name": "c"}])),
+            pod(&json!([{"name": "c"}])),
+        ),
+        (
+            json!({"spec": {"$patch": "replace", "nodeName": "n"}}),
+            json!({"spec": {"nodeName": "n"}}),
+        ),
         (json!({"spec": {"$patch": "delete"}}), json!({"spec": {}})),
         (json!({"spec": {"containers": null}}), json!({"spec": {}})),
-        (pod(&json!([{"name": "gone", "$patch": "delete"}])), object.clone()),
+        (
+            pod(&json!([{"name": "gone", "$patch": "delete"}])),
+            object.clone(),
+        ),
     ];
     for (patch, expect) in table {
         assert_eq!(patched("Pod", &object, &patch), Ok(expect), "{patch}");
@@ -68,10 +89,15 @@ fn directives_delete_and_replace() {
 #[test]
 fn lists_of_single_values_merge_and_shrink() {
     let object = json!({"metadata": {"finalizers": ["a", "b"]}});
-    let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]}});
+    let patch =
+        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]}});
     let result = patched("Pod", &object, &patch).expect("a patch");
-    let mut left: Vec<&str> =
-        result["metadata"]["finalizers"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    let mut left: Vec<&str> = result["metadata"]["finalizers"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     left.sort_unstable();
     assert_eq!(left, ["b", "c"]);
     let ordered = json!({"metadata": {
@@ -92,7 +118,8 @@ fn lists_without_a_key_are_replaced() {
 
 #[test]
 fn retained_keys_are_all_that_is_left() {
-    let object = json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}});
+    let object =
+        json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}});
     let patch = json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}});
     let expect = json!({"spec": {"strategy": {"type": "Recreate"}}});
     assert_eq!(patched("Deployment", &object, &patch), Ok(expect));
@@ -125,7 +152,10 @@ fn what_is_malformed_or_does_not_fit_is_refused() {
         (pod(&json!([{"name": "a", "$patch": "merge"}])), 400),
         (pod(&json!([1])), 422),
         (json!({"spec": {"$setElementOrder/containers": 5}}), 400),
-        (json!({"spec": {"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a"}]}}), 400),
+        (
+            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a"}]}}),
+            400,
+        ),
     ];
     for (patch, code) in table {
         assert_eq!(patched("Pod", &object, &patch), Err(code), "{patch}");
@@ -137,7 +167,10 @@ fn service_ports_merge_by_port() {
     let object = json!({"spec": {"ports": [{"port": 80, "nodePort": 30000}]}});
     let patch = json!({"spec": {"ports": [{"port": 80, "targetPort": "web"}, {"port": 443}]}});
     let result = patched("Service", &object, &patch).expect("a patch");
-    assert_eq!(result["spec"]["ports"], json!([{"port": 80, "nodePort": 30000, "targetPort": "web"}, {"port": 443}]));
+    assert_eq!(
+        result["spec"]["ports"],
+        json!([{"port": 80, "nodePort": 30000, "targetPort": "web"}, {"port": 443}])
+    );
 }
 
 #[test]
@@ -152,12 +185,18 @@ fn conditions_merge_by_type_in_status_patches() {
 fn long_lists_merge_in_linear_time() {
     const ELEMENTS: usize = 30_000;
     let env = |from: usize, value: &str| -> Vec<Value> {
-        (from..from + ELEMENTS).map(|n| json!({"name": format!("K{n}"), "value": value})).collect()
+        (from..from + ELEMENTS)
+            .map(|n| json!({"name": format!("K{n}"), "value": value}))
+            .collect()
     };
     let object = pod(&json!([{"name": "a", "env": env(0, "old")}]));
     let mut changed = env(ELEMENTS / 2, "new");
     changed.push(json!({"name": "K0", "$patch": "delete"}));
-    let order: Vec<Value> = changed.iter().take(ELEMENTS).map(|e| json!({"name": e["name"]})).collect();
+    let order: Vec<Value> = changed
+        .iter()
+        .take(ELEMENTS)
+        .map(|e| json!({"name": e["name"]}))
+        .collect();
     let finalizers: Vec<String> = (0..ELEMENTS).map(|n| format!("example.com/{n}")).collect();
     let patch = json!({
         "metadata": {"finalizers": finalizers},
@@ -166,8 +205,18 @@ fn long_lists_merge_in_linear_time() {
     let started = std::time::Instant::now();
     let result = patched("Pod", &object, &patch).expect("a patch");
     assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
-    let env = result["spec"]["containers"][0]["env"].as_array().expect("env");
-    assert_eq!((env.len(), &env[0]["name"]), (ELEMENTS / 2 * 3 - 1, &json!("K1")));
-    let again = patched("Pod", &result, &json!({"metadata": {"finalizers": finalizers}})).expect("a patch");
+    let env = result["spec"]["containers"][0]["env"]
+        .as_array()
+        .expect("env");
+    assert_eq!(
+        (env.len(), &env[0]["name"]),
+        (ELEMENTS / 2 * 3 - 1, &json!("K1"))
+    );
+    let again = patched(
+        "Pod",
+        &result,
+        &json!({"metadata": {"finalizers": finalizers}}),
+    )
+    .expect("a patch");
     assert_eq!(again, result);
 }

@@ -22,9 +22,16 @@ pub(super) fn node(schema: &Value, path: &str) -> Result<Node, ReadStructural> {
 }
 
 fn read(schema: &Value, path: &str, levels: usize) -> Result<Node, ReadStructural> {
-    let refused = |what| ReadStructural { path: path.to_owned(), what };
-    let left = levels.checked_sub(1).ok_or_else(|| refused("is nested too deep"))?;
-    let map = schema.as_object().ok_or_else(|| refused("must be an object"))?;
+    let refused = |what| ReadStructural {
+        path: path.to_owned(),
+        what,
+    };
+    let left = levels
+        .checked_sub(1)
+        .ok_or_else(|| refused("is nested too deep"))?;
+    let map = schema
+        .as_object()
+        .ok_or_else(|| refused("must be an object"))?;
     if map.contains_key("$ref") {
         return Err(refused("$ref is forbidden"));
     }
@@ -35,19 +42,31 @@ fn read(schema: &Value, path: &str, levels: usize) -> Result<Node, ReadStructura
         nullable: flag("nullable"),
         preserves_unknown: flag("x-kubernetes-preserve-unknown-fields"),
         is_embedded: flag("x-kubernetes-embedded-resource"),
-        is_atomic: map.get("x-kubernetes-map-type").is_some_and(|kind| kind == "atomic"),
+        is_atomic: map
+            .get("x-kubernetes-map-type")
+            .is_some_and(|kind| kind == "atomic"),
         list: list_type(map),
         list_keys: texts(map.get("x-kubernetes-list-map-keys")),
         ..Node::default()
     };
-    for (name, property) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        node.properties.insert(name.clone(), read(property, &super::joined(path, name), left)?);
+    for (name, property) in map
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        node.properties.insert(
+            name.clone(),
+            read(property, &super::joined(path, name), left)?,
+        );
     }
     match map.get("additionalProperties") {
         None | Some(Value::Bool(false)) => {}
         Some(Value::Bool(true)) => node.additional = Some(Box::new(anything())),
         Some(_) if !node.properties.is_empty() => {
-            return Err(refused("additionalProperties and properties are mutually exclusive"));
+            return Err(refused(
+                "additionalProperties and properties are mutually exclusive",
+            ));
         }
         Some(each) => node.additional = Some(Box::new(read(each, &format!("{path}[*]"), left)?)),
     }
@@ -73,23 +92,31 @@ fn list_type(map: &Map<String, Value>) -> Option<ListType> {
 
 /// Nothing is known of it, and all of it stays.
 fn anything() -> Node {
-    Node { preserves_unknown: true, nullable: true, ..Node::default() }
+    Node {
+        preserves_unknown: true,
+        nullable: true,
+        ..Node::default()
+    }
 }
 
 fn kind(map: &Map<String, Value>) -> Result<Option<Kind>, &'static str> {
     if map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
         return Ok(Some(Kind::IntOrString));
     }
-    Ok(Some(match map.get("type").and_then(Value::as_str).unwrap_or_default() {
-        "object" => Kind::Object,
-        "array" => Kind::Array,
-        "string" => Kind::String,
-        "integer" => Kind::Integer,
-        "number" => Kind::Number,
-        "boolean" => Kind::Boolean,
-        // Whatever it is, it stays.
-        "" if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) => return Ok(None),
-        "" => return Err("must have a type"),
-        _ => return Err("has a type that there is not"),
-    }))
+    Ok(Some(
+        match map.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "object" => Kind::Object,
+            "array" => Kind::Array,
+            "string" => Kind::String,
+            "integer" => Kind::Integer,
+            "number" => Kind::Number,
+            "boolean" => Kind::Boolean,
+            // Whatever it is, it stays.
+            "" if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) => {
+                return Ok(None);
+            }
+            "" => return Err("must have a type"),
+            _ => return Err("has a type that there is not"),
+        },
+    ))
 }

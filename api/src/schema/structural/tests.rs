@@ -21,7 +21,10 @@ fn schema() -> Arc<Structural> {
             "template": {"type": "object", "x-kubernetes-embedded-resource": true},
         },
     });
-    Structural::read(&json!({"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}})).unwrap()
+    Structural::read(
+        &json!({"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}}),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -32,7 +35,16 @@ fn what_is_not_known_is_pruned() {
             "free": {"y": 1, "known": {"z": 1}}, "template": {"kind": "Pod", "metadata": {"a": 1}, "spec": {}}},
     });
     let unknown = schema().prune(&mut object);
-    assert_eq!(unknown, ["data", "spec.colour", "spec.free.known.z", "spec.steps[0].x", "spec.template.spec"]);
+    assert_eq!(
+        unknown,
+        [
+            "data",
+            "spec.colour",
+            "spec.free.known.z",
+            "spec.steps[0].x",
+            "spec.template.spec"
+        ]
+    );
     let expect = json!({"size": 1, "limits": {"cpu": "1"}, "steps": [{"name": "a"}], "free": {"y": 1, "known": {}},
         "template": {"kind": "Pod", "metadata": {"a": 1}}});
     assert_eq!(object["spec"], expect);
@@ -41,7 +53,8 @@ fn what_is_not_known_is_pruned() {
 
 #[test]
 fn what_is_absent_is_defaulted() {
-    let mut object = json!({"metadata": {}, "spec": {"steps": [{}, {"times": 3}], "mode": null, "note": null}});
+    let mut object =
+        json!({"metadata": {}, "spec": {"steps": [{}, {"times": 3}], "mode": null, "note": null}});
     schema().default(&mut object);
     let expect = json!({"steps": [{"times": 1}, {"times": 3}], "mode": "fast", "note": null});
     assert_eq!(object["spec"], expect);
@@ -53,7 +66,10 @@ fn what_is_absent_is_defaulted() {
 #[test]
 fn what_does_not_fit_is_told() {
     for (spec, expect) in [
-        (json!({"size": 1, "steps": [{"port": 80}, {"port": "http"}], "note": null}), ""),
+        (
+            json!({"size": 1, "steps": [{"port": 80}, {"port": "http"}], "note": null}),
+            "",
+        ),
         (json!({}), "spec.size: Required value"),
         (
             json!({"size": "1"}),
@@ -69,7 +85,11 @@ fn what_does_not_fit_is_told() {
         ),
     ] {
         let errors = schema().validate(&json!({"metadata": {"name": 1}, "spec": spec}));
-        let told = if errors.is_empty() { String::new() } else { errors.to_string() };
+        let told = if errors.is_empty() {
+            String::new()
+        } else {
+            errors.to_string()
+        };
         assert_eq!(told, expect, "{spec}");
     }
 }
@@ -82,11 +102,18 @@ fn what_is_not_structural_is_refused() {
     }
     for (schema, expect) in [
         (json!(1), "must be an object"),
-        (json!({"type": "object", "properties": {"a": {}}}), "must have a type"),
+        (
+            json!({"type": "object", "properties": {"a": {}}}),
+            "must have a type",
+        ),
         (json!({"type": "file"}), "has a type that there is not"),
         (json!({"$ref": "#/definitions/x"}), "$ref is forbidden"),
         (deep, "is nested too deep"),
     ] {
-        assert_eq!(Structural::read(&schema).unwrap_err().what, expect, "{schema}");
+        assert_eq!(
+            Structural::read(&schema).unwrap_err().what,
+            expect,
+            "{schema}"
+        );
     }
 }

@@ -43,7 +43,11 @@ impl fmt::Write for Cut {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = MOST_OF_ONE - self.0.len();
         self.0.push_str(&text[..text.floor_char_boundary(room)]);
-        if text.len() > room { Err(fmt::Error) } else { Ok(()) }
+        if text.len() > room {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -57,9 +61,16 @@ mod tests {
     fn values_are_printed_to_a_length() {
         assert_eq!(value(&json!({"a": [1, "x"]})), r#"{"a":[1,"x"]}"#);
         assert_eq!(value(&json!("a\"b")), r#""a\"b""#);
-        for long in [json!("\u{e9}".repeat(1 << 20)), json!(vec!["\u{e9}"; 1 << 20])] {
+        for long in [
+            json!("\u{e9}".repeat(1 << 20)),
+            json!(vec!["\u{e9}"; 1 << 20]),
+        ] {
             let printed = value(&long);
-            assert!(printed.len() <= MOST_OF_ONE + 5 && printed.contains(REST), "{}", printed.len());
+            assert!(
+                printed.len() <= MOST_OF_ONE + 5 && printed.contains(REST),
+                "{}",
+                printed.len()
+            );
         }
     }
 }

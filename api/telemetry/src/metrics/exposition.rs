@@ -78,19 +78,26 @@ impl Exposition {
             }
             self.0.push('"');
         }
-        let _ = write!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+        let _ = write!(
+            self.0,
+            "{} {value}",
+            if labels.is_empty() { "" } else { "}" }
+        );
     }
 }
 
-/// OpenMetrics' text as Prometheus' own: counters are declared under the name of their samples, nothing is said of labels
-/// where there are none, and there is no end mark.
+/// OpenMetrics' text as Prometheus' own: counters are declared under the name of their samples,
+/// nothing is said of labels where there are none, and there is no end mark.
 pub(super) fn from_open_metrics(text: &str) -> String {
     let mut converted = String::with_capacity(text.len() + 256);
     let mut help: Option<(&str, &str)> = None;
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             help = rest.split_once(' ');
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+        } else if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             let suffix = if kind == "counter" { "_total" } else { "" };
             let kind = if kind == "unknown" { "untyped" } else { kind };
             if let Some((_, text)) = help.take().filter(|(of, _)| *of == name) {
@@ -98,7 +105,10 @@ pub(super) fn from_open_metrics(text: &str) -> String {
             }
             let _ = writeln!(converted, "# TYPE {name}{suffix} {kind}");
         } else if line != "# EOF" && !line.starts_with("# UNIT ") {
-            match line.split_once('{').map(|(name, rest)| (name, rest.strip_prefix('}'))) {
+            match line
+                .split_once('{')
+                .map(|(name, rest)| (name, rest.strip_prefix('}')))
+            {
                 Some((name, Some(value))) => converted.extend([name, value]),
                 _ => converted.push_str(line),
             }
@@ -118,16 +128,14 @@ mod tests {
         out.family("pods", Kind::Gauge, "Pods.");
         out.sample("pods", &[("a", "x\"y\\z\n"), ("b", "")], 3.0);
         out.sample_at("pods", &[], 0.25, 1_700_000_000_123);
-        let expect =
-            "# HELP pods Pods.\n# TYPE pods gauge\npods{a=\"x\\\"y\\\\z\\n\",b=\"\"} 3\npods 0.25 1700000000123\n";
+        let expect = "# HELP pods Pods.\n# TYPE pods gauge\npods{a=\"x\\\"y\\\\z\\n\",b=\"\"} 3\npods 0.25 1700000000123\n";
         assert_eq!(out.finish(), expect);
     }
 
     #[test]
     fn counters_of_open_metrics_get_their_full_name() {
         let open = "# HELP a Things.\n# TYPE a counter\na_total{x=\"1\"} 2\n# HELP b B.\n# TYPE b gauge\n# UNIT b s\nb 1\n# EOF\n";
-        let expect =
-            "# HELP a_total Things.\n# TYPE a_total counter\na_total{x=\"1\"} 2\n# HELP b B.\n# TYPE b gauge\nb 1\n";
+        let expect = "# HELP a_total Things.\n# TYPE a_total counter\na_total{x=\"1\"} 2\n# HELP b B.\n# TYPE b gauge\nb 1\n";
         assert_eq!(from_open_metrics(open), expect);
     }
 }

@@ -29,27 +29,54 @@ impl ProcessFigures {
     pub fn own() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let fds = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        let [stat, status, limits, system] =
-            ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/stat"].map(read);
-        Self::parse([&stat, &status, &limits, &system], u32::try_from(fds).unwrap_or(u32::MAX))
+        let [stat, status, limits, system] = [
+            "/proc/self/stat",
+            "/proc/self/status",
+            "/proc/self/limits",
+            "/proc/stat",
+        ]
+        .map(read);
+        Self::parse(
+            [&stat, &status, &limits, &system],
+            u32::try_from(fds).unwrap_or(u32::MAX),
+        )
     }
 
-    /// From the texts of `stat`, `status` and `limits` below `/proc/self`, and `/proc/stat`. The kernel counts in
-    /// hundredths of a second there.
+    /// From the texts of `stat`, `status` and `limits` below `/proc/self`, and `/proc/stat`. The
+    /// kernel counts in hundredths of a second there.
     fn parse([stat, status, limits, system]: [&str; 4], open_fds: u32) -> Self {
         const TICKS: f64 = 100.0;
         // The name before it may contain anything.
-        let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace()
+            .collect();
         // Numbered as in proc(5), where the state is the third.
-        let field =
-            |number: usize| fields.get(number - 3).and_then(|text| text.parse::<f64>().ok()).unwrap_or_default();
+        let field = |number: usize| {
+            fields
+                .get(number - 3)
+                .and_then(|text| text.parse::<f64>().ok())
+                .unwrap_or_default()
+        };
         let start = |line: &str, name: &str| {
             let rest = line.strip_prefix(name)?;
             rest.split_whitespace().next()?.parse::<f64>().ok()
         };
-        let booted = system.lines().find_map(|line| start(line, "btime ")).unwrap_or_default();
-        let kib = |name| status.lines().find_map(|line| start(line, name)).unwrap_or_default();
-        let max_fds = limits.lines().find_map(|line| start(line, "Max open files")).unwrap_or_default();
+        let booted = system
+            .lines()
+            .find_map(|line| start(line, "btime "))
+            .unwrap_or_default();
+        let kib = |name| {
+            status
+                .lines()
+                .find_map(|line| start(line, name))
+                .unwrap_or_default()
+        };
+        let max_fds = limits
+            .lines()
+            .find_map(|line| start(line, "Max open files"))
+            .unwrap_or_default();
         Self {
             cpu_seconds: (field(14) + field(15)) / TICKS,
             resident_bytes: kib("VmRSS:") * 1024.0,
@@ -65,14 +92,44 @@ impl ProcessFigures {
     pub fn write(&self, out: &mut Exposition) {
         let gauge = Kind::Gauge;
         let cpu = "Total user and system CPU time spent in seconds.";
-        out.single("process_cpu_seconds_total", Kind::Counter, cpu, self.cpu_seconds);
-        out.single("process_max_fds", gauge, "Maximum number of open file descriptors.", self.max_fds);
-        out.single("process_open_fds", gauge, "Number of open file descriptors.", self.open_fds);
-        out.single("process_resident_memory_bytes", gauge, "Resident memory size in bytes.", self.resident_bytes);
+        out.single(
+            "process_cpu_seconds_total",
+            Kind::Counter,
+            cpu,
+            self.cpu_seconds,
+        );
+        out.single(
+            "process_max_fds",
+            gauge,
+            "Maximum number of open file descriptors.",
+            self.max_fds,
+        );
+        out.single(
+            "process_open_fds",
+            gauge,
+            "Number of open file descriptors.",
+            self.open_fds,
+        );
+        out.single(
+            "process_resident_memory_bytes",
+            gauge,
+            "Resident memory size in bytes.",
+            self.resident_bytes,
+        );
         let start = "Start time of the process since unix epoch in seconds.";
-        out.single("process_start_time_seconds", gauge, start, self.start_unix_seconds);
+        out.single(
+            "process_start_time_seconds",
+            gauge,
+            start,
+            self.start_unix_seconds,
+        );
         out.single("process_threads", gauge, "Number of threads.", self.threads);
-        out.single("process_virtual_memory_bytes", gauge, "Virtual memory size in bytes.", self.virtual_bytes);
+        out.single(
+            "process_virtual_memory_bytes",
+            gauge,
+            "Virtual memory size in bytes.",
+            self.virtual_bytes,
+        );
     }
 }
 

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 use super::*;
 
 const LONG: Duration = Duration::from_secs(3600);
-const PAUSES: ExponentialBackoff = ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(30));
+const PAUSES: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 fn group() -> Tasks {
     Tasks::new(CancellationToken::new())
@@ -18,7 +19,9 @@ async fn one_task_that_dies_ends_the_others_and_is_named() {
     let mut tasks = Tasks::new(shared.child_token());
     let stop = tasks.stop();
     tasks.add("the patient one", async move { stop.cancelled().await });
-    tasks.add("the informer of Pods", async { panic!("a handler has a bug") });
+    tasks.add("the informer of Pods", async {
+        panic!("a handler has a bug")
+    });
     let error = tasks.watch().await.unwrap_err();
     assert_eq!(error.to_string(), "the informer of Pods has died");
     tasks.finish(LONG).await;
@@ -35,16 +38,25 @@ async fn tasks_that_end_as_told_are_no_failure() {
     tasks.finish(LONG).await;
     let mut tasks = group();
     tasks.add("one", async {});
-    assert_eq!(tasks.watch().await.unwrap_err().to_string(), "one has ended");
+    assert_eq!(
+        tasks.watch().await.unwrap_err().to_string(),
+        "one has ended"
+    );
 }
 
 #[tokio::test]
 async fn those_that_work_for_others_outlive_the_first_that_ends() {
     let mut tasks = group();
     let stop = tasks.stop();
-    tasks.add("the writer of statuses", async move { stop.cancelled().await });
+    tasks.add(
+        "the writer of statuses",
+        async move { stop.cancelled().await },
+    );
     tasks.add("the writer of events", async { panic!("a bug") });
-    assert_eq!(tasks.first_end().await.unwrap_err().to_string(), "the writer of events has died");
+    assert_eq!(
+        tasks.first_end().await.unwrap_err().to_string(),
+        "the writer of events has died"
+    );
     assert!(!tasks.stop().is_cancelled());
     tasks.finish(LONG).await;
 }
@@ -110,9 +122,18 @@ async fn a_task_that_is_kept_is_started_again_and_unwell_until_it_is_steady() {
     tasks.finish(LONG).await;
     let told = told.lock();
     let between = |a: usize, b: usize| (told[b] - told[a]).as_millis();
-    assert!((250..=501).contains(&between(0, 1)), "the first pause: {told:?}");
-    assert!((500..=1001).contains(&between(1, 2)), "twice that: {told:?}");
-    assert!((60_250..=60_501).contains(&between(2, 3)), "as at first, it had been well: {told:?}");
+    assert!(
+        (250..=501).contains(&between(0, 1)),
+        "the first pause: {told:?}"
+    );
+    assert!(
+        (500..=1001).contains(&between(1, 2)),
+        "twice that: {told:?}"
+    );
+    assert!(
+        (60_250..=60_501).contains(&between(2, 3)),
+        "as at first, it had been well: {told:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

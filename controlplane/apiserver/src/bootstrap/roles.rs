@@ -1,9 +1,11 @@
-//! Brings the roles and bindings of [`bootstrap_policy`] into the cluster and keeps at least what they give.
+//! Brings the roles and bindings of [`bootstrap_policy`] into the cluster and keeps at least what
+//! they give.
 //!
-//! What somebody added stays, what somebody took away comes back at the next start, unless the object says
-//! `rbac.authorization.kubernetes.io/autoupdate: "false"`.
+//! What somebody added stays, what somebody took away comes back at the next start, unless the
+//! object says `rbac.authorization.kubernetes.io/autoupdate: "false"`.
 //!
-//! Source: `pkg/registry/rbac/rest/storage_rbac.go` and `pkg/registry/rbac/reconciliation` at v1.37.
+//! Source: `pkg/registry/rbac/rest/storage_rbac.go` and `pkg/registry/rbac/reconciliation` at
+//! v1.37.
 
 use coracle_api::{meta, status::Status};
 use coracle_auth::authz::{
@@ -32,8 +34,13 @@ const WRITES: usize = 64;
 pub(super) async fn ensure(server: &State) -> Result<(), ApiServerError> {
     let policy = bootstrap_policy::read();
     for objects in [policy.roles, policy.bindings] {
-        let writes = objects.into_iter().map(|object| ensure_object(server, object));
-        futures::stream::iter(writes).buffer_unordered(WRITES).try_collect::<()>().await?;
+        let writes = objects
+            .into_iter()
+            .map(|object| ensure_object(server, object));
+        futures::stream::iter(writes)
+            .buffer_unordered(WRITES)
+            .try_collect::<()>()
+            .await?;
     }
     Ok(())
 }
@@ -49,13 +56,19 @@ async fn ensure_object(server: &State, wanted: Value) -> Result<(), ApiServerErr
         what: format!("{plural} {:?}", meta::name(&wanted)),
         message: status.message,
     };
-    let Some(resource) = server.registry.get(GROUP, "v1", plural) else { return Ok(()) };
+    let Some(resource) = server.registry.get(GROUP, "v1", plural) else {
+        return Ok(());
+    };
     reconcile(server, resource, &wanted).await.map_err(fail)
 }
 
 async fn reconcile(server: &State, resource: &Resource, wanted: &Value) -> Result<(), Status> {
     let (namespace, name) = (meta::namespace(wanted), meta::name(wanted));
-    let Some(current) = server.store.current(resource, &resource.key(namespace, name)).await? else {
+    let Some(current) = server
+        .store
+        .current(resource, &resource.key(namespace, name))
+        .await?
+    else {
         return create(server, resource, wanted).await;
     };
     if meta::annotation(&current.object, AUTO_UPDATE) == Some("false") {
@@ -63,7 +76,11 @@ async fn reconcile(server: &State, resource: &Resource, wanted: &Value) -> Resul
     }
     if wanted.get("roleRef").is_some() && current.object["roleRef"] != wanted["roleRef"] {
         // What a binding refers to cannot be changed.
-        match server.store.delete(resource, namespace, name, &Default::default()).await {
+        match server
+            .store
+            .delete(resource, namespace, name, &Default::default())
+            .await
+        {
             Err(status) if status.code != 404 => return Err(status),
             _ => return create(server, resource, wanted).await,
         }
@@ -81,7 +98,12 @@ async fn reconcile(server: &State, resource: &Resource, wanted: &Value) -> Resul
 }
 
 async fn create(server: &State, resource: &Resource, wanted: &Value) -> Result<(), Status> {
-    let created = server.store.create(resource, meta::namespace(wanted), wanted.clone(), WriteOptions::default());
+    let created = server.store.create(
+        resource,
+        meta::namespace(wanted),
+        wanted.clone(),
+        WriteOptions::default(),
+    );
     match created.await {
         Err(status) if status.code != 409 => Err(status),
         _ => Ok(()),
@@ -106,16 +128,22 @@ fn completed(present: &Value, wanted: &Value) -> Option<Value> {
     } else if wanted.get("rules").is_some() {
         let mut pool = Pool::default();
         let own = Rule::parse_all(present, &mut pool);
-        let missing = meta::get_array(wanted, &["rules"])
-            .iter()
-            .filter(|rule| !escalation::uncovered(&own, &[Rule::parse(rule, &mut pool)]).is_empty());
+        let missing = meta::get_array(wanted, &["rules"]).iter().filter(|rule| {
+            !escalation::uncovered(&own, &[Rule::parse(rule, &mut pool)]).is_empty()
+        });
         extend(&mut new, "rules", missing);
     }
     let present_subjects = meta::get_array(present, &["subjects"]);
-    let missing = meta::get_array(wanted, &["subjects"]).iter().filter(|subject| {
-        let same = |other: &Value, field: &str| other[field] == subject[field];
-        !present_subjects.iter().any(|other| ["kind", "name", "namespace"].iter().all(|field| same(other, field)))
-    });
+    let missing = meta::get_array(wanted, &["subjects"])
+        .iter()
+        .filter(|subject| {
+            let same = |other: &Value, field: &str| other[field] == subject[field];
+            !present_subjects.iter().any(|other| {
+                ["kind", "name", "namespace"]
+                    .iter()
+                    .all(|field| same(other, field))
+            })
+        });
     extend(&mut new, "subjects", missing);
     (new != *present).then_some(new)
 }
@@ -141,11 +169,27 @@ mod tests {
     fn what_is_missing_comes_back_and_what_is_more_stays() {
         let rule = |verb: &str| json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]});
         let role = |rules: &[Value]| json!({"kind": "ClusterRole", "metadata": {"name": "r", "labels": {"a": "b"}}, "rules": rules});
-        assert_eq!(completed(&role(&[rule("get")]), &role(&[rule("get")])), None);
-        assert_eq!(completed(&role(&[rule("*")]), &role(&[rule("get")])), None, "covered");
-        assert_eq!(completed(&role(&[rule("list")]), &role(&[rule("get")])), Some(role(&[rule("list"), rule("get")])));
+        assert_eq!(
+            completed(&role(&[rule("get")]), &role(&[rule("get")])),
+            None
+        );
+        assert_eq!(
+            completed(&role(&[rule("*")]), &role(&[rule("get")])),
+            None,
+            "covered"
+        );
+        assert_eq!(
+            completed(&role(&[rule("list")]), &role(&[rule("get")])),
+            Some(role(&[rule("list"), rule("get")]))
+        );
         let binding = |subjects: Value| json!({"kind": "ClusterRoleBinding", "metadata": {}, "subjects": subjects});
-        let (a, b) = (json!({"kind": "Group", "name": "a"}), json!({"kind": "Group", "name": "b"}));
-        assert_eq!(completed(&binding(json!([b])), &binding(json!([a]))), Some(binding(json!([b, a]))));
+        let (a, b) = (
+            json!({"kind": "Group", "name": "a"}),
+            json!({"kind": "Group", "name": "b"}),
+        );
+        assert_eq!(
+            completed(&binding(json!([b])), &binding(json!([a]))),
+            Some(binding(json!([b, a])))
+        );
     }
 }

@@ -28,7 +28,9 @@ pub(super) fn legacy(info: &ApiResource, sub: Subresource) -> Value {
 
 /// An entry of an aggregated resource's `subresources`.
 pub(super) fn aggregated(info: &ApiResource, sub: Subresource) -> Value {
-    let (group, version, kind) = sub.foreign_kind(&info.kind).unwrap_or((&*info.group, &*info.version, &*info.kind));
+    let (group, version, kind) =
+        sub.foreign_kind(&info.kind)
+            .unwrap_or((&*info.group, &*info.version, &*info.kind));
     json!({
         "subresource": sub.name(),
         "responseKind": {"group": group, "version": version, "kind": kind},

@@ -27,7 +27,10 @@ fn accept_header_chooses_the_form() {
             "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
             Some(Form::AggregatedV2beta1),
         ),
-        ("application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json", Some(Form::Legacy)),
+        (
+            "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json",
+            Some(Form::Legacy),
+        ),
         ("application/vnd.kubernetes.protobuf", None),
     ] {
         assert_eq!(negotiate(accept), expect, "{accept}");
@@ -37,9 +40,15 @@ fn accept_header_chooses_the_form() {
 #[test]
 fn aggregated_documents_say_their_content_type() {
     let document = apis(&published(), Form::AggregatedV2);
-    assert_eq!(document.content_type, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+    assert_eq!(
+        document.content_type,
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    );
     assert_eq!(parse(&document)["apiVersion"], "apidiscovery.k8s.io/v2");
-    assert_eq!(parse(&apis(&published(), Form::AggregatedV2beta1))["apiVersion"], "apidiscovery.k8s.io/v2beta1");
+    assert_eq!(
+        parse(&apis(&published(), Form::AggregatedV2beta1))["apiVersion"],
+        "apidiscovery.k8s.io/v2beta1"
+    );
 }
 
 #[test]
@@ -54,28 +63,48 @@ fn aggregated_core_has_pods_with_eviction() {
     assert_eq!(pods["shortNames"], json!(["po"]));
     assert_eq!(pods["categories"], json!(["all"]));
     let eviction = find(&pods["subresources"], "subresource", "eviction");
-    assert_eq!(eviction["responseKind"], json!({"group": "policy", "version": "v1", "kind": "Eviction"}));
+    assert_eq!(
+        eviction["responseKind"],
+        json!({"group": "policy", "version": "v1", "kind": "Eviction"})
+    );
     assert_eq!(eviction["verbs"], json!(["create"]));
 }
 
 #[test]
 fn aggregated_groups_have_scale() {
     let groups = parse(&apis(&published(), Form::AggregatedV2));
-    let apps = groups["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "apps").unwrap();
+    let apps = groups["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|item| item["metadata"]["name"] == "apps")
+        .unwrap();
     let deployments = find(&apps["versions"][0]["resources"], "resource", "deployments");
     let scale = find(&deployments["subresources"], "subresource", "scale");
-    assert_eq!(scale["responseKind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
+    assert_eq!(
+        scale["responseKind"],
+        json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
+    );
 }
 
 #[test]
 fn legacy_documents_name_groups_and_versions() {
     let core = parse(&api(&published(), Form::Legacy, "10.0.0.1:6443"));
     assert_eq!(core["kind"], "APIVersions");
-    assert_eq!(core["serverAddressByClientCIDRs"][0]["serverAddress"], "10.0.0.1:6443");
+    assert_eq!(
+        core["serverAddressByClientCIDRs"][0]["serverAddress"],
+        "10.0.0.1:6443"
+    );
     let groups = parse(&apis(&published(), Form::Legacy));
     let apps = find(&groups["groups"], "name", "apps");
-    assert_eq!(apps["preferredVersion"], json!({"groupVersion": "apps/v1", "version": "v1"}));
-    assert_eq!(parse(&group(&published(), "apps").unwrap())["kind"], "APIGroup");
+    assert_eq!(
+        apps["preferredVersion"],
+        json!({"groupVersion": "apps/v1", "version": "v1"})
+    );
+    assert_eq!(
+        parse(&group(&published(), "apps").unwrap())["kind"],
+        "APIGroup"
+    );
     assert!(group(&published(), "").is_none());
     assert!(group(&published(), "nosuch").is_none());
 }
@@ -91,7 +120,10 @@ fn legacy_resource_lists_have_subresources() {
     );
     let token = find(&list["resources"], "name", "serviceaccounts/token");
     assert_eq!(token["kind"], "TokenRequest");
-    assert_eq!(find(&list["resources"], "name", "nodes")["namespaced"], false);
+    assert_eq!(
+        find(&list["resources"], "name", "nodes")["namespaced"],
+        false
+    );
     assert!(resources(&published(), "apps", "v9").is_none());
 }
 
@@ -100,8 +132,12 @@ fn every_kind_is_discovered_once() {
     let (mut count, published) = (0, published());
     for GroupVersion { group, version, .. } in &published.versions {
         let list = parse(&resources(&published, group, version).unwrap());
-        count +=
-            list["resources"].as_array().unwrap().iter().filter(|r| !r["name"].as_str().unwrap().contains('/')).count();
+        count += list["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|r| !r["name"].as_str().unwrap().contains('/'))
+            .count();
     }
     assert_eq!(count, published.resources.len());
 }

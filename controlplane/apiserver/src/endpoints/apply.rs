@@ -1,4 +1,5 @@
-//! PATCH with an apply configuration: makes the object, or takes over the fields that the configuration names.
+//! PATCH with an apply configuration: makes the object, or takes over the fields that the
+//! configuration names.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/patch.go`, `applyPatcher` at v1.37.
 
@@ -30,7 +31,10 @@ pub(crate) async fn apply(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let config = Configuration::of(call, &call.resource.gvk, part)?;
     let manager = call.field_manager().applying();
     let request = call.admission_request(Operation::Update, options);
-    let target = UpdateTarget { tries: Some(TRIES), ..call.update_target(part, options, &manager) };
+    let target = UpdateTarget {
+        tries: Some(TRIES),
+        ..call.update_target(part, options, &manager)
+    };
     for _ in 0..TRIES {
         let change = |live: &Value| config.merged(call, &manager, live);
         match call.server.update(&request, target, change).await {
@@ -42,7 +46,10 @@ pub(crate) async fn apply(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
             other => return call.write_reply(other?, config.warnings),
         }
     }
-    Err(Status::modified(&call.resource.group_resource, &call.info.name))
+    Err(Status::modified(
+        &call.resource.group_resource,
+        &call.info.name,
+    ))
 }
 
 /// What a client applies.
@@ -57,13 +64,25 @@ impl Configuration {
     /// The body, which is of kind `gvk` and is written to `part`.
     pub(crate) fn of(call: &Call<'_>, gvk: &Gvk, part: Part) -> Result<Self, Status> {
         check_options(call)?;
-        let Decoded { mut object, warnings } = decoded(call, gvk)?;
+        let Decoded {
+            mut object,
+            warnings,
+        } = decoded(call, gvk)?;
         reset(call, part, &mut object);
-        Ok(Self { object, warnings, force: call.query.flag("force").unwrap_or(false) })
+        Ok(Self {
+            object,
+            warnings,
+            force: call.query.flag("force").unwrap_or(false),
+        })
     }
 
     /// `live` with the configuration in it.
-    pub(crate) fn merged(&self, call: &Call<'_>, manager: &FieldManager, live: &Value) -> Result<Value, Status> {
+    pub(crate) fn merged(
+        &self,
+        call: &Call<'_>,
+        manager: &FieldManager,
+        live: &Value,
+    ) -> Result<Value, Status> {
         let mut merged = manager.apply(call.resource, Some(live), &self.object, self.force)?;
         take_version(&mut merged, &self.object);
         Ok(merged)
@@ -85,19 +104,38 @@ fn check_options(call: &Call<'_>) -> Result<(), Status> {
     }
     let mut errors = FieldErrors::default();
     errors.required("fieldManager", "is required for apply patch");
-    Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "PatchOptions"), "", errors))
+    Err(Status::invalid(
+        &Gvk::new("meta.k8s.io", "v1", "PatchOptions"),
+        "",
+        errors,
+    ))
 }
 
-/// The body as an object. Unlike elsewhere, what the schema does not know is an error: nobody could own it.
+/// The body as an object. Unlike elsewhere, what the schema does not know is an error: nobody could
+/// own it.
 fn decoded(call: &Call<'_>, gvk: &Gvk) -> Result<Decoded, Status> {
-    let read = |validation| super::decoded(call.resource, &call.body, ContentType::Yaml, gvk, validation);
+    let read = |validation| {
+        super::decoded(
+            call.resource,
+            &call.body,
+            ContentType::Yaml,
+            gvk,
+            validation,
+        )
+    };
     let decoded = read(FieldValidation::Warn)?;
     check_name(call, &decoded.object)?;
-    let unknown =
-        decoded.warnings.iter().find_map(|warning| warning.strip_prefix("unknown field \"")?.strip_suffix('"'));
+    let unknown = decoded
+        .warnings
+        .iter()
+        .find_map(|warning| warning.strip_prefix("unknown field \"")?.strip_suffix('"'));
     if let Some(field) = unknown {
         let (namespace, name, version) = (&call.info.namespace, &call.info.name, gvk.api_version());
-        let place = if namespace.is_empty() { format!("/{name}") } else { format!("{namespace}/{name}") };
+        let place = if namespace.is_empty() {
+            format!("/{name}")
+        } else {
+            format!("{namespace}/{name}")
+        };
         let message = format!(
             "failed to create typed patch object ({place}; {version}, Kind={}): .{field}: field not declared in schema",
             gvk.kind
@@ -112,13 +150,18 @@ fn decoded(call: &Call<'_>, gvk: &Gvk) -> Result<Decoded, Status> {
 
 /// Leaves out what this part of the object does not write, so that nobody comes to own it here.
 fn reset(call: &Call<'_>, part: Part, config: &mut Value) {
-    let Some(map) = config.as_object_mut() else { return };
+    let Some(map) = config.as_object_mut() else {
+        return;
+    };
     match part {
         Part::Main if managed_fields::has_status(call.resource) => drop(map.remove("status")),
         Part::Status => keep(map, "status", call.resource.strategy.status_keeps()),
         Part::EphemeralContainers | Part::Resize => {
             keep(map, "spec", ALL_METADATA);
-            map.get_mut("spec").and_then(Value::as_object_mut).into_iter().for_each(|spec| reset_pod(spec, part));
+            map.get_mut("spec")
+                .and_then(Value::as_object_mut)
+                .into_iter()
+                .for_each(|spec| reset_pod(spec, part));
         }
         Part::Main | Part::Internal => {}
     }
@@ -126,7 +169,9 @@ fn reset(call: &Call<'_>, part: Part, config: &mut Value) {
 
 /// Keeps what names the object, the rest of its metadata but for some fields, and one more member.
 fn keep(config: &mut Map<String, Value>, member: &str, kept_metadata: &[&str]) {
-    config.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata") || field == member);
+    config.retain(|field, _| {
+        matches!(field.as_str(), "apiVersion" | "kind" | "metadata") || field == member
+    });
     if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|field, _| !kept_metadata.contains(&field.as_str()));
     }
@@ -137,9 +182,14 @@ fn reset_pod(spec: &mut Map<String, Value>, part: Part) {
         return spec.retain(|list, _| list == "ephemeralContainers");
     }
     spec.retain(|list, _| matches!(list.as_str(), "containers" | "initContainers"));
-    let containers = spec.values_mut().filter_map(Value::as_array_mut).flatten().filter_map(Value::as_object_mut);
+    let containers = spec
+        .values_mut()
+        .filter_map(Value::as_array_mut)
+        .flatten()
+        .filter_map(Value::as_object_mut);
     for container in containers {
-        container.retain(|field, _| matches!(field.as_str(), "name" | "resources" | "resizePolicy"));
+        container
+            .retain(|field, _| matches!(field.as_str(), "name" | "resources" | "resizePolicy"));
     }
 }
 
@@ -151,7 +201,10 @@ async fn make(
     options: WriteOptions,
 ) -> Result<coracle_registry::store::Written, Status> {
     if !meta::uid(config).is_empty() {
-        return Err(Status::not_found(&call.resource.group_resource, &call.info.name));
+        return Err(Status::not_found(
+            &call.resource.group_resource,
+            &call.info.name,
+        ));
     }
     create::authorize(call).await?;
     let object = manager.apply(call.resource, None, config, false)?;

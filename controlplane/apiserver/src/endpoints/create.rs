@@ -21,7 +21,8 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     call.write_reply(written, decoded.warnings)
 }
 
-/// Asks whether the user may make what a PUT or an apply found missing: they were let in for another verb.
+/// Asks whether the user may make what a PUT or an apply found missing: they were let in for
+/// another verb.
 ///
 /// # Errors
 /// 403 if not.
@@ -33,14 +34,23 @@ pub(super) async fn authorize(call: &Call<'_>) -> Result<(), Status> {
         name: &call.info.name,
         ..ResourceTarget::default()
     };
-    let attributes = Attributes { user: call.user, verb: "create", target: Target::Resource(target) };
+    let attributes = Attributes {
+        user: call.user,
+        verb: "create",
+        target: Target::Resource(target),
+    };
     let authorizer = &call.server.authorizer;
     if authorizer.allows(&attributes) {
         return Ok(());
     }
-    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as good as no.
+    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as
+    // good as no.
     let _ = call.server.store.cache.catch_up().await;
-    if authorizer.allows(&attributes) { Ok(()) } else { Err(authz::denied(&attributes, "")) }
+    if authorizer.allows(&attributes) {
+        Ok(())
+    } else {
+        Err(authz::denied(&attributes, ""))
+    }
 }
 
 /// Admits and writes a new object, wherever it comes from.
@@ -53,8 +63,14 @@ pub(crate) async fn make(
     let request = call.admission_request(Operation::Create, options);
     if call.resource.is_namespaced() && request.namespace.is_empty() {
         // POST to /api/v1/pods: upstream has no such route.
-        return Err(Status::method_not_supported(&call.resource.group_resource, "create"));
+        return Err(Status::method_not_supported(
+            &call.resource.group_resource,
+            "create",
+        ));
     }
-    let request = Request { subresource: "", ..request };
+    let request = Request {
+        subresource: "",
+        ..request
+    };
     call.server.create(&request, object, manager).await
 }

@@ -36,9 +36,14 @@ const RETURNED: &[&str] = &[
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let options = parse_options(call)?;
-    match call.server.delete(&request(call, &options), &options).await? {
+    match call
+        .server
+        .delete(&request(call, &options), &options)
+        .await?
+    {
         Deleted::Gone { json, .. }
-            if call.resource.info.group.is_empty() && RETURNED.contains(&&*call.resource.info.plural) =>
+            if call.resource.info.group.is_empty()
+                && RETURNED.contains(&&*call.resource.info.plural) =>
         {
             Ok(call.object_reply(json, shape))
         }
@@ -59,11 +64,17 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
     let options = parse_options(call)?;
     let list_options = ListOptions::parse(call.query, false)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
-    let found = list::read(call, &list_options, selection).await.map_err(cache_status)?;
+    let found = list::read(call, &list_options, selection)
+        .await
+        .map_err(cache_status)?;
     let mut items = Vec::with_capacity(found.entries.len());
     for entry in &found.entries {
         let namespace = entry.namespace().unwrap_or_default();
-        let request = Request { namespace, name: entry.name(), ..request(call, &options) };
+        let request = Request {
+            namespace,
+            name: entry.name(),
+            ..request(call, &options)
+        };
         match call.server.delete(&request, &options).await {
             Ok(_) => items.push(call.resource.shown_json(entry.json_bytes())),
             Err(status) if status.code == 404 => {}
@@ -81,12 +92,18 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
 }
 
 fn request<'a>(call: &'a Call<'_>, options: &DeleteOptions) -> Request<'a> {
-    call.admission_request(Operation::Delete, WriteOptions { dry_run: options.dry_run })
+    call.admission_request(
+        Operation::Delete,
+        WriteOptions {
+            dry_run: options.dry_run,
+        },
+    )
 }
 
 fn success(call: &Call<'_>, object: &Value) -> Value {
     let info = &call.resource.info;
-    let mut details = json!({"name": meta::name(object), "kind": info.plural, "uid": meta::uid(object)});
+    let mut details =
+        json!({"name": meta::name(object), "kind": info.plural, "uid": meta::uid(object)});
     if !info.group.is_empty() {
         details["group"] = (*info.group).into();
     }
@@ -106,15 +123,24 @@ fn parse_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
         decode::decode_options(&call.body, content_type(call.headers)?, "DeleteOptions")?
     };
     let mut errors = FieldErrors::default();
-    let mut options = DeleteOptions { dry_run, ..DeleteOptions::default() };
+    let mut options = DeleteOptions {
+        dry_run,
+        ..DeleteOptions::default()
+    };
     let (mut policy, mut orphan) = (None, None);
     if let Some(body) = &body {
         options.grace_secs = body.get("gracePeriodSeconds").and_then(Value::as_i64);
-        let precondition =
-            |field: &str| meta::get(body, &["preconditions", field]).and_then(Value::as_str).map(str::to_owned);
+        let precondition = |field: &str| {
+            meta::get(body, &["preconditions", field])
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         options.uid = precondition("uid");
         options.resource_version = precondition("resourceVersion");
-        policy = body.get("propagationPolicy").and_then(Value::as_str).map(str::to_owned);
+        policy = body
+            .get("propagationPolicy")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
         orphan = body.get("orphanDependents").and_then(Value::as_bool);
         for value in meta::get_array(body, &["dryRun"]) {
             options.dry_run = true;
@@ -123,7 +149,9 @@ fn parse_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
             }
         }
     }
-    options.grace_secs = options.grace_secs.or(call.query.integer("gracePeriodSeconds")?);
+    options.grace_secs = options
+        .grace_secs
+        .or(call.query.integer("gracePeriodSeconds")?);
     let policy = policy.or_else(|| call.query.text("propagationPolicy").map(str::to_owned));
     let orphan = orphan.or_else(|| call.query.flag("orphanDependents"));
     if policy.is_some() && orphan.is_some() {
@@ -139,12 +167,20 @@ fn parse_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
         (Some("Foreground"), _) => Some(Propagation::Foreground),
         (None, None) => None,
         (Some(other), _) => {
-            errors.not_supported("propagationPolicy", &json!(other), &["Background", "Foreground", "Orphan"]);
+            errors.not_supported(
+                "propagationPolicy",
+                &json!(other),
+                &["Background", "Foreground", "Orphan"],
+            );
             None
         }
     };
     if errors.is_empty() {
         return Ok(options);
     }
-    Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "DeleteOptions"), "", errors))
+    Err(Status::invalid(
+        &Gvk::new("meta.k8s.io", "v1", "DeleteOptions"),
+        "",
+        errors,
+    ))
 }

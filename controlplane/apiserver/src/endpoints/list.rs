@@ -1,4 +1,5 @@
-//! GET of a collection. Objects are sent as the cache holds them: concatenated, never encoded again.
+//! GET of a collection. Objects are sent as the cache holds them: concatenated, never encoded
+//! again.
 
 use std::sync::Arc;
 
@@ -35,16 +36,28 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
     let options = ListOptions::parse(call.query, false)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
     let result = match read(call, &options, selection).await {
-        Err(WatchCacheError::TooOld { .. }) if options.token.is_some() => return Ok(expired(&options)),
+        Err(WatchCacheError::TooOld { .. }) if options.token.is_some() => {
+            return Ok(expired(&options));
+        }
         Err(WatchCacheError::TooOld { .. }) => {
-            return Err(Status::expired("The resourceVersion for the provided list is too old."));
+            return Err(Status::expired(
+                "The resourceVersion for the provided list is too old.",
+            ));
         }
         result => result.map_err(cache_status)?,
     };
     let revision = result.revision.to_string();
     let token = result.next.as_ref().map(|next| {
-        let start = next.after.strip_prefix(&call.resource.prefix).unwrap_or(&next.after);
-        Token::new(i64::try_from(next.revision.0).unwrap_or(i64::MAX), start, next.remaining).encode()
+        let start = next
+            .after
+            .strip_prefix(&call.resource.prefix)
+            .unwrap_or(&next.after);
+        Token::new(
+            i64::try_from(next.revision.0).unwrap_or(i64::MAX),
+            start,
+            next.remaining,
+        )
+        .encode()
     });
     let remaining = result.next.as_ref().and_then(|next| next.remaining);
     let meta = ListMeta {
@@ -54,18 +67,45 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
     };
     // Nearly all lists: nothing is decoded, and the text is made as the connection takes it.
     if matches!(shape.form, Form::Object) && call.resource.view.is_none() {
-        return Ok(Reply::json(objects_body(call.resource, result.entries, &meta)));
+        return Ok(Reply::json(objects_body(
+            call.resource,
+            result.entries,
+            &meta,
+        )));
     }
-    let objects: Vec<_> = result.entries.iter().map(|entry| call.resource.shown_json(entry.json_bytes())).collect();
-    let body = || [head(call.resource, &meta).as_bytes(), &objects.join(&b","[..]), b"]}\n"].concat();
+    let objects: Vec<_> = result
+        .entries
+        .iter()
+        .map(|entry| call.resource.shown_json(entry.json_bytes()))
+        .collect();
+    let body = || {
+        [
+            head(call.resource, &meta).as_bytes(),
+            &objects.join(&b","[..]),
+            b"]}\n",
+        ]
+        .concat()
+    };
     let objects = objects.iter().map(|json| &json[..]);
     Ok(match shape.form {
         Form::Object => Reply::json(body()),
         Form::Table(version) => {
-            let options = TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
-            Reply::line(&table::render(&*call.resource.strategy, objects, options, &meta))
+            let options = TableOptions {
+                version,
+                include: shape.include,
+                with_columns: true,
+                now_secs: now_secs(),
+            };
+            Reply::line(&table::render(
+                &*call.resource.strategy,
+                objects,
+                options,
+                &meta,
+            ))
         }
-        Form::PartialObjectMetadata(version) => Reply::line(&table::partial_metadata_list(objects, version, &meta)),
+        Form::PartialObjectMetadata(version) => {
+            Reply::line(&table::partial_metadata_list(objects, version, &meta))
+        }
     })
 }
 
@@ -76,7 +116,10 @@ pub(crate) async fn read(
     selection: Selection,
 ) -> Result<ListResult, WatchCacheError> {
     let cache = &call.server.store.cache;
-    let mut request = ListRequest { limit: options.limit, ..ListRequest::all(selection) };
+    let mut request = ListRequest {
+        limit: options.limit,
+        ..ListRequest::all(selection)
+    };
     match (&options.token, options.version) {
         (Some(token), _) => {
             request.after = Some(format!("{}{}", call.resource.prefix, token.start));
@@ -123,13 +166,20 @@ fn objects_body(resource: &Resource, entries: Vec<Arc<Entry>>, meta: &ListMeta<'
     let head = head(resource, meta);
     let items: usize = entries.iter().map(|entry| entry.json_len()).sum();
     let left = head.len() + items + entries.len().saturating_sub(1) + 3;
-    Body::Chunks { source: Box::new(Chunks { head: Some(head), entries, next: 0 }), left: left as u64 }
+    Body::Chunks {
+        source: Box::new(Chunks {
+            head: Some(head),
+            entries,
+            next: 0,
+        }),
+        left: left as u64,
+    }
 }
 
 /// Makes the text of a list as the connection takes it.
 ///
-/// Chunks are written into buffers that come back once they have been sent ([`Buffer`]): large ones, taken from the
-/// allocator and given back for every piece, cost more than the text itself.
+/// Chunks are written into buffers that come back once they have been sent ([`Buffer`]): large
+/// ones, taken from the allocator and given back for every piece, cost more than the text itself.
 struct Chunks {
     /// Taken by the first chunk; `None` in `entries` past the end means done.
     head: Option<String>,
@@ -175,7 +225,12 @@ const BUFFER_BYTES: usize = CHUNK + CHUNK / 2;
 
 impl Buffer {
     fn take() -> Self {
-        Self(BUFFERS.lock().pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES)))
+        Self(
+            BUFFERS
+                .lock()
+                .pop()
+                .unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES)),
+        )
     }
 
     fn extend_from_slice(&mut self, text: &[u8]) {

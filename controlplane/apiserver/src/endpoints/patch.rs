@@ -36,7 +36,11 @@ const FORMATS: &[&str] = &[
 impl Format {
     /// What the request says of its body; `force` goes with apply alone.
     pub(crate) fn of(call: &Call<'_>) -> Result<Self, Status> {
-        let named = call.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let named = call
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         let format = match named.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Self::Json,
             "application/merge-patch+json" => Self::Merge,
@@ -47,7 +51,11 @@ impl Format {
         if format != Self::Apply && call.query.flag("force").is_some() {
             let mut errors = FieldErrors::default();
             errors.forbidden("force", "may not be specified for non-apply patch");
-            return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "PatchOptions"), "", errors));
+            return Err(Status::invalid(
+                &Gvk::new("meta.k8s.io", "v1", "PatchOptions"),
+                "",
+                errors,
+            ));
         }
         Ok(format)
     }
@@ -63,26 +71,38 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     }
     let mut warnings = Vec::new();
     let manager = call.field_manager();
-    let target = UpdateTarget { tries: Some(TRIES), ..call.update_target(part, options, &manager) };
+    let target = UpdateTarget {
+        tries: Some(TRIES),
+        ..call.update_target(part, options, &manager)
+    };
     let written = call
         .server
-        .update(&call.admission_request(Operation::Update, options), target, |current| {
-            let gvk = &call.resource.gvk;
-            let mut decoded = call.recheck(&apply(call, gvk, format, current)?, gvk)?;
-            check_name(call, &decoded.object)?;
-            if meta::resource_version(&decoded.object) == meta::resource_version(current) {
-                // A patch that leaves it alone has no opinion on it; one that sets it has.
-                meta::remove(&mut decoded.object, &["metadata", "resourceVersion"]);
-            }
-            warnings = decoded.warnings;
-            Ok(decoded.object)
-        })
+        .update(
+            &call.admission_request(Operation::Update, options),
+            target,
+            |current| {
+                let gvk = &call.resource.gvk;
+                let mut decoded = call.recheck(&apply(call, gvk, format, current)?, gvk)?;
+                check_name(call, &decoded.object)?;
+                if meta::resource_version(&decoded.object) == meta::resource_version(current) {
+                    // A patch that leaves it alone has no opinion on it; one that sets it has.
+                    meta::remove(&mut decoded.object, &["metadata", "resourceVersion"]);
+                }
+                warnings = decoded.warnings;
+                Ok(decoded.object)
+            },
+        )
         .await?;
     call.write_reply(written, warnings)
 }
 
 /// The object of kind `gvk` with the patch applied.
-pub(crate) fn apply(call: &Call<'_>, gvk: &Gvk, format: Format, current: &Value) -> Result<Value, Status> {
+pub(crate) fn apply(
+    call: &Call<'_>,
+    gvk: &Gvk,
+    format: Format,
+    current: &Value,
+) -> Result<Value, Status> {
     decode::check_json(&call.body)?;
     match format {
         Format::Json => patch::json::apply(current, &call.body),

@@ -26,18 +26,25 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     let decoded = call.decode(&call.resource.gvk)?;
     check_name(call, &decoded.object)?;
     let manager = call.field_manager();
-    let (request, target) =
-        (call.admission_request(Operation::Update, options), call.update_target(part, options, &manager));
+    let (request, target) = (
+        call.admission_request(Operation::Update, options),
+        call.update_target(part, options, &manager),
+    );
     // Few races are lost: what was sent is read again after one, not copied for every request.
     let mut sent = Some(decoded.object);
     let mut again = || match sent.take() {
         Some(object) => Ok(object),
-        None => call.decode(&call.resource.gvk).map(|decoded| decoded.object),
+        None => call
+            .decode(&call.resource.gvk)
+            .map(|decoded| decoded.object),
     };
     for _ in 0..TRIES {
         let replace = |_: &Value| again().and_then(|object| versioned(call, object));
         match call.server.update(&request, target, replace).await {
-            Err(status) if status.code == 404 && part == Part::Main && call.resource.info.create_on_update => {}
+            Err(status)
+                if status.code == 404
+                    && part == Part::Main
+                    && call.resource.info.create_on_update => {}
             other => return call.write_reply(other?, decoded.warnings),
         }
         match make(call, again()?, options, &manager).await {
@@ -45,22 +52,36 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
             other => return call.write_reply(other?, decoded.warnings),
         }
     }
-    Err(Status::modified(&call.resource.group_resource, &call.info.name))
+    Err(Status::modified(
+        &call.resource.group_resource,
+        &call.info.name,
+    ))
 }
 
 /// An object for an update; those of some kinds have to say which version they replace.
 fn versioned(call: &Call<'_>, object: Value) -> Result<Value, Status> {
-    if call.resource.info.unconditional_update || !matches!(meta::resource_version(&object), "" | "0") {
+    if call.resource.info.unconditional_update
+        || !matches!(meta::resource_version(&object), "" | "0")
+    {
         return Ok(object);
     }
     let mut errors = FieldErrors::default();
-    errors.invalid_text("metadata.resourceVersion", "0x0", "must be specified for an update");
+    errors.invalid_text(
+        "metadata.resourceVersion",
+        "0x0",
+        "must be specified for an update",
+    );
     // Upstream names the resource here, not the kind.
     let info = &call.resource.info;
-    Err(Status::invalid(&Gvk::new(&*info.group, &*info.version, &*info.plural), &call.info.name, errors))
+    Err(Status::invalid(
+        &Gvk::new(&*info.group, &*info.version, &*info.plural),
+        &call.info.name,
+        errors,
+    ))
 }
 
-/// Makes what is not there, if the user may make it. What names a version or an identity was there once.
+/// Makes what is not there, if the user may make it. What names a version or an identity was there
+/// once.
 async fn make(
     call: &Call<'_>,
     object: Value,

@@ -1,7 +1,7 @@
 //! WATCH: a stream of events until the client leaves, time is up, or the client is too slow.
 //!
-//! Events are the cache's own lines; only Table and PartialObjectMetadata are made per watcher. When the server stops,
-//! the cache ends every watch.
+//! Events are the cache's own lines; only Table and PartialObjectMetadata are made per watcher.
+//! When the server stops, the cache ends every watch.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -28,7 +28,8 @@ use crate::{
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// A last bookmark comes so long before time is up.
 const BOOKMARK_LEAD: Duration = Duration::from_secs(2);
-/// Without `timeoutSeconds`: a random time from here to twice that, so that not all reconnect at once.
+/// Without `timeoutSeconds`: a random time from here to twice that, so that not all reconnect at
+/// once.
 const MIN_TIMEOUT_SECS: u64 = 1800;
 /// Longest that a client may ask for: nobody waits for more, and the clock ends somewhere.
 const MAX_TIMEOUT_SECS: u64 = 7 * 24 * 3600;
@@ -45,11 +46,15 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
     match options.version {
         Version::Newest => cache.catch_up().await,
         Version::Any => Ok(()),
-        Version::NotOlderThan(revision) | Version::Exact(revision) => cache.wait_for(revision).await,
+        Version::NotOlderThan(revision) | Version::Exact(revision) => {
+            cache.wait_for(revision).await
+        }
     }
     .map_err(cache_status)?;
     let from = match options.version {
-        Version::NotOlderThan(revision) | Version::Exact(revision) if !wants_initial => Some(revision),
+        Version::NotOlderThan(revision) | Version::Exact(revision) if !wants_initial => {
+            Some(revision)
+        }
         _ => None,
     };
     let mut initial = Vec::new();
@@ -63,7 +68,10 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
             let (snapshot, watcher) = call.resource.cache.snapshot_and_watch(selection.clone());
             // Also unasked: a watch without a version has always begun with what is there.
             if options.send_initial_events != Some(false) {
-                initial = snapshot.select(&selection, &call.resource.prefix).cloned().collect();
+                initial = snapshot
+                    .select(&selection, &call.resource.prefix)
+                    .cloned()
+                    .collect();
             }
             end_of_initial = (wants_initial && options.bookmarks).then(|| snapshot.revision());
             watcher
@@ -82,7 +90,11 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
         deadline,
         next_bookmark: options.bookmarks.then(|| now + BOOKMARK_PERIOD),
         alarm: Box::pin(tokio::time::sleep_until(deadline)),
-        encoder: Encoder { resource: Arc::clone(call.resource), shape, columns_sent: false },
+        encoder: Encoder {
+            resource: Arc::clone(call.resource),
+            shape,
+            columns_sent: false,
+        },
     };
     stream.set_alarm();
     let stream = futures::stream::unfold(stream, |mut stream| async move {
@@ -94,7 +106,10 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
 
 /// The client learns it inside the stream, as from upstream's cache.
 fn too_old() -> Reply {
-    Reply::json(line("ERROR", &stored::text(&Status::expired(TOO_OLD).to_json())))
+    Reply::json(line(
+        "ERROR",
+        &stored::text(&Status::expired(TOO_OLD).to_json()),
+    ))
 }
 
 struct WatchStream {
@@ -140,9 +155,16 @@ impl WatchStream {
             if now >= self.deadline {
                 return None;
             }
-            let last = self.deadline.checked_sub(BOOKMARK_LEAD).unwrap_or(self.deadline);
+            let last = self
+                .deadline
+                .checked_sub(BOOKMARK_LEAD)
+                .unwrap_or(self.deadline);
             let next = now + BOOKMARK_PERIOD;
-            self.next_bookmark = Some(if now < last && next > last { last } else { next });
+            self.next_bookmark = Some(if now < last && next > last {
+                last
+            } else {
+                next
+            });
             self.set_alarm();
             if let Some(revision) = self.watcher.progress() {
                 return Some(self.encoder.bookmark(revision, false));
@@ -151,13 +173,18 @@ impl WatchStream {
     }
 
     fn set_alarm(&mut self) {
-        let at = self.next_bookmark.map_or(self.deadline, |at| at.min(self.deadline));
+        let at = self
+            .next_bookmark
+            .map_or(self.deadline, |at| at.min(self.deadline));
         self.alarm.as_mut().reset(at);
     }
 
     /// Events as one piece, no larger than they are: thousands of watchers may have one under way.
     fn joined(&mut self, deliveries: &[Delivery]) -> Bytes {
-        let lines: Vec<Bytes> = deliveries.iter().map(|one| self.encoder.event(one.kind, &one.entry)).collect();
+        let lines: Vec<Bytes> = deliveries
+            .iter()
+            .map(|one| self.encoder.event(one.kind, &one.entry))
+            .collect();
         lines.concat().into()
     }
 
@@ -193,21 +220,27 @@ impl Encoder {
                 let json = self.resource.shown_json(entry.json_bytes());
                 line(kind.as_str(), &self.table(Some(&json), &revision))
             }
-            Form::PartialObjectMetadata(version) => {
-                line(kind.as_str(), &table::partial_metadata(&entry.json_bytes(), version))
-            }
+            Form::PartialObjectMetadata(version) => line(
+                kind.as_str(),
+                &table::partial_metadata(&entry.json_bytes(), version),
+            ),
         }
     }
 
     fn table(&mut self, object: Option<&[u8]>, revision: &str) -> Vec<u8> {
-        let Form::Table(version) = self.shape.form else { return Vec::new() };
+        let Form::Table(version) = self.shape.form else {
+            return Vec::new();
+        };
         let options = TableOptions {
             version,
             include: self.shape.include,
             with_columns: !std::mem::replace(&mut self.columns_sent, true),
             now_secs: now_secs(),
         };
-        let meta = ListMeta { resource_version: revision, ..ListMeta::default() };
+        let meta = ListMeta {
+            resource_version: revision,
+            ..ListMeta::default()
+        };
         table::render(&*self.resource.strategy, object, options, &meta)
     }
 
@@ -219,7 +252,11 @@ impl Encoder {
         }
         let object = match self.shape.form {
             Form::Table(_) => self.table(None, &revision),
-            Form::Object => bookmark_object(&self.resource.gvk.api_version(), &self.resource.info.kind, &metadata),
+            Form::Object => bookmark_object(
+                &self.resource.gvk.api_version(),
+                &self.resource.info.kind,
+                &metadata,
+            ),
             Form::PartialObjectMetadata(version) => {
                 bookmark_object(version.api_version(), "PartialObjectMetadata", &metadata)
             }

@@ -27,13 +27,20 @@ pub(super) struct Read {
 ///
 /// # Errors
 /// 413 for one that is too large, 429 when there is no room, 504 when it does not arrive in time.
-pub(super) async fn read<B>(parts: &Parts, body: &mut B, mut room: Option<Permit>) -> Result<Read, Status>
+pub(super) async fn read<B>(
+    parts: &Parts,
+    body: &mut B,
+    mut room: Option<Permit>,
+) -> Result<Read, Status>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     match tokio::time::timeout(BODY_TIMEOUT, gather(parts, body, &mut room)).await {
         Ok(bytes) => bytes.map(|bytes| Read { bytes, _room: room }),
-        Err(_) => Err(Status::timeout("the request body did not arrive in time", RETRY_SECS)),
+        Err(_) => Err(Status::timeout(
+            "the request body did not arrive in time",
+            RETRY_SECS,
+        )),
     }
 }
 
@@ -42,7 +49,10 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     let too_large = || Status::request_entity_too_large(BODY_LIMIT);
-    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let announced = parts
+        .headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > BODY_LIMIT) {
         return Err(too_large());
     }
@@ -50,11 +60,14 @@ where
     let mut gathered = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Status::bad_request("unable to read the request body"))?;
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         if gathered.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > BODY_LIMIT {
             return Err(too_large());
         }
-        // What has come, not what was announced: who announces much and sends nothing takes nothing.
+        // What has come, not what was announced: who announces much and sends nothing takes
+        // nothing.
         if room.as_mut().is_some_and(|room| !room.grow(data.len())) {
             return Err(limits::too_many());
         }
@@ -72,8 +85,9 @@ where
     Ok(first.unwrap_or_else(|| gathered.freeze()))
 }
 
-/// Reads what is left of a body whose request has been answered: a client that is still sending would not see the answer,
-/// and its connection would have to end. Bounded, and left out where many do it.
+/// Reads what is left of a body whose request has been answered: a client that is still sending
+/// would not see the answer, and its connection would have to end. Bounded, and left out where many
+/// do it.
 pub(super) async fn discard<B>(limits: &Limits, parts: &Parts, body: &mut B)
 where
     B: Body<Data = Bytes> + Unpin,
@@ -82,7 +96,9 @@ where
     if body.is_end_stream() || parts.headers.contains_key(header::EXPECT) {
         return;
     }
-    let Ok(_turn) = limits.unwanted.try_acquire() else { return };
+    let Ok(_turn) = limits.unwanted.try_acquire() else {
+        return;
+    };
     let to_the_end = async {
         let mut left = UNWANTED_BYTES;
         while let Some(Ok(frame)) = body.frame().await {

@@ -1,4 +1,5 @@
-//! A number of things that many take from, each identity a part of it. Two atomic additions to take, none allocates.
+//! A number of things that many take from, each identity a part of it. Two atomic additions to
+//! take, none allocates.
 
 use std::sync::{
     Arc,
@@ -40,12 +41,21 @@ pub(crate) struct Permit {
 
 impl Share {
     pub(crate) fn new(most: usize, each: usize) -> Self {
-        Self { most, each, taken: AtomicUsize::new(0), by_flow: (0..FLOWS).map(|_| AtomicUsize::new(0)).collect() }
+        Self {
+            most,
+            each,
+            taken: AtomicUsize::new(0),
+            by_flow: (0..FLOWS).map(|_| AtomicUsize::new(0)).collect(),
+        }
     }
 
     /// `None` when it is taken.
     pub(crate) fn take(self: &Arc<Self>, flow: Flow, amount: usize) -> Option<Permit> {
-        let mut permit = Permit { share: Arc::clone(self), flow, amount: 0 };
+        let mut permit = Permit {
+            share: Arc::clone(self),
+            flow,
+            amount: 0,
+        };
         permit.grow(amount).then_some(permit)
     }
 
@@ -101,7 +111,9 @@ impl Turns {
 
 fn add(counter: &AtomicUsize, more: usize, most: usize) -> bool {
     counter
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now + more).filter(|sum| *sum <= most))
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            Some(now + more).filter(|sum| *sum <= most)
+        })
         .is_ok()
 }
 

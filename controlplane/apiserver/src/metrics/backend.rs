@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Instant};
 
 use coracle_store::{
-    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome, WatchStream,
+    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome,
+    WatchStream,
 };
 use coracle_telemetry::span;
 use tracing::Instrument as _;
@@ -19,7 +20,9 @@ impl Metered {
     async fn timed<T>(&self, operation: &'static str, work: impl Future<Output = T>) -> T {
         let started = Instant::now();
         let outcome = work.await;
-        self.times.get_or_create(&Operation { operation }).observe(started.elapsed().as_secs_f64());
+        self.times
+            .get_or_create(&Operation { operation })
+            .observe(started.elapsed().as_secs_f64());
         outcome
     }
 }
@@ -27,7 +30,8 @@ impl Metered {
 #[async_trait::async_trait]
 impl Backend for Metered {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        self.timed("txn", self.backend.txn(txn).instrument(span!("commit"))).await
+        self.timed("txn", self.backend.txn(txn).instrument(span!("commit")))
+            .await
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {

@@ -23,8 +23,12 @@ use crate::{
     request_info::{ResourceRequest, Verb},
 };
 
-const STREAMS: [Subresource; 4] =
-    [Subresource::Exec, Subresource::Attach, Subresource::Portforward, Subresource::Proxy];
+const STREAMS: [Subresource; 4] = [
+    Subresource::Exec,
+    Subresource::Attach,
+    Subresource::Portforward,
+    Subresource::Proxy,
+];
 
 /// A request under way. Counts it among those in flight until it is dropped.
 pub(crate) struct Observation<'a> {
@@ -51,7 +55,15 @@ impl<'a> Observation<'a> {
         let component = "apiserver";
         let none = Text::Borrowed("");
         let (group, resource, version, kind) = (none.clone(), none.clone(), none.clone(), none);
-        let request = Request { component, group, resource, scope: "", subresource: "", verb, version };
+        let request = Request {
+            component,
+            group,
+            resource,
+            scope: "",
+            subresource: "",
+            verb,
+            version,
+        };
         let span = span!(
             "KubernetesAPI",
             path = parts.uri.path(),
@@ -61,7 +73,15 @@ impl<'a> Observation<'a> {
             object = Empty,
             code = Empty
         );
-        Self { metrics, started: Instant::now(), request, kind, is_long: false, in_flight: None, span }
+        Self {
+            metrics,
+            started: Instant::now(),
+            request,
+            kind,
+            is_long: false,
+            in_flight: None,
+            span,
+        }
     }
 
     /// All that is done for it is within this one.
@@ -72,7 +92,10 @@ impl<'a> Observation<'a> {
     /// It is about this resource.
     pub(crate) fn is_about(&mut self, info: &ResourceRequest<'_>, resource: &ApiResource) {
         self.trace(info);
-        let subresource = resource.subresources.iter().find(|one| one.name() == info.subresource);
+        let subresource = resource
+            .subresources
+            .iter()
+            .find(|one| one.name() == info.subresource);
         let is_stream = subresource.is_some_and(|one| STREAMS.contains(one));
         let scope = match (info.name.is_empty(), info.namespace.is_empty()) {
             (true, false) => "namespace",
@@ -80,14 +103,19 @@ impl<'a> Observation<'a> {
             (false, _) => "resource",
         };
         self.kind = resource.kind.clone();
-        self.is_long = is_stream || info.verb == Verb::Watch || subresource == Some(&Subresource::Log);
+        self.is_long =
+            is_stream || info.verb == Verb::Watch || subresource == Some(&Subresource::Log);
         self.request = Request {
             component: "apiserver",
             group: resource.group.clone(),
             resource: resource.plural.clone(),
             scope,
             subresource: subresource.map_or("", |one| one.name()),
-            verb: if is_stream { "CONNECT" } else { verb(info.verb, self.request.verb) },
+            verb: if is_stream {
+                "CONNECT"
+            } else {
+                verb(info.verb, self.request.verb)
+            },
             version: resource.version.clone(),
         };
     }
@@ -96,49 +124,91 @@ impl<'a> Observation<'a> {
         if self.span.is_disabled() {
             return;
         }
-        self.span.record("verb", info.verb.as_str()).record("resource", info.resource);
+        self.span
+            .record("verb", info.verb.as_str())
+            .record("resource", info.resource);
         if !info.subresource.is_empty() {
             self.span.record("subresource", info.subresource);
         }
         // As texts, which are told quoted: what a URL says comes from strangers.
         match &*info.namespace {
             "" => self.span.record("object", &*info.name),
-            namespace => self.span.record("object", &*format!("{namespace}/{}", info.name)),
+            namespace => self
+                .span
+                .record("object", &*format!("{namespace}/{}", info.name)),
         };
     }
 
     /// It is one of those whose number is bounded.
     pub(crate) fn is_in_flight(&mut self, reads: bool) {
         let request_kind = if reads { "readOnly" } else { "mutating" };
-        self.in_flight = Some(Count::of(&self.metrics.in_flight.get_or_create_owned(&InFlight { request_kind })));
+        self.in_flight = Some(Count::of(
+            &self
+                .metrics
+                .in_flight
+                .get_or_create_owned(&InFlight { request_kind }),
+        ));
     }
 
     /// It has been answered.
     pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
-        let Request { component, group, resource, scope, subresource, verb, version } = self.request.clone();
+        let Request {
+            component,
+            group,
+            resource,
+            scope,
+            subresource,
+            verb,
+            version,
+        } = self.request.clone();
         let code = u32::from(response.status().as_u16());
         let dry_run = "";
-        let answer = Answer { code, component, dry_run, group, resource, scope, subresource, verb, version };
+        let answer = Answer {
+            code,
+            component,
+            dry_run,
+            group,
+            resource,
+            scope,
+            subresource,
+            verb,
+            version,
+        };
         self.metrics.answers.get_or_create(&answer).inc();
         if !self.span.is_disabled() {
             self.span.record("code", code);
         }
         if !self.is_long {
             let elapsed = self.started.elapsed().as_secs_f64();
-            self.metrics.durations.get_or_create(&self.request).observe(elapsed);
+            self.metrics
+                .durations
+                .get_or_create(&self.request)
+                .observe(elapsed);
             return response;
         }
         if response.status() != StatusCode::OK {
             return response;
         }
-        let mut counts = vec![Count::of(&self.metrics.long_running.get_or_create_owned(&self.request))];
+        let mut counts = vec![Count::of(
+            &self.metrics.long_running.get_or_create_owned(&self.request),
+        )];
         if verb == "WATCH" {
             let Request { group, version, .. } = self.request;
-            let watched = Watched { group, kind: self.kind, version };
-            counts.push(Count::of(&self.metrics.watchers.get_or_create_owned(&watched)));
+            let watched = Watched {
+                group,
+                kind: self.kind,
+                version,
+            };
+            counts.push(Count::of(
+                &self.metrics.watchers.get_or_create_owned(&watched),
+            ));
         }
         response.map(|body| match body {
-            Body::Stream(stream) => Counted { stream, _counts: counts }.into_body(),
+            Body::Stream(stream) => Counted {
+                stream,
+                _counts: counts,
+            }
+            .into_body(),
             body => body,
         })
     }

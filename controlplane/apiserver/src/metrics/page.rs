@@ -19,6 +19,10 @@ fn objects(server: &State, out: &mut Exposition) {
     for resource in server.catalog.now().stored() {
         let count = u32::try_from(resource.cache.len()).unwrap_or(u32::MAX);
         let name = resource.group_resource.to_string();
-        out.sample("apiserver_storage_objects", &[("resource", &name)], count.into());
+        out.sample(
+            "apiserver_storage_objects",
+            &[("resource", &name)],
+            count.into(),
+        );
     }
 }

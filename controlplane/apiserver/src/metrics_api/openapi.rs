@@ -1,5 +1,5 @@
-//! The types of `metrics.k8s.io` as OpenAPI schemas. They are of a group that the schema table does not have, because
-//! nothing of it is stored or sent to the server.
+//! The types of `metrics.k8s.io` as OpenAPI schemas. They are of a group that the schema table does
+//! not have, because nothing of it is stored or sent to the server.
 //!
 //! Source: `k8s.io/metrics/pkg/apis/metrics/v1beta1/types.go` at v1.37.
 
@@ -24,8 +24,15 @@ const FOREIGN: [&str; 4] = [
 
 /// What OpenAPI tells of a kind of this group.
 pub(super) fn definitions(kind: &str) -> Definitions {
-    let foreign = FOREIGN.iter().filter_map(|name| schema::table().by_name(name)).collect();
-    Definitions { name: format!("{PREFIX}{kind}"), schemas: Box::new(schemas), foreign }
+    let foreign = FOREIGN
+        .iter()
+        .filter_map(|name| schema::table().by_name(name))
+        .collect();
+    Definitions {
+        name: format!("{PREFIX}{kind}"),
+        schemas: Box::new(schemas),
+        foreign,
+    }
 }
 
 /// Every type, by name. A reference is `ref_prefix` and a name.
@@ -33,9 +40,18 @@ fn schemas(ref_prefix: &str) -> Vec<(String, Value)> {
     let list = |of: &str, what: &str| {
         let items = json!({"type": "array", "description": format!("List of {what} metrics."),
             "items": {"$ref": format!("{ref_prefix}{PREFIX}{of}")}});
-        let metadata = reference(ref_prefix, &format!("{META}ListMeta"), "Standard list metadata.");
+        let metadata = reference(
+            ref_prefix,
+            &format!("{META}ListMeta"),
+            "Standard list metadata.",
+        );
         let properties = json!({"metadata": metadata, "items": items});
-        object(&format!("{of}List"), &format!("{of}List is a list of {of}."), properties, &["items"])
+        object(
+            &format!("{of}List"),
+            &format!("{of}List is a list of {of}."),
+            properties,
+            &["items"],
+        )
     };
     let sample = |kind: &str, what: &str, (field, schema): (&str, Value)| {
         let mut properties = json!({
@@ -45,7 +61,12 @@ fn schemas(ref_prefix: &str) -> Vec<(String, Value)> {
         });
         properties[field] = schema;
         let description = format!("{kind} sets resource usage metrics of a {what}.");
-        object(kind, &description, properties, &["timestamp", "window", field])
+        object(
+            kind,
+            &description,
+            properties,
+            &["timestamp", "window", field],
+        )
     };
     let containers = json!({"type": "array", "x-kubernetes-list-type": "atomic",
         "description": "Metrics for all containers are collected within the same time window.",
@@ -65,12 +86,20 @@ fn schemas(ref_prefix: &str) -> Vec<(String, Value)> {
             json!({"type": "object", "required": ["name", "usage"], "properties": container,
                 "description": "ContainerMetrics sets resource usage metrics of a container."}),
         ),
-        (format!("{META}Duration"), json!({"type": "string", "description": duration})),
+        (
+            format!("{META}Duration"),
+            json!({"type": "string", "description": duration}),
+        ),
     ]
 }
 
 /// A kind: what every kind has, and its own properties.
-fn object(kind: &str, description: &str, mut properties: Value, required: &[&str]) -> (String, Value) {
+fn object(
+    kind: &str,
+    description: &str,
+    mut properties: Value,
+    required: &[&str],
+) -> (String, Value) {
     let text = |description: &str| json!({"type": "string", "description": description});
     properties["apiVersion"] = text(
         "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
@@ -91,7 +120,10 @@ fn usage(ref_prefix: &str) -> Value {
 }
 
 fn reference(ref_prefix: &str, name: &str, description: &str) -> Value {
-    let mut property = Map::from_iter([("allOf".to_owned(), json!([{"$ref": format!("{ref_prefix}{name}")}]))]);
+    let mut property = Map::from_iter([(
+        "allOf".to_owned(),
+        json!([{"$ref": format!("{ref_prefix}{name}")}]),
+    )]);
     if !description.is_empty() {
         property.insert("description".to_owned(), description.into());
     }

@@ -26,14 +26,26 @@ impl Summary {
     /// Asks the agent of a node, given as stored.
     pub(super) async fn fetch(server: &State, node: &[u8]) -> Result<Self, Status> {
         let node: Value = serde_json::from_slice(node).map_err(Status::internal)?;
-        let target = Target { agent: location::agent_on(server, &node)?, path_and_query: "/stats/summary".to_owned() };
+        let target = Target {
+            agent: location::agent_on(server, &node)?,
+            path_and_query: "/stats/summary".to_owned(),
+        };
         let response = node::get(server, &target).await?;
-        let (status, body) = (response.status(), Limited::new(response.into_body(), LIMIT).collect().await);
+        let (status, body) = (
+            response.status(),
+            Limited::new(response.into_body(), LIMIT).collect().await,
+        );
         if !status.is_success() {
-            return Err(Status::new(502, Reason::InternalError, format!("the node answered {status}")));
+            return Err(Status::new(
+                502,
+                Reason::InternalError,
+                format!("the node answered {status}"),
+            ));
         }
         let body = body.map_err(Status::internal)?.to_bytes();
-        serde_json::from_slice(&body).map(Self).map_err(Status::internal)
+        serde_json::from_slice(&body)
+            .map(Self)
+            .map_err(Status::internal)
     }
 
     /// With the time of the measurement.
@@ -50,17 +62,23 @@ impl Summary {
 
     /// Of a pod's containers; `None` while the node has measured none.
     pub(super) fn pod(&self, uid: &str) -> Option<Value> {
-        let pod = meta::get_array(&self.0, &["pods"]).iter().find(|pod| pod["podRef"]["uid"] == uid)?;
+        let pod = meta::get_array(&self.0, &["pods"])
+            .iter()
+            .find(|pod| pod["podRef"]["uid"] == uid)?;
         let containers = meta::get_array(pod, &["containers"]);
-        let named = |container: &Value| json!({"name": container["name"], "usage": usage(container)});
-        (!containers.is_empty()).then(|| json!({"containers": containers.iter().map(named).collect::<Vec<_>>()}))
+        let named =
+            |container: &Value| json!({"name": container["name"], "usage": usage(container)});
+        (!containers.is_empty())
+            .then(|| json!({"containers": containers.iter().map(named).collect::<Vec<_>>()}))
     }
 }
 
 /// Rounded up: what is used at all is not nothing.
 fn usage(of: &Value) -> Value {
     let cpu = meta::get_i64(of, &["cpu", "usageNanoCores"]).unwrap_or(0);
-    let memory = meta::get_i64(of, &["memory", "workingSetBytes"]).unwrap_or(0).max(0);
+    let memory = meta::get_i64(of, &["memory", "workingSetBytes"])
+        .unwrap_or(0)
+        .max(0);
     json!({"cpu": format!("{cpu}n"), "memory": format!("{}Ki", memory.div_euclid(1024) + i64::from(memory % 1024 > 0))})
 }
 
@@ -80,6 +98,9 @@ mod tests {
         let expect = json!({"containers": [{"name": "c", "usage": usage("5000n", "3Ki")}]});
         assert_eq!(summary.pod("u"), Some(expect));
         assert_eq!((summary.pod("idle"), summary.pod("x")), (None, None));
-        assert_eq!(summary.timed(json!({}))["timestamp"], "2026-01-01T00:00:00Z");
+        assert_eq!(
+            summary.timed(json!({}))["timestamp"],
+            "2026-01-01T00:00:00Z"
+        );
     }
 }

@@ -19,15 +19,20 @@ pub(crate) fn definitions(info: &Arc<ApiResource>, schema: &Arc<Structural>) -> 
     let mut parts: Vec<&str> = info.group.split('.').rev().collect();
     parts.extend([&*info.version, &*info.kind]);
     let name = parts.join(".");
-    let foreign =
-        ["ObjectMeta", "ListMeta"].iter().filter_map(|name| schema::table().by_name(&format!("{META}{name}")));
+    let foreign = ["ObjectMeta", "ListMeta"]
+        .iter()
+        .filter_map(|name| schema::table().by_name(&format!("{META}{name}")));
     let (own, info, schema) = (name.clone(), Arc::clone(info), Arc::clone(schema));
     let schemas = move |prefix: &str| {
         let one = object(&info, schema.published(), prefix);
         let list = list(&info, &format!("{prefix}{own}"), prefix);
         vec![(own.clone(), one), (format!("{own}List"), list)]
     };
-    Definitions { name, schemas: Box::new(schemas), foreign: foreign.collect() }
+    Definitions {
+        name,
+        schemas: Box::new(schemas),
+        foreign: foreign.collect(),
+    }
 }
 
 fn object(info: &ApiResource, published: &Value, prefix: &str) -> Value {
@@ -56,7 +61,8 @@ fn add_every_object(schema: &mut Value, prefix: &str, metadata: &str) {
     schema["properties"]["apiVersion"] = json!({"type": "string", "description": API_VERSION});
     schema["properties"]["kind"] = json!({"type": "string", "description": KIND});
     let reference = json!([{"$ref": format!("{prefix}{META}{metadata}")}]);
-    schema["properties"]["metadata"] = json!({"description": "Standard object's metadata.", "allOf": reference});
+    schema["properties"]["metadata"] =
+        json!({"description": "Standard object's metadata.", "allOf": reference});
 }
 
 fn gvk(info: &ApiResource, kind: &str) -> Value {

@@ -1,4 +1,5 @@
-//! OpenAPI v2 as protobuf: gnostic's `openapi.v2.Document`, which kubectl before 1.27 and old helm ask for.
+//! OpenAPI v2 as protobuf: gnostic's `openapi.v2.Document`, which kubectl before 1.27 and old helm
+//! ask for.
 //!
 //! Only the members that Kubernetes' documents have. Extensions travel as YAML text; JSON is YAML.
 //!
@@ -13,7 +14,8 @@ struct Message(Vec<u8>);
 impl Message {
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
-            self.0.push(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
+            self.0
+                .push(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
             value >>= 7;
         }
         self.0.push(u8::try_from(value).unwrap_or_default());
@@ -31,14 +33,22 @@ impl Message {
 
     /// A text member, if it is there.
     fn text(&mut self, tag: u32, value: Option<&Value>) {
-        if let Some(text) = value.and_then(Value::as_str).filter(|text| !text.is_empty()) {
+        if let Some(text) = value
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+        {
             self.bytes(tag, text.as_bytes());
         }
     }
 
     /// Every text of a list.
     fn texts(&mut self, tag: u32, values: Option<&Value>) {
-        for text in values.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        for text in values
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
             self.bytes(tag, text.as_bytes());
         }
     }
@@ -105,7 +115,11 @@ pub(super) fn document(
         out.message(12, &all);
     }
     let mut all = Message::default();
-    for (name, key) in frame["securityDefinitions"].as_object().into_iter().flatten() {
+    for (name, key) in frame["securityDefinitions"]
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
         let mut security = Message::default();
         for (tag, member) in [(1, "type"), (2, "name"), (3, "in"), (4, "description")] {
             security.text(tag, key.get(member));
@@ -118,8 +132,15 @@ pub(super) fn document(
 
 fn path_item(item: &Value) -> Message {
     let mut out = Message::default();
-    for (tag, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (6, "options"), (7, "head"), (8, "patch")]
-    {
+    for (tag, method) in [
+        (2, "get"),
+        (3, "put"),
+        (4, "post"),
+        (5, "delete"),
+        (6, "options"),
+        (7, "head"),
+        (8, "patch"),
+    ] {
         if let Some(found) = item.get(method) {
             out.message(tag, &operation(found));
         }

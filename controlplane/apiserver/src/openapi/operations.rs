@@ -68,7 +68,9 @@ impl Action {
             Self::Put => "put",
             Self::Patch => "patch",
             Self::Delete => "delete",
-            Self::ConnectGet | Self::ConnectPost | Self::ConnectPut | Self::ConnectDelete => "connect",
+            Self::ConnectGet | Self::ConnectPost | Self::ConnectPut | Self::ConnectDelete => {
+                "connect"
+            }
         }
     }
 
@@ -132,7 +134,11 @@ impl Operation<'_> {
     /// `apps_v1`
     fn tag(&self) -> String {
         let info = &self.target.shown.info;
-        let group = if info.group.is_empty() { "core" } else { info.group.split('.').next().unwrap_or_default() };
+        let group = if info.group.is_empty() {
+            "core"
+        } else {
+            info.group.split('.').next().unwrap_or_default()
+        };
         format!("{group}_{}", info.version)
     }
 
@@ -144,9 +150,20 @@ impl Operation<'_> {
             Scope::Namespaced if !self.target.in_all_namespaces => "Namespaced",
             _ => "",
         };
-        let sub = self.target.sub.map_or_else(String::new, |sub| capitalized(sub.name()));
-        let everywhere = if self.target.in_all_namespaces { "ForAllNamespaces" } else { "" };
-        format!("{}{tag}{namespaced}{}{sub}{everywhere}", self.action.words().0, info.kind)
+        let sub = self
+            .target
+            .sub
+            .map_or_else(String::new, |sub| capitalized(sub.name()));
+        let everywhere = if self.target.in_all_namespaces {
+            "ForAllNamespaces"
+        } else {
+            ""
+        };
+        format!(
+            "{}{tag}{namespaced}{}{sub}{everywhere}",
+            self.action.words().0,
+            info.kind
+        )
     }
 
     fn parameters(&self) -> Vec<Value> {
@@ -165,7 +182,12 @@ impl Operation<'_> {
             ],
             Action::Post | Action::Put => &["dryRun", "fieldManager", "fieldValidation"],
             Action::Patch => &["dryRun", "fieldManager", "fieldValidation", "force"],
-            Action::Delete => &["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"],
+            Action::Delete => &[
+                "dryRun",
+                "gracePeriodSeconds",
+                "orphanDependents",
+                "propagationPolicy",
+            ],
             Action::DeleteCollection => &[
                 "continue",
                 "dryRun",
@@ -192,7 +214,9 @@ impl Operation<'_> {
                 "timestamps",
             ],
             Action::ConnectGet | Action::ConnectPost => match self.target.sub {
-                Some(Subresource::Exec) => &["command", "container", "stderr", "stdin", "stdout", "tty"],
+                Some(Subresource::Exec) => {
+                    &["command", "container", "stderr", "stdin", "stdout", "tty"]
+                }
                 Some(Subresource::Attach) => &["container", "stderr", "stdin", "stdout", "tty"],
                 Some(Subresource::Portforward) => &["ports"],
                 _ => &["path"],
@@ -207,7 +231,9 @@ impl Operation<'_> {
         let (types, schema): (&[&str], _) = match self.action {
             Action::Post | Action::Put => (&["*/*"], self.own_schema()),
             Action::Patch => (self.patch_types(), reference(&format!("{META}Patch"))),
-            Action::Delete | Action::DeleteCollection => (&["*/*"], reference(&format!("{META}DeleteOptions"))),
+            Action::Delete | Action::DeleteCollection => {
+                (&["*/*"], reference(&format!("{META}DeleteOptions")))
+            }
             _ => return None,
         };
         let mut body = json!({"content": content(types, &schema)});
@@ -219,7 +245,11 @@ impl Operation<'_> {
 
     /// A strategic merge needs a type of the schema table.
     fn patch_types(&self) -> &'static [&'static str] {
-        if self.target.shown.definitions.is_none() { &PATCH_TYPES } else { &PATCH_TYPES_OF_CUSTOM }
+        if self.target.shown.definitions.is_none() {
+            &PATCH_TYPES
+        } else {
+            &PATCH_TYPES_OF_CUSTOM
+        }
     }
 
     fn responses(&self) -> Value {
@@ -231,8 +261,7 @@ impl Operation<'_> {
             Action::List => responses["200"] = ok(&self.list_schema()),
             Action::DeleteCollection | Action::Delete => responses["200"] = ok(&status()),
             Action::Get if self.target.sub == Some(Subresource::Log) => {
-                responses["200"] =
-                    json!({"description": "OK", "content": content(&["text/plain"], &json!({"type": "string"}))});
+                responses["200"] = json!({"description": "OK", "content": content(&["text/plain"], &json!({"type": "string"}))});
             }
             Action::Get => responses["200"] = ok(&self.own_schema()),
             Action::Post | Action::Put | Action::Patch => {
@@ -240,8 +269,7 @@ impl Operation<'_> {
                 responses["201"] = json!({"description": "Created", "content": content(&json, &self.own_schema())});
             }
             _ => {
-                responses["200"] =
-                    json!({"description": "OK", "content": content(&["*/*"], &json!({"type": "string"}))})
+                responses["200"] = json!({"description": "OK", "content": content(&["*/*"], &json!({"type": "string"}))})
             }
         }
         responses
@@ -254,13 +282,16 @@ impl Operation<'_> {
 
     fn list_schema(&self) -> Value {
         let info = &self.target.shown.info;
-        self.target.schema_of(&info.group, &info.version, &format!("{}List", info.kind))
+        self.target
+            .schema_of(&info.group, &info.version, &format!("{}List", info.kind))
     }
 }
 
 fn capitalized(word: &str) -> String {
     let mut chars = word.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }
 
 fn reference(name: &str) -> Value {
@@ -268,7 +299,10 @@ fn reference(name: &str) -> Value {
 }
 
 fn content(types: &[&str], schema: &Value) -> Map<String, Value> {
-    types.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect()
+    types
+        .iter()
+        .map(|media_type| ((*media_type).to_owned(), json!({"schema": schema})))
+        .collect()
 }
 
 /// A query parameter of a given type.
@@ -278,8 +312,16 @@ pub(super) fn parameter(name: &str, kind: &str, description: &str) -> Value {
 
 /// Every query parameter: its name, type and description.
 const QUERY_PARAMETERS: &[(&str, &str, &str)] = &[
-    ("allowWatchBookmarks", "boolean", "allowWatchBookmarks requests watch events with type \"BOOKMARK\"."),
-    ("continue", "string", "The continue option should be set when retrieving more results from the server."),
+    (
+        "allowWatchBookmarks",
+        "boolean",
+        "allowWatchBookmarks requests watch events with type \"BOOKMARK\".",
+    ),
+    (
+        "continue",
+        "string",
+        "The continue option should be set when retrieving more results from the server.",
+    ),
     (
         "fieldSelector",
         "string",
@@ -290,15 +332,31 @@ const QUERY_PARAMETERS: &[(&str, &str, &str)] = &[
         "string",
         "A selector to restrict the list of returned objects by their labels. Defaults to everything.",
     ),
-    ("limit", "integer", "limit is a maximum number of responses to return for a list call."),
+    (
+        "limit",
+        "integer",
+        "limit is a maximum number of responses to return for a list call.",
+    ),
     (
         "resourceVersion",
         "string",
         "resourceVersion sets a constraint on what resource versions a request may be served from.",
     ),
-    ("resourceVersionMatch", "string", "resourceVersionMatch determines how resourceVersion is applied to list calls."),
-    ("sendInitialEvents", "boolean", "`sendInitialEvents=true` may be set together with `watch=true`."),
-    ("timeoutSeconds", "integer", "Timeout for the list/watch call."),
+    (
+        "resourceVersionMatch",
+        "string",
+        "resourceVersionMatch determines how resourceVersion is applied to list calls.",
+    ),
+    (
+        "sendInitialEvents",
+        "boolean",
+        "`sendInitialEvents=true` may be set together with `watch=true`.",
+    ),
+    (
+        "timeoutSeconds",
+        "integer",
+        "Timeout for the list/watch call.",
+    ),
     (
         "watch",
         "boolean",
@@ -339,40 +397,91 @@ const QUERY_PARAMETERS: &[(&str, &str, &str)] = &[
         "string",
         "Whether and how garbage collection will be performed: 'Orphan', 'Background' or 'Foreground'.",
     ),
-    ("container", "string", "The container. Defaults to only container if there is one container in the pod."),
-    ("follow", "boolean", "Follow the log stream of the pod. Defaults to false."),
+    (
+        "container",
+        "string",
+        "The container. Defaults to only container if there is one container in the pod.",
+    ),
+    (
+        "follow",
+        "boolean",
+        "Follow the log stream of the pod. Defaults to false.",
+    ),
     (
         "insecureSkipTLSVerifyBackend",
         "boolean",
         "insecureSkipTLSVerifyBackend indicates that the apiserver should not confirm the validity of the serving certificate of the backend it is connecting to.",
     ),
-    ("limitBytes", "integer", "If set, the number of bytes to read from the server before terminating the log output."),
-    ("previous", "boolean", "Return previous terminated container logs. Defaults to false."),
-    ("sinceSeconds", "integer", "A relative time in seconds before the current time from which to show logs."),
+    (
+        "limitBytes",
+        "integer",
+        "If set, the number of bytes to read from the server before terminating the log output.",
+    ),
+    (
+        "previous",
+        "boolean",
+        "Return previous terminated container logs. Defaults to false.",
+    ),
+    (
+        "sinceSeconds",
+        "integer",
+        "A relative time in seconds before the current time from which to show logs.",
+    ),
     (
         "stream",
         "string",
         "Specify which container log stream to return to the client. Acceptable values are \"All\", \"Stdout\" and \"Stderr\".",
     ),
-    ("tailLines", "integer", "If set, the number of lines from the end of the logs to show."),
+    (
+        "tailLines",
+        "integer",
+        "If set, the number of lines from the end of the logs to show.",
+    ),
     (
         "timestamps",
         "boolean",
         "If true, add an RFC3339 or RFC3339Nano timestamp at the beginning of every line of log output. Defaults to false.",
     ),
-    ("command", "string", "Command is the remote command to execute. argv array. Not executed within a shell."),
-    ("stderr", "boolean", "Redirect the standard error stream of the pod for this call."),
-    ("stdin", "boolean", "Redirect the standard input stream of the pod for this call. Defaults to false."),
-    ("stdout", "boolean", "Redirect the standard output stream of the pod for this call."),
-    ("tty", "boolean", "TTY if true indicates that a tty will be allocated for the call. Defaults to false."),
-    ("ports", "integer", "List of ports to forward. Required when using WebSockets"),
+    (
+        "command",
+        "string",
+        "Command is the remote command to execute. argv array. Not executed within a shell.",
+    ),
+    (
+        "stderr",
+        "boolean",
+        "Redirect the standard error stream of the pod for this call.",
+    ),
+    (
+        "stdin",
+        "boolean",
+        "Redirect the standard input stream of the pod for this call. Defaults to false.",
+    ),
+    (
+        "stdout",
+        "boolean",
+        "Redirect the standard output stream of the pod for this call.",
+    ),
+    (
+        "tty",
+        "boolean",
+        "TTY if true indicates that a tty will be allocated for the call. Defaults to false.",
+    ),
+    (
+        "ports",
+        "integer",
+        "List of ports to forward. Required when using WebSockets",
+    ),
 ];
 
 fn query_parameter(name: &str) -> Value {
     let known = QUERY_PARAMETERS.iter().find(|(known, ..)| *known == name);
-    let (kind, description) = known
-        .map_or(("string", "Path is the URL path to use for the current proxy request."), |(_, kind, description)| {
-            (*kind, *description)
-        });
+    let (kind, description) = known.map_or(
+        (
+            "string",
+            "Path is the URL path to use for the current proxy request.",
+        ),
+        |(_, kind, description)| (*kind, *description),
+    );
     parameter(name, kind, description)
 }

@@ -13,13 +13,18 @@ fn parse(name: &str) -> Value {
 fn the_index_names_every_document_with_a_hash() {
     let published = published();
     let index: Value = serde_json::from_slice(&index(&published)).unwrap();
-    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+        .as_str()
+        .unwrap();
     assert!(url.starts_with("/openapi/v3/apis/apps/v1?hash="), "{url}");
     for GroupVersion { group, version, .. } in &published.versions {
         let name = document_name(group, version);
         let tag = &of_version(&published, &name).unwrap().tag;
         let url = index["paths"][&name]["serverRelativeURL"].as_str().unwrap();
-        assert!(url.ends_with(&format!("?hash={}", tag.trim_matches('"'))), "{name}: {url} {tag}");
+        assert!(
+            url.ends_with(&format!("?hash={}", tag.trim_matches('"'))),
+            "{name}: {url} {tag}"
+        );
     }
     for absent in ["apis/nosuch/v1", "nosuch", ""] {
         assert!(of_version(&published, absent).is_none(), "{absent}");
@@ -29,14 +34,23 @@ fn the_index_names_every_document_with_a_hash() {
 #[test]
 fn patch_says_what_kubectl_looks_for() {
     let document = parse("apis/apps/v1");
-    let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
+    let patch =
+        &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
     assert_eq!(patch["x-kubernetes-action"], "patch");
     assert_eq!(
         patch["x-kubernetes-group-version-kind"],
         json!({"group": "apps", "version": "v1", "kind": "Deployment"})
     );
-    let names: Vec<_> = patch["parameters"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+    let names: Vec<_> = patch["parameters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["dryRun", "fieldManager", "fieldValidation", "force"]
+    );
     assert!(patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_object());
     assert_eq!(patch["operationId"], "patchAppsV1NamespacedDeployment");
 }
@@ -58,13 +72,20 @@ fn schemas_carry_kinds_and_merge_keys() {
 #[test]
 fn metrics_are_explained() {
     let document = parse("apis/metrics.k8s.io/v1beta1");
-    let read = &document["paths"]["/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods/{name}"]["get"];
+    let read = &document["paths"]["/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods/{name}"]
+        ["get"];
     let name = "io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics";
     let schema = &read["responses"]["200"]["content"]["application/json"]["schema"];
     assert_eq!(schema, &json!({"$ref": format!("{REF_PREFIX}{name}")}));
     let pod = &document["components"]["schemas"][name];
-    assert_eq!(pod["required"], json!(["timestamp", "window", "containers"]));
-    assert_eq!(pod["x-kubernetes-group-version-kind"][0]["kind"], "PodMetrics");
+    assert_eq!(
+        pod["required"],
+        json!(["timestamp", "window", "containers"])
+    );
+    assert_eq!(
+        pod["x-kubernetes-group-version-kind"][0]["kind"],
+        "PodMetrics"
+    );
 }
 
 #[test]
@@ -98,9 +119,20 @@ fn our_operations() -> BTreeSet<[String; 4]> {
     for GroupVersion { group, version, .. } in &published.versions {
         let document: Value = serde_json::from_str(&document(&published, group, version)).unwrap();
         for (path, item) in document["paths"].as_object().unwrap() {
-            for (method, operation) in item.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters") {
-                let action = operation["x-kubernetes-action"].as_str().unwrap().to_owned();
-                let kind = operation["x-kubernetes-group-version-kind"]["kind"].as_str().unwrap().to_owned();
+            for (method, operation) in item
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(method, _)| *method != "parameters")
+            {
+                let action = operation["x-kubernetes-action"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned();
+                let kind = operation["x-kubernetes-group-version-kind"]["kind"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned();
                 all.insert([path.clone(), method.clone(), action, kind]);
             }
         }
@@ -132,19 +164,42 @@ const NOT_SERVED: [&str; 8] = [
 #[test]
 fn every_path_of_a_served_version_is_served() {
     let golden = golden_operations();
-    let ours: BTreeSet<_> = our_operations().into_iter().map(|[path, ..]| path).collect();
+    let ours: BTreeSet<_> = our_operations()
+        .into_iter()
+        .map(|[path, ..]| path)
+        .collect();
     let published = published();
     let served = |path: &str| {
-        published.versions.iter().any(|GroupVersion { group, version, .. }| {
-            let root = if group.is_empty() { "/api/v1/".to_owned() } else { format!("/apis/{group}/{version}/") };
-            path.starts_with(&root) && path != root && !path.starts_with(&format!("{root}watch/"))
-        })
+        published
+            .versions
+            .iter()
+            .any(|GroupVersion { group, version, .. }| {
+                let root = if group.is_empty() {
+                    "/api/v1/".to_owned()
+                } else {
+                    format!("/apis/{group}/{version}/")
+                };
+                path.starts_with(&root)
+                    && path != root
+                    && !path.starts_with(&format!("{root}watch/"))
+            })
     };
     // Reviews are served, but have no kind in the registry.
-    let is_review = |path: &str| path.contains("/authentication.k8s.io/") || path.contains("/authorization.k8s.io/");
-    let paths: BTreeSet<_> = golden.iter().map(|op| op["path"].as_str().unwrap_or_default()).collect();
-    let wanted: Vec<_> = paths.into_iter().filter(|path| served(path) && !is_review(path)).collect();
-    let missing: Vec<_> = wanted.iter().filter(|path| !ours.contains(**path) && !NOT_SERVED.contains(*path)).collect();
+    let is_review = |path: &str| {
+        path.contains("/authentication.k8s.io/") || path.contains("/authorization.k8s.io/")
+    };
+    let paths: BTreeSet<_> = golden
+        .iter()
+        .map(|op| op["path"].as_str().unwrap_or_default())
+        .collect();
+    let wanted: Vec<_> = paths
+        .into_iter()
+        .filter(|path| served(path) && !is_review(path))
+        .collect();
+    let missing: Vec<_> = wanted
+        .iter()
+        .filter(|path| !ours.contains(**path) && !NOT_SERVED.contains(*path))
+        .collect();
     assert!(missing.is_empty(), "missing: {missing:#?}");
     eprintln!("{} paths of served versions compared", wanted.len());
 }
@@ -158,15 +213,31 @@ fn operations_are_kubernetes_own() {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let known: BTreeSet<[String; 4]> = golden
         .iter()
-        .map(|op| [text(&op["path"]), text(&op["method"]), text(&op["action"]), text(&op["gvk"]["kind"])])
+        .map(|op| {
+            [
+                text(&op["path"]),
+                text(&op["method"]),
+                text(&op["action"]),
+                text(&op["gvk"]["kind"]),
+            ]
+        })
         .collect();
     let ours = our_operations();
-    let is_younger = |path: &str| YOUNGER.iter().any(|young| path.starts_with(young)) || path == YOUNGER_EVERYWHERE;
-    let wrong: Vec<_> = ours.difference(&known).filter(|op| !is_younger(&op[0])).collect();
+    let is_younger = |path: &str| {
+        YOUNGER.iter().any(|young| path.starts_with(young)) || path == YOUNGER_EVERYWHERE
+    };
+    let wrong: Vec<_> = ours
+        .difference(&known)
+        .filter(|op| !is_younger(&op[0]))
+        .collect();
     assert!(wrong.is_empty(), "not in Kubernetes: {wrong:#?}");
-    // Every operation of a path that is served, but for the old watch paths and the proxies' rarer methods.
+    // Every operation of a path that is served, but for the old watch paths and the proxies' rarer
+    // methods.
     let paths: BTreeSet<_> = ours.iter().map(|op| &op[0]).collect();
-    let missing: Vec<_> = known.difference(&ours).filter(|op| paths.contains(&op[0]) && op[2] != "connect").collect();
+    let missing: Vec<_> = known
+        .difference(&ours)
+        .filter(|op| paths.contains(&op[0]) && op[2] != "connect")
+        .collect();
     assert!(missing.is_empty(), "missing: {missing:#?}");
     eprintln!("{} operations compared", ours.len());
 }

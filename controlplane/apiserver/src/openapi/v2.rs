@@ -1,7 +1,8 @@
-//! OpenAPI v2, for clients that are older than v3: one document of everything, as JSON or in gnostic's protobuf form.
+//! OpenAPI v2, for clients that are older than v3: one document of everything, as JSON or in
+//! gnostic's protobuf form.
 //!
-//! Rewritten from v3, path by path and type by type, so that no tree of the whole is ever in memory. What is kept is its
-//! compressed form, a tenth of it.
+//! Rewritten from v3, path by path and type by type, so that no tree of the whole is ever in
+//! memory. What is kept is its compressed form, a tenth of it.
 //!
 //! Source: `k8s.io/kube-openapi/pkg/handler` and `pkg/builder` at v1.37.
 
@@ -15,8 +16,10 @@ const REF_PREFIX: &str = "#/definitions/";
 /// Schemas say in v2 what they say in v3 in other words.
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
-const OBJECTS: [&str; 2] =
-    ["io.k8s.apimachinery.pkg.apis.meta.v1.Patch", "io.k8s.apimachinery.pkg.runtime.RawExtension"];
+const OBJECTS: [&str; 2] = [
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Patch",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension",
+];
 
 /// Which encoding of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +40,12 @@ impl Form {
         if accept.trim().is_empty() {
             return Some(Self::Json);
         }
-        accept.split(',').find_map(|range| match range.split(';').next().unwrap_or_default().trim() {
-            "application/json" | "application/*" | "*/*" => Some(Self::Json),
-            name if PROTOBUF.contains(&name) => Some(Self::Protobuf),
-            _ => None,
+        accept.split(',').find_map(|range| {
+            match range.split(';').next().unwrap_or_default().trim() {
+                "application/json" | "application/*" | "*/*" => Some(Self::Json),
+                name if PROTOBUF.contains(&name) => Some(Self::Protobuf),
+                _ => None,
+            }
         })
     }
 
@@ -100,7 +105,9 @@ fn paths(published: &Published) -> impl Iterator<Item = (String, Value)> {
     published.resources.iter().flat_map(|shown| {
         let mut of_one = Map::new();
         paths::of_resource(&mut of_one, shown);
-        of_one.into_iter().map(|(path, item)| (path, path_item(item)))
+        of_one
+            .into_iter()
+            .map(|(path, item)| (path, path_item(item)))
     })
 }
 
@@ -109,11 +116,18 @@ fn definitions(published: &Published) -> impl Iterator<Item = (String, Value)> {
     let all: Vec<&Shown> = published.resources.iter().collect();
     // Handles of two bytes each: the schemas are made one after the other.
     let types = schema::closure(&roots(&all)).into_iter();
-    let of_table = types.map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)));
-    of_table.chain(own_schemas(&all, REF_PREFIX)).map(|(name, schema)| {
-        let definition = definition(&name, schema);
-        (name, definition)
-    })
+    let of_table = types.map(|ty| {
+        (
+            ty.name().to_owned(),
+            schema::openapi_v3_schema(ty, REF_PREFIX),
+        )
+    });
+    of_table
+        .chain(own_schemas(&all, REF_PREFIX))
+        .map(|(name, schema)| {
+            let definition = definition(&name, schema);
+            (name, definition)
+        })
 }
 
 fn definition(name: &str, mut schema: Value) -> Value {
@@ -121,7 +135,9 @@ fn definition(name: &str, mut schema: Value) -> Value {
         properties.values_mut().for_each(property);
     }
     simplify(&mut schema);
-    let Some(members) = schema.as_object_mut() else { return schema };
+    let Some(members) = schema.as_object_mut() else {
+        return schema;
+    };
     match name {
         QUANTITY => drop(members.insert("type".to_owned(), "string".into())),
         INT_OR_STRING => drop(members.insert("type".to_owned(), "string".into())),
@@ -133,7 +149,9 @@ fn definition(name: &str, mut schema: Value) -> Value {
 
 /// Takes out what v2 has no words for, also in what schemas that came at run time hold within.
 fn simplify(schema: &mut Value) {
-    let Some(members) = schema.as_object_mut() else { return };
+    let Some(members) = schema.as_object_mut() else {
+        return;
+    };
     for unknown in ["oneOf", "anyOf", "allOf", "not", "nullable"] {
         members.remove(unknown);
     }
@@ -147,7 +165,9 @@ fn simplify(schema: &mut Value) {
 
 /// In v2 a reference stands beside other members, and defaults are not published.
 fn property(property: &mut Value) {
-    let Some(members) = property.as_object_mut() else { return };
+    let Some(members) = property.as_object_mut() else {
+        return;
+    };
     members.remove("default");
     if let Some(Value::Array(all_of)) = members.remove("allOf")
         && let Some(Value::Object(reference)) = all_of.into_iter().next()
@@ -170,7 +190,12 @@ fn path_item(mut item: Value) -> Value {
 fn operation(mut operation: Value) -> Value {
     let mut produces: Vec<String> = Vec::new();
     for (_, response) in operation["responses"].as_object_mut().into_iter().flatten() {
-        let Some(content) = response.as_object_mut().and_then(|response| response.remove("content")) else { continue };
+        let Some(content) = response
+            .as_object_mut()
+            .and_then(|response| response.remove("content"))
+        else {
+            continue;
+        };
         if let Value::Object(content) = content {
             for (media_type, mut content) in content {
                 // One for all media types: v2 has no place for more.
@@ -185,7 +210,10 @@ fn operation(mut operation: Value) -> Value {
         produces.push("application/json;stream=watch".to_owned());
     }
     let mut consumes = vec!["*/*".to_owned()];
-    if let Some(Value::Object(mut body)) = operation.as_object_mut().and_then(|members| members.remove("requestBody")) {
+    if let Some(Value::Object(mut body)) = operation
+        .as_object_mut()
+        .and_then(|members| members.remove("requestBody"))
+    {
         let mut parameter = json!({"name": "body", "in": "body"});
         if let Some(required) = body.remove("required") {
             parameter["required"] = required;
@@ -216,7 +244,9 @@ fn parameters(parameters: &mut Value) {
         if parameter["in"] == "body" {
             continue;
         }
-        let Some(members) = parameter.as_object_mut() else { continue };
+        let Some(members) = parameter.as_object_mut() else {
+            continue;
+        };
         if let Some(Value::Object(schema)) = members.remove("schema") {
             members.extend(schema);
         }
@@ -225,7 +255,10 @@ fn parameters(parameters: &mut Value) {
 
 /// A schema that refers to a definition, not to a component.
 fn referring(schema: Value) -> Value {
-    match schema["$ref"].as_str().and_then(|reference| reference.strip_prefix(super::REF_PREFIX)) {
+    match schema["$ref"]
+        .as_str()
+        .and_then(|reference| reference.strip_prefix(super::REF_PREFIX))
+    {
         Some(name) => json!({"$ref": format!("{REF_PREFIX}{name}")}),
         None => schema,
     }

@@ -30,19 +30,29 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
         }
         result
     };
-    write().map_err(|source| PkiError::Write { path: path.to_owned(), source })
+    write().map_err(|source| PkiError::Write {
+        path: path.to_owned(),
+        source,
+    })
 }
 
-/// As [`write_private`], but leaves a file alone that is just so: on a full disk a server starts again.
+/// As [`write_private`], but leaves a file alone that is just so: on a full disk a server starts
+/// again.
 ///
 /// # Errors
 /// As [`write_private`].
 pub fn keep_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
     let is_so = || {
         let metadata = fs::symlink_metadata(path)?;
-        Ok::<_, std::io::Error>(metadata.is_file() && metadata.mode() & 0o7777 == 0o600 && fs::read(path)? == bytes)
+        Ok::<_, std::io::Error>(
+            metadata.is_file() && metadata.mode() & 0o7777 == 0o600 && fs::read(path)? == bytes,
+        )
     };
-    if is_so().unwrap_or(false) { Ok(()) } else { write_private(path, bytes) }
+    if is_so().unwrap_or(false) {
+        Ok(())
+    } else {
+        write_private(path, bytes)
+    }
 }
 
 pub(super) fn ensure_private_dir(dir: &Path) -> Result<(), PkiError> {
@@ -50,21 +60,29 @@ pub(super) fn ensure_private_dir(dir: &Path) -> Result<(), PkiError> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .map_err(|source| PkiError::Write { path: dir.to_owned(), source })
+        .map_err(|source| PkiError::Write {
+            path: dir.to_owned(),
+            source,
+        })
 }
 
 pub(super) fn read_optional(path: &Path) -> Result<Option<String>, PkiError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(PkiError::Read { path: path.to_owned(), source }),
+        Err(source) => Err(PkiError::Read {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
 pub(super) fn read_pair(dir: &Path, name: &str) -> Result<Option<KeyPair>, PkiError> {
     let cert = read_optional(&dir.join(format!("{name}.crt")))?;
     let key = read_optional(&dir.join(format!("{name}.key")))?;
-    Ok(cert.zip(key).map(|(cert_pem, key_pem)| KeyPair { cert_pem, key_pem }))
+    Ok(cert
+        .zip(key)
+        .map(|(cert_pem, key_pem)| KeyPair { cert_pem, key_pem }))
 }
 
 /// The key goes first: a certificate on disk always has its key beside it, or is made anew.

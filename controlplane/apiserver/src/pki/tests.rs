@@ -5,7 +5,10 @@ use x509_parser::prelude::*;
 use super::*;
 
 fn names() -> ServerNames {
-    ServerNames { dns: vec!["node-a".into()], addresses: vec!["10.96.0.1".parse().unwrap()] }
+    ServerNames {
+        dns: vec!["node-a".into()],
+        addresses: vec!["10.96.0.1".parse().unwrap()],
+    }
 }
 
 #[test]
@@ -16,7 +19,10 @@ fn second_open_keeps_every_file() {
     assert_eq!(first.ca, second.ca);
     assert_eq!(first.server, second.server);
     assert_eq!(first.admin, second.admin);
-    assert_eq!(first.service_account_key_pem, second.service_account_key_pem);
+    assert_eq!(
+        first.service_account_key_pem,
+        second.service_account_key_pem
+    );
 }
 
 #[test]
@@ -42,7 +48,10 @@ fn subject(pair: &KeyPair) -> String {
 fn what_the_api_server_shows_to_nodes_is_no_administrator() {
     let pki = Pki::ephemeral(&names()).unwrap();
     for pair in [&pki.kubelet_client, &pki.old_kubelet_client] {
-        assert_eq!(subject(pair), "CN=kube-apiserver-kubelet-client, O=system:kubelet-clients");
+        assert_eq!(
+            subject(pair),
+            "CN=kube-apiserver-kubelet-client, O=system:kubelet-clients"
+        );
     }
 }
 
@@ -51,7 +60,10 @@ fn a_certificate_with_another_group_is_made_anew() {
     let dir = tempfile::tempdir().unwrap();
     let first = Pki::open(dir.path(), &names()).unwrap();
     let masters = Profile::client(KUBELET_CLIENT_NAME, GROUP_MASTERS);
-    let mighty = Authority::load(&first.ca, &CA).unwrap().issue(&masters).unwrap();
+    let mighty = Authority::load(&first.ca, &CA)
+        .unwrap()
+        .issue(&masters)
+        .unwrap();
     file::write_pair(dir.path(), "kubelet-client", mighty).unwrap();
     for file in ["kubelet-ca", "apiserver-kubelet-client"] {
         // As a server of old left the directory.
@@ -59,11 +71,20 @@ fn a_certificate_with_another_group_is_made_anew() {
         std::fs::remove_file(dir.path().join(format!("{file}.key"))).unwrap();
     }
     let second = Pki::open(dir.path(), &names()).unwrap();
-    assert_eq!(subject(&second.old_kubelet_client), "CN=kube-apiserver-kubelet-client, O=system:kubelet-clients");
-    assert_eq!((&second.ca, &second.server, &second.admin), (&first.ca, &first.server, &first.admin));
+    assert_eq!(
+        subject(&second.old_kubelet_client),
+        "CN=kube-apiserver-kubelet-client, O=system:kubelet-clients"
+    );
+    assert_eq!(
+        (&second.ca, &second.server, &second.admin),
+        (&first.ca, &first.server, &first.admin)
+    );
     let third = Pki::open(dir.path(), &names()).unwrap();
     assert_eq!(third.kubelet_ca, second.kubelet_ca);
-    assert_eq!((third.kubelet_client, third.old_kubelet_client), (second.kubelet_client, second.old_kubelet_client));
+    assert_eq!(
+        (third.kubelet_client, third.old_kubelet_client),
+        (second.kubelet_client, second.old_kubelet_client)
+    );
 }
 
 #[test]
@@ -75,7 +96,9 @@ fn the_authority_of_nodes_vouches_for_nothing_of_the_api() {
         let (_, ca) = X509Certificate::from_der(&ca[0]).unwrap();
         leaf.verify_signature(Some(ca.public_key())).is_ok()
     };
-    let serving = pki.issue_node_serving("n1", "192.0.2.1".parse().unwrap()).unwrap();
+    let serving = pki
+        .issue_node_serving("n1", "192.0.2.1".parse().unwrap())
+        .unwrap();
     for pair in [&serving, &pki.kubelet_client] {
         assert!(is_from(pair, &pki.kubelet_ca) && !is_from(pair, &pki.ca));
     }
@@ -89,11 +112,19 @@ fn files_are_for_the_owner_alone() {
     let dir = tempfile::tempdir().unwrap();
     let pki_dir = dir.path().join("pki");
     Pki::open(&pki_dir, &names()).unwrap();
-    assert_eq!(std::fs::metadata(&pki_dir).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(
+        std::fs::metadata(&pki_dir).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
     let mut count = 0;
     for entry in std::fs::read_dir(&pki_dir).unwrap() {
         let entry = entry.unwrap();
-        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
+        assert_eq!(
+            entry.metadata().unwrap().permissions().mode() & 0o777,
+            0o600,
+            "{:?}",
+            entry.path()
+        );
         count += 1;
     }
     assert_eq!(count, 13);
@@ -105,7 +136,10 @@ fn damaged_ca_is_told_in_one_sentence() {
     Pki::open(dir.path(), &names()).unwrap();
     std::fs::write(dir.path().join("ca.crt"), "nonsense").unwrap();
     let error = Pki::open(dir.path(), &names()).unwrap_err().to_string();
-    assert!(error.contains("ca.crt in the pki directory is damaged"), "{error}");
+    assert!(
+        error.contains("ca.crt in the pki directory is damaged"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -134,7 +168,10 @@ fn certificates_carry_what_strict_clients_check() {
     }
     let admin = pki.admin.chain().unwrap();
     let (_, admin) = X509Certificate::from_der(&admin[0]).unwrap();
-    assert_eq!(admin.subject().to_string(), "CN=kubernetes-admin, O=system:masters");
+    assert_eq!(
+        admin.subject().to_string(),
+        "CN=kubernetes-admin, O=system:masters"
+    );
     assert!(!admin.is_ca());
     assert_eq!(pki.server.chain().unwrap().len(), 2);
 }

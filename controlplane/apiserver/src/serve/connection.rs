@@ -37,7 +37,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(super) fn new(certificate: Option<Holder>, slot: Slot) -> Self {
-        Self { certificate, progress: Arc::default(), slot, known: OnceLock::new(), upgrade: OnceLock::new() }
+        Self {
+            certificate,
+            progress: Arc::default(),
+            slot,
+            known: OnceLock::new(),
+            upgrade: OnceLock::new(),
+        }
     }
 
     /// Who the client was when the connection was made, by its certificate.
@@ -95,7 +101,13 @@ pub(super) enum Verdict {
 
 impl Watchman {
     pub(super) fn new(connection: Arc<Connection>, socket: Socket, opened: Instant) -> Self {
-        Self { connection, socket, opened, is_leaving: false, was_read_closed: false }
+        Self {
+            connection,
+            socket,
+            opened,
+            is_leaving: false,
+            was_read_closed: false,
+        }
     }
 
     /// When to look first.
@@ -109,13 +121,15 @@ impl Watchman {
                 return Verdict::Cut("its client did not show who it is");
             }
             self.is_leaving = true;
-            return Verdict::Leave { until: self.opened + ANONYMOUS };
+            return Verdict::Leave {
+                until: self.opened + ANONYMOUS,
+            };
         }
         if self.connection.progress.due().is_some_and(|due| due <= now) {
             return Verdict::Cut("its client does not take the answer");
         }
-        // The peer has hung up, but the protocol has not read so far: over HTTP/1.1 nothing is read during an answer once
-        // something of a next request has come.
+        // The peer has hung up, but the protocol has not read so far: over HTTP/1.1 nothing is read
+        // during an answer once something of a next request has come.
         let is_read_closed = self.socket.is_read_closed();
         if is_read_closed && self.was_read_closed {
             return Verdict::Cut("its client has hung up");

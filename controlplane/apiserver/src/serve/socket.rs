@@ -23,7 +23,8 @@ pub(super) struct Socket(Arc<Inner>);
 
 struct Inner {
     stream: TcpStream,
-    /// What it takes of others: kept as long as the socket is open, also by an upgrade that has left HTTP behind.
+    /// What it takes of others: kept as long as the socket is open, also by an upgrade that has
+    /// left HTTP behind.
     kept: OnceLock<Arc<Connection>>,
 }
 
@@ -31,7 +32,10 @@ impl Socket {
     /// Takes `stream`, and has the kernel watch its peer.
     pub(super) fn new(stream: TcpStream) -> Self {
         Peer::watch(&stream);
-        Self(Arc::new(Inner { stream, kept: OnceLock::new() }))
+        Self(Arc::new(Inner {
+            stream,
+            kept: OnceLock::new(),
+        }))
     }
 
     /// Keeps what is known of the connection until the socket is closed.
@@ -48,7 +52,11 @@ impl Socket {
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.stream.poll_read_ready(cx))?;
             match self.0.stream.try_read(buffer.initialize_unfilled()) {
@@ -64,7 +72,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.0.stream.poll_write_ready(cx))?;
             match self.0.stream.try_write(bytes) {

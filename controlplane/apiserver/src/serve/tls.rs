@@ -17,10 +17,11 @@ pub(super) fn config(server: &State) -> Result<ServerConfig, ApiServerError> {
     for certificate in pki.ca.chain()? {
         roots.add(certificate).map_err(ApiServerError::SetUpTls)?;
     }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .allow_unauthenticated()
-        .build()
-        .map_err(ApiServerError::VerifyClients)?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .map_err(ApiServerError::VerifyClients)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(ApiServerError::SetUpTls)?
@@ -29,13 +30,15 @@ pub(super) fn config(server: &State) -> Result<ServerConfig, ApiServerError> {
         .map_err(ApiServerError::SetUpTls)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ignore_client_order = true;
-    // Clients keep their connections; a new process has no ticket. What would be kept for resumption is memory.
+    // Clients keep their connections; a new process has no ticket. What would be kept for
+    // resumption is memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
 }
 
-/// The cipher suites in the order that Go's clients ask for: what is as strong for less work comes first.
+/// The cipher suites in the order that Go's clients ask for: what is as strong for less work comes
+/// first.
 fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| {

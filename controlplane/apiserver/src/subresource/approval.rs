@@ -11,14 +11,17 @@ use crate::{
     reply::Reply,
 };
 
-/// Replaces, patches or applies `status.conditions`, and with them what a write of the status may change in metadata.
+/// Replaces, patches or applies `status.conditions`, and with them what a write of the status may
+/// change in metadata.
 pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let gvk = &call.resource.gvk;
     let sent = Sent::of(call, gvk, Part::Status)?;
     let manager = sent.manager(call);
-    let (request, target) =
-        (call.admission_request(Operation::Update, options), call.update_target(Part::Status, options, &manager));
+    let (request, target) = (
+        call.admission_request(Operation::Update, options),
+        call.update_target(Part::Status, options, &manager),
+    );
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         let mut wanted = sent.wanted(call, gvk, &manager, old)?;

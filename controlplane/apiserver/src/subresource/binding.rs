@@ -21,12 +21,16 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let binding = call.decode(&gvk)?.object;
     let name = call.info.name.as_ref();
     if !matches!(meta::name(&binding), own if own.is_empty() || own == name) {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+        return Err(Status::bad_request(
+            "name in URL does not match name in Binding object",
+        ));
     }
     check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
     let manager = call.field_manager();
-    let (request, target) =
-        (call.admission_request(Operation::Update, options), call.update_target(Part::Internal, options, &manager));
+    let (request, target) = (
+        call.admission_request(Operation::Update, options),
+        call.update_target(Part::Internal, options, &manager),
+    );
     let bind = |pod: &Value| {
         let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
         assign(pod, &binding).map_err(conflict)
@@ -44,18 +48,26 @@ fn check(binding: &Value) -> Result<(), FieldErrors> {
     if meta::get_str(binding, &["target", "name"]).is_empty() {
         errors.required("target.name", "");
     }
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
 }
 
 /// The pod on its node, or why it cannot go there.
 fn assign(pod: &Value, binding: &Value) -> Result<Value, String> {
     let name = meta::name(pod);
     if meta::is_terminating(pod) {
-        return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+        return Err(format!(
+            "pod {name} is being deleted, cannot be assigned to a host"
+        ));
     }
     let present = meta::get_str(pod, &["spec", "nodeName"]);
     if !present.is_empty() {
-        return Err(format!("pod {name} is already assigned to node {present:?}"));
+        return Err(format!(
+            "pod {name} is already assigned to node {present:?}"
+        ));
     }
     if !meta::get_array(pod, &["spec", "schedulingGates"]).is_empty() {
         return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
@@ -64,12 +76,18 @@ fn assign(pod: &Value, binding: &Value) -> Result<Value, String> {
     for field in ["uid", "resourceVersion"] {
         // Preconditions of the binding, if it has any.
         match meta::text(binding, field) {
-            "" if field == "resourceVersion" => drop(meta::remove(&mut bound, &["metadata", field])),
+            "" if field == "resourceVersion" => {
+                drop(meta::remove(&mut bound, &["metadata", field]))
+            }
             "" => {}
             wanted => meta::set_text(&mut bound, field, wanted),
         }
     }
-    meta::set(&mut bound, &["spec", "nodeName"], meta::get_str(binding, &["target", "name"]));
+    meta::set(
+        &mut bound,
+        &["spec", "nodeName"],
+        meta::get_str(binding, &["target", "name"]),
+    );
     for (key, value) in meta::annotations(binding).into_iter().flatten() {
         meta::set_annotation(&mut bound, key, value.as_str().unwrap_or_default());
     }
@@ -78,7 +96,11 @@ fn assign(pod: &Value, binding: &Value) -> Result<Value, String> {
         "observedGeneration": meta::generation(pod),
     });
     let conditions = meta::get_array(pod, &["status", "conditions"]);
-    let mut conditions: Vec<Value> = conditions.iter().filter(|one| one["type"] != "PodScheduled").cloned().collect();
+    let mut conditions: Vec<Value> = conditions
+        .iter()
+        .filter(|one| one["type"] != "PodScheduled")
+        .cloned()
+        .collect();
     conditions.push(condition);
     meta::set(&mut bound, &["status", "conditions"], conditions);
     Ok(bound)
@@ -95,6 +117,9 @@ mod tests {
         let bound = assign(&pod, &binding).unwrap();
         assert_eq!(bound["spec"]["nodeName"], "n1");
         assert_eq!(bound["status"]["conditions"][0]["status"], "True");
-        assert_eq!(assign(&bound, &binding).unwrap_err(), "pod p is already assigned to node \"n1\"");
+        assert_eq!(
+            assign(&bound, &binding).unwrap_err(),
+            "pod p is already assigned to node \"n1\""
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! `pods/eviction`: a deletion that the pod's PodDisruptionBudget may refuse.
 //!
-//! The budget is charged before the pod goes, in one compare-and-swap of its status: of two evictions only one gets the
-//! last disruption. What the numbers of the budget mean is decided in [`budget`]; who counts them is the disruption
-//! controller.
+//! The budget is charged before the pod goes, in one compare-and-swap of its status: of two
+//! evictions only one gets the last disruption. What the numbers of the budget mean is decided in
+//! [`budget`]; who counts them is the disruption controller.
 //!
 //! Source: `pkg/registry/core/pod/storage/eviction.go` at v1.37.
 
@@ -36,7 +36,12 @@ const TRIES: usize = 20;
 pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let mut eviction = decode(call)?;
     let options = delete_options(call, &eviction)?;
-    let request = call.admission_request(Operation::Create, WriteOptions { dry_run: options.dry_run });
+    let request = call.admission_request(
+        Operation::Create,
+        WriteOptions {
+            dry_run: options.dry_run,
+        },
+    );
     call.server.admit(&request, &mut eviction, None).await?;
     let mut tried = 1;
     loop {
@@ -46,9 +51,17 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
         }
         // One that is pending may become ready meanwhile: then it is guarded after all.
         let is_over = budget::is_over(&pod);
-        let exact = if is_over { options.clone() } else { pinned(&options, &pod) };
+        let exact = if is_over {
+            options.clone()
+        } else {
+            pinned(&options, &pod)
+        };
         match delete(call, &exact).await {
-            Err(status) if status.reason == Reason::Conflict && options.resource_version.is_none() && tried < TRIES => {
+            Err(status)
+                if status.reason == Reason::Conflict
+                    && options.resource_version.is_none()
+                    && tried < TRIES =>
+            {
                 tried += 1;
             }
             other => return other,
@@ -57,8 +70,16 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
 }
 
 /// Evicts a pod that a budget may guard.
-async fn evict_guarded(call: &Call<'_>, pod: &Value, options: DeleteOptions) -> Result<Reply, Status> {
-    let Some(budgets) = call.server.registry.get("policy", "v1", "poddisruptionbudgets") else {
+async fn evict_guarded(
+    call: &Call<'_>,
+    pod: &Value,
+    options: DeleteOptions,
+) -> Result<Reply, Status> {
+    let Some(budgets) = call
+        .server
+        .registry
+        .get("policy", "v1", "poddisruptionbudgets")
+    else {
         return disrupt(call, options).await;
     };
     let guarding = guarding(call, budgets, pod).await?;
@@ -71,25 +92,45 @@ async fn evict_guarded(call: &Call<'_>, pod: &Value, options: DeleteOptions) -> 
         // Not to be taken for unhealthy any more when it has changed since.
         let is_free_to_retry = options.resource_version.is_none();
         return match disrupt(call, pinned(&options, pod)).await {
-            Err(status) if status.reason == Reason::Conflict && is_free_to_retry => Err(budget::in_process(name)),
+            Err(status) if status.reason == Reason::Conflict && is_free_to_retry => {
+                Err(budget::in_process(name))
+            }
             other => other,
         };
     }
-    let write = WriteOptions { dry_run: options.dry_run };
-    let target = UpdateTarget { options: write, ..UpdateTarget::own(&call.info.namespace, name, Part::Status) };
-    call.server.store.update(budgets, &target, |now| budget::charge(now, &call.info.name)).await?;
+    let write = WriteOptions {
+        dry_run: options.dry_run,
+    };
+    let target = UpdateTarget {
+        options: write,
+        ..UpdateTarget::own(&call.info.namespace, name, Part::Status)
+    };
+    call.server
+        .store
+        .update(budgets, &target, |now| budget::charge(now, &call.info.name))
+        .await?;
     disrupt(call, options).await
 }
 
 /// The budgets that select the pod.
-async fn guarding(call: &Call<'_>, budgets: &Arc<Resource>, pod: &Value) -> Result<Vec<Value>, Status> {
+async fn guarding(
+    call: &Call<'_>,
+    budgets: &Arc<Resource>,
+    pod: &Value,
+) -> Result<Vec<Value>, Status> {
     if meta::labels(pod).is_none_or(serde_json::Map::is_empty) {
         return Ok(Vec::new());
     }
-    call.server.store.cache.catch_up().await.map_err(cache_status)?;
+    call.server
+        .store
+        .cache
+        .catch_up()
+        .await
+        .map_err(cache_status)?;
     let mut all = budgets.objects(KeyScope::Namespace(call.info.namespace.to_string()));
     all.retain(|budget| {
-        LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|selector| selector.matches_object(pod))
+        LabelSelector::from_object(&budget["spec"]["selector"])
+            .is_ok_and(|selector| selector.matches_object(pod))
     });
     Ok(all)
 }
@@ -98,16 +139,29 @@ async fn guarding(call: &Call<'_>, budgets: &Arc<Resource>, pod: &Value) -> Resu
 async fn disrupt(call: &Call<'_>, mut options: DeleteOptions) -> Result<Reply, Status> {
     if !options.dry_run {
         let target = UpdateTarget::own(&call.info.namespace, &call.info.name, Part::Status);
-        let written = call.server.store.update(call.resource, &target, |pod| Ok(marked(pod, &options))).await?;
+        let written = call
+            .server
+            .store
+            .update(call.resource, &target, |pod| Ok(marked(pod, &options)))
+            .await?;
         if options.resource_version.is_some() {
-            options.resource_version = Some(meta::resource_version(&parse(&written.json)?).to_owned());
+            options.resource_version =
+                Some(meta::resource_version(&parse(&written.json)?).to_owned());
         }
     }
     delete(call, &options).await
 }
 
 async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Reply, Status> {
-    call.server.store.delete(call.resource, &call.info.namespace, &call.info.name, options).await?;
+    call.server
+        .store
+        .delete(
+            call.resource,
+            &call.info.namespace,
+            &call.info.name,
+            options,
+        )
+        .await?;
     Ok(success())
 }
 
@@ -122,7 +176,9 @@ async fn pod(call: &Call<'_>) -> Result<Value, Status> {
 /// The same, for this state of the pod alone. A precondition of the client stands.
 fn pinned(options: &DeleteOptions, pod: &Value) -> DeleteOptions {
     let mut pinned = options.clone();
-    pinned.resource_version.get_or_insert_with(|| meta::resource_version(pod).to_owned());
+    pinned
+        .resource_version
+        .get_or_insert_with(|| meta::resource_version(pod).to_owned());
     pinned
 }
 
@@ -137,7 +193,9 @@ fn marked(pod: &Value, options: &DeleteOptions) -> Value {
         None => drop(meta::remove(&mut marked, &["metadata", "resourceVersion"])),
     }
     let present = meta::get_array(pod, &["status", "conditions"]);
-    let others = present.iter().filter(|condition| condition["type"] != "DisruptionTarget");
+    let others = present
+        .iter()
+        .filter(|condition| condition["type"] != "DisruptionTarget");
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastTransitionTime": meta::now(),
@@ -149,7 +207,9 @@ fn marked(pod: &Value, options: &DeleteOptions) -> Value {
 fn decode(call: &Call<'_>) -> Result<Value, Status> {
     let eviction = call.decode(&Gvk::new("policy", "v1", "Eviction"))?.object;
     if meta::name(&eviction) != call.info.name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+        return Err(Status::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
     }
     Ok(eviction)
 }
@@ -158,7 +218,11 @@ fn decode(call: &Call<'_>) -> Result<Value, Status> {
 fn delete_options(call: &Call<'_>, eviction: &Value) -> Result<DeleteOptions, Status> {
     let options = call.write_options()?;
     let asked = eviction.get("deleteOptions").unwrap_or(&Value::Null);
-    let precondition = |field: &str| meta::get(asked, &["preconditions", field])?.as_str().map(str::to_owned);
+    let precondition = |field: &str| {
+        meta::get(asked, &["preconditions", field])?
+            .as_str()
+            .map(str::to_owned)
+    };
     Ok(DeleteOptions {
         grace_secs: asked.get("gracePeriodSeconds").and_then(Value::as_i64),
         uid: precondition("uid"),

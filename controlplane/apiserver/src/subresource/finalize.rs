@@ -1,4 +1,5 @@
-//! `namespaces/finalize`: takes finalizers of the spec away; with the last of them the namespace goes.
+//! `namespaces/finalize`: takes finalizers of the spec away; with the last of them the namespace
+//! goes.
 
 use coracle_admission::Operation;
 use coracle_api::{meta, status::Status};
@@ -18,8 +19,10 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
     let finalizers = meta::get_array(&decoded.object, &["spec", "finalizers"]).to_vec();
     let version = meta::resource_version(&decoded.object).to_owned();
     let manager = call.field_manager();
-    let (request, target) =
-        (call.admission_request(Operation::Update, options), call.update_target(Part::Internal, options, &manager));
+    let (request, target) = (
+        call.admission_request(Operation::Update, options),
+        call.update_target(Part::Internal, options, &manager),
+    );
     let change = |old: &Value| {
         let mut new = old.clone();
         meta::set(&mut new, &["spec", "finalizers"], finalizers.clone());

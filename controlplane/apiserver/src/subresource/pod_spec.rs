@@ -1,10 +1,11 @@
-//! `pods/ephemeralcontainers` and `pods/resize`: the parts of a pod's spec that may change while it runs.
+//! `pods/ephemeralcontainers` and `pods/resize`: the parts of a pod's spec that may change while it
+//! runs.
 //!
-//! The pod is sent whole, or patched whole; what is not this subresource's is taken from the stored one, as upstream
-//! does, without a word.
+//! The pod is sent whole, or patched whole; what is not this subresource's is taken from the stored
+//! one, as upstream does, without a word.
 //!
-//! Source: `pkg/registry/core/pod/strategy.go`, `ValidatePodEphemeralContainersUpdate` and `ValidatePodResize` in
-//! `pkg/apis/core/validation/validation.go` at v1.37.
+//! Source: `pkg/registry/core/pod/strategy.go`, `ValidatePodEphemeralContainersUpdate` and
+//! `ValidatePodResize` in `pkg/apis/core/validation/validation.go` at v1.37.
 
 use coracle_admission::Operation;
 use coracle_api::{
@@ -32,17 +33,26 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let gvk = &call.resource.gvk;
     let sent = Sent::of(call, gvk, part)?;
     let manager = sent.manager(call);
-    let (request, target) =
-        (call.admission_request(Operation::Update, options), call.update_target(part, options, &manager));
+    let (request, target) = (
+        call.admission_request(Operation::Update, options),
+        call.update_target(part, options, &manager),
+    );
     let mut warnings = Vec::new();
     let change = |old: &Value| {
-        let Decoded { object: mut wanted, warnings: found } = sent.wanted(call, gvk, &manager, old)?;
+        let Decoded {
+            object: mut wanted,
+            warnings: found,
+        } = sent.wanted(call, gvk, &manager, old)?;
         check_name(call, &wanted)?;
         let mut new = match part {
             Part::Resize => resized(&wanted, old),
             _ => debugged(&wanted, old),
         };
-        let errors = if part == Part::Resize { check_resize(&new, old) } else { check_debug(&new, old) };
+        let errors = if part == Part::Resize {
+            check_resize(&new, old)
+        } else {
+            check_debug(&new, old)
+        };
         if !errors.is_empty() {
             return Err(Status::invalid(gvk, &call.info.name, errors));
         }
@@ -56,7 +66,9 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
 }
 
 fn set_or_remove(object: &mut Value, field: &str, value: Option<&Value>) {
-    let Some(map) = object.as_object_mut() else { return };
+    let Some(map) = object.as_object_mut() else {
+        return;
+    };
     match value.filter(|value| !value.is_null()) {
         Some(value) => map.insert(field.to_owned(), value.clone()),
         None => map.remove(field),
@@ -68,7 +80,11 @@ fn set_or_remove(object: &mut Value, field: &str, value: Option<&Value>) {
 /// The stored pod with the ephemeral containers of `wanted`.
 fn debugged(wanted: &Value, old: &Value) -> Value {
     let mut new = old.clone();
-    set_or_remove(&mut new["spec"], "ephemeralContainers", wanted["spec"].get("ephemeralContainers"));
+    set_or_remove(
+        &mut new["spec"],
+        "ephemeralContainers",
+        wanted["spec"].get("ephemeralContainers"),
+    );
     new
 }
 
@@ -83,10 +99,19 @@ fn check_debug(new: &Value, old: &Value) -> FieldErrors {
     let after = items(&new["spec"]["ephemeralContainers"]);
     for before in items(&old["spec"]["ephemeralContainers"]) {
         let name = meta::get_str(before, &["name"]);
-        match after.iter().find(|container| container["name"] == before["name"]) {
-            None => errors.forbidden(PATH, format!("existing ephemeral containers {name:?} may not be removed\n")),
+        match after
+            .iter()
+            .find(|container| container["name"] == before["name"])
+        {
+            None => errors.forbidden(
+                PATH,
+                format!("existing ephemeral containers {name:?} may not be removed\n"),
+            ),
             Some(same) if !is_within(same, before) => {
-                errors.forbidden(PATH, format!("existing ephemeral containers {name:?} may not be changed\n"));
+                errors.forbidden(
+                    PATH,
+                    format!("existing ephemeral containers {name:?} may not be changed\n"),
+                );
             }
             Some(_) => {}
         }
@@ -97,9 +122,11 @@ fn check_debug(new: &Value, old: &Value) -> FieldErrors {
 /// Whether everything that is said is what is stored; defaults may be left out.
 fn is_within(said: &Value, stored: &Value) -> bool {
     match (said, stored) {
-        (Value::Object(said), Value::Object(stored)) => {
-            said.iter().all(|(key, value)| stored.get(key).is_some_and(|stored| is_within(value, stored)))
-        }
+        (Value::Object(said), Value::Object(stored)) => said.iter().all(|(key, value)| {
+            stored
+                .get(key)
+                .is_some_and(|stored| is_within(value, stored))
+        }),
         (said, stored) => said == stored,
     }
 }
@@ -112,7 +139,9 @@ fn resized(wanted: &Value, old: &Value) -> Value {
     for list in LISTS {
         let source = items(&wanted["spec"][list]);
         for container in new["spec"][list].as_array_mut().into_iter().flatten() {
-            let Some(same) = source.iter().find(|one| one["name"] == container["name"]) else { continue };
+            let Some(same) = source.iter().find(|one| one["name"] == container["name"]) else {
+                continue;
+            };
             for field in ["resources", "resizePolicy"] {
                 set_or_remove(container, field, same.get(field));
             }
@@ -132,7 +161,10 @@ fn check_resize(new: &Value, old: &Value) -> FieldErrors {
         errors.forbidden("", "windows pods cannot be resized");
         return errors;
     }
-    let (before, after) = (qos::class_of_json(&old["spec"]), qos::class_of_json(&new["spec"]));
+    let (before, after) = (
+        qos::class_of_json(&old["spec"]),
+        qos::class_of_json(&new["spec"]),
+    );
     if before != after {
         let message = "Pod QOS Class may not change as a result of resizing";
         errors.invalid("metadata", &json!(after.as_str()), message);
@@ -140,13 +172,24 @@ fn check_resize(new: &Value, old: &Value) -> FieldErrors {
     for list in LISTS {
         for (index, container) in items(&new["spec"][list]).iter().enumerate() {
             let path = format!("spec.{list}[{index}]");
-            let Some(present) = items(&old["spec"][list]).get(index) else { continue };
-            if list == "initContainers" && !is_sidecar_json(container) && container["resources"] != present["resources"]
+            let Some(present) = items(&old["spec"][list]).get(index) else {
+                continue;
+            };
+            if list == "initContainers"
+                && !is_sidecar_json(container)
+                && container["resources"] != present["resources"]
             {
-                errors
-                    .forbidden(format!("{path}.resources"), "resources for non-sidecar init containers are immutable");
+                errors.forbidden(
+                    format!("{path}.resources"),
+                    "resources for non-sidecar init containers are immutable",
+                );
             }
-            amounts(&mut errors, &path, &container["resources"], &present["resources"]);
+            amounts(
+                &mut errors,
+                &path,
+                &container["resources"],
+                &present["resources"],
+            );
         }
     }
     errors
@@ -164,11 +207,19 @@ fn amounts(errors: &mut FieldErrors, path: &str, new: &Value, old: &Value) {
         let others = |resources: &Value| -> Vec<(String, Option<Quantity>)> {
             let all = resources[list].as_object().into_iter().flatten();
             all.filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"))
-                .map(|(name, amount)| (name.clone(), amount.as_str().and_then(|text| Quantity::parse(text).ok())))
+                .map(|(name, amount)| {
+                    (
+                        name.clone(),
+                        amount.as_str().and_then(|text| Quantity::parse(text).ok()),
+                    )
+                })
                 .collect()
         };
         if others(new) != others(old) {
-            errors.forbidden(format!("{path}.resources.{list}"), "only cpu and memory resources are mutable");
+            errors.forbidden(
+                format!("{path}.resources.{list}"),
+                "only cpu and memory resources are mutable",
+            );
         }
     }
 }

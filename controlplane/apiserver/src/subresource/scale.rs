@@ -47,8 +47,14 @@ struct ScaleColumns;
 
 static COLUMNS: &[Column] = &[
     NAME,
-    integer("Desired", "replicas is the desired number of instances for the scaled object."),
-    integer("Available", "replicas is the actual number of observed instances of the scaled object."),
+    integer(
+        "Desired",
+        "replicas is the desired number of instances for the scaled object.",
+    ),
+    integer(
+        "Available",
+        "replicas is the actual number of observed instances of the scaled object.",
+    ),
     AGE,
 ];
 
@@ -59,7 +65,12 @@ impl Strategy for ScaleColumns {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let replicas = |part: &str| object[part]["replicas"].as_i64().unwrap_or(0).into();
-        vec![cells::name(object), replicas("spec"), replicas("status"), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            replicas("spec"),
+            replicas("status"),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -69,8 +80,10 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let gvk = gvk();
     let sent = Sent::of(call, &gvk, Part::Main)?;
     let manager = sent.manager(call);
-    let (request, target) =
-        (call.admission_request(Operation::Update, options), call.update_target(Part::Main, options, &manager));
+    let (request, target) = (
+        call.admission_request(Operation::Update, options),
+        call.update_target(Part::Main, options, &manager),
+    );
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         if let Sent::Configuration(scale) = &sent {
@@ -80,7 +93,11 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         let wanted = sent.wanted(call, &gvk, &manager, &scale_of(old))?;
         check(call, &wanted.object)?;
         let mut new = old.clone();
-        meta::set(&mut new, &["spec", "replicas"], meta::get_i64(&wanted.object, &["spec", "replicas"]).unwrap_or(0));
+        meta::set(
+            &mut new,
+            &["spec", "replicas"],
+            meta::get_i64(&wanted.object, &["spec", "replicas"]).unwrap_or(0),
+        );
         take_version(&mut new, &wanted.object);
         warnings = wanted.warnings;
         Ok(new)
@@ -91,7 +108,12 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
 }
 
 /// The object with an applied Scale. The owner of the replicas owns them in the object.
-fn applied(call: &Call<'_>, manager: &FieldManager, old: &Value, scale: &Configuration) -> Result<Value, Status> {
+fn applied(
+    call: &Call<'_>,
+    manager: &FieldManager,
+    old: &Value,
+    scale: &Configuration,
+) -> Result<Value, Status> {
     check(call, &scale.object)?;
     let mut config = json!({
         "apiVersion": call.resource.gvk.api_version(), "kind": call.resource.gvk.kind,
@@ -116,7 +138,11 @@ fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
     let replicas = meta::get_i64(scale, &["spec", "replicas"]).unwrap_or(0);
     if replicas < 0 {
         let mut errors = FieldErrors::default();
-        errors.invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+        errors.invalid(
+            "spec.replicas",
+            &json!(replicas),
+            "must be greater than or equal to 0",
+        );
         return Err(Status::invalid(&gvk(), name, errors));
     }
     Ok(())
@@ -125,17 +151,26 @@ fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
 /// The Scale that an object shows.
 fn scale_of(object: &Value) -> Value {
     let mut metadata = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
         if let Some(value) = object["metadata"].get(field) {
             metadata[field] = value.clone();
         }
     }
     let mut spec = json!({});
-    if let Some(replicas) = meta::get_i64(object, &["spec", "replicas"]).filter(|replicas| *replicas != 0) {
+    if let Some(replicas) =
+        meta::get_i64(object, &["spec", "replicas"]).filter(|replicas| *replicas != 0)
+    {
         spec["replicas"] = replicas.into();
     }
     let selector = selector_of(&object["spec"]["selector"]);
-    let mut status = json!({"replicas": meta::get_i64(object, &["status", "replicas"]).unwrap_or(0)});
+    let mut status =
+        json!({"replicas": meta::get_i64(object, &["status", "replicas"]).unwrap_or(0)});
     if let Ok(selector) = selector {
         status["selector"] = selector.to_string().into();
     }
@@ -162,13 +197,22 @@ mod tests {
             "status": {"replicas": 2},
         }));
         assert_eq!(scale["spec"], json!({"replicas": 3}));
-        assert_eq!(scale["status"], json!({"replicas": 2, "selector": "app=nginx"}));
-        assert_eq!(scale["metadata"], json!({"name": "d", "namespace": "x", "resourceVersion": "4"}));
+        assert_eq!(
+            scale["status"],
+            json!({"replicas": 2, "selector": "app=nginx"})
+        );
+        assert_eq!(
+            scale["metadata"],
+            json!({"name": "d", "namespace": "x", "resourceVersion": "4"})
+        );
     }
 
     #[test]
     fn table_shows_wanted_and_present() {
         let scale = json!({"metadata": {"name": "d"}, "spec": {}, "status": {"replicas": 2}});
-        assert_eq!(ScaleColumns.row(&scale, 0)[..3], [json!("d"), json!(0), json!(2)]);
+        assert_eq!(
+            ScaleColumns.row(&scale, 0)[..3],
+            [json!("d"), json!(0), json!(2)]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What a PUT or a PATCH of a subresource sends: the object itself, a patch of the one that the subresource shows, or a
-//! configuration to apply.
+//! What a PUT or a PATCH of a subresource sends: the object itself, a patch of the one that the
+//! subresource shows, or a configuration to apply.
 //!
 //! What of it the subresource takes over is its own affair.
 
@@ -43,8 +43,8 @@ impl Sent {
         }
     }
 
-    /// The object that the client wants where `present` is now. Its version is a precondition: a patch that leaves it
-    /// alone has none.
+    /// The object that the client wants where `present` is now. Its version is a precondition: a
+    /// patch that leaves it alone has none.
     pub(super) fn wanted(
         &self,
         call: &Call<'_>,
@@ -63,7 +63,10 @@ impl Sent {
             }
             Self::Configuration(config) => {
                 let object = config.merged(call, manager, present)?;
-                Ok(Decoded { object, warnings: config.warnings.clone() })
+                Ok(Decoded {
+                    object,
+                    warnings: config.warnings.clone(),
+                })
             }
         }
     }

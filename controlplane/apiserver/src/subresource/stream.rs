@@ -1,7 +1,8 @@
 //! Streams from the node: logs, exec, attach, port-forward, and proxies.
 //!
-//! What the client may ask is decided here; the bytes are the node agent's, relayed as they come. Nodes speak one form
-//! only, the channels of WebSockets (ADR 2): what clients speak besides is translated here.
+//! What the client may ask is decided here; the bytes are the node agent's, relayed as they come.
+//! Nodes speak one form only, the channels of WebSockets (ADR 2): what clients speak besides is
+//! translated here.
 //!
 //! Source: `pkg/registry/core/pod/strategy.go` (`LogLocation`, `streamLocation`) at v1.37.
 
@@ -52,7 +53,9 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
 /// `pods/log`.
 pub(super) async fn log(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
     check_log_options(call)?;
-    let socket = messages::is_asked(&parts.headers).then(|| messages::of_log(&parts.headers)).transpose()?;
+    let socket = messages::is_asked(&parts.headers)
+        .then(|| messages::of_log(&parts.headers))
+        .transpose()?;
     let pod = pod(call).await?;
     let container = location::container(&pod, call.query.text("container"))?;
     let Some(agent) = location::agent_of(call, &pod).await? else {
@@ -71,7 +74,10 @@ pub(super) async fn log(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>
         "insecureSkipTLSVerifyBackend",
     ];
     let path = location::path("containerLogs", call, Some(&container));
-    let target = location::Target { agent, path_and_query: location::with_query(&path, call.query, &parameters) };
+    let target = location::Target {
+        agent,
+        path_and_query: location::with_query(&path, call.query, &parameters),
+    };
     let response = node::get(call.server, &target).await?;
     if response.status() == StatusCode::OK {
         let body = node::stream_body(response.into_body());
@@ -97,11 +103,18 @@ pub(super) async fn upgrade(
             let is_exec = subresource == Subresource::Exec;
             check_stream_options(call, is_exec, &pod)?;
             let container = location::container(&pod, call.query.text("container"))?;
-            (if is_exec { "exec" } else { "attach" }, Some(container), location::stream_query(call.query, is_exec))
+            (
+                if is_exec { "exec" } else { "attach" },
+                Some(container),
+                location::stream_query(call.query, is_exec),
+            )
         }
     };
     let Some(agent) = location::agent_of(call, &pod).await? else {
-        return Err(Status::bad_request(format!("pod {} does not have a host assigned", call.info.name)));
+        return Err(Status::bad_request(format!(
+            "pod {} does not have a host assigned",
+            call.info.name
+        )));
     };
     let form = negotiate::form(&parts.headers, subresource)?;
     let Some(client) = parts.extensions.get::<OnUpgrade>().cloned() else {
@@ -111,14 +124,24 @@ pub(super) async fn upgrade(
     if !query.is_empty() {
         path_and_query = format!("{path_and_query}?{query}");
     }
-    let target = location::Target { agent: agent.clone(), path_and_query };
+    let target = location::Target {
+        agent: agent.clone(),
+        path_and_query,
+    };
     if form == Form::Channels {
         return node::relay_upgrade(call.server, parts, client, &target).await;
     }
     let serve: BoxedServe = if subresource == Subresource::Portforward {
-        let (server, namespace, name) =
-            (Arc::clone(call.server), call.info.namespace.to_string(), call.info.name.to_string());
-        let pod = Pod { agent, namespace, name };
+        let (server, namespace, name) = (
+            Arc::clone(call.server),
+            call.info.namespace.to_string(),
+            call.info.name.to_string(),
+        );
+        let pod = Pod {
+            agent,
+            namespace,
+            name,
+        };
         Box::new(|streams| port_forward::serve(server, pod, streams).boxed())
     } else {
         let expected = Expected::of(call.query);
@@ -137,10 +160,11 @@ pub(super) async fn upgrade(
     Ok(answer)
 }
 
-/// WebSockets begin with a GET, so the right to read would be enough to run a command: the right to create is asked for
-/// in any case.
+/// WebSockets begin with a GET, so the right to read would be enough to run a command: the right to
+/// create is asked for in any case.
 ///
-/// Source: `AuthorizePodWebsocketUpgradeCreatePermission` of `pkg/registry/core/pod/rest/subresources.go` at v1.37.
+/// Source: `AuthorizePodWebsocketUpgradeCreatePermission` of
+/// `pkg/registry/core/pod/rest/subresources.go` at v1.37.
 async fn authorize_create(call: &Call<'_>) -> Result<(), Status> {
     if call.info.verb != Verb::Get {
         return Ok(());
@@ -153,11 +177,16 @@ async fn authorize_create(call: &Call<'_>) -> Result<(), Status> {
         name: &call.info.name,
         ..ResourceTarget::default()
     };
-    let attributes = Attributes { user: call.user, verb: Verb::Create.as_str(), target: Target::Resource(target) };
+    let attributes = Attributes {
+        user: call.user,
+        verb: Verb::Create.as_str(),
+        target: Target::Resource(target),
+    };
     if call.server.authorizer.allows(&attributes) {
         return Ok(());
     }
-    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as good as no.
+    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as
+    // good as no.
     let _ = call.server.store.cache.catch_up().await;
     call.server.authorizer.authorize(&attributes)
 }
@@ -199,7 +228,10 @@ fn check_log_options(call: &Call<'_>) -> Result<(), Status> {
     }
     if let Some(time) = query.text("sinceTime") {
         if query.text("sinceSeconds").is_some() {
-            errors.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified");
+            errors.forbidden(
+                "",
+                "at most one of `sinceTime` or `sinceSeconds` may be specified",
+            );
         }
         if meta::parse_time(time).is_none() {
             errors.invalid("sinceTime", &json!(time), "must be a time as in RFC 3339");
@@ -208,23 +240,32 @@ fn check_log_options(call: &Call<'_>) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(&Gvk::new("", "v1", "PodLogOptions"), &call.info.name, errors))
+    Err(Status::invalid(
+        &Gvk::new("", "v1", "PodLogOptions"),
+        &call.info.name,
+        errors,
+    ))
 }
 
 fn check_stream_options(call: &Call<'_>, is_exec: bool, pod: &Value) -> Result<(), Status> {
     let set = |name: &str| call.query.flag(name).unwrap_or(false);
     if !set("stdin") && !set("stdout") && !set("stderr") {
-        return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+        return Err(Status::bad_request(
+            "you must specify at least 1 of stdin, stdout, stderr",
+        ));
     }
     if set("tty") && set("stderr") && !set("stdout") {
         return Err(Status::bad_request("tty and stderr cannot both be true"));
     }
     if is_exec && call.query.all("command").next().is_none() {
-        return Err(Status::bad_request("you must specify at least one command for the container"));
+        return Err(Status::bad_request(
+            "you must specify at least one command for the container",
+        ));
     }
     let phase = meta::get_str(pod, &["status", "phase"]);
     if matches!(phase, "Succeeded" | "Failed") {
-        let message = format!("cannot exec into a container in a completed pod; current phase is {phase}");
+        let message =
+            format!("cannot exec into a container in a completed pod; current phase is {phase}");
         return Err(Status::bad_request(message));
     }
     Ok(())

@@ -47,11 +47,19 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let account = fetch(call, "serviceaccounts", name).await?;
     let (asked, uid) = (meta::uid(&request), meta::uid(&account));
     if !asked.is_empty() && asked != uid {
-        let why =
-            format!("the UID in the token request ({asked}) does not match the UID of the service account ({uid})");
-        return Err(Status::conflict(&GroupResource::new(gvk.group.as_str(), gvk.kind.as_str()), name, why));
+        let why = format!(
+            "the UID in the token request ({asked}) does not match the UID of the service account ({uid})"
+        );
+        return Err(Status::conflict(
+            &GroupResource::new(gvk.group.as_str(), gvk.kind.as_str()),
+            name,
+            why,
+        ));
     }
-    let Bound { object: bound, node } = bound(call, &request, seconds).await?;
+    let Bound {
+        object: bound,
+        node,
+    } = bound(call, &request, seconds).await?;
     let mut audiences: Vec<String> = meta::get_array(&request, &["spec", "audiences"])
         .iter()
         .filter_map(|audience| audience.as_str().map(str::to_owned))
@@ -78,13 +86,19 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     request["spec"]["audiences"] = audiences.into();
     request["spec"]["expirationSeconds"] = seconds.into();
     request["status"] = json!({"token": token, "expirationTimestamp": meta::time(expiration)});
-    Ok(Reply::value(&request).with_status(StatusCode::CREATED).with_warnings(decoded.warnings))
+    Ok(Reply::value(&request)
+        .with_status(StatusCode::CREATED)
+        .with_warnings(decoded.warnings))
 }
 
 fn check(seconds: i64) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::default();
     if seconds < MIN_SECS {
-        errors.invalid("spec.expirationSeconds", &json!(seconds), "may not specify a duration less than 10 minutes");
+        errors.invalid(
+            "spec.expirationSeconds",
+            &json!(seconds),
+            "may not specify a duration less than 10 minutes",
+        );
     }
     if seconds > MAX_SECS {
         errors.invalid(
@@ -93,14 +107,24 @@ fn check(seconds: i64) -> Result<(), FieldErrors> {
             "may not specify a duration larger than 2^32 seconds",
         );
     }
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
 }
 
 async fn fetch(call: &Call<'_>, plural: &str, name: &str) -> Result<Value, Status> {
-    let resource = call.server.registry.core(plural).ok_or_else(Status::no_such_path)?;
+    let resource = call
+        .server
+        .registry
+        .core(plural)
+        .ok_or_else(Status::no_such_path)?;
     let key = resource.key(&call.info.namespace, name);
     let current = call.server.store.current(resource, &key).await?;
-    current.map(|current| current.object).ok_or_else(|| Status::not_found(&resource.group_resource, name))
+    current
+        .map(|current| current.object)
+        .ok_or_else(|| Status::not_found(&resource.group_resource, name))
 }
 
 /// What a token is to be bound to.
@@ -115,7 +139,8 @@ struct Bound {
 async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, Status> {
     let reference = &request["spec"]["boundObjectRef"];
     let text = |field: &str| meta::get_str(reference, &[field]);
-    let forbidden = |why: &str| Status::forbidden(&call.resource.group_resource, &call.info.name, why);
+    let forbidden =
+        |why: &str| Status::forbidden(&call.resource.group_resource, &call.info.name, why);
     if !reference.is_object() {
         if call.user.node_name().is_some() {
             return Err(forbidden("node requested token not bound to a pod"));
@@ -137,7 +162,9 @@ async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, 
     let by_node = call.user.node_name();
     // Only the UID tells its pod from another of that name on another node.
     if by_node.is_some() && text("uid").is_empty() {
-        return Err(forbidden("node requested token with a pod binding without a uid"));
+        return Err(forbidden(
+            "node requested token with a pod binding without a uid",
+        ));
     }
     let object = fetch(call, plural, text("name")).await?;
     let uid = meta::uid(&object);
@@ -162,17 +189,28 @@ async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, 
     }
     if let Some(node) = by_node {
         if plural != "pods" || meta::get_str(&object, &["spec", "nodeName"]) != node {
-            return Err(forbidden("node requested token bound to a pod scheduled on a different node"));
+            return Err(forbidden(
+                "node requested token bound to a pod scheduled on a different node",
+            ));
         }
         audience::check(call, &object, request, seconds).await?;
     }
     let node = meta::get_str(&object, &["spec", "nodeName"]);
     let node = if plural == "pods" && !node.is_empty() {
         // A node that has gone has none, and the token is good all the same.
-        let uid = fetch(call, "nodes", node).await.map(|node| meta::uid(&node).to_owned());
+        let uid = fetch(call, "nodes", node)
+            .await
+            .map(|node| meta::uid(&node).to_owned());
         Some((node.to_owned(), uid.unwrap_or_default()))
     } else {
         None
     };
-    Ok(Bound { object: Some((text("kind").to_owned(), text("name").to_owned(), uid.to_owned())), node })
+    Ok(Bound {
+        object: Some((
+            text("kind").to_owned(),
+            text("name").to_owned(),
+            uid.to_owned(),
+        )),
+        node,
+    })
 }

@@ -1,7 +1,7 @@
 //! Which form of an object an `Accept` header asks for.
 //!
-//! Who takes JSON gets JSON; YAML and protobuf are for those who take nothing else. Media ranges are tried in the order
-//! given; quality values are ignored, as upstream does.
+//! Who takes JSON gets JSON; YAML and protobuf are for those who take nothing else. Media ranges
+//! are tried in the order given; quality values are ignored, as upstream does.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/negotiation/negotiate.go` at v1.37.
 
@@ -69,7 +69,10 @@ pub(crate) struct MediaRange<'a> {
 pub(crate) fn media_ranges(accept: &str) -> impl Iterator<Item = MediaRange<'_>> {
     accept.split(',').map(|range| {
         let mut parts = range.split(';').map(str::trim);
-        let mut parsed = MediaRange { media_type: parts.next().unwrap_or_default(), ..MediaRange::default() };
+        let mut parsed = MediaRange {
+            media_type: parts.next().unwrap_or_default(),
+            ..MediaRange::default()
+        };
         for (key, value) in parts.filter_map(|part| part.split_once('=')) {
             match key {
                 "as" => parsed.as_kind = value,
@@ -84,14 +87,18 @@ pub(crate) fn media_ranges(accept: &str) -> impl Iterator<Item = MediaRange<'_>>
 
 /// Whether JSON satisfies a media type.
 pub(crate) fn takes_json(media_type: &str) -> bool {
-    matches!(media_type, "" | "*/*" | "application/*" | "application/json")
+    matches!(
+        media_type,
+        "" | "*/*" | "application/*" | "application/json"
+    )
 }
 
 /// Whether the header takes the object itself, which is all that some endpoints give.
 pub(crate) fn takes_object(accept: &str) -> bool {
     accept.trim().is_empty()
         || media_ranges(accept).any(|range| {
-            range.as_kind.is_empty() && (takes_json(range.media_type) || [YAML, PROTOBUF].contains(&range.media_type))
+            range.as_kind.is_empty()
+                && (takes_json(range.media_type) || [YAML, PROTOBUF].contains(&range.media_type))
         })
 }
 
@@ -102,21 +109,25 @@ pub fn negotiate(accept: &str) -> Option<Form> {
         return Some(Form::Object);
     }
     let encoding = encoding(accept);
-    media_ranges(accept).filter(|range| is_of(encoding, range.media_type)).find_map(|range| {
-        if range.as_kind.is_empty() {
-            return Some(Form::Object);
-        }
-        let version = match (range.group, range.version) {
-            ("meta.k8s.io", "v1") => MetaVersion::V1,
-            ("meta.k8s.io", "v1beta1") => MetaVersion::V1beta1,
-            _ => return None,
-        };
-        match range.as_kind {
-            "Table" => Some(Form::Table(version)),
-            "PartialObjectMetadata" | "PartialObjectMetadataList" => Some(Form::PartialObjectMetadata(version)),
-            _ => None,
-        }
-    })
+    media_ranges(accept)
+        .filter(|range| is_of(encoding, range.media_type))
+        .find_map(|range| {
+            if range.as_kind.is_empty() {
+                return Some(Form::Object);
+            }
+            let version = match (range.group, range.version) {
+                ("meta.k8s.io", "v1") => MetaVersion::V1,
+                ("meta.k8s.io", "v1beta1") => MetaVersion::V1beta1,
+                _ => return None,
+            };
+            match range.as_kind {
+                "Table" => Some(Form::Table(version)),
+                "PartialObjectMetadata" | "PartialObjectMetadataList" => {
+                    Some(Form::PartialObjectMetadata(version))
+                }
+                _ => None,
+            }
+        })
 }
 
 #[cfg(test)]
@@ -130,15 +141,24 @@ mod tests {
             ("", Some(Form::Object)),
             ("*/*", Some(Form::Object)),
             ("application/json, */*", Some(Form::Object)),
-            ("application/vnd.kubernetes.protobuf,application/json", Some(Form::Object)),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Some(Form::Object),
+            ),
             ("application/vnd.kubernetes.protobuf", Some(Form::Object)),
             ("application/yaml;q=0.9", Some(Form::Object)),
             ("application/cbor", None),
             ("application/xml", None),
             (kubectl, Some(Form::Table(MetaVersion::V1))),
-            ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Some(Form::Table(MetaVersion::V1beta1))),
+            (
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+                Some(Form::Table(MetaVersion::V1beta1)),
+            ),
             ("application/json;as=Table;v=v9;g=meta.k8s.io", None),
-            ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Some(Form::Object)),
+            (
+                "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
+                Some(Form::Object),
+            ),
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
                 Some(Form::PartialObjectMetadata(MetaVersion::V1)),

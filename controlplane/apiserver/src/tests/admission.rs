@@ -1,4 +1,5 @@
-//! The chain of admission around a write: its order, what comes of what it adds, and that it holds nobody up.
+//! The chain of admission around a write: its order, what comes of what it adds, and that it holds
+//! nobody up.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,19 +29,31 @@ struct Gate {
 
 impl Gate {
     fn closed() -> Arc<Self> {
-        Arc::new(Self { seen: Mutex::default(), entered: Semaphore::new(0), open: Semaphore::new(0) })
+        Arc::new(Self {
+            seen: Mutex::default(),
+            entered: Semaphore::new(0),
+            open: Semaphore::new(0),
+        })
     }
 
     async fn pass(&self, attributes: &Attributes<'_>) {
         if attributes.user.name == "slow" {
-            self.seen.lock().push(attributes.old().map_or(Value::Null, |old| old["data"].clone()));
+            self.seen.lock().push(
+                attributes
+                    .old()
+                    .map_or(Value::Null, |old| old["data"].clone()),
+            );
             self.entered.add_permits(1);
             self.open.acquire().await.unwrap().forget();
         }
     }
 
     async fn entered(&self) {
-        tokio::time::timeout(PATIENCE, self.entered.acquire()).await.expect("a write that waits").unwrap().forget();
+        tokio::time::timeout(PATIENCE, self.entered.acquire())
+            .await
+            .expect("a write that waits")
+            .unwrap()
+            .forget();
     }
 }
 
@@ -67,7 +80,8 @@ impl Plugin for Slow {
     }
 }
 
-/// Adds to pods and Deployments what is incomplete or not a client's to write; refuses Services that say so.
+/// Adds to pods and Deployments what is incomplete or not a client's to write; refuses Services
+/// that say so.
 struct Meddler;
 
 #[async_trait]
@@ -77,15 +91,22 @@ impl Plugin for Meddler {
     }
 
     fn handles(&self, _: Operation, resource: &Resource) -> bool {
-        ["pods", "services"].iter().any(|plural| resource.is_core(plural)) || resource.info.plural == "deployments"
+        ["pods", "services"]
+            .iter()
+            .any(|plural| resource.is_core(plural))
+            || resource.info.plural == "deployments"
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
         if attributes.is_core("pods") && attributes.operation == Operation::Create {
-            let containers = attributes.object_mut()["spec"]["containers"].as_array_mut().unwrap();
+            let containers = attributes.object_mut()["spec"]["containers"]
+                .as_array_mut()
+                .unwrap();
             containers.push(json!({"name": "sidecar", "image": "proxy"}));
         }
-        if attributes.resource.info.plural == "deployments" && attributes.operation == Operation::Update {
+        if attributes.resource.info.plural == "deployments"
+            && attributes.operation == Operation::Update
+        {
             let object = attributes.object_mut();
             object["spec"]["replicas"] = 7.into();
             object["status"]["replicas"] = 99.into();
@@ -95,8 +116,13 @@ impl Plugin for Meddler {
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
         let containers = attributes.object()["spec"]["containers"].as_array();
-        if let Some(sidecar) = containers.and_then(|all| all.iter().find(|one| one["name"] == "sidecar")) {
-            assert_eq!(sidecar["imagePullPolicy"], "Always", "defaults come before what validates");
+        if let Some(sidecar) =
+            containers.and_then(|all| all.iter().find(|one| one["name"] == "sidecar"))
+        {
+            assert_eq!(
+                sidecar["imagePullPolicy"], "Always",
+                "defaults come before what validates"
+            );
             attributes.warn("there is a sidecar");
         }
         if attributes.object()["metadata"]["labels"]["refuse"] == "yes" {
@@ -114,8 +140,12 @@ async fn quota(raw: &Raw, hard: Value) {
     let path = "/api/v1/namespaces/default/resourcequotas";
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}});
     let (_, mut made) = raw.post(path, quota).await;
-    let used: serde_json::Map<String, Value> =
-        hard.as_object().unwrap().keys().map(|key| (key.clone(), json!("0"))).collect();
+    let used: serde_json::Map<String, Value> = hard
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(|key| (key.clone(), json!("0")))
+        .collect();
     made["status"] = json!({"hard": hard, "used": used});
     assert_eq!(raw.put(&format!("{path}/q/status"), made).await.0, 200);
 }
@@ -164,9 +194,16 @@ async fn a_lost_race_comes_through_admission_again() {
         gate.open.add_permits(3);
     };
     let ((code, merged), ()) = tokio::join!(slow.merge(&path, json!({"data": {"m": "2"}})), race);
-    assert_eq!((code, &merged["data"]), (200, &json!({"n": "1", "m": "2"})), "{merged}");
+    assert_eq!(
+        (code, &merged["data"]),
+        (200, &json!({"n": "1", "m": "2"})),
+        "{merged}"
+    );
     let (before, after) = (json!({"n": "0"}), json!({"n": "1"}));
-    assert_eq!(*gate.seen.lock(), [before.clone(), before, after.clone(), after]);
+    assert_eq!(
+        *gate.seen.lock(),
+        [before.clone(), before, after.clone(), after]
+    );
 }
 
 #[tokio::test]
@@ -180,7 +217,15 @@ async fn a_plugin_that_waits_holds_up_its_own_write_alone() {
             gate.entered().await;
             let (code, made) = fast.post(CONFIG_MAPS, config_map(name)).await;
             assert_eq!(code, 201, "{made}");
-            assert_eq!(fast.merge(&format!("{CONFIG_MAPS}/{name}"), json!({"data": {"a": "b"}})).await.0, 200);
+            assert_eq!(
+                fast.merge(
+                    &format!("{CONFIG_MAPS}/{name}"),
+                    json!({"data": {"a": "b"}})
+                )
+                .await
+                .0,
+                200
+            );
             gate.open.add_permits(1);
         }
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
@@ -189,23 +234,49 @@ async fn a_plugin_that_waits_holds_up_its_own_write_alone() {
     };
     let slowly = slow.post(CONFIG_MAPS, config_map("slow"));
     let both = async { tokio::join!(slowly, meanwhile).0 };
-    let (code, refused) = tokio::time::timeout(PATIENCE, both).await.expect("nobody waits for the slow one");
+    let (code, refused) = tokio::time::timeout(PATIENCE, both)
+        .await
+        .expect("nobody waits for the slow one");
     // Charged last: what came meanwhile has taken what there was.
     assert_eq!(code, 403, "{refused}");
-    assert!(refused["message"].as_str().unwrap().contains("exceeded quota: q"), "{refused}");
+    assert!(
+        refused["message"]
+            .as_str()
+            .unwrap()
+            .contains("exceeded quota: q"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
 async fn what_a_plugin_adds_is_completed_and_nobodys() {
     let server = testing::server_with(vec![Box::new(Meddler)]).await;
     let raw = of(&server, "admin");
-    let response = raw.response("POST", PODS, "application/json", pod("p").to_string()).await;
-    let warnings: Vec<_> = response.headers().get_all("warning").iter().cloned().collect();
-    assert!(warnings.iter().any(|text| text.to_str().unwrap().contains("there is a sidecar")), "{warnings:?}");
+    let response = raw
+        .response("POST", PODS, "application/json", pod("p").to_string())
+        .await;
+    let warnings: Vec<_> = response
+        .headers()
+        .get_all("warning")
+        .iter()
+        .cloned()
+        .collect();
+    assert!(
+        warnings
+            .iter()
+            .any(|text| text.to_str().unwrap().contains("there is a sidecar")),
+        "{warnings:?}"
+    );
     let (_, made) = raw.get(&format!("{PODS}/p")).await;
-    assert_eq!(made["spec"]["containers"][1]["terminationMessagePolicy"], "File", "{made}");
+    assert_eq!(
+        made["spec"]["containers"][1]["terminationMessagePolicy"], "File",
+        "{made}"
+    );
     let fields = made["metadata"]["managedFields"].to_string();
-    assert!(fields.contains("f:containers") && !fields.contains("sidecar"), "{fields}");
+    assert!(
+        fields.contains("f:containers") && !fields.contains("sidecar"),
+        "{fields}"
+    );
 }
 
 #[tokio::test]
@@ -217,14 +288,33 @@ async fn what_a_plugin_changes_is_bound_as_a_clients_change_is() {
         "replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
         "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     let (code, made) = raw.post(DEPLOYMENTS, deployment).await;
-    assert_eq!((code, &made["metadata"]["generation"]), (201, &json!(1)), "{made}");
+    assert_eq!(
+        (code, &made["metadata"]["generation"]),
+        (201, &json!(1)),
+        "{made}"
+    );
     let path = format!("{DEPLOYMENTS}/d");
-    let (code, changed) = raw.merge(&path, json!({"metadata": {"labels": {"zebra": "z"}}})).await;
-    assert_eq!((code, &changed["spec"]["replicas"]), (200, &json!(7)), "{changed}");
-    assert_eq!(changed["metadata"]["generation"], 2, "what is added counts as a change");
-    assert!(changed["status"]["replicas"].is_null(), "the status is not the main resource's: {changed}");
+    let (code, changed) = raw
+        .merge(&path, json!({"metadata": {"labels": {"zebra": "z"}}}))
+        .await;
+    assert_eq!(
+        (code, &changed["spec"]["replicas"]),
+        (200, &json!(7)),
+        "{changed}"
+    );
+    assert_eq!(
+        changed["metadata"]["generation"], 2,
+        "what is added counts as a change"
+    );
+    assert!(
+        changed["status"]["replicas"].is_null(),
+        "the status is not the main resource's: {changed}"
+    );
     let entries = changed["metadata"]["managedFields"].to_string();
-    assert!(entries.contains("f:zebra"), "who wrote the label still owns it: {entries}");
+    assert!(
+        entries.contains("f:zebra"),
+        "who wrote the label still owns it: {entries}"
+    );
 }
 
 #[tokio::test]
@@ -235,14 +325,28 @@ async fn what_is_refused_gives_back_its_address() {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": labels},
             "spec": {"clusterIP": "10.96.0.99", "ports": [{"port": 80}]}})
     };
-    let (code, refused) = raw.post(SERVICES, service("a", json!({"refuse": "yes"}))).await;
-    assert_eq!((code, &refused["message"]), (403, &json!("services \"a\" is forbidden: it says so")));
+    let (code, refused) = raw
+        .post(SERVICES, service("a", json!({"refuse": "yes"})))
+        .await;
+    assert_eq!(
+        (code, &refused["message"]),
+        (403, &json!("services \"a\" is forbidden: it says so"))
+    );
     quota(&raw, json!({"services": "0"})).await;
     let (code, refused) = raw.post(SERVICES, service("a", json!({}))).await;
     assert_eq!(code, 403, "{refused}");
-    assert_eq!(raw.delete("/api/v1/namespaces/default/resourcequotas/q", json!({})).await.0, 200);
+    assert_eq!(
+        raw.delete("/api/v1/namespaces/default/resourcequotas/q", json!({}))
+            .await
+            .0,
+        200
+    );
     let (code, made) = raw.post(SERVICES, service("b", json!({}))).await;
-    assert_eq!((code, &made["spec"]["clusterIP"]), (201, &json!("10.96.0.99")), "{made}");
+    assert_eq!(
+        (code, &made["spec"]["clusterIP"]),
+        (201, &json!("10.96.0.99")),
+        "{made}"
+    );
 }
 
 #[tokio::test]
@@ -250,12 +354,27 @@ async fn what_a_limit_range_gives_is_nobodys() {
     let raw = admin().await;
     let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": [
         {"type": "Container", "default": {"cpu": "500m"}}]}});
-    assert_eq!(raw.post("/api/v1/namespaces/default/limitranges", range).await.0, 201);
+    assert_eq!(
+        raw.post("/api/v1/namespaces/default/limitranges", range)
+            .await
+            .0,
+        201
+    );
     let (code, made) = raw.post(PODS, pod("p")).await;
-    assert_eq!((code, &made["spec"]["containers"][0]["resources"]["limits"]), (201, &json!({"cpu": "500m"})));
-    assert_eq!(made["spec"]["containers"][0]["resources"]["requests"], json!({"cpu": "500m"}), "{made}");
+    assert_eq!(
+        (code, &made["spec"]["containers"][0]["resources"]["limits"]),
+        (201, &json!({"cpu": "500m"}))
+    );
+    assert_eq!(
+        made["spec"]["containers"][0]["resources"]["requests"],
+        json!({"cpu": "500m"}),
+        "{made}"
+    );
     let fields = made["metadata"]["managedFields"].to_string();
-    assert!(fields.contains("f:image") && !fields.contains("f:cpu"), "{fields}");
+    assert!(
+        fields.contains("f:image") && !fields.contains("f:cpu"),
+        "{fields}"
+    );
     assert!(!fields.contains("limit-ranger"), "{fields}");
 }
 
@@ -264,13 +383,25 @@ async fn who_may_not_is_told_so_before_what_is_wrong() {
     let server = testing::server().await;
     let node = Raw::of(&server, UserInfo::node("n1"));
     assert_eq!(
-        node.post("/api/v1/nodes", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})).await.0,
+        node.post(
+            "/api/v1/nodes",
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        )
+        .await
+        .0,
         201
     );
-    let invalid = json!({"metadata": {"labels": {"node-restriction.kubernetes.io/x": "not a value!"}}});
+    let invalid =
+        json!({"metadata": {"labels": {"node-restriction.kubernetes.io/x": "not a value!"}}});
     let (code, refused) = node.merge("/api/v1/nodes/n1", invalid.clone()).await;
     assert_eq!(code, 403, "{refused}");
-    assert_eq!(of(&server, "admin").merge("/api/v1/nodes/n1", invalid).await.0, 422);
+    assert_eq!(
+        of(&server, "admin")
+            .merge("/api/v1/nodes/n1", invalid)
+            .await
+            .0,
+        422
+    );
 }
 
 #[tokio::test]
@@ -281,7 +412,13 @@ async fn a_refusal_before_there_is_a_name_shows_what_it_is_to_begin_with() {
     object["spec"]["priority"] = 3.into();
     let (code, refused) = raw.post(PODS, object).await;
     assert_eq!(code, 403, "{refused}");
-    assert!(refused["message"].as_str().unwrap().starts_with("pods \"web-\" is forbidden: "), "{refused}");
+    assert!(
+        refused["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("pods \"web-\" is forbidden: "),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
@@ -293,9 +430,16 @@ async fn a_token_names_the_secret_whose_name_was_made() {
     let (code, made) = raw.post(SECRETS, secret).await;
     assert_eq!(code, 201, "{made}");
     use base64::{Engine as _, prelude::BASE64_STANDARD};
-    let token = String::from_utf8(BASE64_STANDARD.decode(made["data"]["token"].as_str().unwrap()).unwrap()).unwrap();
+    let token = String::from_utf8(
+        BASE64_STANDARD
+            .decode(made["data"]["token"].as_str().unwrap())
+            .unwrap(),
+    )
+    .unwrap();
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-    let (_, answer) = raw.post("/apis/authentication.k8s.io/v1/tokenreviews", review).await;
+    let (_, answer) = raw
+        .post("/apis/authentication.k8s.io/v1/tokenreviews", review)
+        .await;
     assert_eq!(answer["status"]["authenticated"], true, "{answer}");
 }
 
@@ -309,22 +453,35 @@ async fn a_node_ends_pods_of_its_own_alone() {
         assert_eq!(raw.post(PODS, object).await.0, 201);
     }
     let evict = |name: &str| {
-        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+        let eviction =
+            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
         (format!("{PODS}/{name}/eviction"), eviction)
     };
     let forbidden = "pods \"n2\" is forbidden: node";
     // Upstream quotes the node for the one and not for the other.
-    let only =
-        |node: &str, doing: &str| format!("{forbidden} {node} can only {doing} pods with spec.nodeName set to itself");
+    let only = |node: &str, doing: &str| {
+        format!("{forbidden} {node} can only {doing} pods with spec.nodeName set to itself")
+    };
     let (path, eviction) = evict("n2");
     let (code, refused) = node.post(&path, eviction).await;
-    assert_eq!((code, refused["message"].as_str().unwrap()), (403, &*only("n1", "evict")));
+    assert_eq!(
+        (code, refused["message"].as_str().unwrap()),
+        (403, &*only("n1", "evict"))
+    );
     let (code, refused) = node.delete(&format!("{PODS}/n2"), json!({})).await;
-    assert_eq!((code, refused["message"].as_str().unwrap()), (403, &*only("\"n1\"", "delete")));
+    assert_eq!(
+        (code, refused["message"].as_str().unwrap()),
+        (403, &*only("\"n1\"", "delete"))
+    );
     assert_eq!(node.delete(&format!("{PODS}/none"), json!({})).await.0, 404);
     let (path, eviction) = evict("n1");
     assert_eq!(node.post(&path, eviction).await.0, 201);
-    assert_eq!(node.delete(&format!("{PODS}/n1"), json!({"gracePeriodSeconds": 0})).await.0, 200);
+    assert_eq!(
+        node.delete(&format!("{PODS}/n1"), json!({"gracePeriodSeconds": 0}))
+            .await
+            .0,
+        200
+    );
 }
 
 #[tokio::test]
@@ -339,6 +496,10 @@ async fn a_mirror_pod_gets_no_account_and_may_not_ask_for_one() {
     assert_eq!((code, &refused["message"]), (403, &json!(why)));
     object["spec"]["serviceAccountName"].take();
     let (code, made) = raw.post(PODS, object).await;
-    assert_eq!((code, &made["spec"]["serviceAccountName"]), (201, &Value::Null), "{made}");
+    assert_eq!(
+        (code, &made["spec"]["serviceAccountName"]),
+        (201, &Value::Null),
+        "{made}"
+    );
     assert!(made["spec"]["volumes"].is_null(), "no token either: {made}");
 }

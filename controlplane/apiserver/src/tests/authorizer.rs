@@ -6,7 +6,12 @@ use coracle_auth::{
 use crate::testing;
 
 fn resource<'a>(namespace: &'a str, resource: &'a str, name: &'a str) -> Target<'a> {
-    Target::Resource(ResourceTarget { resource, namespace, name, ..ResourceTarget::default() })
+    Target::Resource(ResourceTarget {
+        resource,
+        namespace,
+        name,
+        ..ResourceTarget::default()
+    })
 }
 
 #[tokio::test]
@@ -14,10 +19,29 @@ async fn refusals_read_as_upstreams() {
     let server = testing::server().await;
     let alice = UserInfo::new("alice", &[]);
     let message = |verb: &str, target| {
-        server.state.authorizer.authorize(&Attributes { user: &alice, verb, target }).unwrap_err().message
+        server
+            .state
+            .authorizer
+            .authorize(&Attributes {
+                user: &alice,
+                verb,
+                target,
+            })
+            .unwrap_err()
+            .message
     };
-    let log = ResourceTarget { resource: "pods", subresource: "log", namespace: "a", name: "p", ..Default::default() };
-    let role = ResourceTarget { group: "rbac.authorization.k8s.io", resource: "roles", ..Default::default() };
+    let log = ResourceTarget {
+        resource: "pods",
+        subresource: "log",
+        namespace: "a",
+        name: "p",
+        ..Default::default()
+    };
+    let role = ResourceTarget {
+        group: "rbac.authorization.k8s.io",
+        resource: "roles",
+        ..Default::default()
+    };
     let table = [
         (
             message("get", resource("default", "pods", "x")),
@@ -39,7 +63,10 @@ async fn refusals_read_as_upstreams() {
             message("create", Target::Resource(role)),
             r#"roles.rbac.authorization.k8s.io is forbidden: User "alice" cannot create resource "roles" in API group "rbac.authorization.k8s.io" at the cluster scope"#,
         ),
-        (message("post", Target::Path("/metrics")), r#"forbidden: User "alice" cannot post path "/metrics""#),
+        (
+            message("post", Target::Path("/metrics")),
+            r#"forbidden: User "alice" cannot post path "/metrics""#,
+        ),
     ];
     for (said, expect) in table {
         assert_eq!(said, expect);
@@ -49,7 +76,12 @@ async fn refusals_read_as_upstreams() {
 #[tokio::test]
 async fn built_in_groups_may_what_they_need() {
     let server = testing::server().await;
-    let may = |user: &UserInfo, verb: &str, target| server.state.authorizer.allows(&Attributes { user, verb, target });
+    let may = |user: &UserInfo, verb: &str, target| {
+        server
+            .state
+            .authorizer
+            .allows(&Attributes { user, verb, target })
+    };
     let csr = ResourceTarget {
         group: "certificates.k8s.io",
         resource: "certificatesigningrequests",
@@ -59,14 +91,25 @@ async fn built_in_groups_may_what_they_need() {
     assert!(may(&joining, "create", Target::Resource(csr)));
     assert!(!may(&joining, "get", resource("default", "pods", "p")));
     let nobody = UserInfo::anonymous();
-    assert!(may(&nobody, "get", Target::Path("/version")) && may(&nobody, "get", Target::Path("/readyz")));
+    assert!(
+        may(&nobody, "get", Target::Path("/version"))
+            && may(&nobody, "get", Target::Path("/readyz"))
+    );
     assert!(!may(&nobody, "get", Target::Path("/api")));
     let scheduler = UserInfo::new("system:kube-scheduler", &[]);
-    let binding =
-        ResourceTarget { resource: "pods", subresource: "binding", namespace: "default", ..Default::default() };
+    let binding = ResourceTarget {
+        resource: "pods",
+        subresource: "binding",
+        namespace: "default",
+        ..Default::default()
+    };
     assert!(may(&scheduler, "create", Target::Resource(binding)));
     assert!(!may(&scheduler, "get", resource("default", "secrets", "s")));
-    assert!(may(&UserInfo::component("x"), "frobnicate", resource("", "anything", "")));
+    assert!(may(
+        &UserInfo::component("x"),
+        "frobnicate",
+        resource("", "anything", "")
+    ));
 }
 
 #[tokio::test]
@@ -83,10 +126,21 @@ async fn nodes_reach_what_their_pods_refer_to() {
         }})
     };
     let node = UserInfo::node("n1");
-    let may = |verb: &str, target| server.state.authorizer.allows(&Attributes { user: &node, verb, target });
+    let may = |verb: &str, target| {
+        server.state.authorizer.allows(&Attributes {
+            user: &node,
+            verb,
+            target,
+        })
+    };
     assert!(!may("get", resource("default", "secrets", "of-a")));
     for (name, on) in [("a", "n1"), ("b", "n2")] {
-        server.state.store.create(pods, "default", pod(name, on), WriteOptions::default()).await.unwrap();
+        server
+            .state
+            .store
+            .create(pods, "default", pod(name, on), WriteOptions::default())
+            .await
+            .unwrap();
     }
     server.state.store.cache.catch_up().await.unwrap();
     assert!(may("get", resource("default", "secrets", "of-a")));
@@ -103,7 +157,10 @@ async fn nodes_reach_what_their_pods_refer_to() {
     };
     assert!(may("create", Target::Resource(token("robot"))));
     assert!(!may("create", Target::Resource(token("default"))));
-    assert!(may("get", resource("default", "pods", "a")) && !may("get", resource("default", "pods", "b")));
+    assert!(
+        may("get", resource("default", "pods", "a"))
+            && !may("get", resource("default", "pods", "b"))
+    );
     let reason = server.state.authorizer.explain(&Attributes {
         user: &node,
         verb: "get",
@@ -111,8 +168,19 @@ async fn nodes_reach_what_their_pods_refer_to() {
     });
     let why = "no relationship found between node 'n1' and this object";
     assert_eq!(reason, Decision::NoOpinion(why.to_owned()));
-    let now = coracle_registry::store::delete::DeleteOptions { grace_secs: Some(0), ..Default::default() };
-    server.state.store.delete(pods, "default", "a", &now).await.unwrap();
+    let now = coracle_registry::store::delete::DeleteOptions {
+        grace_secs: Some(0),
+        ..Default::default()
+    };
+    server
+        .state
+        .store
+        .delete(pods, "default", "a", &now)
+        .await
+        .unwrap();
     server.state.store.cache.catch_up().await.unwrap();
-    assert!(!may("get", resource("default", "secrets", "of-a")), "the pod is gone");
+    assert!(
+        !may("get", resource("default", "secrets", "of-a")),
+        "the pod is gone"
+    );
 }

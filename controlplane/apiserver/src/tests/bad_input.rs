@@ -12,7 +12,11 @@ fn check((code, answer): (u16, Value), expect: u16, reason: &str, message: &str)
     let said = answer["message"].as_str().unwrap_or_default();
     assert_eq!(code, expect, "{answer}");
     assert_eq!(answer["kind"], "Status", "{answer}");
-    assert_eq!(answer["reason"].as_str().unwrap_or_default(), reason, "{answer}");
+    assert_eq!(
+        answer["reason"].as_str().unwrap_or_default(),
+        reason,
+        "{answer}"
+    );
     assert!(said.contains(message), "expected {message:?} in {said:?}");
 }
 
@@ -20,8 +24,19 @@ fn check((code, answer): (u16, Value), expect: u16, reason: &str, message: &str)
 async fn bodies_that_cannot_be_read_are_400_or_413_or_415() {
     let raw = admin().await;
     let json = "application/json";
-    check(raw.send("POST", PODS, json, "{nonsense").await, 400, "BadRequest", "");
-    check(raw.send("POST", PODS, json, config_map("x").to_string()).await, 400, "BadRequest", "cannot be handled as a");
+    check(
+        raw.send("POST", PODS, json, "{nonsense").await,
+        400,
+        "BadRequest",
+        "",
+    );
+    check(
+        raw.send("POST", PODS, json, config_map("x").to_string())
+            .await,
+        400,
+        "BadRequest",
+        "cannot be handled as a",
+    );
     let strict = format!("{PODS}?fieldValidation=Strict");
     let mut unknown = pod("x");
     unknown["spec"]["x"] = 1.into();
@@ -37,8 +52,19 @@ async fn bodies_that_cannot_be_read_are_400_or_413_or_415() {
         "RequestEntityTooLarge",
         "Request entity too large: limit is 3145728",
     );
-    check(raw.send("POST", PODS, "application/xml", "<a/>").await, 415, "UnsupportedMediaType", "");
-    check(raw.send("PATCH", &format!("{PODS}/x"), "application/json", "{}").await, 415, "UnsupportedMediaType", "");
+    check(
+        raw.send("POST", PODS, "application/xml", "<a/>").await,
+        415,
+        "UnsupportedMediaType",
+        "",
+    );
+    check(
+        raw.send("PATCH", &format!("{PODS}/x"), "application/json", "{}")
+            .await,
+        415,
+        "UnsupportedMediaType",
+        "",
+    );
 }
 
 #[tokio::test]
@@ -46,7 +72,9 @@ async fn unknown_fields_are_warned_of_by_default() {
     let raw = admin().await;
     let mut object = config_map("x");
     object["wrong"] = 1.into();
-    let response = raw.response("POST", CONFIG_MAPS, "application/json", object.to_string()).await;
+    let response = raw
+        .response("POST", CONFIG_MAPS, "application/json", object.to_string())
+        .await;
     assert_eq!(response.status(), 201);
     let warning = response.headers().get("warning").unwrap().to_str().unwrap();
     assert_eq!(warning, "299 - \"unknown field \\\"wrong\\\"\"");
@@ -56,9 +84,13 @@ async fn unknown_fields_are_warned_of_by_default() {
 async fn bad_objects_are_422_with_causes() {
     let raw = admin().await;
     let mut nameless = pod("A");
-    let invalid =
-        "Pod \"A\" is invalid: metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist of";
-    check(raw.post(PODS, nameless.clone()).await, 422, "Invalid", invalid);
+    let invalid = "Pod \"A\" is invalid: metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist of";
+    check(
+        raw.post(PODS, nameless.clone()).await,
+        422,
+        "Invalid",
+        invalid,
+    );
     nameless["metadata"] = json!({});
     check(
         raw.post(PODS, nameless).await,
@@ -69,26 +101,54 @@ async fn bad_objects_are_422_with_causes() {
     let mut no_image = pod("x");
     no_image["spec"]["containers"][0]["image"] = "".into();
     let (code, answer) = raw.post(PODS, no_image).await;
-    assert_eq!(answer["details"]["causes"][0]["field"], "spec.containers[0].image");
-    check((code, answer), 422, "Invalid", "spec.containers[0].image: Required value");
+    assert_eq!(
+        answer["details"]["causes"][0]["field"],
+        "spec.containers[0].image"
+    );
+    check(
+        (code, answer),
+        422,
+        "Invalid",
+        "spec.containers[0].image: Required value",
+    );
     let mut labels = config_map("x");
     labels["metadata"]["labels"] = json!({"a b": "c"});
-    check(raw.post(CONFIG_MAPS, labels).await, 422, "Invalid", "metadata.labels: Invalid value: \"a b\"");
+    check(
+        raw.post(CONFIG_MAPS, labels).await,
+        422,
+        "Invalid",
+        "metadata.labels: Invalid value: \"a b\"",
+    );
     let mut finalizers = config_map("x");
     finalizers["metadata"]["finalizers"] = json!(["orphan", "example.com/own", "mine"]);
     let unqualified = "ConfigMap \"x\" is invalid: metadata.finalizers[2]: Invalid value: \"mine\": name is neither a \
                        standard finalizer name nor is it fully qualified";
-    check(raw.post(CONFIG_MAPS, finalizers).await, 422, "Invalid", unqualified);
+    check(
+        raw.post(CONFIG_MAPS, finalizers).await,
+        422,
+        "Invalid",
+        unqualified,
+    );
     let mut annotations = config_map("x");
     annotations["metadata"]["annotations"] = json!({"a": "x".repeat(300_000)});
-    check(raw.post(CONFIG_MAPS, annotations).await, 422, "Invalid", "metadata.annotations: Too long");
+    check(
+        raw.post(CONFIG_MAPS, annotations).await,
+        422,
+        "Invalid",
+        "metadata.annotations: Too long",
+    );
 }
 
 #[tokio::test]
 async fn lost_races_are_409() {
     let raw = admin().await;
     let (_, made) = raw.post(CONFIG_MAPS, config_map("x")).await;
-    check(raw.post(CONFIG_MAPS, config_map("x")).await, 409, "AlreadyExists", "configmaps \"x\" already exists");
+    check(
+        raw.post(CONFIG_MAPS, config_map("x")).await,
+        409,
+        "AlreadyExists",
+        "configmaps \"x\" already exists",
+    );
     let path = format!("{CONFIG_MAPS}/x");
     let mut first = made.clone();
     first["data"]["n"] = "1".into();
@@ -99,9 +159,19 @@ async fn lost_races_are_409() {
     check(raw.put(&path, second).await, 409, "Conflict", modified);
     let mut other = config_map("x");
     other["metadata"]["uid"] = "another".into();
-    check(raw.put(&path, other).await, 409, "Conflict", "Precondition failed: UID in precondition: another");
+    check(
+        raw.put(&path, other).await,
+        409,
+        "Conflict",
+        "Precondition failed: UID in precondition: another",
+    );
     let stale = json!({"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"n": "3"}});
-    check(raw.merge(&path, stale).await, 409, "Conflict", "the object has been modified");
+    check(
+        raw.merge(&path, stale).await,
+        409,
+        "Conflict",
+        "the object has been modified",
+    );
 }
 
 #[tokio::test]
@@ -135,25 +205,57 @@ async fn requests_that_contradict_their_url_are_400() {
 #[tokio::test]
 async fn what_is_not_there_is_404_or_405() {
     let raw = admin().await;
-    check(raw.get(&format!("{PODS}/x")).await, 404, "NotFound", "pods \"x\" not found");
-    check(raw.put(&format!("{CONFIG_MAPS}/x"), config_map("x")).await, 404, "NotFound", "configmaps \"x\" not found");
-    check(raw.get("/api/v1/namespaces/default/wrongs").await, 404, "NotFound", "could not find the requested resource");
     check(
-        raw.post("/api/v1/namespaces/none/configmaps", config_map("x")).await,
+        raw.get(&format!("{PODS}/x")).await,
+        404,
+        "NotFound",
+        "pods \"x\" not found",
+    );
+    check(
+        raw.put(&format!("{CONFIG_MAPS}/x"), config_map("x")).await,
+        404,
+        "NotFound",
+        "configmaps \"x\" not found",
+    );
+    check(
+        raw.get("/api/v1/namespaces/default/wrongs").await,
+        404,
+        "NotFound",
+        "could not find the requested resource",
+    );
+    check(
+        raw.post("/api/v1/namespaces/none/configmaps", config_map("x"))
+            .await,
         404,
         "NotFound",
         "namespaces \"none\" not found",
     );
-    check(raw.delete("/api/v1/namespaces", json!({})).await, 405, "MethodNotAllowed", "");
-    check(raw.post("/api/v1/configmaps", config_map("x")).await, 405, "MethodNotAllowed", "");
+    check(
+        raw.delete("/api/v1/namespaces", json!({})).await,
+        405,
+        "MethodNotAllowed",
+        "",
+    );
+    check(
+        raw.post("/api/v1/configmaps", config_map("x")).await,
+        405,
+        "MethodNotAllowed",
+        "",
+    );
 }
 
 #[tokio::test]
 async fn bad_selectors_are_400() {
     let raw = admin().await;
-    check(raw.get(&format!("{PODS}?labelSelector=a+b+c")).await, 400, "BadRequest", "unable to parse requirement");
     check(
-        raw.get(&format!("{PODS}?fieldSelector=spec.wrong%3Da")).await,
+        raw.get(&format!("{PODS}?labelSelector=a+b+c")).await,
+        400,
+        "BadRequest",
+        "unable to parse requirement",
+    );
+    check(
+        raw.get(&format!("{PODS}?fieldSelector=spec.wrong%3Da"))
+            .await,
         400,
         "BadRequest",
         "field label not supported: spec.wrong",
@@ -164,17 +266,30 @@ async fn bad_selectors_are_400() {
 async fn versions_of_the_future_are_504() {
     let raw = admin().await;
     let (code, answer) = raw.get(&format!("{PODS}?resourceVersion=999999")).await;
-    check((code, answer), 504, "Timeout", "Too large resource version: 999999, current: ");
+    check(
+        (code, answer),
+        504,
+        "Timeout",
+        "Too large resource version: 999999, current: ",
+    );
 }
 
 #[tokio::test]
 async fn terminating_namespace_takes_nothing_new() {
     let raw = admin().await;
-    raw.post("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}})).await;
+    raw.post(
+        "/api/v1/namespaces",
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}),
+    )
+    .await;
     let (code, gone) = raw.delete("/api/v1/namespaces/n", json!({})).await;
-    assert_eq!((code, &gone["status"]["phase"]), (200, &json!("Terminating")));
+    assert_eq!(
+        (code, &gone["status"]["phase"]),
+        (200, &json!("Terminating"))
+    );
     check(
-        raw.post("/api/v1/namespaces/n/configmaps", config_map("x")).await,
+        raw.post("/api/v1/namespaces/n/configmaps", config_map("x"))
+            .await,
         403,
         "Forbidden",
         "unable to create new content in namespace n because it is being terminated",
@@ -197,7 +312,12 @@ async fn rights_are_needed() {
     check(nobody.get("/api").await, 401, "Unauthorized", "");
     let somebody = Raw::of(&server, UserInfo::new("u", &[]));
     let denied = "pods \"x\" is forbidden: User \"u\" cannot get resource \"pods\" in API group \"\" in the namespace \"default\"";
-    check(somebody.get(&format!("{PODS}/x")).await, 403, "Forbidden", denied);
+    check(
+        somebody.get(&format!("{PODS}/x")).await,
+        403,
+        "Forbidden",
+        denied,
+    );
     assert_eq!(somebody.get("/api").await.0, 200);
 }
 
@@ -206,54 +326,112 @@ async fn nodes_reach_only_what_is_theirs() {
     let server = testing::server().await;
     let admin = Raw::of(&server, UserInfo::component("test"));
     let node = Raw::of(&server, UserInfo::node("n1"));
-    let secret = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+    let secret =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
     for name in ["used", "unused"] {
-        assert_eq!(admin.post("/api/v1/namespaces/default/secrets", secret(name)).await.0, 201);
+        assert_eq!(
+            admin
+                .post("/api/v1/namespaces/default/secrets", secret(name))
+                .await
+                .0,
+            201
+        );
     }
     for (name, on) in [("mine", "n1"), ("other", "n2")] {
         let mut object = pod(name);
         object["spec"]["nodeName"] = on.into();
-        object["spec"]["volumes"] =
-            json!([{"name": "s", "secret": {"secretName": if on == "n1" { "used" } else { "unused" }}}]);
+        object["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": if on == "n1" { "used" } else { "unused" }}}]);
         assert_eq!(admin.post(PODS, object).await.0, 201);
     }
     server.state.store.cache.catch_up().await.unwrap();
-    assert_eq!(node.get("/api/v1/namespaces/default/secrets/used").await.0, 200);
+    assert_eq!(
+        node.get("/api/v1/namespaces/default/secrets/used").await.0,
+        200
+    );
     let why = "no relationship found between node 'n1' and this object";
-    check(node.get("/api/v1/namespaces/default/secrets/unused").await, 403, "Forbidden", why);
-    check(node.get("/api/v1/namespaces/default/secrets").await, 403, "Forbidden", "No Object name found");
-    check(node.get(PODS).await, 403, "Forbidden", "can only list/watch pods with spec.nodeName field selector");
-    assert_eq!(node.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1").await.0, 200);
+    check(
+        node.get("/api/v1/namespaces/default/secrets/unused").await,
+        403,
+        "Forbidden",
+        why,
+    );
+    check(
+        node.get("/api/v1/namespaces/default/secrets").await,
+        403,
+        "Forbidden",
+        "No Object name found",
+    );
+    check(
+        node.get(PODS).await,
+        403,
+        "Forbidden",
+        "can only list/watch pods with spec.nodeName field selector",
+    );
+    assert_eq!(
+        node.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1")
+            .await
+            .0,
+        200
+    );
     let status = json!({"status": {"phase": "Running"}});
-    assert_eq!(node.merge(&format!("{PODS}/mine/status"), status.clone()).await.0, 200);
-    check(node.merge(&format!("{PODS}/other/status"), status).await, 403, "Forbidden", "");
+    assert_eq!(
+        node.merge(&format!("{PODS}/mine/status"), status.clone())
+            .await
+            .0,
+        200
+    );
+    check(
+        node.merge(&format!("{PODS}/other/status"), status).await,
+        403,
+        "Forbidden",
+        "",
+    );
     let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {}});
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     assert_eq!(node.post(leases, lease("n1")).await.0, 201);
-    check(node.post(leases, lease("n2")).await, 403, "Forbidden", "same name as the requesting node");
-    let of_node = |name: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    check(
+        node.post(leases, lease("n2")).await,
+        403,
+        "Forbidden",
+        "same name as the requesting node",
+    );
+    let of_node =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     assert_eq!(node.post("/api/v1/nodes", of_node("n1")).await.0, 201);
-    check(node.post("/api/v1/nodes", of_node("n2")).await, 403, "Forbidden", "is not allowed to modify node");
+    check(
+        node.post("/api/v1/nodes", of_node("n2")).await,
+        403,
+        "Forbidden",
+        "is not allowed to modify node",
+    );
 }
 
 #[tokio::test]
 async fn bad_options_are_422() {
     let raw = admin().await;
     check(
-        raw.post(&format!("{CONFIG_MAPS}?dryRun=Some"), config_map("x")).await,
+        raw.post(&format!("{CONFIG_MAPS}?dryRun=Some"), config_map("x"))
+            .await,
         422,
         "Invalid",
         "dryRun: Unsupported value: \"Some\"",
     );
     check(
-        raw.post(&format!("{CONFIG_MAPS}?fieldValidation=x"), config_map("x")).await,
+        raw.post(&format!("{CONFIG_MAPS}?fieldValidation=x"), config_map("x"))
+            .await,
         422,
         "Invalid",
         "fieldValidation",
     );
     raw.post(CONFIG_MAPS, config_map("x")).await;
     let path = format!("{CONFIG_MAPS}/x");
-    check(raw.delete(&path, json!({"propagationPolicy": "Wrong"})).await, 422, "Invalid", "propagationPolicy");
+    check(
+        raw.delete(&path, json!({"propagationPolicy": "Wrong"}))
+            .await,
+        422,
+        "Invalid",
+        "propagationPolicy",
+    );
     check(
         raw.delete(&path, json!({"gracePeriodSeconds": -1})).await,
         422,
@@ -270,18 +448,38 @@ async fn everybody_may_ask_about_themselves() {
             "spec": {"resourceAttributes": {"verb": verb, "resource": "pods", "namespace": "default"}}})
     };
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    for (user, allowed) in [(UserInfo::component("test"), true), (UserInfo::new("u", &[]), false)] {
+    for (user, allowed) in [
+        (UserInfo::component("test"), true),
+        (UserInfo::new("u", &[]), false),
+    ] {
         let (code, answer) = Raw::of(&server, user).post(path, ask("list")).await;
-        assert_eq!((code, &answer["status"]["allowed"]), (201, &json!(allowed)), "{answer}");
+        assert_eq!(
+            (code, &answer["status"]["allowed"]),
+            (201, &json!(allowed)),
+            "{answer}"
+        );
     }
     for (accept, expect) in [(TABLE, 406), (&format!("{TABLE},application/json"), 201)] {
         let body = ask("list").to_string().into_bytes();
-        let request = http::Request::post(path).header("accept", accept).body(body.into()).unwrap();
+        let request = http::Request::post(path)
+            .header("accept", accept)
+            .body(body.into())
+            .unwrap();
         let response = testing::client().await.send(request).await.unwrap();
-        assert_eq!(response.status().as_u16(), expect, "no review is a table: {accept}");
+        assert_eq!(
+            response.status().as_u16(),
+            expect,
+            "no review is a table: {accept}"
+        );
     }
     let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let raw = Raw::of(&server, UserInfo::new("u", &[]));
-    let (code, answer) = raw.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", who).await;
-    assert_eq!((code, &answer["status"]["userInfo"]["username"]), (201, &json!("u")), "{answer}");
+    let (code, answer) = raw
+        .post("/apis/authentication.k8s.io/v1/selfsubjectreviews", who)
+        .await;
+    assert_eq!(
+        (code, &answer["status"]["userInfo"]["username"]),
+        (201, &json!("u")),
+        "{answer}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Connections that want nothing, clients that have gone or do not read, and answers that come before the body was read.
+//! Connections that want nothing, clients that have gone or do not read, and answers that come
+//! before the body was read.
 
 use std::{
     sync::Arc,
@@ -27,33 +28,59 @@ use crate::{
 /// For what takes ten seconds on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-async fn connect(listening: &Listening, identity: Option<&KeyPair>, protocol: &str) -> TlsStream<TcpStream> {
+async fn connect(
+    listening: &Listening,
+    identity: Option<&KeyPair>,
+    protocol: &str,
+) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
-    roots.add(listening.server.state.config.pki.ca.chain().unwrap().remove(0)).unwrap();
+    roots
+        .add(
+            listening
+                .server
+                .state
+                .config
+                .pki
+                .ca
+                .chain()
+                .unwrap()
+                .remove(0),
+        )
+        .unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
     let mut config = match identity {
-        Some(pair) => builder.with_client_auth_cert(pair.chain().unwrap(), pair.key().unwrap()).unwrap(),
+        Some(pair) => builder
+            .with_client_auth_cert(pair.chain().unwrap(), pair.key().unwrap())
+            .unwrap(),
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let stream = TcpStream::connect(listening.address).await.unwrap();
     let name = ServerName::IpAddress(listening.address.ip().into());
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap()
 }
 
 /// How long the server keeps a connection that says `hello` and then nothing.
-async fn kept(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, hello: &[u8]) -> Duration {
+async fn kept(
+    mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    hello: &[u8],
+) -> Duration {
     let started = Instant::now();
     stream.write_all(hello).await.unwrap();
     let to_the_end = async {
         let mut buffer = [0; 4096];
         while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
     };
-    tokio::time::timeout(DEADLINE, to_the_end).await.expect("the server hangs up");
+    tokio::time::timeout(DEADLINE, to_the_end)
+        .await
+        .expect("the server hangs up");
     started.elapsed()
 }
 
@@ -69,18 +96,25 @@ async fn who_does_not_say_who_it_is_has_to_go() {
         async { kept(TcpStream::connect(listening.address).await.unwrap(), b"").await },
     );
     for kept in [silent, h2, h1, tcp] {
-        assert!(kept >= Duration::from_secs(8), "{kept:?}: a client has time");
+        assert!(
+            kept >= Duration::from_secs(8),
+            "{kept:?}: a client has time"
+        );
     }
     // One that has said it stays longer than that.
     let admin = listening.server.state.config.pki.admin.clone();
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(connect(&listening, Some(&admin), "http/1.1").await))
-            .await
-            .unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(
+        connect(&listening, Some(&admin), "http/1.1").await,
+    ))
+    .await
+    .unwrap();
     coracle_telemetry::spawn("task of a test", connection);
     for pause in [0, 12] {
         tokio::time::sleep(Duration::from_secs(pause)).await;
-        let request = Request::get(CONFIG_MAPS).header("host", "x").body(Full::new(Bytes::new())).unwrap();
+        let request = Request::get(CONFIG_MAPS)
+            .header("host", "x")
+            .body(Full::new(Bytes::new()))
+            .unwrap();
         let answer = sender.send_request(request).await.unwrap();
         assert_eq!(answer.status(), 200);
         answer.into_body().collect().await.unwrap();
@@ -91,15 +125,22 @@ async fn who_does_not_say_who_it_is_has_to_go() {
 async fn watches(admin: &Raw) -> u64 {
     let (_, text) = admin.get("/metrics").await;
     let text = text.as_str().unwrap_or_default();
-    let lines =
-        text.lines().filter(|line| line.starts_with("apiserver_longrunning_requests{") && line.contains("WATCH"));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    let lines = text.lines().filter(|line| {
+        line.starts_with("apiserver_longrunning_requests{") && line.contains("WATCH")
+    });
+    lines
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum()
 }
 
 async fn until_watches(admin: &Raw, expect: u64) {
     let deadline = Instant::now() + DEADLINE;
     while watches(admin).await != expect {
-        assert!(Instant::now() < deadline, "{} watches", watches(admin).await);
+        assert!(
+            Instant::now() < deadline,
+            "{} watches",
+            watches(admin).await
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -133,27 +174,43 @@ async fn an_answer_before_the_body_was_read_is_seen_and_the_connection_goes_on()
     let pki = Arc::clone(&listening.server.state.config.pki);
     let large = Bytes::from(vec![b' '; 4 << 20]);
     let post = |uri: String, body: Bytes| {
-        Request::post(uri).header("host", "x").header("content-type", "application/json").body(Full::new(body)).unwrap()
+        Request::post(uri)
+            .header("host", "x")
+            .header("content-type", "application/json")
+            .body(Full::new(body))
+            .unwrap()
     };
     let uri = format!("https://{}{CONFIG_MAPS}", listening.address);
     let stream = connect(&listening, Some(&pki.admin), "h2").await;
     let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
     coracle_telemetry::spawn("task of a test", connection);
     let answer = sender.send_request(post(uri, large.clone())).await.unwrap();
     assert_eq!(answer.status(), 413);
     let text = answer.into_body().collect().await.unwrap().to_bytes();
-    assert!(String::from_utf8_lossy(&text).contains("limit is 3145728"), "{text:?}");
+    assert!(
+        String::from_utf8_lossy(&text).contains("limit is 3145728"),
+        "{text:?}"
+    );
 
     let nobody = pki.issue_client("plain", "nothing").unwrap();
-    for (identity, body, expect) in [(&pki.admin, large, 413), (&nobody, Bytes::from(config_map("x").to_string()), 403)]
-    {
+    for (identity, body, expect) in [
+        (&pki.admin, large, 413),
+        (&nobody, Bytes::from(config_map("x").to_string()), 403),
+    ] {
         let stream = connect(&listening, Some(identity), "http/1.1").await;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
         coracle_telemetry::spawn("task of a test", connection);
         for _ in 0..3 {
             sender.ready().await.unwrap();
-            let answer = sender.send_request(post(CONFIG_MAPS.to_owned(), body.clone())).await.unwrap();
+            let answer = sender
+                .send_request(post(CONFIG_MAPS.to_owned(), body.clone()))
+                .await
+                .unwrap();
             assert_eq!(answer.status(), expect);
             answer.into_body().collect().await.unwrap();
         }
@@ -166,15 +223,26 @@ async fn wrong_tokens_are_counted_like_every_request() {
     let admin = Raw::of(&listening.server, UserInfo::component("admin"));
     for _ in 0..3 {
         let stream = connect(&listening, None, "http/1.1").await;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
         coracle_telemetry::spawn("task of a test", connection);
-        let request = Request::get(CONFIG_MAPS).header("host", "x").header("authorization", "Bearer wrong");
-        let answer = sender.send_request(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
+        let request = Request::get(CONFIG_MAPS)
+            .header("host", "x")
+            .header("authorization", "Bearer wrong");
+        let answer = sender
+            .send_request(request.body(Full::new(Bytes::new())).unwrap())
+            .await
+            .unwrap();
         assert_eq!(answer.status(), 401);
     }
     let (_, text) = admin.get("/metrics").await;
     let text = text.as_str().unwrap_or_default();
-    let counted =
-        text.lines().find(|line| line.starts_with("apiserver_request_total{") && line.contains("code=\"401\""));
-    assert!(counted.is_some_and(|line| line.ends_with(" 3")), "{counted:?}");
+    let counted = text
+        .lines()
+        .find(|line| line.starts_with("apiserver_request_total{") && line.contains("code=\"401\""));
+    assert!(
+        counted.is_some_and(|line| line.ends_with(" 3")),
+        "{counted:?}"
+    );
 }

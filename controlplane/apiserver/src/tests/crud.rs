@@ -15,11 +15,24 @@ async fn object_lives_its_life() {
     let read = api.get("x").await.unwrap();
     assert_eq!(read, made);
     let mut changed = read.clone();
-    changed.data.as_mut().unwrap().insert("c".into(), "d".into());
-    let changed = api.replace("x", &PostParams::default(), &changed).await.unwrap();
-    assert_ne!(changed.metadata.resource_version, made.metadata.resource_version);
+    changed
+        .data
+        .as_mut()
+        .unwrap()
+        .insert("c".into(), "d".into());
+    let changed = api
+        .replace("x", &PostParams::default(), &changed)
+        .await
+        .unwrap();
+    assert_ne!(
+        changed.metadata.resource_version,
+        made.metadata.resource_version
+    );
     let patch = Patch::Merge(json!({"data": {"n": null}}));
-    let patched = api.patch("x", &PatchParams::default(), &patch).await.unwrap();
+    let patched = api
+        .patch("x", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
     assert_eq!(patched.data.unwrap().len(), 1);
     let list = api.list(&ListParams::default()).await.unwrap();
     assert_eq!(list.items.len(), 1);
@@ -31,20 +44,37 @@ async fn object_lives_its_life() {
 async fn cluster_starts_with_its_namespaces() {
     let api: Api<Namespace> = Api::all(testing::client().await);
     let list = api.list(&ListParams::default()).await.unwrap();
-    let names: Vec<_> = list.items.into_iter().filter_map(|namespace| namespace.metadata.name).collect();
-    assert_eq!(names, ["default", "kube-node-lease", "kube-public", "kube-system"]);
+    let names: Vec<_> = list
+        .items
+        .into_iter()
+        .filter_map(|namespace| namespace.metadata.name)
+        .collect();
+    assert_eq!(
+        names,
+        ["default", "kube-node-lease", "kube-public", "kube-system"]
+    );
 }
 
 #[tokio::test]
 async fn kubernetes_service_leads_to_the_advertised_address() {
     let raw = admin().await;
-    let (_, service) = raw.get("/api/v1/namespaces/default/services/kubernetes").await;
+    let (_, service) = raw
+        .get("/api/v1/namespaces/default/services/kubernetes")
+        .await;
     assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
-    let (_, endpoints) = raw.get("/api/v1/namespaces/default/endpoints/kubernetes").await;
-    assert_eq!(endpoints["subsets"][0]["addresses"][0]["ip"], "198.18.0.1", "{endpoints}");
+    let (_, endpoints) = raw
+        .get("/api/v1/namespaces/default/endpoints/kubernetes")
+        .await;
+    assert_eq!(
+        endpoints["subsets"][0]["addresses"][0]["ip"], "198.18.0.1",
+        "{endpoints}"
+    );
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
     let (_, slice) = raw.get(&format!("{slices}/kubernetes")).await;
-    assert_eq!(slice["endpoints"][0]["addresses"][0], "198.18.0.1", "{slice}");
+    assert_eq!(
+        slice["endpoints"][0]["addresses"][0], "198.18.0.1",
+        "{slice}"
+    );
 }
 
 #[tokio::test]
@@ -52,7 +82,12 @@ async fn concurrent_increments_are_all_counted() {
     const WRITERS: usize = 50;
     const INCREMENTS: usize = 20;
     let api: Api<ConfigMap> = Api::namespaced(testing::client().await, "default");
-    api.create(&PostParams::default(), &serde_json::from_value(config_map("x")).unwrap()).await.unwrap();
+    api.create(
+        &PostParams::default(),
+        &serde_json::from_value(config_map("x")).unwrap(),
+    )
+    .await
+    .unwrap();
     let mut writers = JoinSet::new();
     for _ in 0..WRITERS {
         let api = api.clone();
@@ -72,7 +107,10 @@ async fn concurrent_increments_are_all_counted() {
         });
     }
     writers.join_all().await;
-    assert_eq!(api.get("x").await.unwrap().data.unwrap()["n"], (WRITERS * INCREMENTS).to_string());
+    assert_eq!(
+        api.get("x").await.unwrap().data.unwrap()["n"],
+        (WRITERS * INCREMENTS).to_string()
+    );
 }
 
 #[tokio::test]
@@ -85,9 +123,18 @@ async fn a_name_beside_a_prefix_is_not_exchanged_for_another() {
     };
     assert_eq!(raw.post(CONFIG_MAPS, named()).await.0, 201);
     let (code, taken) = raw.post(CONFIG_MAPS, named()).await;
-    assert_eq!((code, &taken["reason"]), (409, &json!("AlreadyExists")), "{taken}");
+    assert_eq!(
+        (code, &taken["reason"]),
+        (409, &json!("AlreadyExists")),
+        "{taken}"
+    );
     let (_, list) = raw.get(CONFIG_MAPS).await;
-    let names: Vec<_> = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    let names: Vec<_> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| &item["metadata"]["name"])
+        .collect();
     assert_eq!(names, ["x-abcde"]);
 }
 
@@ -112,7 +159,9 @@ async fn update_that_changes_nothing_writes_nothing() {
     let (_, made) = raw.post(CONFIG_MAPS, config_map("x")).await;
     let (code, same) = raw.put(&format!("{CONFIG_MAPS}/x"), made.clone()).await;
     assert_eq!((code, &same), (200, &made));
-    let (_, patched) = raw.merge(&format!("{CONFIG_MAPS}/x"), json!({"data": {"n": "0"}})).await;
+    let (_, patched) = raw
+        .merge(&format!("{CONFIG_MAPS}/x"), json!({"data": {"n": "0"}}))
+        .await;
     assert_eq!(patched, made);
 }
 
@@ -120,12 +169,27 @@ async fn update_that_changes_nothing_writes_nothing() {
 async fn dry_run_changes_nothing() {
     let raw = admin().await;
     let dry = "?dryRun=All";
-    assert_eq!(raw.post(&format!("{CONFIG_MAPS}{dry}"), config_map("x")).await.0, 201);
+    assert_eq!(
+        raw.post(&format!("{CONFIG_MAPS}{dry}"), config_map("x"))
+            .await
+            .0,
+        201
+    );
     assert_eq!(raw.get(&format!("{CONFIG_MAPS}/x")).await.0, 404);
     let (_, made) = raw.post(CONFIG_MAPS, config_map("x")).await;
-    let (code, changed) = raw.merge(&format!("{CONFIG_MAPS}/x{dry}"), json!({"data": {"n": "1"}})).await;
+    let (code, changed) = raw
+        .merge(
+            &format!("{CONFIG_MAPS}/x{dry}"),
+            json!({"data": {"n": "1"}}),
+        )
+        .await;
     assert_eq!((code, &changed["data"]["n"]), (200, &json!("1")));
-    assert_eq!(raw.delete(&format!("{CONFIG_MAPS}/x{dry}"), json!({})).await.0, 200);
+    assert_eq!(
+        raw.delete(&format!("{CONFIG_MAPS}/x{dry}"), json!({}))
+            .await
+            .0,
+        200
+    );
     assert_eq!(raw.get(&format!("{CONFIG_MAPS}/x")).await, (200, made));
 }
 

@@ -8,7 +8,10 @@ async fn deleted_object_answers_with_a_status() {
     let (_, made) = raw.post(CONFIG_MAPS, config_map("x")).await;
     let (code, answer) = raw.delete(&format!("{CONFIG_MAPS}/x"), json!({})).await;
     assert_eq!(code, 200);
-    assert_eq!((&answer["kind"], &answer["status"]), (&json!("Status"), &json!("Success")));
+    assert_eq!(
+        (&answer["kind"], &answer["status"]),
+        (&json!("Status"), &json!("Success"))
+    );
     assert_eq!(answer["details"]["uid"], made["metadata"]["uid"]);
 }
 
@@ -21,13 +24,30 @@ async fn finalizers_hold_until_the_last_is_gone() {
     let path = format!("{CONFIG_MAPS}/x");
     let (code, waiting) = raw.delete(&path, json!({})).await;
     assert_eq!(code, 200);
-    assert!(waiting["metadata"]["deletionTimestamp"].is_string(), "{waiting}");
-    let more = json!({"metadata": {"finalizers": ["example.com/a", "example.com/b", "example.com/c"]}});
+    assert!(
+        waiting["metadata"]["deletionTimestamp"].is_string(),
+        "{waiting}"
+    );
+    let more =
+        json!({"metadata": {"finalizers": ["example.com/a", "example.com/b", "example.com/c"]}});
     let (code, refused) = raw.merge(&path, more).await;
     assert_eq!(code, 422, "{refused}");
-    assert_eq!(raw.merge(&path, json!({"metadata": {"finalizers": ["example.com/b"]}})).await.0, 200);
+    assert_eq!(
+        raw.merge(
+            &path,
+            json!({"metadata": {"finalizers": ["example.com/b"]}})
+        )
+        .await
+        .0,
+        200
+    );
     assert_eq!(raw.get(&path).await.0, 200);
-    assert_eq!(raw.merge(&path, json!({"metadata": {"finalizers": null}})).await.0, 200);
+    assert_eq!(
+        raw.merge(&path, json!({"metadata": {"finalizers": null}}))
+            .await
+            .0,
+        200
+    );
     assert_eq!(raw.get(&path).await.0, 404);
 }
 
@@ -36,8 +56,18 @@ async fn preconditions_guard_a_deletion() {
     let raw = admin().await;
     let (_, made) = raw.post(CONFIG_MAPS, config_map("x")).await;
     let path = format!("{CONFIG_MAPS}/x");
-    assert_eq!(raw.delete(&path, json!({"preconditions": {"uid": "other"}})).await.0, 409);
-    assert_eq!(raw.delete(&path, json!({"preconditions": {"resourceVersion": "1"}})).await.0, 409);
+    assert_eq!(
+        raw.delete(&path, json!({"preconditions": {"uid": "other"}}))
+            .await
+            .0,
+        409
+    );
+    assert_eq!(
+        raw.delete(&path, json!({"preconditions": {"resourceVersion": "1"}}))
+            .await
+            .0,
+        409
+    );
     let right = json!({"preconditions": {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}});
     assert_eq!(raw.delete(&path, right).await.0, 200);
 }
@@ -48,13 +78,23 @@ async fn propagation_becomes_finalizers() {
     for (policy, expect) in [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")] {
         raw.post(CONFIG_MAPS, config_map("x")).await;
         let path = format!("{CONFIG_MAPS}/x");
-        let (code, waiting) = raw.delete(&path, json!({"propagationPolicy": policy})).await;
-        assert_eq!((code, &waiting["metadata"]["finalizers"]), (200, &json!([expect])));
-        raw.merge(&path, json!({"metadata": {"finalizers": null}})).await;
+        let (code, waiting) = raw
+            .delete(&path, json!({"propagationPolicy": policy}))
+            .await;
+        assert_eq!(
+            (code, &waiting["metadata"]["finalizers"]),
+            (200, &json!([expect]))
+        );
+        raw.merge(&path, json!({"metadata": {"finalizers": null}}))
+            .await;
         assert_eq!(raw.get(&path).await.0, 404);
     }
     raw.post(CONFIG_MAPS, config_map("x")).await;
-    raw.delete(&format!("{CONFIG_MAPS}/x"), json!({"propagationPolicy": "Background"})).await;
+    raw.delete(
+        &format!("{CONFIG_MAPS}/x"),
+        json!({"propagationPolicy": "Background"}),
+    )
+    .await;
     assert_eq!(raw.get(&format!("{CONFIG_MAPS}/x")).await.0, 404);
 }
 
@@ -95,8 +135,16 @@ async fn collection_is_deleted_by_selector() {
         object["metadata"]["labels"] = json!({"gone": (name != "b").to_string()});
         raw.post(CONFIG_MAPS, object).await;
     }
-    let (code, answer) = raw.delete(&format!("{CONFIG_MAPS}?labelSelector=gone%3Dtrue"), json!({})).await;
-    assert_eq!((code, answer["items"].as_array().map(Vec::len)), (200, Some(2)));
+    let (code, answer) = raw
+        .delete(
+            &format!("{CONFIG_MAPS}?labelSelector=gone%3Dtrue"),
+            json!({}),
+        )
+        .await;
+    assert_eq!(
+        (code, answer["items"].as_array().map(Vec::len)),
+        (200, Some(2))
+    );
     let (_, left) = raw.get(CONFIG_MAPS).await;
     assert_eq!(left["items"].as_array().map(Vec::len), Some(1));
 }
@@ -109,6 +157,9 @@ async fn namespace_goes_when_it_is_finalized() {
     let (_, mut waiting) = raw.delete("/api/v1/namespaces/n", json!({})).await;
     assert_eq!(waiting["spec"]["finalizers"], json!(["kubernetes"]));
     waiting["spec"]["finalizers"] = json!([]);
-    assert_eq!(raw.put("/api/v1/namespaces/n/finalize", waiting).await.0, 200);
+    assert_eq!(
+        raw.put("/api/v1/namespaces/n/finalize", waiting).await.0,
+        200
+    );
     assert_eq!(raw.get("/api/v1/namespaces/n").await.0, 404);
 }

@@ -7,7 +7,8 @@ const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 /// A pod that runs, ready or not.
 async fn running(raw: &Raw, name: &str, ready: &str) {
     raw.post(PODS, pod(name)).await;
-    let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
+    let status =
+        json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
     let (code, answer) = raw.merge(&format!("{PODS}/{name}/status"), status).await;
     assert_eq!(code, 200, "{answer}");
 }
@@ -16,18 +17,28 @@ async fn running(raw: &Raw, name: &str, ready: &str) {
 async fn budget(raw: &Raw, name: &str, app: &str, spec: Value, status: Value) {
     let mut object = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}});
-    object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    object["spec"]
+        .as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
     let (code, answer) = raw.post(BUDGETS, object).await;
     assert_eq!(code, 201, "{answer}");
     let mut counted = json!({"observedGeneration": 1, "expectedPods": 1});
-    counted.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
-    let (code, answer) = raw.merge(&format!("{BUDGETS}/{name}/status"), json!({"status": counted})).await;
+    counted
+        .as_object_mut()
+        .unwrap()
+        .extend(status.as_object().unwrap().clone());
+    let (code, answer) = raw
+        .merge(
+            &format!("{BUDGETS}/{name}/status"),
+            json!({"status": counted}),
+        )
+        .await;
     assert_eq!(code, 200, "{answer}");
 }
 
 async fn evict(raw: &Raw, name: &str, options: Value) -> (u16, Value) {
-    let eviction =
-        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options});
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options});
     raw.post(&format!("{PODS}/{name}/eviction"), eviction).await
 }
 
@@ -40,7 +51,11 @@ async fn pod_without_a_budget_goes() {
     let raw = admin().await;
     running(&raw, "x", "True").await;
     let (code, answer) = evict(&raw, "x", json!({"gracePeriodSeconds": 0})).await;
-    assert_eq!((code, &answer["status"]), (201, &json!("Success")), "{answer}");
+    assert_eq!(
+        (code, &answer["status"]),
+        (201, &json!("Success")),
+        "{answer}"
+    );
     assert!(!is_there(&raw, "x").await);
 }
 
@@ -48,10 +63,25 @@ async fn pod_without_a_budget_goes() {
 async fn budget_pays_for_each_eviction_until_it_has_nothing_left() {
     let raw = admin().await;
     running(&raw, "x", "True").await;
-    budget(&raw, "b", "x", json!({}), json!({"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1})).await;
-    let (code, answer) = evict(&raw, "x", json!({"gracePeriodSeconds": 30, "dryRun": ["All"]})).await;
+    budget(
+        &raw,
+        "b",
+        "x",
+        json!({}),
+        json!({"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}),
+    )
+    .await;
+    let (code, answer) = evict(
+        &raw,
+        "x",
+        json!({"gracePeriodSeconds": 30, "dryRun": ["All"]}),
+    )
+    .await;
     assert_eq!(code, 201, "{answer}");
-    assert_eq!(raw.get(&format!("{BUDGETS}/b")).await.1["status"]["disruptionsAllowed"], 1);
+    assert_eq!(
+        raw.get(&format!("{BUDGETS}/b")).await.1["status"]["disruptionsAllowed"],
+        1
+    );
     // On a node, so that it stays for its grace.
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "x"},
         "target": {"kind": "Node", "name": "n1"}});
@@ -60,27 +90,59 @@ async fn budget_pays_for_each_eviction_until_it_has_nothing_left() {
     assert_eq!(code, 201, "{answer}");
     let (_, budget) = raw.get(&format!("{BUDGETS}/b")).await;
     assert_eq!(budget["status"]["disruptionsAllowed"], 0);
-    assert!(budget["status"]["disruptedPods"]["x"].is_string(), "{budget}");
-    assert_eq!(budget["status"]["conditions"][0]["reason"], "InsufficientPods");
+    assert!(
+        budget["status"]["disruptedPods"]["x"].is_string(),
+        "{budget}"
+    );
+    assert_eq!(
+        budget["status"]["conditions"][0]["reason"],
+        "InsufficientPods"
+    );
     let (_, going) = raw.get(&format!("{PODS}/x")).await;
-    assert!(going["metadata"]["deletionTimestamp"].is_string(), "{going}");
+    assert!(
+        going["metadata"]["deletionTimestamp"].is_string(),
+        "{going}"
+    );
     let conditions = going["status"]["conditions"].as_array().unwrap();
-    let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
+    let target = conditions
+        .iter()
+        .find(|condition| condition["type"] == "DisruptionTarget")
+        .unwrap();
     assert_eq!(target["reason"], "EvictionByEvictionAPI");
     // What goes already is not asked for twice.
-    assert_eq!(evict(&raw, "x", json!({"gracePeriodSeconds": 30})).await.0, 201);
+    assert_eq!(
+        evict(&raw, "x", json!({"gracePeriodSeconds": 30})).await.0,
+        201
+    );
 }
 
 #[tokio::test]
 async fn budget_with_nothing_left_refuses_and_says_why() {
     let raw = admin().await;
     running(&raw, "x", "True").await;
-    budget(&raw, "b", "x", json!({}), json!({"currentHealthy": 1, "desiredHealthy": 1})).await;
+    budget(
+        &raw,
+        "b",
+        "x",
+        json!({}),
+        json!({"currentHealthy": 1, "desiredHealthy": 1}),
+    )
+    .await;
     let (code, answer) = evict(&raw, "x", json!({})).await;
-    assert_eq!((code, &answer["reason"]), (429, &json!("TooManyRequests")), "{answer}");
-    assert_eq!(answer["message"], "Cannot evict pod as it would violate the pod's disruption budget.");
+    assert_eq!(
+        (code, &answer["reason"]),
+        (429, &json!("TooManyRequests")),
+        "{answer}"
+    );
+    assert_eq!(
+        answer["message"],
+        "Cannot evict pod as it would violate the pod's disruption budget."
+    );
     let cause = "The disruption budget b needs 1 healthy pods and has 1 currently";
-    assert_eq!(answer["details"]["causes"], json!([{"reason": "DisruptionBudget", "message": cause}]));
+    assert_eq!(
+        answer["details"]["causes"],
+        json!([{"reason": "DisruptionBudget", "message": cause}])
+    );
     assert!(is_there(&raw, "x").await);
 }
 
@@ -89,9 +151,17 @@ async fn budget_that_has_changed_since_it_was_counted_refuses_for_now() {
     let raw = admin().await;
     running(&raw, "x", "True").await;
     budget(&raw, "b", "x", json!({}), json!({"disruptionsAllowed": 1})).await;
-    raw.merge(&format!("{BUDGETS}/b"), json!({"spec": {"minAvailable": 2}})).await;
+    raw.merge(
+        &format!("{BUDGETS}/b"),
+        json!({"spec": {"minAvailable": 2}}),
+    )
+    .await;
     let (code, answer) = evict(&raw, "x", json!({})).await;
-    assert_eq!((code, &answer["details"]["retryAfterSeconds"]), (429, &json!(10)), "{answer}");
+    assert_eq!(
+        (code, &answer["details"]["retryAfterSeconds"]),
+        (429, &json!(10)),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -115,14 +185,32 @@ async fn pods_that_do_not_count_go_without_being_charged() {
         ("unready", "Running", "False", "AlwaysAllow"),
     ] {
         running(&raw, name, ready).await;
-        raw.merge(&format!("{PODS}/{name}/status"), json!({"status": {"phase": phase}})).await;
-        budget(&raw, name, name, json!({"unhealthyPodEvictionPolicy": policy}), json!({"desiredHealthy": 1})).await;
+        raw.merge(
+            &format!("{PODS}/{name}/status"),
+            json!({"status": {"phase": phase}}),
+        )
+        .await;
+        budget(
+            &raw,
+            name,
+            name,
+            json!({"unhealthyPodEvictionPolicy": policy}),
+            json!({"desiredHealthy": 1}),
+        )
+        .await;
         let (code, answer) = evict(&raw, name, json!({"gracePeriodSeconds": 0})).await;
         assert_eq!(code, 201, "{name}: {answer}");
         assert!(!is_there(&raw, name).await, "{name}");
     }
     running(&raw, "guarded", "False").await;
-    budget(&raw, "guarded", "guarded", json!({}), json!({"desiredHealthy": 1})).await;
+    budget(
+        &raw,
+        "guarded",
+        "guarded",
+        json!({}),
+        json!({"desiredHealthy": 1}),
+    )
+    .await;
     assert_eq!(evict(&raw, "guarded", json!({})).await.0, 429);
 }
 
@@ -130,12 +218,22 @@ async fn pods_that_do_not_count_go_without_being_charged() {
 async fn preconditions_of_the_client_hold() {
     let raw = admin().await;
     running(&raw, "x", "True").await;
-    let (code, answer) = evict(&raw, "x", json!({"preconditions": {"resourceVersion": "1"}})).await;
+    let (code, answer) = evict(
+        &raw,
+        "x",
+        json!({"preconditions": {"resourceVersion": "1"}}),
+    )
+    .await;
     assert_eq!(code, 409, "{answer}");
     let (code, answer) = evict(&raw, "x", json!({"preconditions": {"uid": "other"}})).await;
     assert_eq!(code, 409, "{answer}");
     let (_, present) = raw.get(&format!("{PODS}/x")).await;
     let exact = json!({"resourceVersion": present["metadata"]["resourceVersion"], "uid": present["metadata"]["uid"]});
-    let (code, answer) = evict(&raw, "x", json!({"gracePeriodSeconds": 0, "preconditions": exact})).await;
+    let (code, answer) = evict(
+        &raw,
+        "x",
+        json!({"gracePeriodSeconds": 0, "preconditions": exact}),
+    )
+    .await;
     assert_eq!(code, 201, "{answer}");
 }

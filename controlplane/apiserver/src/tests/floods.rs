@@ -35,16 +35,31 @@ impl http_body::Body for HalfSent {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.take().map_or(Poll::Pending, |bytes| {
+            Poll::Ready(Some(Ok(Frame::data(bytes))))
+        })
     }
 }
 
 /// A request of `user` that has been polled once.
-fn begun(server: &Arc<ApiServer>, user: UserInfo, body: Bytes) -> BoxFuture<'static, Response<Held>> {
-    let (parts, ()) = Request::post(REVIEWS).header("content-type", "application/json").body(()).unwrap().into_parts();
+fn begun(
+    server: &Arc<ApiServer>,
+    user: UserInfo,
+    body: Bytes,
+) -> BoxFuture<'static, Response<Held>> {
+    let (parts, ()) = Request::post(REVIEWS)
+        .header("content-type", "application/json")
+        .body(())
+        .unwrap()
+        .into_parts();
     let (server, source) = (Arc::clone(server), Source::Outsider(Arc::new(user)));
-    let mut request = async move { handler::handle(&server.state, source, parts, HalfSent(Some(body))).await }.boxed();
+    let mut request =
+        async move { handler::handle(&server.state, source, parts, HalfSent(Some(body))).await }
+            .boxed();
     match request.as_mut().now_or_never() {
         Some(answer) => std::future::ready(answer).boxed(),
         None => request,
@@ -52,14 +67,19 @@ fn begun(server: &Arc<ApiServer>, user: UserInfo, body: Bytes) -> BoxFuture<'sta
 }
 
 async fn get(server: &Arc<ApiServer>, user: UserInfo, path: &str) -> Response<Held> {
-    let (parts, body) = Request::get(path).body(http_body_util::Empty::<Bytes>::new()).unwrap().into_parts();
+    let (parts, body) = Request::get(path)
+        .body(http_body_util::Empty::<Bytes>::new())
+        .unwrap()
+        .into_parts();
     handler::handle(&server.state, Source::Outsider(Arc::new(user)), parts, body).await
 }
 
 #[tokio::test]
 async fn half_sent_bodies_take_nobodys_place() {
     let server = testing::server().await;
-    let held: Vec<_> = (0..MANY).map(|_| begun(&server, plain(), Bytes::from_static(b"{"))).collect();
+    let held: Vec<_> = (0..MANY)
+        .map(|_| begun(&server, plain(), Bytes::from_static(b"{")))
+        .collect();
     let admin = Raw::outside(&server, UserInfo::component("admin"));
     assert_eq!(admin.get(PODS).await.0, 200);
     let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
@@ -74,15 +94,31 @@ async fn half_sent_bodies_take_nobodys_place() {
 async fn bodies_of_one_identity_take_its_room_alone() {
     let server = testing::server().await;
     let megabyte = Bytes::from(vec![b' '; 1 << 20]);
-    let mut held: Vec<_> = (0..200).map(|_| begun(&server, plain(), megabyte.clone())).collect();
-    let refused = held.iter_mut().filter_map(|request| request.now_or_never()).map(|answer| answer.status().as_u16());
+    let mut held: Vec<_> = (0..200)
+        .map(|_| begun(&server, plain(), megabyte.clone()))
+        .collect();
+    let refused = held
+        .iter_mut()
+        .filter_map(|request| request.now_or_never())
+        .map(|answer| answer.status().as_u16());
     let refused: Vec<u16> = refused.collect();
-    // 24 have their room; some of the refused are still read to their end, so that their client sees the answer.
-    assert!(refused.len() > 100 && refused.iter().all(|code| *code == 429), "{refused:?}");
-    let review =
-        json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}).to_string() + &" ".repeat(2 << 20);
+    // 24 have their room; some of the refused are still read to their end, so that their client
+    // sees the answer.
+    assert!(
+        refused.len() > 100 && refused.iter().all(|code| *code == 429),
+        "{refused:?}"
+    );
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}})
+        .to_string()
+        + &" ".repeat(2 << 20);
     let other = Raw::outside(&server, UserInfo::new("other", &[]));
-    assert_eq!(other.send("POST", REVIEWS, "application/json", review).await.0, 201);
+    assert_eq!(
+        other
+            .send("POST", REVIEWS, "application/json", review)
+            .await
+            .0,
+        201
+    );
 }
 
 #[tokio::test]
@@ -106,9 +142,24 @@ async fn an_answer_keeps_its_place_until_it_has_gone() {
         assert!(held.len() < 10_000, "there is no end");
     };
     assert_eq!(refused, 429);
-    assert_eq!(admin.get(CONFIG_MAPS).await.0, 200, "parts of this process have their own");
-    assert_eq!(get(&server, UserInfo::anonymous(), "/livez").await.status(), 200, "health is always told");
-    let read = held.pop().unwrap().into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(
+        admin.get(CONFIG_MAPS).await.0,
+        200,
+        "parts of this process have their own"
+    );
+    assert_eq!(
+        get(&server, UserInfo::anonymous(), "/livez").await.status(),
+        200,
+        "health is always told"
+    );
+    let read = held
+        .pop()
+        .unwrap()
+        .into_body()
+        .collect()
+        .await
+        .unwrap()
+        .to_bytes();
     let list: Value = serde_json::from_slice(&read).unwrap();
     assert!(list["items"].as_array().unwrap().len() >= 20);
     assert_eq!(get(&server, reader, CONFIG_MAPS).await.status(), 200);
@@ -117,10 +168,17 @@ async fn an_answer_keeps_its_place_until_it_has_gone() {
 #[tokio::test]
 async fn a_burst_of_the_clusters_own_parts_is_carried_out() {
     let server = testing::server().await;
-    let part = Raw::of(&server, UserInfo::new("system:kube-controller-manager", &["system:masters"]));
+    let part = Raw::of(
+        &server,
+        UserInfo::new("system:kube-controller-manager", &["system:masters"]),
+    );
     let burst = (0..MANY).map(|name| {
         let part = part.clone();
-        async move { part.post(CONFIG_MAPS, config_map(&format!("c{name}"))).await.0 }
+        async move {
+            part.post(CONFIG_MAPS, config_map(&format!("c{name}")))
+                .await
+                .0
+        }
     });
     let codes = futures::future::join_all(burst).await;
     assert!(codes.iter().all(|code| *code == 201), "{codes:?}");
@@ -130,11 +188,26 @@ async fn a_burst_of_the_clusters_own_parts_is_carried_out() {
 async fn open_to_everybody(admin: &Raw) {
     let rules = json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps"]}]);
     let role = json!({"metadata": {"name": "keeper"}, "rules": rules});
-    assert_eq!(admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role).await.0, 201);
+    assert_eq!(
+        admin
+            .post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+            .await
+            .0,
+        201
+    );
     let binding = json!({"metadata": {"name": "keepers"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "keeper"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}]});
-    assert_eq!(admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await.0, 201);
+    assert_eq!(
+        admin
+            .post(
+                "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+                binding
+            )
+            .await
+            .0,
+        201
+    );
 }
 
 #[tokio::test]
@@ -153,7 +226,12 @@ async fn many_watches_of_one_identity_are_not_everybodys() {
         held.push(answer);
         assert!(held.len() < 20_000, "there is no end");
     }
-    assert_eq!(get(&server, UserInfo::new("other", &[]), &watch).await.status(), 200);
+    assert_eq!(
+        get(&server, UserInfo::new("other", &[]), &watch)
+            .await
+            .status(),
+        200
+    );
     held.pop();
     assert_eq!(get(&server, plain(), &watch).await.status(), 200);
 }
@@ -170,7 +248,11 @@ async fn who_waits_for_the_future_keeps_nobody_from_the_present() {
             async move { get(&server, reader, &future).await.status().as_u16() }.boxed()
         })
         .collect();
-    let early = waiting.iter_mut().filter_map(|request| request.now_or_never()).filter(|code| *code == 429).count();
+    let early = waiting
+        .iter_mut()
+        .filter_map(|request| request.now_or_never())
+        .filter(|code| *code == 429)
+        .count();
     assert!(early > MANY / 2, "{early} were told to come back");
     assert_eq!(get(&server, reader, PODS).await.status(), 200);
 }
@@ -187,7 +269,10 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         ("application/yaml", "{a: ".repeat(150_000)),
         ("application/yaml", "[".repeat(3 << 20)),
         ("application/json", "[".repeat(3 << 20)),
-        ("application/yaml", format!("{alias}metadata:\n  annotations:\n{aliases}")),
+        (
+            "application/yaml",
+            format!("{alias}metadata:\n  annotations:\n{aliases}"),
+        ),
     ];
     // All that there is for large bodies is taken: those of the attack wait.
     let cores = server.state.limits.take_cores().await;
@@ -200,7 +285,9 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         .map(|(at, (kind, body))| {
             let user = Raw::outside(&server, UserInfo::new(format!("u{at}"), &[]));
             let (kind, body) = (*kind, body.clone());
-            coracle_telemetry::spawn("task of a test", async move { user.send("POST", REVIEWS, kind, body).await })
+            coracle_telemetry::spawn("task of a test", async move {
+                user.send("POST", REVIEWS, kind, body).await
+            })
         })
         .collect();
     let admin = Raw::outside(&server, UserInfo::component("admin"));
@@ -209,7 +296,10 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
             tokio::task::yield_now().await;
         }
         assert_eq!(admin.get(PODS).await.0, 200);
-        assert!(attack.iter().all(|request| !request.is_finished()), "nobody waited for them");
+        assert!(
+            attack.iter().all(|request| !request.is_finished()),
+            "nobody waited for them"
+        );
         drop(cores);
         // While they are looked at, others are answered as well.
         assert_eq!(admin.get(PODS).await.0, 200);
@@ -235,21 +325,40 @@ async fn a_small_request_about_a_large_object_is_a_large_one() {
     // From here on the cache has them.
     assert_eq!(admin.get(CONFIG_MAPS).await.0, 200);
     let cores = server.state.limits.take_cores().await;
-    let send = |at: usize, (method, name, kind, body): (&'static str, &str, &'static str, &'static str)| {
-        let user = Raw::outside(&server, UserInfo::new(format!("u{at}"), &[]));
-        let path = if name.is_empty() { CONFIG_MAPS.to_owned() } else { format!("{CONFIG_MAPS}/{name}") };
-        async move {
-            let request = Request::builder().method(method).uri(path);
-            let (content, accept) = if method == "GET" { ("", kind) } else { (kind, "") };
-            let request = request.header("content-type", content).header("accept", accept);
-            user.0
-                .send(request.body(kube::client::Body::from(body.as_bytes().to_vec())).unwrap())
-                .await
-                .unwrap()
-                .status()
-        }
-    };
-    let (merge, json) = ("application/merge-patch+json", "application/json-patch+json");
+    let send =
+        |at: usize,
+         (method, name, kind, body): (&'static str, &str, &'static str, &'static str)| {
+            let user = Raw::outside(&server, UserInfo::new(format!("u{at}"), &[]));
+            let path = if name.is_empty() {
+                CONFIG_MAPS.to_owned()
+            } else {
+                format!("{CONFIG_MAPS}/{name}")
+            };
+            async move {
+                let request = Request::builder().method(method).uri(path);
+                let (content, accept) = if method == "GET" {
+                    ("", kind)
+                } else {
+                    (kind, "")
+                };
+                let request = request
+                    .header("content-type", content)
+                    .header("accept", accept);
+                user.0
+                    .send(
+                        request
+                            .body(kube::client::Body::from(body.as_bytes().to_vec()))
+                            .unwrap(),
+                    )
+                    .await
+                    .unwrap()
+                    .status()
+            }
+        };
+    let (merge, json) = (
+        "application/merge-patch+json",
+        "application/json-patch+json",
+    );
     let label = r#"{"metadata":{"labels":{"a":"b"}}}"#;
     let copy = r#"[{"op":"copy","from":"/data/n","path":"/data/m"}]"#;
     let small = [
@@ -259,7 +368,11 @@ async fn a_small_request_about_a_large_object_is_a_large_one() {
         ("GET", "", "application/json", ""),
     ];
     for (at, request) in small.into_iter().enumerate() {
-        assert_eq!(tokio::time::timeout(HUNG, send(at, request)).await.unwrap(), 200, "{request:?} waits for nobody");
+        assert_eq!(
+            tokio::time::timeout(HUNG, send(at, request)).await.unwrap(),
+            200,
+            "{request:?} waits for nobody"
+        );
     }
     let large = [
         ("PATCH", "large", merge, label),
@@ -273,7 +386,10 @@ async fn a_small_request_about_a_large_object_is_a_large_one() {
         let mut waiting = send(at, request).boxed();
         let waits = async {
             while server.state.limits.large_bytes() == before {
-                assert!(futures::poll!(waiting.as_mut()).is_pending(), "{request:?} did not wait");
+                assert!(
+                    futures::poll!(waiting.as_mut()).is_pending(),
+                    "{request:?} did not wait"
+                );
                 tokio::task::yield_now().await;
             }
         };

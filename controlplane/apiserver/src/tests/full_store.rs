@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use coracle_store::{
-    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome, WatchStream,
-    memory::MemoryBackend,
+    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome,
+    WatchStream, memory::MemoryBackend,
 };
 use serde_json::json;
 
@@ -25,7 +25,9 @@ struct Full {
 impl Backend for Full {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
         if self.is_full.load(Ordering::Relaxed) && !txn.may_use_disk_reserve {
-            return Err(StoreError::DiskFull { path: "/full".into() });
+            return Err(StoreError::DiskFull {
+                path: "/full".into(),
+            });
         }
         self.inner.txn(txn).await
     }
@@ -53,7 +55,10 @@ fn leases(namespace: &str) -> String {
 #[tokio::test]
 async fn what_makes_room_may_use_the_reserve() {
     let store = Arc::new(Full::default());
-    let admin = Raw::of(&testing::server_over(Arc::clone(&store) as _).await, UserInfo::component("test"));
+    let admin = Raw::of(
+        &testing::server_over(Arc::clone(&store) as _).await,
+        UserInfo::component("test"),
+    );
     let mut held = config_map("held");
     held["metadata"]["finalizers"] = json!(["example.com/a"]);
     for object in [config_map("kept"), config_map("gone"), held] {
@@ -75,29 +80,90 @@ async fn what_makes_room_may_use_the_reserve() {
     let (code, refused) = admin.post(CONFIG_MAPS, config_map("new")).await;
     assert_eq!(
         (code, &refused["message"]),
-        (500, &json!("no space left on the disk of /full: delete objects, or free space"))
+        (
+            500,
+            &json!("no space left on the disk of /full: delete objects, or free space")
+        )
     );
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     let message = json!({"status": {"message": "told"}});
-    let [kept, held, graceful] =
-        [format!("{CONFIG_MAPS}/kept"), format!("{CONFIG_MAPS}/held"), format!("{PODS}/graceful")];
+    let [kept, held, graceful] = [
+        format!("{CONFIG_MAPS}/kept"),
+        format!("{CONFIG_MAPS}/held"),
+        format!("{PODS}/graceful"),
+    ];
     assert_eq!(admin.merge(&kept, label.clone()).await.0, 500);
-    assert_eq!(admin.merge(&format!("{PODS}/running/status"), message.clone()).await.0, 500);
+    assert_eq!(
+        admin
+            .merge(&format!("{PODS}/running/status"), message.clone())
+            .await
+            .0,
+        500
+    );
     // Heartbeats are nodes' alone.
     let renewal = json!({"spec": {"renewTime": "2030-01-01T00:00:00.000000Z"}});
-    assert_eq!(admin.merge(&format!("{}/n1", leases("kube-node-lease")), renewal.clone()).await.0, 200);
-    assert_eq!(admin.merge(&format!("{}/n1", leases("default")), renewal).await.0, 500);
+    assert_eq!(
+        admin
+            .merge(
+                &format!("{}/n1", leases("kube-node-lease")),
+                renewal.clone()
+            )
+            .await
+            .0,
+        200
+    );
+    assert_eq!(
+        admin
+            .merge(&format!("{}/n1", leases("default")), renewal)
+            .await
+            .0,
+        500
+    );
     // A deletion with all that comes before its end, and nothing besides.
-    assert_eq!(admin.delete(&format!("{CONFIG_MAPS}/gone"), json!({})).await.0, 200);
+    assert_eq!(
+        admin
+            .delete(&format!("{CONFIG_MAPS}/gone"), json!({}))
+            .await
+            .0,
+        200
+    );
     assert_eq!(admin.delete(&held, json!({})).await.0, 200);
-    assert_eq!(admin.merge(&held, label).await.0, 500, "what goes is not for keeping things");
-    assert_eq!(admin.merge(&held, json!({"metadata": {"finalizers": null}})).await.0, 200);
+    assert_eq!(
+        admin.merge(&held, label).await.0,
+        500,
+        "what goes is not for keeping things"
+    );
+    assert_eq!(
+        admin
+            .merge(&held, json!({"metadata": {"finalizers": null}}))
+            .await
+            .0,
+        200
+    );
     assert_eq!(admin.delete(&graceful, json!({})).await.0, 200);
-    assert_eq!(admin.merge(&format!("{graceful}/status"), message).await.0, 200);
-    assert_eq!(admin.delete(&graceful, json!({"gracePeriodSeconds": 0})).await.0, 200);
-    assert_eq!(admin.delete("/api/v1/namespaces/foo", json!({})).await.0, 200);
+    assert_eq!(
+        admin.merge(&format!("{graceful}/status"), message).await.0,
+        200
+    );
+    assert_eq!(
+        admin
+            .delete(&graceful, json!({"gracePeriodSeconds": 0}))
+            .await
+            .0,
+        200
+    );
+    assert_eq!(
+        admin.delete("/api/v1/namespaces/foo", json!({})).await.0,
+        200
+    );
     let finalized = json!({"metadata": {"name": "foo"}, "spec": {"finalizers": []}});
-    assert_eq!(admin.put("/api/v1/namespaces/foo/finalize", finalized).await.0, 200);
+    assert_eq!(
+        admin
+            .put("/api/v1/namespaces/foo/finalize", finalized)
+            .await
+            .0,
+        200
+    );
     for path in [&held, &graceful, "/api/v1/namespaces/foo"] {
         assert_eq!(admin.get(path).await.0, 404, "{path}");
     }

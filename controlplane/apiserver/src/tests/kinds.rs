@@ -12,36 +12,62 @@ use crate::testing;
 struct Api(kube::Client);
 
 impl Api {
-    async fn send(&self, method: &str, path: &str, accept: &str, body: Option<&Value>) -> Result<Value, String> {
-        let request = http::Request::builder().method(method).uri(path).header("accept", accept);
-        self.request(request.header("content-type", "application/json"), body).await
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, String> {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("accept", accept);
+        self.request(request.header("content-type", "application/json"), body)
+            .await
     }
 
     async fn patch(&self, path: &str, format: &str, body: &Value) -> Value {
-        let request = http::Request::builder().method("PATCH").uri(path).header("content-type", format);
+        let request = http::Request::builder()
+            .method("PATCH")
+            .uri(path)
+            .header("content-type", format);
         self.request(request, Some(body)).await.unwrap()
     }
 
-    async fn request(&self, request: http::request::Builder, body: Option<&Value>) -> Result<Value, String> {
+    async fn request(
+        &self,
+        request: http::request::Builder,
+        body: Option<&Value>,
+    ) -> Result<Value, String> {
         let of = format!("{:?} {:?}", request.method_ref(), request.uri_ref());
-        let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
+        let body = body
+            .map(|body| serde_json::to_vec(body).unwrap())
+            .unwrap_or_default();
         let answer = self.0.request::<Value>(request.body(body).unwrap()).await;
         answer.map_err(|error| format!("{of}: {error}"))
     }
 
     async fn get(&self, path: &str) -> Value {
-        self.send("GET", path, "application/json", None).await.unwrap()
+        self.send("GET", path, "application/json", None)
+            .await
+            .unwrap()
     }
 
     async fn post(&self, path: &str, body: &Value) -> Value {
-        self.send("POST", path, "application/json", Some(body)).await.unwrap()
+        self.send("POST", path, "application/json", Some(body))
+            .await
+            .unwrap()
     }
 }
 
 fn collection(strategy: &dyn BuiltIn) -> String {
     let info = strategy.resource();
-    let root =
-        if info.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", info.group, info.version) };
+    let root = if info.group.is_empty() {
+        "/api/v1".to_owned()
+    } else {
+        format!("/apis/{}/{}", info.group, info.version)
+    };
     match info.scope {
         Scope::Namespaced => format!("{root}/namespaces/default/{}", info.plural),
         Scope::Cluster => format!("{root}/{}", info.plural),
@@ -51,7 +77,9 @@ fn collection(strategy: &dyn BuiltIn) -> String {
 /// A minimal object as a client would send it.
 fn sent(strategy: &dyn BuiltIn) -> Value {
     let mut object = minimal(strategy);
-    let text = object.to_string().replace(r#""namespace":"n""#, r#""namespace":"default""#);
+    let text = object
+        .to_string()
+        .replace(r#""namespace":"n""#, r#""namespace":"default""#);
     object = serde_json::from_str(&text).unwrap();
     let name = object["metadata"]["name"].clone();
     object["metadata"] = json!({ "name": name });
@@ -70,56 +98,125 @@ async fn every_kind_is_made_shown_and_removed() {
         }
         let path = collection(*strategy);
         let made = api.post(&path, &sent(*strategy)).await;
-        assert_eq!((&made["kind"], made["metadata"]["uid"].is_string()), (&json!(info.kind), true), "{made}");
+        assert_eq!(
+            (&made["kind"], made["metadata"]["uid"].is_string()),
+            (&json!(info.kind), true),
+            "{made}"
+        );
         let own = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
         let read = api.get(&own).await;
         assert_eq!(read, made, "{} is stored as it was answered", info.kind);
         let list = api.get(&path).await;
         assert_eq!(list["kind"], format!("{}List", info.kind));
-        assert!(list["items"].as_array().unwrap().contains(&read), "{} is listed", info.kind);
+        assert!(
+            list["items"].as_array().unwrap().contains(&read),
+            "{} is listed",
+            info.kind
+        );
         let table = api.send("GET", &path, TABLE, None).await.unwrap();
-        assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), strategy.columns().len());
+        assert_eq!(
+            table["columnDefinitions"].as_array().unwrap().len(),
+            strategy.columns().len()
+        );
         assert!(!table["rows"].as_array().unwrap().is_empty());
-        let again = api.send("PUT", &own, "application/json", Some(&read)).await.unwrap();
-        assert_eq!(again, read, "{}: nothing changed, nothing written", info.kind);
+        let again = api
+            .send("PUT", &own, "application/json", Some(&read))
+            .await
+            .unwrap();
+        assert_eq!(
+            again, read,
+            "{}: nothing changed, nothing written",
+            info.kind
+        );
         if info.subresources.contains(&Subresource::Status) {
-            let status = api.send("PUT", &format!("{own}/status"), "application/json", Some(&read)).await.unwrap();
+            let status = api
+                .send(
+                    "PUT",
+                    &format!("{own}/status"),
+                    "application/json",
+                    Some(&read),
+                )
+                .await
+                .unwrap();
             assert_eq!(status["metadata"]["uid"], read["metadata"]["uid"]);
             check_status_is_apart(&api, *strategy, &own).await;
         }
-        api.send("DELETE", &format!("{own}?gracePeriodSeconds=0"), "application/json", Some(&json!({}))).await.unwrap();
-        assert!(api.send("GET", &own, "application/json", None).await.is_err(), "{} is gone", info.kind);
+        api.send(
+            "DELETE",
+            &format!("{own}?gracePeriodSeconds=0"),
+            "application/json",
+            Some(&json!({})),
+        )
+        .await
+        .unwrap();
+        assert!(
+            api.send("GET", &own, "application/json", None)
+                .await
+                .is_err(),
+            "{} is gone",
+            info.kind
+        );
         count += 1;
     }
-    eprintln!("{count} of {} kinds were made, shown and removed", all().len());
+    eprintln!(
+        "{count} of {} kinds were made, shown and removed",
+        all().len()
+    );
 }
 
-/// A write of the status leaves what is wanted alone and may change metadata, unless the kind keeps that; what is
-/// applied there is owned there.
+/// A write of the status leaves what is wanted alone and may change metadata, unless the kind keeps
+/// that; what is applied there is owned there.
 async fn check_status_is_apart(api: &Api, strategy: &dyn BuiltIn, own: &str) {
     let info = strategy.resource();
     let path = format!("{own}/status");
     let before = api.get(own).await;
     let marks = json!({"metadata": {"annotations": {"a": "x"}, "labels": {"l": "x"}}, "spec": {"no": "such"}});
-    let marked = api.patch(&path, "application/merge-patch+json", &marks).await;
+    let marked = api
+        .patch(&path, "application/merge-patch+json", &marks)
+        .await;
     assert_eq!(marked["spec"], before["spec"], "{}", info.kind);
-    assert_eq!(marked["metadata"]["generation"], before["metadata"]["generation"], "{}", info.kind);
+    assert_eq!(
+        marked["metadata"]["generation"], before["metadata"]["generation"],
+        "{}",
+        info.kind
+    );
     let config = json!({"apiVersion": before["apiVersion"], "kind": info.kind,
         "metadata": {"name": before["metadata"]["name"], "annotations": {"b": "x"}}});
-    let applied = api.patch(&format!("{path}?fieldManager=m"), "application/apply-patch+yaml", &config).await;
+    let applied = api
+        .patch(
+            &format!("{path}?fieldManager=m"),
+            "application/apply-patch+yaml",
+            &config,
+        )
+        .await;
     for (field, key) in [("annotations", "a"), ("annotations", "b"), ("labels", "l")] {
         let is_kept = strategy.status_keeps().contains(&field);
-        assert_eq!(applied["metadata"][field][key].is_null(), is_kept, "{} {field} {key}", info.kind);
+        assert_eq!(
+            applied["metadata"][field][key].is_null(),
+            is_kept,
+            "{} {field} {key}",
+            info.kind
+        );
     }
-    let owner = applied["metadata"]["managedFields"].as_array().unwrap().iter().find(|one| one["manager"] == "m");
+    let owner = applied["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["manager"] == "m");
     let is_owner = owner.is_some_and(|owner| owner["subresource"] == "status");
-    assert_eq!(is_owner, !strategy.status_keeps().contains(&"annotations"), "{}: {applied}", info.kind);
+    assert_eq!(
+        is_owner,
+        !strategy.status_keeps().contains(&"annotations"),
+        "{}: {applied}",
+        info.kind
+    );
 }
 
 #[tokio::test]
 async fn an_autoscaler_is_one_object_in_two_versions() {
     let api = Api(testing::client().await);
-    let [v1, v2] = ["v1", "v2"].map(|v| format!("/apis/autoscaling/{v}/namespaces/default/horizontalpodautoscalers"));
+    let [v1, v2] = ["v1", "v2"]
+        .map(|v| format!("/apis/autoscaling/{v}/namespaces/default/horizontalpodautoscalers"));
     let object = json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
         "spec": {"maxReplicas": 4, "targetCPUUtilizationPercentage": 60,
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
@@ -128,47 +225,80 @@ async fn an_autoscaler_is_one_object_in_two_versions() {
     assert_eq!(made["spec"]["targetCPUUtilizationPercentage"], 60);
     let mut newer = api.get(&format!("{v2}/h")).await;
     assert_eq!(newer["apiVersion"], "autoscaling/v2");
-    assert_eq!(newer["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
+    assert_eq!(
+        newer["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"],
+        60
+    );
     assert_eq!(newer["metadata"]["uid"], made["metadata"]["uid"]);
     newer["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] = json!(70);
-    api.send("PUT", &format!("{v2}/h"), "application/json", Some(&newer)).await.unwrap();
+    api.send("PUT", &format!("{v2}/h"), "application/json", Some(&newer))
+        .await
+        .unwrap();
     let older = api.get(&v1).await;
     assert_eq!(older["apiVersion"], "autoscaling/v1");
-    assert_eq!(older["items"][0]["spec"]["targetCPUUtilizationPercentage"], 70);
+    assert_eq!(
+        older["items"][0]["spec"]["targetCPUUtilizationPercentage"],
+        70
+    );
     let mut wrong = object;
     wrong["spec"]["maxReplicas"] = json!(0);
     wrong["metadata"]["name"] = json!("i");
-    let refused = api.send("POST", &v1, "application/json", Some(&wrong)).await.unwrap_err();
-    assert!(refused.contains("spec.maxReplicas: Invalid value: 0: must be greater than 0"), "{refused}");
+    let refused = api
+        .send("POST", &v1, "application/json", Some(&wrong))
+        .await
+        .unwrap_err();
+    assert!(
+        refused.contains("spec.maxReplicas: Invalid value: 0: must be greater than 0"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
 async fn events_are_selected_by_what_either_group_calls_their_fields() {
     let api = Api(testing::client().await);
-    let strategy = all().iter().find(|one| one.resource().group == "events.k8s.io").unwrap();
+    let strategy = all()
+        .iter()
+        .find(|one| one.resource().group == "events.k8s.io")
+        .unwrap();
     let mut event = sent(*strategy);
     event["regarding"]["name"] = json!("p");
     let path = collection(*strategy);
     api.post(&path, &event).await;
-    let found = api.get(&format!("{path}?fieldSelector=regarding.name%3Dp")).await;
+    let found = api
+        .get(&format!("{path}?fieldSelector=regarding.name%3Dp"))
+        .await;
     assert_eq!(found["items"][0]["reportingController"], "c");
     assert_eq!(found["items"].as_array().unwrap().len(), 1);
     let core = "/api/v1/namespaces/default/events";
-    let found = api.get(&format!("{core}?fieldSelector=involvedObject.name%3Dp")).await;
+    let found = api
+        .get(&format!("{core}?fieldSelector=involvedObject.name%3Dp"))
+        .await;
     assert_eq!(found["items"][0]["reportingComponent"], "c");
-    let found = api.get(&format!("{core}?fieldSelector=involvedObject.name%3Dq")).await;
+    let found = api
+        .get(&format!("{core}?fieldSelector=involvedObject.name%3Dq"))
+        .await;
     assert_eq!(found["items"], json!([]));
 }
 
 #[tokio::test]
 async fn a_replication_controller_scales() {
     let api = Api(testing::client().await);
-    let strategy = all().iter().find(|one| one.resource().kind == "ReplicationController").unwrap();
+    let strategy = all()
+        .iter()
+        .find(|one| one.resource().kind == "ReplicationController")
+        .unwrap();
     let path = collection(*strategy);
     api.post(&path, &sent(*strategy)).await;
     let mut scale = api.get(&format!("{path}/a/scale")).await;
     assert_eq!(scale["status"]["selector"], "app=a");
     scale["spec"]["replicas"] = json!(3);
-    api.send("PUT", &format!("{path}/a/scale"), "application/json", Some(&scale)).await.unwrap();
+    api.send(
+        "PUT",
+        &format!("{path}/a/scale"),
+        "application/json",
+        Some(&scale),
+    )
+    .await
+    .unwrap();
     assert_eq!(api.get(&format!("{path}/a")).await["spec"]["replicas"], 3);
 }

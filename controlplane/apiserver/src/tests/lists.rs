@@ -13,7 +13,12 @@ async fn fill(raw: &Raw, count: usize) {
 }
 
 fn names(list: &Value) -> Vec<String> {
-    list["items"].as_array().unwrap().iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -22,7 +27,9 @@ async fn chunks_show_one_state_while_others_write() {
     fill(&raw, 100).await;
     let (mut seen, mut token, mut version) = (BTreeSet::new(), String::new(), None);
     for round in 0.. {
-        let (code, list) = raw.get(&format!("{CONFIG_MAPS}?limit=7&continue={token}")).await;
+        let (code, list) = raw
+            .get(&format!("{CONFIG_MAPS}?limit=7&continue={token}"))
+            .await;
         assert_eq!(code, 200, "{list}");
         let own = list["metadata"]["resourceVersion"].clone();
         assert_eq!(*version.get_or_insert(own.clone()), own);
@@ -34,8 +41,10 @@ async fn chunks_show_one_state_while_others_write() {
             assert_eq!(remaining, 100 - seen.len() as u64);
         }
         // Others write between the chunks.
-        raw.delete(&format!("{CONFIG_MAPS}/c{:03}", 99 - round), json!({})).await;
-        raw.post(CONFIG_MAPS, config_map(&format!("c{round:03}x"))).await;
+        raw.delete(&format!("{CONFIG_MAPS}/c{:03}", 99 - round), json!({}))
+            .await;
+        raw.post(CONFIG_MAPS, config_map(&format!("c{round:03}x")))
+            .await;
         match list["metadata"]["continue"].as_str() {
             Some(next) => token = next.to_owned(),
             None => break,
@@ -54,10 +63,17 @@ async fn selectors_choose() {
         ("labelSelector=even+in+(true),even", vec!["c000", "c002"]),
         ("labelSelector=!even", vec![]),
         ("fieldSelector=metadata.name%3Dc001", vec!["c001"]),
-        ("fieldSelector=metadata.name!%3Dc001&labelSelector=even%3Dfalse", vec!["c003"]),
+        (
+            "fieldSelector=metadata.name!%3Dc001&labelSelector=even%3Dfalse",
+            vec!["c003"],
+        ),
     ] {
         let (code, list) = raw.get(&format!("{CONFIG_MAPS}?{query}")).await;
-        assert_eq!((code, names(&list)), (200, expect.into_iter().map(str::to_owned).collect()), "{query}");
+        assert_eq!(
+            (code, names(&list)),
+            (200, expect.into_iter().map(str::to_owned).collect()),
+            "{query}"
+        );
     }
 }
 
@@ -72,7 +88,13 @@ async fn list_names_its_kind_and_version() {
     fill(&raw, 3).await;
     let (_, again) = raw.get(&format!("{CONFIG_MAPS}/?resourceVersion=0")).await;
     assert_eq!(names(&again).len(), 3);
-    let version = |list: &Value| list["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let version = |list: &Value| {
+        list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
     assert!(version(&again) > version(&list));
 }
 
@@ -83,7 +105,11 @@ async fn past_state_can_be_asked_for_exactly() {
     let (_, then) = raw.get(CONFIG_MAPS).await;
     let version = then["metadata"]["resourceVersion"].as_str().unwrap();
     raw.delete(&format!("{CONFIG_MAPS}/c000"), json!({})).await;
-    let (code, list) = raw.get(&format!("{CONFIG_MAPS}?resourceVersion={version}&resourceVersionMatch=Exact")).await;
+    let (code, list) = raw
+        .get(&format!(
+            "{CONFIG_MAPS}?resourceVersion={version}&resourceVersionMatch=Exact"
+        ))
+        .await;
     assert_eq!((code, list), (200, then.clone()));
 }
 
@@ -92,16 +118,39 @@ async fn tables_and_partial_objects_are_served_on_request() {
     let raw = admin().await;
     fill(&raw, 2).await;
     for (accept, kind, rows) in [
-        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "Table", "rows"),
-        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "PartialObjectMetadataList", "items"),
+        (
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            "Table",
+            "rows",
+        ),
+        (
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            "PartialObjectMetadataList",
+            "items",
+        ),
     ] {
-        let request =
-            http::Request::get(CONFIG_MAPS).header("accept", accept).body(kube::client::Body::empty()).unwrap();
-        let body = raw.0.send(request).await.unwrap().into_body().collect_bytes().await.unwrap();
+        let request = http::Request::get(CONFIG_MAPS)
+            .header("accept", accept)
+            .body(kube::client::Body::empty())
+            .unwrap();
+        let body = raw
+            .0
+            .send(request)
+            .await
+            .unwrap()
+            .into_body()
+            .collect_bytes()
+            .await
+            .unwrap();
         let answer: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!((&answer["kind"], answer[rows].as_array().map(Vec::len)), (&json!(kind), Some(2)));
+        assert_eq!(
+            (&answer["kind"], answer[rows].as_array().map(Vec::len)),
+            (&json!(kind), Some(2))
+        );
     }
-    let request =
-        http::Request::get(CONFIG_MAPS).header("accept", "application/xml").body(kube::client::Body::empty()).unwrap();
+    let request = http::Request::get(CONFIG_MAPS)
+        .header("accept", "application/xml")
+        .body(kube::client::Body::empty())
+        .unwrap();
     assert_eq!(raw.0.send(request).await.unwrap().status(), 406);
 }

@@ -23,15 +23,27 @@ impl Raw {
 
     /// As [`Raw::of`], with the limits of somebody who is no part of this process.
     pub(super) fn outside(server: &std::sync::Arc<crate::ApiServer>, user: UserInfo) -> Self {
-        Self(crate::client::outsider(std::sync::Arc::clone(&server.state), user))
+        Self(crate::client::outsider(
+            std::sync::Arc::clone(&server.state),
+            user,
+        ))
     }
 
     /// Code and JSON of the answer.
-    pub(super) async fn send(&self, method: &str, path: &str, kind: &str, body: impl Into<Bytes>) -> (u16, Value) {
+    pub(super) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: impl Into<Bytes>,
+    ) -> (u16, Value) {
         let response = self.response(method, path, kind, body).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect_bytes().await.unwrap();
-        (code, serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body))))
+        (
+            code,
+            serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body))),
+        )
     }
 
     pub(super) async fn response(
@@ -45,7 +57,10 @@ impl Raw {
         if !kind.is_empty() {
             request = request.header("content-type", kind);
         }
-        self.0.send(request.body(kube::client::Body::from(body.into())).unwrap()).await.unwrap()
+        self.0
+            .send(request.body(kube::client::Body::from(body.into())).unwrap())
+            .await
+            .unwrap()
     }
 
     pub(super) async fn get(&self, path: &str) -> (u16, Value) {
@@ -53,19 +68,28 @@ impl Raw {
     }
 
     pub(super) async fn delete(&self, path: &str, options: Value) -> (u16, Value) {
-        self.send("DELETE", path, "application/json", options.to_string()).await
+        self.send("DELETE", path, "application/json", options.to_string())
+            .await
     }
 
     pub(super) async fn post(&self, path: &str, object: Value) -> (u16, Value) {
-        self.send("POST", path, "application/json", object.to_string()).await
+        self.send("POST", path, "application/json", object.to_string())
+            .await
     }
 
     pub(super) async fn put(&self, path: &str, object: Value) -> (u16, Value) {
-        self.send("PUT", path, "application/json", object.to_string()).await
+        self.send("PUT", path, "application/json", object.to_string())
+            .await
     }
 
     pub(super) async fn merge(&self, path: &str, patch: Value) -> (u16, Value) {
-        self.send("PATCH", path, "application/merge-patch+json", patch.to_string()).await
+        self.send(
+            "PATCH",
+            path,
+            "application/merge-patch+json",
+            patch.to_string(),
+        )
+        .await
     }
 }
 

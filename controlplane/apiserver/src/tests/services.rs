@@ -5,7 +5,8 @@ use super::raw::admin;
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
 fn service(name: &str, spec: Value) -> Value {
-    let mut object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+    let mut object =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
     if object["spec"]["ports"].is_null() {
         object["spec"]["ports"] = json!([{"port": 80}]);
     }
@@ -17,11 +18,16 @@ async fn every_service_gets_an_address_of_its_own() {
     let raw = admin().await;
     let mut seen = std::collections::HashSet::new();
     for index in 0..20 {
-        let (code, made) = raw.post(SERVICES, service(&format!("s{index}"), json!({}))).await;
+        let (code, made) = raw
+            .post(SERVICES, service(&format!("s{index}"), json!({})))
+            .await;
         assert_eq!(code, 201, "{made}");
         let spec = &made["spec"];
         assert_eq!(spec["clusterIPs"], json!([spec["clusterIP"]]));
-        assert_eq!((&spec["ipFamilies"], &spec["ipFamilyPolicy"]), (&json!(["IPv4"]), &json!("SingleStack")));
+        assert_eq!(
+            (&spec["ipFamilies"], &spec["ipFamilyPolicy"]),
+            (&json!(["IPv4"]), &json!("SingleStack"))
+        );
         assert!(spec["clusterIP"].as_str().unwrap().starts_with("10.96."));
         assert!(seen.insert(spec["clusterIP"].as_str().unwrap().to_owned()));
     }
@@ -32,13 +38,30 @@ async fn chosen_address_is_honoured_once() {
     let raw = admin().await;
     let wanted = json!({"clusterIP": "10.96.0.77"});
     let (code, made) = raw.post(SERVICES, service("a", wanted.clone())).await;
-    assert_eq!((code, &made["spec"]["clusterIP"]), (201, &json!("10.96.0.77")));
+    assert_eq!(
+        (code, &made["spec"]["clusterIP"]),
+        (201, &json!("10.96.0.77"))
+    );
     let (code, taken) = raw.post(SERVICES, service("b", wanted.clone())).await;
     assert_eq!(code, 422);
-    assert!(taken["message"].as_str().unwrap().contains("provided IP is already allocated"), "{taken}");
-    let (code, outside) = raw.post(SERVICES, service("b", json!({"clusterIP": "192.0.2.1"}))).await;
+    assert!(
+        taken["message"]
+            .as_str()
+            .unwrap()
+            .contains("provided IP is already allocated"),
+        "{taken}"
+    );
+    let (code, outside) = raw
+        .post(SERVICES, service("b", json!({"clusterIP": "192.0.2.1"})))
+        .await;
     assert_eq!(code, 422);
-    assert!(outside["message"].as_str().unwrap().contains("The range of valid IPs is 10.96.0.0/16"), "{outside}");
+    assert!(
+        outside["message"]
+            .as_str()
+            .unwrap()
+            .contains("The range of valid IPs is 10.96.0.0/16"),
+        "{outside}"
+    );
     raw.delete(&format!("{SERVICES}/a"), json!({})).await;
     assert_eq!(raw.post(SERVICES, service("b", wanted)).await.0, 201);
 }
@@ -46,27 +69,50 @@ async fn chosen_address_is_honoured_once() {
 #[tokio::test]
 async fn node_ports_come_and_go_with_the_type() {
     let raw = admin().await;
-    let (_, made) = raw.post(SERVICES, service("a", json!({"type": "NodePort"}))).await;
+    let (_, made) = raw
+        .post(SERVICES, service("a", json!({"type": "NodePort"})))
+        .await;
     let port = made["spec"]["ports"][0]["nodePort"].as_i64().unwrap();
     assert!((30000..=32767).contains(&port));
     let fixed = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
     let (code, taken) = raw.post(SERVICES, service("b", fixed.clone())).await;
     assert_eq!(code, 422);
-    assert!(taken["message"].as_str().unwrap().contains("provided port is already allocated"), "{taken}");
+    assert!(
+        taken["message"]
+            .as_str()
+            .unwrap()
+            .contains("provided port is already allocated"),
+        "{taken}"
+    );
     let path = format!("{SERVICES}/a");
-    let (code, changed) = raw.merge(&path, json!({"spec": {"type": "ClusterIP"}})).await;
+    let (code, changed) = raw
+        .merge(&path, json!({"spec": {"type": "ClusterIP"}}))
+        .await;
     assert_eq!(code, 200, "{changed}");
     assert_eq!(changed["spec"]["clusterIP"], made["spec"]["clusterIP"]);
-    assert_eq!(changed["spec"]["ports"][0]["nodePort"], Value::Null, "{changed}");
+    assert_eq!(
+        changed["spec"]["ports"][0]["nodePort"],
+        Value::Null,
+        "{changed}"
+    );
     assert_eq!(raw.post(SERVICES, service("b", fixed)).await.0, 201);
 }
 
 #[tokio::test]
 async fn headless_and_external_services_have_no_address() {
     let raw = admin().await;
-    let (code, headless) = raw.post(SERVICES, service("a", json!({"clusterIP": "None", "selector": {"a": "b"}}))).await;
+    let (code, headless) = raw
+        .post(
+            SERVICES,
+            service("a", json!({"clusterIP": "None", "selector": {"a": "b"}})),
+        )
+        .await;
     assert_eq!(
-        (code, &headless["spec"]["clusterIP"], &headless["spec"]["clusterIPs"]),
+        (
+            code,
+            &headless["spec"]["clusterIP"],
+            &headless["spec"]["clusterIPs"]
+        ),
         (201, &json!("None"), &json!(["None"]))
     );
     let external = json!({"type": "ExternalName", "externalName": "example.com"});
@@ -80,7 +126,10 @@ async fn refused_service_keeps_nothing() {
     let raw = admin().await;
     let wanted = json!({"clusterIP": "10.96.0.78"});
     raw.post(SERVICES, service("taken", json!({}))).await;
-    assert_eq!(raw.post(SERVICES, service("taken", wanted.clone())).await.0, 409);
+    assert_eq!(
+        raw.post(SERVICES, service("taken", wanted.clone())).await.0,
+        409
+    );
     assert_eq!(raw.post(SERVICES, service("free", wanted)).await.0, 201);
 }
 
@@ -109,9 +158,17 @@ async fn families_that_the_cluster_lacks_are_refused() {
     ] {
         let (code, refused) = raw.post(SERVICES, service("a", spec.clone())).await;
         assert_eq!(code, 422, "{spec}: {refused}");
-        assert!(refused["message"].as_str().unwrap().contains(expect), "{refused}");
+        assert!(
+            refused["message"].as_str().unwrap().contains(expect),
+            "{refused}"
+        );
     }
-    let (code, made) = raw.post(SERVICES, service("a", json!({"ipFamilyPolicy": "PreferDualStack"}))).await;
+    let (code, made) = raw
+        .post(
+            SERVICES,
+            service("a", json!({"ipFamilyPolicy": "PreferDualStack"})),
+        )
+        .await;
     assert_eq!((code, &made["spec"]["ipFamilies"]), (201, &json!(["IPv4"])));
 }
 
@@ -126,17 +183,35 @@ async fn names_may_begin_with_a_digit() {
 async fn every_address_has_an_object_that_comes_and_goes_with_it() {
     let raw = admin().await;
     let (_, made) = raw.post(SERVICES, service("a", json!({}))).await;
-    let path = format!("{ADDRESSES}/{}", made["spec"]["clusterIP"].as_str().unwrap());
+    let path = format!(
+        "{ADDRESSES}/{}",
+        made["spec"]["clusterIP"].as_str().unwrap()
+    );
     let (code, address) = raw.get(&path).await;
     assert_eq!(code, 200, "{address}");
     let parent = json!({"resource": "services", "namespace": "default", "name": "a"});
     assert_eq!(address["spec"]["parentRef"], parent);
-    assert_eq!(address["metadata"]["labels"]["ipaddress.kubernetes.io/managed-by"], "ipallocator.k8s.io");
+    assert_eq!(
+        address["metadata"]["labels"]["ipaddress.kubernetes.io/managed-by"],
+        "ipallocator.k8s.io"
+    );
     let external = json!({"spec": {"type": "ExternalName", "externalName": "x.y"}});
     assert_eq!(raw.merge(&format!("{SERVICES}/a"), external).await.0, 200);
-    assert_eq!(raw.get(&path).await.0, 404, "an external name has no address");
-    let (code, back) = raw.merge(&format!("{SERVICES}/a"), json!({"spec": {"type": "ClusterIP"}})).await;
-    let path = format!("{ADDRESSES}/{}", back["spec"]["clusterIP"].as_str().unwrap());
+    assert_eq!(
+        raw.get(&path).await.0,
+        404,
+        "an external name has no address"
+    );
+    let (code, back) = raw
+        .merge(
+            &format!("{SERVICES}/a"),
+            json!({"spec": {"type": "ClusterIP"}}),
+        )
+        .await;
+    let path = format!(
+        "{ADDRESSES}/{}",
+        back["spec"]["clusterIP"].as_str().unwrap()
+    );
     assert_eq!((code, raw.get(&path).await.0), (200, 200), "{back}");
     raw.delete(&format!("{SERVICES}/a"), json!({})).await;
     assert_eq!(raw.get(&path).await.0, 404);
@@ -148,18 +223,34 @@ async fn an_address_that_somebody_else_has_is_not_given_out() {
     let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "10.96.0.79"},
         "spec": {"parentRef": {"group": "gateway.networking.k8s.io", "resource": "gateways", "namespace": "x", "name": "g"}}});
     assert_eq!(raw.post(ADDRESSES, object).await.0, 201);
-    let (code, taken) = raw.post(SERVICES, service("a", json!({"clusterIP": "10.96.0.79"}))).await;
+    let (code, taken) = raw
+        .post(SERVICES, service("a", json!({"clusterIP": "10.96.0.79"})))
+        .await;
     assert_eq!(code, 422, "{taken}");
-    assert!(taken["message"].as_str().unwrap().contains("provided IP is already allocated"), "{taken}");
+    assert!(
+        taken["message"]
+            .as_str()
+            .unwrap()
+            .contains("provided IP is already allocated"),
+        "{taken}"
+    );
 }
 
 #[tokio::test]
 async fn the_range_of_addresses_is_an_object() {
     let raw = admin().await;
-    let (code, range) = raw.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await;
-    assert_eq!((code, &range["spec"]["cidrs"]), (200, &json!(["10.96.0.0/16"])));
+    let (code, range) = raw
+        .get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes")
+        .await;
     assert_eq!(
-        (&range["status"]["conditions"][0]["type"], &range["status"]["conditions"][0]["status"]),
+        (code, &range["spec"]["cidrs"]),
+        (200, &json!(["10.96.0.0/16"]))
+    );
+    assert_eq!(
+        (
+            &range["status"]["conditions"][0]["type"],
+            &range["status"]["conditions"][0]["status"]
+        ),
         (&json!("Ready"), &json!("True"))
     );
     assert_eq!(raw.get(&format!("{ADDRESSES}/10.96.0.1")).await.0, 200);

@@ -40,13 +40,26 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     }
 
     fn on_record(&self, id: &Id, record: &Record<'_>, context: Context<'_, S>) {
-        record.record(context.span(id).unwrap().extensions_mut().get_mut::<Fields>().unwrap());
+        record.record(
+            context
+                .span(id)
+                .unwrap()
+                .extensions_mut()
+                .get_mut::<Fields>()
+                .unwrap(),
+        );
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let span = context.span(&id).unwrap();
         let path: Vec<_> = span.scope().from_root().map(|span| span.name()).collect();
-        let fields = span.extensions().get::<Fields>().unwrap().0.trim_end().to_owned();
+        let fields = span
+            .extensions()
+            .get::<Fields>()
+            .unwrap()
+            .0
+            .trim_end()
+            .to_owned();
         self.0.lock().push((path.join("/"), fields));
     }
 }
@@ -55,7 +68,9 @@ impl Recorder {
     /// Listens on this thread at `level`.
     fn listen(&self, level: LevelFilter) -> DefaultGuard {
         let filter = Targets::new().with_target(trace::TARGET, level);
-        tracing_subscriber::registry().with(self.clone().with_filter(filter)).set_default()
+        tracing_subscriber::registry()
+            .with(self.clone().with_filter(filter))
+            .set_default()
     }
 
     fn take(&self) -> Vec<(String, String)> {
@@ -70,7 +85,10 @@ async fn a_request_is_told_with_its_admission_and_its_commit() {
     let _listening = recorder.listen(LevelFilter::DEBUG);
     assert_eq!(raw.post(PODS, pod("web")).await.0, 201);
     let told = recorder.take();
-    let told: Vec<_> = told.iter().map(|(path, fields)| (path.as_str(), fields.as_str())).collect();
+    let told: Vec<_> = told
+        .iter()
+        .map(|(path, fields)| (path.as_str(), fields.as_str()))
+        .collect();
     assert_eq!(
         told,
         [
@@ -94,8 +112,18 @@ async fn a_refused_request_has_its_code_and_its_path() {
     assert_eq!(raw.get("/nowhere").await.0, 404);
     assert_eq!(raw.get(&format!("{PODS}/we%0Ab/log")).await.0, 404);
     let of_pod = r#"verb="get" resource="pods" subresource="log" object="default/we\nb" code=404"#;
-    let told = recorder.take().into_iter().map(|(_, fields)| fields).collect::<Vec<_>>();
-    assert_eq!(told, [r#"path="/nowhere" code=404"#.to_owned(), format!("path=\"{PODS}/we%0Ab/log\" {of_pod}")]);
+    let told = recorder
+        .take()
+        .into_iter()
+        .map(|(_, fields)| fields)
+        .collect::<Vec<_>>();
+    assert_eq!(
+        told,
+        [
+            r#"path="/nowhere" code=404"#.to_owned(),
+            format!("path=\"{PODS}/we%0Ab/log\" {of_pod}")
+        ]
+    );
 }
 
 #[tokio::test]

@@ -62,10 +62,19 @@ fn secret_backend() -> TlsAcceptor {
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let der = |text: &str| BASE64_STANDARD.decode(text).unwrap();
-    let key = provider.key_provider.load_private_key(PrivatePkcs8KeyDer::from(der(KEY)).into()).unwrap();
+    let key = provider
+        .key_provider
+        .load_private_key(PrivatePkcs8KeyDer::from(der(KEY)).into())
+        .unwrap();
     let certified = Arc::new(CertifiedKey::new(vec![der(CERTIFICATE).into()], key));
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    TlsAcceptor::from(Arc::new(config.with_no_client_auth().with_cert_resolver(Arc::new(Only(certified)))))
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    TlsAcceptor::from(Arc::new(
+        config
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Only(certified))),
+    ))
 }
 
 /// Reads a request and answers it with the page.
@@ -80,31 +89,49 @@ async fn serve_page(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
 }
 
-/// A serving certificate of `node` by the cluster's authority, as agents have that joined before nodes had their own.
+/// A serving certificate of `node` by the cluster's authority, as agents have that joined before
+/// nodes had their own.
 fn old_serving(pki: &Pki, node: &str) -> KeyPair {
     let key = rcgen::KeyPair::from_pem(&pki.ca.key_pem).unwrap();
     let issuer = rcgen::Issuer::from_ca_cert_pem(&pki.ca.cert_pem, key).unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
-    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    params
+        .distinguished_name
+        .push(rcgen::DnType::OrganizationName, "system:nodes");
     let key = rcgen::KeyPair::generate().unwrap();
     let cert_pem = params.signed_by(&key, &issuer).unwrap().pem();
-    KeyPair { cert_pem, key_pem: key.serialize_pem() }
+    KeyPair {
+        cert_pem,
+        key_pem: key.serialize_pem(),
+    }
 }
 
 /// The agent of the node `name` that answers every request with `answer`.
 async fn node(pki: &Pki, name: &str, answer: &'static str, then: Then) -> SocketAddr {
-    let serving = pki.issue_node_serving(name, IpAddr::from([127, 0, 0, 1])).unwrap();
+    let serving = pki
+        .issue_node_serving(name, IpAddr::from([127, 0, 0, 1]))
+        .unwrap();
     agent(&pki.kubelet_ca, &serving, answer, then).await
 }
 
 /// An agent that shows `serving` and admits whom `authority` vouches for.
-async fn agent(authority: &KeyPair, serving: &KeyPair, answer: &'static str, then: Then) -> SocketAddr {
+async fn agent(
+    authority: &KeyPair,
+    serving: &KeyPair,
+    answer: &'static str,
+    then: Then,
+) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(authority.chain().unwrap().remove(0)).unwrap();
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .unwrap();
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -118,15 +145,22 @@ async fn agent(authority: &KeyPair, serving: &KeyPair, answer: &'static str, the
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             coracle_telemetry::spawn("task of a test", async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    return;
+                };
                 let mut request = Vec::new();
                 while !request.ends_with(b"\r\n\r\n") {
                     // Who is not what it was taken for is left without a word.
-                    let Ok(byte) = stream.read_u8().await else { return };
+                    let Ok(byte) = stream.read_u8().await else {
+                        return;
+                    };
                     request.push(byte);
                 }
                 let request = String::from_utf8(request).unwrap();
-                assert!(!request.to_lowercase().contains("authorization"), "{request}");
+                assert!(
+                    !request.to_lowercase().contains("authorization"),
+                    "{request}"
+                );
                 stream.write_all(answer.as_bytes()).await.unwrap();
                 stream.flush().await.unwrap();
                 match then {
@@ -146,7 +180,10 @@ async fn agent(authority: &KeyPair, serving: &KeyPair, answer: &'static str, the
                     return;
                 }
                 while let Ok(byte) = stream.read_u8().await {
-                    stream.write_all(&[byte.to_ascii_uppercase()]).await.unwrap();
+                    stream
+                        .write_all(&[byte.to_ascii_uppercase()])
+                        .await
+                        .unwrap();
                     stream.flush().await.unwrap();
                 }
             });
@@ -177,15 +214,27 @@ async fn make_node(admin: &Raw, name: &str, address: SocketAddr) {
     assert_eq!(admin.post("/api/v1/nodes", node).await.0, 201);
     let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address.ip().to_string()}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port()}}}});
-    assert_eq!(admin.merge(&format!("/api/v1/nodes/{name}/status"), status).await.0, 200);
+    assert_eq!(
+        admin
+            .merge(&format!("/api/v1/nodes/{name}/status"), status)
+            .await
+            .0,
+        200
+    );
 }
 
 type Client = tokio_rustls::client::TlsStream<TcpStream>;
 
-/// A client's side of an upgrade: the stream after the request was sent, and the head of the answer.
+/// A client's side of an upgrade: the stream after the request was sent, and the head of the
+/// answer.
 async fn upgrade(listening: &Listening) -> (Client, String) {
     let path = format!("{PODS}/x/exec?command=ls&stdout=true");
-    ask(listening, &path, "sec-websocket-protocol: v5.channel.k8s.io\r\n").await
+    ask(
+        listening,
+        &path,
+        "sec-websocket-protocol: v5.channel.k8s.io\r\n",
+    )
+    .await
 }
 
 async fn ask(listening: &Listening, path: &str, headers: &str) -> (Client, String) {
@@ -204,7 +253,10 @@ async fn ask(listening: &Listening, path: &str, headers: &str) -> (Client, Strin
     socket.set_recv_buffer_size(16 * 1024).unwrap();
     let stream = socket.connect(listening.address).await.unwrap();
     let name = ServerName::IpAddress(listening.address.ip().into());
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap();
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
          {headers}sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
@@ -256,9 +308,18 @@ async fn last_bytes_of_a_node_that_breaks_off_are_relayed() {
 #[tokio::test]
 async fn refused_upgrades_are_answers_and_nothing_follows() {
     for (answer, expect) in [
-        ("HTTP/1.1 400 Bad Request\r\ncontent-length: 4\r\n\r\nnope", "HTTP/1.1 400"),
-        ("HTTP/1.1 500 Broken\r\ncontent-length: 4\r\n\r\nnope", "HTTP/1.1 500"),
-        ("HTTP/1.1 302 Found\r\nlocation: https://192.0.2.1/\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
+        (
+            "HTTP/1.1 400 Bad Request\r\ncontent-length: 4\r\n\r\nnope",
+            "HTTP/1.1 400",
+        ),
+        (
+            "HTTP/1.1 500 Broken\r\ncontent-length: 4\r\n\r\nnope",
+            "HTTP/1.1 500",
+        ),
+        (
+            "HTTP/1.1 302 Found\r\nlocation: https://192.0.2.1/\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 502",
+        ),
     ] {
         let listening = cluster(answer).await;
         let (_, head) = upgrade(&listening).await;
@@ -271,13 +332,23 @@ async fn refused_upgrades_are_answers_and_nothing_follows() {
 async fn logs_are_the_nodes_bytes_and_its_errors_the_clients() {
     let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nline 1").await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
-    assert_eq!(admin.get(&format!("{PODS}/x/log")).await, (200, json!("line 1")));
+    assert_eq!(
+        admin.get(&format!("{PODS}/x/log")).await,
+        (200, json!("line 1"))
+    );
     let waiting = "HTTP/1.1 400 Bad Request\r\ncontent-length: 65\r\n\r\ncontainer \"c\" in pod \"x\" is waiting to start: ContainerCreating  \n";
     let listening = cluster(waiting).await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
     let (code, answer) = admin.get(&format!("{PODS}/x/log")).await;
-    assert_eq!((code, &answer["reason"]), (400, &json!("BadRequest")), "{answer}");
-    assert_eq!(answer["message"], "container \"c\" in pod \"x\" is waiting to start: ContainerCreating");
+    assert_eq!(
+        (code, &answer["reason"]),
+        (400, &json!("BadRequest")),
+        "{answer}"
+    );
+    assert_eq!(
+        answer["message"],
+        "container \"c\" in pod \"x\" is waiting to start: ContainerCreating"
+    );
 }
 
 #[tokio::test]
@@ -288,7 +359,10 @@ async fn node_that_is_gone_is_said_so() {
     object["spec"]["nodeName"] = "gone".into();
     admin.post(PODS, object).await;
     let (code, answer) = admin.get(&format!("{PODS}/x/log")).await;
-    assert_eq!((code, &answer["message"]), (404, &json!("nodes \"gone\" not found")));
+    assert_eq!(
+        (code, &answer["message"]),
+        (404, &json!("nodes \"gone\" not found"))
+    );
 }
 
 #[tokio::test]
@@ -298,37 +372,69 @@ async fn metrics_of_nodes_and_pods_come_from_the_nodes() {
     let listening = cluster(answer).await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
     let (code, list) = admin.get("/apis/metrics.k8s.io/v1beta1/nodes").await;
-    assert_eq!((code, &list["kind"]), (200, &json!("NodeMetricsList")), "{list}");
+    assert_eq!(
+        (code, &list["kind"]),
+        (200, &json!("NodeMetricsList")),
+        "{list}"
+    );
     assert_eq!(list["items"][0]["metadata"]["name"], "n1");
-    assert_eq!(list["items"][0]["usage"], json!({"cpu": "250000000n", "memory": "1024Ki"}));
+    assert_eq!(
+        list["items"][0]["usage"],
+        json!({"cpu": "250000000n", "memory": "1024Ki"})
+    );
     let (code, one) = admin.get("/apis/metrics.k8s.io/v1beta1/nodes/n1").await;
-    assert_eq!((code, &one["kind"], &one["timestamp"]), (200, &json!("NodeMetrics"), &json!("2026-01-01T00:00:00Z")));
-    let (code, none) = admin.get("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods").await;
+    assert_eq!(
+        (code, &one["kind"], &one["timestamp"]),
+        (200, &json!("NodeMetrics"), &json!("2026-01-01T00:00:00Z"))
+    );
+    let (code, none) = admin
+        .get("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods")
+        .await;
     assert_eq!((code, &none["items"]), (200, &json!([])), "{none}");
-    assert_eq!(admin.get("/apis/metrics.k8s.io/v1beta1/nodes/n2").await.0, 404);
-    assert_eq!(admin.get("/apis/metrics.k8s.io/v1beta1/nothing").await.0, 404);
+    assert_eq!(
+        admin.get("/apis/metrics.k8s.io/v1beta1/nodes/n2").await.0,
+        404
+    );
+    assert_eq!(
+        admin.get("/apis/metrics.k8s.io/v1beta1/nothing").await.0,
+        404
+    );
     let (code, group) = admin.get("/apis/metrics.k8s.io/v1beta1").await;
-    assert_eq!((code, &group["resources"][1]["kind"]), (200, &json!("PodMetrics")), "{group}");
+    assert_eq!(
+        (code, &group["resources"][1]["kind"]),
+        (200, &json!("PodMetrics")),
+        "{group}"
+    );
 }
 
 #[tokio::test]
 async fn what_a_node_claims_to_be_is_asked_for_nothing_unless_it_is_the_node() {
     let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
-    assert_eq!(admin.get("/api/v1/nodes/n1/proxy/healthz").await, (200, json!("ok")));
+    assert_eq!(
+        admin.get("/api/v1/nodes/n1/proxy/healthz").await,
+        (200, json!("ok"))
+    );
     // The API server itself.
     make_node(&admin, "fake", listening.address).await;
     let path = "/api/v1/nodes/fake/proxy/api/v1/namespaces/kube-system/secrets";
     let (code, answer) = admin.get(path).await;
     assert_eq!(code, 500, "{answer}");
     assert!(
-        answer["message"].as_str().unwrap().ends_with("tls: the certificate is not that of node \"fake\""),
+        answer["message"]
+            .as_str()
+            .unwrap()
+            .ends_with("tls: the certificate is not that of node \"fake\""),
         "{answer}"
     );
     // Another node.
-    let other =
-        node(&listening.server.state.config.pki, "n2", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", Then::Echo)
-            .await;
+    let other = node(
+        &listening.server.state.config.pki,
+        "n2",
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        Then::Echo,
+    )
+    .await;
     make_node(&admin, "n3", other).await;
     let (code, answer) = admin.get("/api/v1/nodes/n3/proxy/healthz").await;
     assert_eq!(code, 500, "{answer}");
@@ -342,9 +448,16 @@ async fn agents_that_know_the_clusters_authority_alone_are_reached() {
     let pki = &listening.server.state.config.pki;
     let old = agent(&pki.ca, &old_serving(pki, "old"), OK, Then::Echo).await;
     make_node(&admin, "old", old).await;
-    assert_eq!(admin.get("/api/v1/nodes/old/proxy/healthz").await, (200, json!("ok")));
+    assert_eq!(
+        admin.get("/api/v1/nodes/old/proxy/healthz").await,
+        (200, json!("ok"))
+    );
     make_node(&admin, "other", old).await;
-    assert_eq!(admin.get("/api/v1/nodes/other/proxy/healthz").await.0, 500, "by its own name alone");
+    assert_eq!(
+        admin.get("/api/v1/nodes/other/proxy/healthz").await.0,
+        500,
+        "by its own name alone"
+    );
 }
 
 #[tokio::test]
@@ -359,9 +472,17 @@ async fn addresses_that_are_no_nodes_are_not_dialled() {
         ("api", "198.18.0.1:6443"),
     ] {
         make_node(&admin, name, address.parse().unwrap()).await;
-        let (code, answer) = admin.get(&format!("/api/v1/nodes/{name}/proxy/healthz")).await;
+        let (code, answer) = admin
+            .get(&format!("/api/v1/nodes/{name}/proxy/healthz"))
+            .await;
         assert_eq!(code, 400, "{name}: {answer}");
-        assert!(answer["message"].as_str().unwrap().ends_with("is not allowed"), "{answer}");
+        assert!(
+            answer["message"]
+                .as_str()
+                .unwrap()
+                .ends_with("is not allowed"),
+            "{answer}"
+        );
     }
 }
 
@@ -370,7 +491,10 @@ async fn pages_come_through_the_proxy_with_their_links_below_it() {
     for is_secret in [false, true] {
         let listening = cluster_with(SWITCHING, Then::Page { is_secret }).await;
         let admin = Raw::of(&listening.server, UserInfo::component("test"));
-        let prefix = format!("{PODS}/{}x:8443/proxy", if is_secret { "https:" } else { "" });
+        let prefix = format!(
+            "{PODS}/{}x:8443/proxy",
+            if is_secret { "https:" } else { "" }
+        );
         let (code, page) = admin.get(&format!("{prefix}/a")).await;
         let expect = format!("<html><a href=\"{prefix}/rewriteme\">x</a> <b href=\"/y\">yy");
         assert_eq!((code, page), (200, json!(expect)), "with TLS: {is_secret}");
@@ -381,7 +505,10 @@ async fn pages_come_through_the_proxy_with_their_links_below_it() {
 async fn messages(stream: Client) -> Vec<Message> {
     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
     let mut all = Vec::new();
-    while let Some(Ok(message)) = tokio::time::timeout(Duration::from_secs(60), socket.next()).await.unwrap() {
+    while let Some(Ok(message)) = tokio::time::timeout(Duration::from_secs(60), socket.next())
+        .await
+        .unwrap()
+    {
         match message {
             Message::Close(_) => return all,
             message => all.push(message),
@@ -394,7 +521,11 @@ async fn messages(stream: Client) -> Vec<Message> {
 async fn logs_are_messages_for_those_who_want_a_websocket() {
     for (header, protocol, expect) in [
         ("", "", Message::binary(b"line 1".as_slice())),
-        ("sec-websocket-protocol: binary.k8s.io\r\n", "binary.k8s.io", Message::binary(b"line 1".as_slice())),
+        (
+            "sec-websocket-protocol: binary.k8s.io\r\n",
+            "binary.k8s.io",
+            Message::binary(b"line 1".as_slice()),
+        ),
         (
             "sec-websocket-protocol: base64.binary.k8s.io\r\n",
             "base64.binary.k8s.io",
@@ -404,10 +535,19 @@ async fn logs_are_messages_for_those_who_want_a_websocket() {
         let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nline 1").await;
         let (stream, head) = ask(&listening, &format!("{PODS}/x/log?container=c"), header).await;
         assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-        assert_eq!(head.contains("sec-websocket-protocol"), !protocol.is_empty(), "{head}");
+        assert_eq!(
+            head.contains("sec-websocket-protocol"),
+            !protocol.is_empty(),
+            "{head}"
+        );
         assert!(head.contains(protocol), "{head}");
         assert_eq!(messages(stream).await, [expect]);
-        let (_, head) = ask(&listening, &format!("{PODS}/x/log"), "sec-websocket-protocol: no.such\r\n").await;
+        let (_, head) = ask(
+            &listening,
+            &format!("{PODS}/x/log"),
+            "sec-websocket-protocol: no.such\r\n",
+        )
+        .await;
         assert!(head.starts_with("HTTP/1.1 400"), "{head}");
     }
 }
@@ -419,17 +559,29 @@ async fn events_are_messages_for_those_who_want_a_websocket() {
     for name in ["a", "b"] {
         assert_eq!(admin.post(CONFIG_MAPS, config_map(name)).await.0, 201);
     }
-    let (stream, head) = ask(&listening, &format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1"), "").await;
+    let (stream, head) = ask(
+        &listening,
+        &format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1"),
+        "",
+    )
+    .await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
     let names: Vec<_> = messages(stream)
         .await
         .into_iter()
         .map(|message| {
-            let event: serde_json::Value = serde_json::from_str(message.to_text().unwrap()).unwrap();
-            (event["type"].clone(), event["object"]["metadata"]["name"].clone())
+            let event: serde_json::Value =
+                serde_json::from_str(message.to_text().unwrap()).unwrap();
+            (
+                event["type"].clone(),
+                event["object"]["metadata"]["name"].clone(),
+            )
         })
         .collect();
-    assert_eq!(names, [(json!("ADDED"), json!("a")), (json!("ADDED"), json!("b"))]);
+    assert_eq!(
+        names,
+        [(json!("ADDED"), json!("a")), (json!("ADDED"), json!("b"))]
+    );
     let (_, head) = ask(&listening, "/api/v1/nosuch?watch=1", "").await;
     assert!(head.starts_with("HTTP/1.1 404"), "{head}");
 }

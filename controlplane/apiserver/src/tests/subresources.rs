@@ -21,14 +21,26 @@ async fn pod_is_bound_once() {
     raw.post(PODS, pod("x")).await;
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "x"},
         "target": {"kind": "Node", "name": "n1"}});
-    let (code, answer) = raw.post(&format!("{PODS}/x/binding"), binding.clone()).await;
-    assert_eq!((code, &answer["status"]), (201, &json!("Success")), "{answer}");
+    let (code, answer) = raw
+        .post(&format!("{PODS}/x/binding"), binding.clone())
+        .await;
+    assert_eq!(
+        (code, &answer["status"]),
+        (201, &json!("Success")),
+        "{answer}"
+    );
     let (_, bound) = raw.get(&format!("{PODS}/x")).await;
     assert_eq!(bound["spec"]["nodeName"], "n1");
     assert_eq!(bound["status"]["conditions"][0]["type"], "PodScheduled");
     let (code, again) = raw.post(&format!("{PODS}/x/binding"), binding).await;
     assert_eq!(code, 409);
-    assert!(again["message"].as_str().unwrap().contains("pod x is already assigned to node \"n1\""), "{again}");
+    assert!(
+        again["message"]
+            .as_str()
+            .unwrap()
+            .contains("pod x is already assigned to node \"n1\""),
+        "{again}"
+    );
 }
 
 #[tokio::test]
@@ -37,16 +49,29 @@ async fn scale_changes_replicas_alone() {
     raw.post(DEPLOYMENTS, deployment()).await;
     let path = format!("{DEPLOYMENTS}/d/scale");
     let (code, scale) = raw.get(&path).await;
-    assert_eq!((code, &scale["kind"], &scale["spec"]["replicas"]), (200, &json!("Scale"), &json!(2)));
+    assert_eq!(
+        (code, &scale["kind"], &scale["spec"]["replicas"]),
+        (200, &json!("Scale"), &json!(2))
+    );
     assert_eq!(scale["status"]["selector"], "app=d");
     let (code, patched) = raw.merge(&path, json!({"spec": {"replicas": 5}})).await;
-    assert_eq!((code, &patched["spec"]["replicas"]), (200, &json!(5)), "{patched}");
+    assert_eq!(
+        (code, &patched["spec"]["replicas"]),
+        (200, &json!(5)),
+        "{patched}"
+    );
     let (code, stale) = raw.put(&path, scale).await;
     assert_eq!(code, 409, "{stale}");
     let (code, negative) = raw.merge(&path, json!({"spec": {"replicas": -1}})).await;
     assert_eq!(code, 422, "{negative}");
     let (_, object) = raw.get(&format!("{DEPLOYMENTS}/d")).await;
-    assert_eq!((&object["spec"]["replicas"], &object["metadata"]["generation"]), (&json!(5), &json!(2)));
+    assert_eq!(
+        (
+            &object["spec"]["replicas"],
+            &object["metadata"]["generation"]
+        ),
+        (&json!(5), &json!(2))
+    );
 }
 
 #[tokio::test]
@@ -54,32 +79,59 @@ async fn token_lives_as_long_as_its_account() {
     let listening = testing::listen(testing::server().await).await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
-    admin.post(accounts, json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})).await;
-    let request =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}});
-    let (code, answer) = admin.post(&format!("{accounts}/robot/token"), request.clone()).await;
+    admin
+        .post(
+            accounts,
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}),
+        )
+        .await;
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}});
+    let (code, answer) = admin
+        .post(&format!("{accounts}/robot/token"), request.clone())
+        .await;
     assert_eq!(code, 201, "{answer}");
     let mut headers = http::HeaderMap::new();
     let bearer = format!("Bearer {}", answer["status"]["token"].as_str().unwrap());
     headers.insert("authorization", bearer.parse().unwrap());
-    let user = listening.server.state.authenticator.credentials(None, &headers, async { Ok(()) }).await.unwrap();
+    let user = listening
+        .server
+        .state
+        .authenticator
+        .credentials(None, &headers, async { Ok(()) })
+        .await
+        .unwrap();
     assert_eq!(user.name, "system:serviceaccount:default:robot");
     assert!(user.is_in("system:serviceaccounts:default"));
-    let elsewhere =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["vault"]}});
-    let (_, other) = admin.post(&format!("{accounts}/robot/token"), elsewhere).await;
+    let elsewhere = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["vault"]}});
+    let (_, other) = admin
+        .post(&format!("{accounts}/robot/token"), elsewhere)
+        .await;
     let bearer = format!("Bearer {}", other["status"]["token"].as_str().unwrap());
     headers.insert("authorization", bearer.parse().unwrap());
     assert!(
-        listening.server.state.authenticator.credentials(None, &headers, async { Ok(()) }).await.is_err(),
+        listening
+            .server
+            .state
+            .authenticator
+            .credentials(None, &headers, async { Ok(()) })
+            .await
+            .is_err(),
         "another audience"
     );
-    let (_, last) = admin.post(&format!("{accounts}/robot/token"), request).await;
+    let (_, last) = admin
+        .post(&format!("{accounts}/robot/token"), request)
+        .await;
     admin.delete(&format!("{accounts}/robot"), json!({})).await;
     let bearer = format!("Bearer {}", last["status"]["token"].as_str().unwrap());
     headers.insert("authorization", bearer.parse().unwrap());
     assert!(
-        listening.server.state.authenticator.credentials(None, &headers, async { Ok(()) }).await.is_err(),
+        listening
+            .server
+            .state
+            .authenticator
+            .credentials(None, &headers, async { Ok(()) })
+            .await
+            .is_err(),
         "deleted account"
     );
 }
@@ -87,7 +139,10 @@ async fn token_lives_as_long_as_its_account() {
 #[tokio::test]
 async fn certificate_request_says_who_made_it() {
     let server = testing::server().await;
-    let joining = Raw::of(&server, UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]));
+    let joining = Raw::of(
+        &server,
+        UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]),
+    );
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let pki = &server.state.config.pki;
     let csr = testing::certificate_request("system:node:n1", "system:nodes");
@@ -101,8 +156,7 @@ async fn certificate_request_says_who_made_it() {
     assert!(pki.ca_hash().unwrap().len() == 64);
     let admin = Raw::of(&server, UserInfo::component("test"));
     let mut approved = made.clone();
-    approved["status"] =
-        json!({"certificate": "Zm9yZ2Vk", "conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]});
+    approved["status"] = json!({"certificate": "Zm9yZ2Vk", "conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]});
     let (code, answer) = admin.put(&format!("{path}/n1/approval"), approved).await;
     assert_eq!(code, 200, "{answer}");
     assert_eq!(answer["status"]["conditions"][0]["type"], "Approved");
@@ -118,12 +172,20 @@ async fn logs_and_exec_say_what_is_missing() {
     raw.post(PODS, pod("one")).await;
     let (code, answer) = raw.get(&format!("{PODS}/two/log")).await;
     assert_eq!(code, 400);
-    assert_eq!(answer["message"], "a container name must be specified for pod two, choose one of: [a b]");
+    assert_eq!(
+        answer["message"],
+        "a container name must be specified for pod two, choose one of: [a b]"
+    );
     let (code, answer) = raw.get(&format!("{PODS}/one/log?tailLines=-1")).await;
     assert_eq!(code, 422, "{answer}");
     assert_eq!(raw.get(&format!("{PODS}/one/log")).await.0, 204);
-    let (code, answer) = raw.get(&format!("{PODS}/one/exec?command=ls&stdout=true")).await;
-    assert_eq!((code, &answer["message"]), (400, &json!("pod one does not have a host assigned")));
+    let (code, answer) = raw
+        .get(&format!("{PODS}/one/exec?command=ls&stdout=true"))
+        .await;
+    assert_eq!(
+        (code, &answer["message"]),
+        (400, &json!("pod one does not have a host assigned"))
+    );
 }
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -133,18 +195,29 @@ async fn ephemeral_containers_are_added_and_stay() {
     let raw = admin().await;
     raw.post(PODS, pod("x")).await;
     let path = format!("{PODS}/x/ephemeralcontainers");
-    let patch = |containers: Value| json!({"spec": {"ephemeralContainers": containers}}).to_string();
+    let patch =
+        |containers: Value| json!({"spec": {"ephemeralContainers": containers}}).to_string();
     let debugger = json!([{"name": "debugger", "image": "busybox", "targetContainerName": "c", "stdin": true}]);
     let (code, made) = raw.send("PATCH", &path, STRATEGIC, patch(debugger)).await;
     assert_eq!(code, 200, "{made}");
     let container = &made["spec"]["ephemeralContainers"][0];
-    assert_eq!((&container["name"], &container["imagePullPolicy"]), (&json!("debugger"), &json!("Always")), "{made}");
+    assert_eq!(
+        (&container["name"], &container["imagePullPolicy"]),
+        (&json!("debugger"), &json!("Always")),
+        "{made}"
+    );
     let (_, mut without) = raw.get(&path).await;
-    without["spec"].as_object_mut().unwrap().remove("ephemeralContainers");
+    without["spec"]
+        .as_object_mut()
+        .unwrap()
+        .remove("ephemeralContainers");
     let (code, answer) = raw.put(&path, without.clone()).await;
     assert_eq!(code, 422);
     assert!(
-        answer["message"].as_str().unwrap().contains("existing ephemeral containers \"debugger\" may not be removed"),
+        answer["message"]
+            .as_str()
+            .unwrap()
+            .contains("existing ephemeral containers \"debugger\" may not be removed"),
         "{answer}"
     );
     let other = json!([{"name": "debugger", "image": "other"}]);
@@ -153,7 +226,13 @@ async fn ephemeral_containers_are_added_and_stay() {
     let double = json!([{"name": "c", "image": "busybox"}]);
     let (code, answer) = raw.send("PATCH", &path, STRATEGIC, patch(double)).await;
     assert_eq!(code, 422);
-    assert!(answer["message"].as_str().unwrap().contains(".name: Duplicate value"), "{answer}");
+    assert!(
+        answer["message"]
+            .as_str()
+            .unwrap()
+            .contains(".name: Duplicate value"),
+        "{answer}"
+    );
     let (code, answer) = raw.put(&format!("{PODS}/x"), without).await;
     assert_eq!(code, 422, "not by the pod itself: {answer}");
 }
@@ -162,26 +241,58 @@ async fn ephemeral_containers_are_added_and_stay() {
 async fn a_resize_changes_resources_alone() {
     let raw = admin().await;
     let mut sized = pod("x");
-    sized["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
+    sized["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
     raw.post(PODS, sized).await;
     let path = format!("{PODS}/x/resize");
     let patch = |resources: Value, image: &str| {
-        json!({"spec": {"containers": [{"name": "c", "image": image, "resources": resources}]}}).to_string()
+        json!({"spec": {"containers": [{"name": "c", "image": image, "resources": resources}]}})
+            .to_string()
     };
-    let (code, answer) =
-        raw.send("PATCH", &path, STRATEGIC, patch(json!({"requests": {"cpu": "200m"}}), "other")).await;
+    let (code, answer) = raw
+        .send(
+            "PATCH",
+            &path,
+            STRATEGIC,
+            patch(json!({"requests": {"cpu": "200m"}}), "other"),
+        )
+        .await;
     assert_eq!(code, 200, "{answer}");
     let container = &answer["spec"]["containers"][0];
-    assert_eq!((&container["image"], &container["resources"]["requests"]["cpu"]), (&json!("nginx"), &json!("200m")));
+    assert_eq!(
+        (
+            &container["image"],
+            &container["resources"]["requests"]["cpu"]
+        ),
+        (&json!("nginx"), &json!("200m"))
+    );
     assert_eq!(answer["metadata"]["generation"], 2);
-    let (code, answer) = raw.send("PATCH", &path, STRATEGIC, patch(json!({"requests": {"cpu": null}}), "nginx")).await;
-    assert_eq!(code, 422);
-    assert!(answer["message"].as_str().unwrap().contains("resource requests cannot be removed"), "{answer}");
-    let guaranteed = json!({"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}});
-    let (code, answer) = raw.send("PATCH", &path, STRATEGIC, patch(guaranteed, "nginx")).await;
+    let (code, answer) = raw
+        .send(
+            "PATCH",
+            &path,
+            STRATEGIC,
+            patch(json!({"requests": {"cpu": null}}), "nginx"),
+        )
+        .await;
     assert_eq!(code, 422);
     assert!(
-        answer["message"].as_str().unwrap().contains("Pod QOS Class may not change as a result of resizing"),
+        answer["message"]
+            .as_str()
+            .unwrap()
+            .contains("resource requests cannot be removed"),
+        "{answer}"
+    );
+    let guaranteed = json!({"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}});
+    let (code, answer) = raw
+        .send("PATCH", &path, STRATEGIC, patch(guaranteed, "nginx"))
+        .await;
+    assert_eq!(code, 422);
+    assert!(
+        answer["message"]
+            .as_str()
+            .unwrap()
+            .contains("Pod QOS Class may not change as a result of resizing"),
         "{answer}"
     );
 }
@@ -191,9 +302,14 @@ async fn a_pod_is_bound_by_the_old_path_too() {
     let raw = admin().await;
     raw.post(PODS, pod("x")).await;
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "x"}, "target": {"name": "n1"}});
-    let (code, answer) = raw.post("/api/v1/namespaces/default/bindings", binding).await;
+    let (code, answer) = raw
+        .post("/api/v1/namespaces/default/bindings", binding)
+        .await;
     assert_eq!(code, 201, "{answer}");
-    assert_eq!(raw.get(&format!("{PODS}/x")).await.1["spec"]["nodeName"], "n1");
+    assert_eq!(
+        raw.get(&format!("{PODS}/x")).await.1["spec"]["nodeName"],
+        "n1"
+    );
     assert_eq!(raw.get("/api/v1/namespaces/default/bindings").await.0, 405);
 }
 
@@ -201,8 +317,15 @@ async fn a_pod_is_bound_by_the_old_path_too() {
 async fn component_statuses_are_told() {
     let raw = admin().await;
     let (code, list) = raw.get("/api/v1/componentstatuses").await;
-    assert_eq!((code, list["items"].as_array().unwrap().len()), (200, 3), "{list}");
+    assert_eq!(
+        (code, list["items"].as_array().unwrap().len()),
+        (200, 3),
+        "{list}"
+    );
     let (code, one) = raw.get("/api/v1/componentstatuses/scheduler").await;
-    assert_eq!((code, &one["conditions"][0]["status"]), (200, &json!("True")));
+    assert_eq!(
+        (code, &one["conditions"][0]["status"]),
+        (200, &json!("True"))
+    );
     assert_eq!(raw.get("/api/v1/componentstatuses/nobody").await.0, 404);
 }

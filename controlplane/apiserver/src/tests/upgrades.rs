@@ -14,10 +14,19 @@ async fn edit(backend: &Arc<dyn Backend>, key: &str, change: impl Fn(&mut Value)
     let stored = backend.get(key).await.unwrap().unwrap();
     let mut object: Value = serde_json::from_slice(&stored.value).unwrap();
     change(&mut object);
-    let op = Op::Put { key: key.into(), value: coracle_registry::encode::encode(&object).unwrap() };
-    let txn =
-        Txn { compare: vec![Compare::ModRevision(key.into(), stored.mod_revision)], ops: vec![op], ..Txn::default() };
-    assert!(matches!(backend.txn(txn).await.unwrap(), TxnOutcome::Committed(_)));
+    let op = Op::Put {
+        key: key.into(),
+        value: coracle_registry::encode::encode(&object).unwrap(),
+    };
+    let txn = Txn {
+        compare: vec![Compare::ModRevision(key.into(), stored.mod_revision)],
+        ops: vec![op],
+        ..Txn::default()
+    };
+    assert!(matches!(
+        backend.txn(txn).await.unwrap(),
+        TxnOutcome::Committed(_)
+    ));
 }
 
 async fn admin_over(backend: &Arc<dyn Backend>) -> (Arc<crate::ApiServer>, Raw) {
@@ -30,13 +39,17 @@ async fn admin_over(backend: &Arc<dyn Backend>) -> (Arc<crate::ApiServer>, Raw) 
 async fn a_default_that_is_new_changes_all_templates_before_anybody_compares_them() {
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
     let (server, raw) = admin_over(&backend).await;
-    let template =
-        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "template": template});
     let kinds = [("Deployment", "deployments"), ("ReplicaSet", "replicasets")];
     for (kind, plural) in kinds {
         let object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": spec});
-        let (code, made) = raw.post(&format!("/apis/apps/v1/namespaces/default/{plural}"), object).await;
+        let (code, made) = raw
+            .post(
+                &format!("/apis/apps/v1/namespaces/default/{plural}"),
+                object,
+            )
+            .await;
         assert_eq!(code, 201, "{made}");
     }
     server.stop().await;
@@ -45,7 +58,13 @@ async fn a_default_that_is_new_changes_all_templates_before_anybody_compares_the
         edit(&backend, key, |object| {
             let pod = object["spec"]["template"]["spec"].as_object_mut().unwrap();
             assert_eq!(pod.remove("terminationGracePeriodSeconds"), Some(json!(30)));
-            assert!(pod["containers"][0].as_object_mut().unwrap().remove("terminationMessagePath").is_some());
+            assert!(
+                pod["containers"][0]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("terminationMessagePath")
+                    .is_some()
+            );
         })
         .await;
     }
@@ -53,7 +72,9 @@ async fn a_default_that_is_new_changes_all_templates_before_anybody_compares_the
     let (server, raw) = admin_over(&backend).await;
     let mut pods = Vec::new();
     for (_, plural) in kinds {
-        let (_, read) = raw.get(&format!("/apis/apps/v1/namespaces/default/{plural}/web")).await;
+        let (_, read) = raw
+            .get(&format!("/apis/apps/v1/namespaces/default/{plural}/web"))
+            .await;
         assert_eq!(read["metadata"]["generation"], 1, "{read}");
         pods.push(read["spec"]["template"]["spec"].clone());
     }

@@ -6,10 +6,23 @@ use super::raw::{Raw, admin};
 /// The warnings of an answer.
 async fn warnings(raw: &Raw, method: &str, path: &str, body: Option<Value>) -> Vec<String> {
     let body = body.map_or(Bytes::new(), |body| Bytes::from(body.to_string()));
-    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let kind = if method == "PATCH" {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
     let response = raw.response(method, path, kind, body).await;
-    assert!(response.status().is_success(), "{method} {path}: {}", response.status());
-    response.headers().get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    assert!(
+        response.status().is_success(),
+        "{method} {path}: {}",
+        response.status()
+    );
+    response
+        .headers()
+        .get_all("warning")
+        .iter()
+        .map(|value| value.to_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -19,30 +32,54 @@ async fn policies_that_nothing_enforces_are_warned_of_when_they_are_written() {
     let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": "p"}, "spec": {"validations": [{"expression": "false"}], "matchConstraints": {
             "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]}}});
-    let said = warnings(&raw, "POST", &format!("{admission}/validatingadmissionpolicies"), Some(policy)).await;
+    let said = warnings(
+        &raw,
+        "POST",
+        &format!("{admission}/validatingadmissionpolicies"),
+        Some(policy),
+    )
+    .await;
     assert_eq!(
         said,
-        ["299 - \"ValidatingAdmissionPolicy is not enforced by this cluster yet: no request is refused by it\""]
+        [
+            "299 - \"ValidatingAdmissionPolicy is not enforced by this cluster yet: no request is refused by it\""
+        ]
     );
     let netpols = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
     let netpol = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"},
         "spec": {"podSelector": {}}});
-    let expect = ["299 - \"NetworkPolicy is not enforced by this cluster yet: it blocks no traffic\""];
+    let expect =
+        ["299 - \"NetworkPolicy is not enforced by this cluster yet: it blocks no traffic\""];
     assert_eq!(warnings(&raw, "POST", netpols, Some(netpol)).await, expect);
     let change = json!({"spec": {"policyTypes": ["Egress"]}});
-    assert_eq!(warnings(&raw, "PATCH", &format!("{netpols}/deny"), Some(change)).await, expect);
+    assert_eq!(
+        warnings(&raw, "PATCH", &format!("{netpols}/deny"), Some(change)).await,
+        expect
+    );
     assert!(warnings(&raw, "GET", netpols, None).await.is_empty());
-    let label = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    let label =
+        json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     let said = warnings(&raw, "PATCH", "/api/v1/namespaces/default", Some(label)).await;
-    assert!(said.len() == 1 && said[0].contains("pods are not checked"), "{said:?}");
+    assert!(
+        said.len() == 1 && said[0].contains("pods are not checked"),
+        "{said:?}"
+    );
 }
 
 #[tokio::test]
 async fn every_answer_about_endpoints_says_that_they_go_away() {
     let raw = admin().await;
-    let expect = ["299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\""];
-    for path in ["/api/v1/endpoints", "/api/v1/namespaces/default/endpoints/kubernetes"] {
+    let expect =
+        ["299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\""];
+    for path in [
+        "/api/v1/endpoints",
+        "/api/v1/namespaces/default/endpoints/kubernetes",
+    ] {
         assert_eq!(warnings(&raw, "GET", path, None).await, expect, "{path}");
     }
-    assert!(warnings(&raw, "GET", "/api/v1/services", None).await.is_empty());
+    assert!(
+        warnings(&raw, "GET", "/api/v1/services", None)
+            .await
+            .is_empty()
+    );
 }

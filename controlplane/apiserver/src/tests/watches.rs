@@ -20,7 +20,10 @@ impl Events {
     pub(super) async fn at(raw: &Raw, path: &str) -> Self {
         let response = raw.response("GET", path, "", "").await;
         assert_eq!(response.status(), 200);
-        Self { body: response.into_body(), rest: Vec::new() }
+        Self {
+            body: response.into_body(),
+            rest: Vec::new(),
+        }
     }
 
     /// The next event; `None` at the end of the stream.
@@ -30,14 +33,21 @@ impl Events {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let frame = tokio::time::timeout(Duration::from_secs(600), self.body.frame()).await.expect("an event")?;
-            self.rest.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            let frame = tokio::time::timeout(Duration::from_secs(600), self.body.frame())
+                .await
+                .expect("an event")?;
+            self.rest
+                .extend_from_slice(&frame.unwrap().into_data().unwrap());
         }
     }
 
     pub(super) async fn expect(&mut self, kind: &str, name: &str) -> Value {
         let event = self.next().await.unwrap();
-        assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!(kind), &json!(name)), "{event}");
+        assert_eq!(
+            (&event["type"], &event["object"]["metadata"]["name"]),
+            (&json!(kind), &json!(name)),
+            "{event}"
+        );
         event
     }
 }
@@ -50,12 +60,15 @@ async fn watch_goes_on_where_a_list_ended() {
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let mut events = Events::open(&raw, &format!("resourceVersion={version}")).await;
     raw.post(CONFIG_MAPS, config_map("x")).await;
-    raw.merge(&format!("{CONFIG_MAPS}/x"), json!({"data": {"n": "1"}})).await;
+    raw.merge(&format!("{CONFIG_MAPS}/x"), json!({"data": {"n": "1"}}))
+        .await;
     raw.delete(&format!("{CONFIG_MAPS}/x"), json!({})).await;
     let added = events.expect("ADDED", "x").await;
     events.expect("MODIFIED", "x").await;
     events.expect("DELETED", "x").await;
-    let version = added["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    let version = added["object"]["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap();
     let mut resumed = Events::open(&raw, &format!("resourceVersion={version}")).await;
     resumed.expect("MODIFIED", "x").await;
     resumed.expect("DELETED", "x").await;
@@ -83,7 +96,10 @@ async fn watch_list_ends_its_initial_events_with_a_bookmark() {
     events.expect("ADDED", "y").await;
     let bookmark = events.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");
-    assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(
+        bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
     assert_eq!(bookmark["object"]["kind"], "ConfigMap");
 }
 
@@ -93,8 +109,10 @@ async fn selection_turns_changes_into_arrivals_and_departures() {
     let mut events = Events::open(&raw, "labelSelector=in%3Dyes").await;
     raw.post(CONFIG_MAPS, config_map("x")).await;
     let path = format!("{CONFIG_MAPS}/x");
-    raw.merge(&path, json!({"metadata": {"labels": {"in": "yes"}}})).await;
-    raw.merge(&path, json!({"metadata": {"labels": {"in": "no"}}})).await;
+    raw.merge(&path, json!({"metadata": {"labels": {"in": "yes"}}}))
+        .await;
+    raw.merge(&path, json!({"metadata": {"labels": {"in": "no"}}}))
+        .await;
     events.expect("ADDED", "x").await;
     events.expect("DELETED", "x").await;
 }
@@ -103,15 +121,25 @@ async fn selection_turns_changes_into_arrivals_and_departures() {
 async fn watch_too_old_says_expired() {
     let raw = admin().await;
     for round in 0..9000 {
-        raw.merge(&format!("{CONFIG_MAPS}/x"), json!({"data": {"n": round.to_string()}})).await;
+        raw.merge(
+            &format!("{CONFIG_MAPS}/x"),
+            json!({"data": {"n": round.to_string()}}),
+        )
+        .await;
         if round == 0 {
             raw.post(CONFIG_MAPS, config_map("x")).await;
         }
     }
     let mut events = Events::open(&raw, "resourceVersion=1").await;
     let event = events.next().await.unwrap();
-    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
-    assert_eq!(event["object"]["message"], "The resourceVersion for the provided watch is too old.");
+    assert_eq!(
+        (&event["type"], &event["object"]["code"]),
+        (&json!("ERROR"), &json!(410))
+    );
+    assert_eq!(
+        event["object"]["message"],
+        "The resourceVersion for the provided watch is too old."
+    );
 }
 
 #[tokio::test(start_paused = true)]

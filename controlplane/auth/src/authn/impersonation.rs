@@ -1,8 +1,9 @@
-//! Acting as somebody else: `Impersonate-User`, `-Group`, `-Uid` and `-Extra-KEY`, each of which needs the verb
-//! `impersonate`.
+//! Acting as somebody else: `Impersonate-User`, `-Group`, `-Uid` and `-Extra-KEY`, each of which
+//! needs the verb `impersonate`.
 //!
-//! Source: `k8s.io/apiserver/pkg/endpoints/filters/impersonation/impersonation.go` at v1.37. The constrained form
-//! (`impersonate:user-info` and the like) is not served: the verb `impersonate` decides alone.
+//! Source: `k8s.io/apiserver/pkg/endpoints/filters/impersonation/impersonation.go` at v1.37. The
+//! constrained form (`impersonate:user-info` and the like) is not served: the verb `impersonate`
+//! decides alone.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -35,7 +36,10 @@ pub fn effective(
         if wanted.is_empty() {
             return Ok(user);
         }
-        return Err(Status::internal(format!("requested {} without impersonating a user name", wanted.rest())));
+        return Err(Status::internal(format!(
+            "requested {} without impersonating a user name",
+            wanted.rest()
+        )));
     }
     wanted.check(authorizer, &user)?;
     Ok(Arc::new(wanted.into_user()))
@@ -60,7 +64,9 @@ impl Wanted {
                 "impersonate-uid" => wanted.uid = text(),
                 "impersonate-group" => wanted.groups.push(text()),
                 name => {
-                    let Some(key) = name.strip_prefix(EXTRA) else { continue };
+                    let Some(key) = name.strip_prefix(EXTRA) else {
+                        continue;
+                    };
                     let key = percent::decode(key, false).into_owned();
                     match wanted.extra.iter_mut().find(|(known, _)| *known == key) {
                         Some((_, values)) => values.push(text()),
@@ -77,7 +83,11 @@ impl Wanted {
     }
 
     fn rest(&self) -> String {
-        let mut parts: Vec<Cow<'_, str>> = self.groups.iter().map(|group| Cow::from(group.as_str())).collect();
+        let mut parts: Vec<Cow<'_, str>> = self
+            .groups
+            .iter()
+            .map(|group| Cow::from(group.as_str()))
+            .collect();
         parts.extend(self.extra.iter().map(|(key, _)| Cow::from(key.as_str())));
         if !self.uid.is_empty() {
             parts.push(Cow::from(self.uid.as_str()));
@@ -88,7 +98,11 @@ impl Wanted {
     /// Whether `user` may act as this, in each respect.
     fn check(&self, authorizer: &UnionAuthorizer, user: &UserInfo) -> Result<(), Status> {
         let check = |target: ResourceTarget<'_>| {
-            let attributes = Attributes { user, verb: "impersonate", target: Target::Resource(target) };
+            let attributes = Attributes {
+                user,
+                verb: "impersonate",
+                target: Target::Resource(target),
+            };
             match authorizer.explain(&attributes) {
                 Decision::Allow(_) => Ok(()),
                 Decision::NoOpinion(why) => Err(denied(&attributes, &why)),
@@ -96,38 +110,78 @@ impl Wanted {
         };
         match UserInfo::service_account_of(&self.name) {
             Some((namespace, name)) => {
-                check(ResourceTarget { resource: "serviceaccounts", namespace, name, ..ResourceTarget::default() })?;
+                check(ResourceTarget {
+                    resource: "serviceaccounts",
+                    namespace,
+                    name,
+                    ..ResourceTarget::default()
+                })?;
             }
-            None => check(ResourceTarget { resource: "users", name: &self.name, ..ResourceTarget::default() })?,
+            None => check(ResourceTarget {
+                resource: "users",
+                name: &self.name,
+                ..ResourceTarget::default()
+            })?,
         }
         for name in &self.groups {
-            check(ResourceTarget { resource: "groups", name, ..ResourceTarget::default() })?;
+            check(ResourceTarget {
+                resource: "groups",
+                name,
+                ..ResourceTarget::default()
+            })?;
         }
-        let special = ResourceTarget { group: AUTHENTICATION, ..ResourceTarget::default() };
+        let special = ResourceTarget {
+            group: AUTHENTICATION,
+            ..ResourceTarget::default()
+        };
         for (key, values) in &self.extra {
             for name in values {
-                check(ResourceTarget { resource: "userextras", subresource: key, name, ..special })?;
+                check(ResourceTarget {
+                    resource: "userextras",
+                    subresource: key,
+                    name,
+                    ..special
+                })?;
             }
         }
         if !self.uid.is_empty() {
-            check(ResourceTarget { resource: "uids", name: &self.uid, ..special })?;
+            check(ResourceTarget {
+                resource: "uids",
+                name: &self.uid,
+                ..special
+            })?;
         }
         Ok(())
     }
 
     fn into_user(self) -> UserInfo {
-        let Self { name, uid, mut groups, extra } = self;
+        let Self {
+            name,
+            uid,
+            mut groups,
+            extra,
+        } = self;
         if groups.is_empty()
             && let Some((namespace, name)) = UserInfo::service_account_of(&name)
         {
             groups = UserInfo::service_account(namespace, name).groups;
         }
-        let is_said = |group: &String| group == GROUP_AUTHENTICATED || group == GROUP_UNAUTHENTICATED;
+        let is_said =
+            |group: &String| group == GROUP_AUTHENTICATED || group == GROUP_UNAUTHENTICATED;
         if !groups.iter().any(is_said) {
-            let group = if name == ANONYMOUS { GROUP_UNAUTHENTICATED } else { GROUP_AUTHENTICATED };
+            let group = if name == ANONYMOUS {
+                GROUP_UNAUTHENTICATED
+            } else {
+                GROUP_AUTHENTICATED
+            };
             groups.push(group.to_owned());
         }
-        UserInfo { name, uid, groups, extra }
+        UserInfo {
+            name,
+            uid,
+            groups,
+            extra,
+        }
     }
 }
 
@@ -138,19 +192,32 @@ mod tests {
     #[test]
     fn headers_make_a_user() {
         let mut headers = HeaderMap::new();
-        headers.insert("impersonate-user", "system:serviceaccount:a:b".parse().unwrap());
+        headers.insert(
+            "impersonate-user",
+            "system:serviceaccount:a:b".parse().unwrap(),
+        );
         assert_eq!(
             Wanted::read(&headers).into_user().groups,
-            ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]
+            [
+                "system:serviceaccounts",
+                "system:serviceaccounts:a",
+                "system:authenticated"
+            ]
         );
         headers.append("impersonate-group", "dev".parse().unwrap());
         headers.append("impersonate-group", "ops".parse().unwrap());
         headers.append("impersonate-extra-acme.com%2fproject", "x".parse().unwrap());
         let user = Wanted::read(&headers).into_user();
         assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
-        assert_eq!(user.extra, [("acme.com/project".to_owned(), vec!["x".to_owned()])]);
+        assert_eq!(
+            user.extra,
+            [("acme.com/project".to_owned(), vec!["x".to_owned()])]
+        );
         headers.insert("impersonate-user", "system:anonymous".parse().unwrap());
         headers.remove("impersonate-group");
-        assert_eq!(Wanted::read(&headers).into_user().groups, ["system:unauthenticated"]);
+        assert_eq!(
+            Wanted::read(&headers).into_user().groups,
+            ["system:unauthenticated"]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Service-account tokens: ES256 JWTs that this server signed, bound to an account and perhaps a pod.
+//! Service-account tokens: ES256 JWTs that this server signed, bound to an account and perhaps a
+//! pod.
 //!
 //! A token is good as long as its signature, its times, its audience, and what it is bound to.
 //!
@@ -14,7 +15,9 @@ use coracle_registry::{
 };
 use ring::{
     rand::SystemRandom,
-    signature::{self, ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
+    signature::{
+        self, ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
+    },
 };
 use rustls_pki_types::{PrivatePkcs8KeyDer, pem::PemObject as _};
 use serde_json::{Value, json};
@@ -59,9 +62,18 @@ impl TokenSigner {
     pub fn new(key_pem: &str) -> Option<Self> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(key_pem.as_bytes()).ok()?;
         let random = SystemRandom::new();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_pkcs8_der(), &random).ok()?;
+        let key = EcdsaKeyPair::from_pkcs8(
+            &ECDSA_P256_SHA256_FIXED_SIGNING,
+            der.secret_pkcs8_der(),
+            &random,
+        )
+        .ok()?;
         let key_id = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key().as_ref()));
-        Some(Self { key, random, key_id })
+        Some(Self {
+            key,
+            random,
+            key_id,
+        })
     }
 
     /// A token with these claims; `None` only if the system has no randomness.
@@ -70,7 +82,10 @@ impl TokenSigner {
         let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
         let message = format!("{}.{}", encode(&header), encode(claims));
         let signature = self.key.sign(&self.random, message.as_bytes()).ok()?;
-        Some(format!("{message}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
+        Some(format!(
+            "{message}.{}",
+            BASE64_URL_SAFE_NO_PAD.encode(signature)
+        ))
     }
 
     /// The public key as a JSON Web Key.
@@ -79,8 +94,9 @@ impl TokenSigner {
     pub fn public_jwk(&self) -> Value {
         // An uncompressed point: 4, then both coordinates.
         let point = self.key.public_key().as_ref();
-        let coordinate =
-            |range: std::ops::Range<usize>| BASE64_URL_SAFE_NO_PAD.encode(point.get(range).unwrap_or_default());
+        let coordinate = |range: std::ops::Range<usize>| {
+            BASE64_URL_SAFE_NO_PAD.encode(point.get(range).unwrap_or_default())
+        };
         json!({
             "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
             "x": coordinate(1..33), "y": coordinate(33..65),
@@ -91,12 +107,16 @@ impl TokenSigner {
     pub fn verify(&self, token: &str) -> Option<Value> {
         let (message, signed) = token.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
-        let header: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
+        let header: Value =
+            serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
         if header.get("alg").and_then(Value::as_str) != Some("ES256") {
             return None;
         }
         let signed = BASE64_URL_SAFE_NO_PAD.decode(signed).ok()?;
-        let key = signature::UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
+        let key = signature::UnparsedPublicKey::new(
+            &ECDSA_P256_SHA256_FIXED,
+            self.key.public_key().as_ref(),
+        );
         key.verify(message.as_bytes(), &signed).ok()?;
         serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
@@ -131,8 +151,11 @@ pub fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
     let number = |key: &str| claims.get(key).and_then(Value::as_i64);
     let text = |path: &[&str]| meta::get_str(claims, path).to_owned();
     let expires_secs = number("exp")?;
-    let audiences: Vec<String> =
-        meta::get_array(claims, &["aud"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let audiences: Vec<String> = meta::get_array(claims, &["aud"])
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
     let is_valid = claims.get("iss").and_then(Value::as_str) == Some(ISSUER)
         && expires_secs > now_secs
         && number("nbf").is_none_or(|from| from <= now_secs + 60);
@@ -142,11 +165,18 @@ pub fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
     let private = "kubernetes.io";
     let bound = ["pod", "secret", "node"].into_iter().find_map(|kind| {
         claims.get(private)?.get(kind)?;
-        Some((kind.to_owned(), text(&[private, kind, "name"]), text(&[private, kind, "uid"])))
+        Some((
+            kind.to_owned(),
+            text(&[private, kind, "name"]),
+            text(&[private, kind, "uid"]),
+        ))
     });
     let is_pod = bound.as_ref().is_some_and(|(kind, ..)| kind == "pod");
-    let node = Some((text(&[private, "node", "name"]), text(&[private, "node", "uid"])))
-        .filter(|(name, _)| is_pod && !name.is_empty());
+    let node = Some((
+        text(&[private, "node", "name"]),
+        text(&[private, "node", "uid"]),
+    ))
+    .filter(|(name, _)| is_pod && !name.is_empty());
     Some(TokenSubject {
         namespace: text(&[private, "namespace"]),
         account: text(&[private, "serviceaccount", "name"]),
@@ -158,7 +188,8 @@ pub fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
     })
 }
 
-/// The identity in the verified claims of a service-account token that is meant for one of `audiences`.
+/// The identity in the verified claims of a service-account token that is meant for one of
+/// `audiences`.
 pub(super) async fn authenticate(
     registry: &Registry,
     cache: &WatchCache,
@@ -166,22 +197,42 @@ pub(super) async fn authenticate(
     audiences: &[&str],
 ) -> Option<Accepted> {
     let subject = subject(claims, jiff::Timestamp::now().as_second())?;
-    let meant: Vec<String> =
-        subject.audiences.iter().filter(|own| audiences.contains(&own.as_str())).cloned().collect();
+    let meant: Vec<String> = subject
+        .audiences
+        .iter()
+        .filter(|own| audiences.contains(&own.as_str()))
+        .cloned()
+        .collect();
     if meant.is_empty() {
         return None;
     }
     cache.catch_up().await.ok()?;
-    let mut needs =
-        vec![Need::of(registry, "serviceaccounts", &subject.namespace, &subject.account, &subject.account_uid)?];
+    let mut needs = vec![Need::of(
+        registry,
+        "serviceaccounts",
+        &subject.namespace,
+        &subject.account,
+        &subject.account_uid,
+    )?];
     if let Some((kind, name, uid)) = &subject.bound {
-        needs.push(Need::of(registry, &format!("{kind}s"), &subject.namespace, name, uid)?);
+        needs.push(Need::of(
+            registry,
+            &format!("{kind}s"),
+            &subject.namespace,
+            name,
+            uid,
+        )?);
     }
     let mut user = UserInfo::service_account(&subject.namespace, &subject.account);
     user.uid = subject.account_uid;
-    let mut extra =
-        |key: &str, value: String| user.extra.push((format!("authentication.kubernetes.io/{key}"), vec![value]));
-    extra("credential-id", format!("JTI={}", meta::get_str(claims, &["jti"])));
+    let mut extra = |key: &str, value: String| {
+        user.extra
+            .push((format!("authentication.kubernetes.io/{key}"), vec![value]))
+    };
+    extra(
+        "credential-id",
+        format!("JTI={}", meta::get_str(claims, &["jti"])),
+    );
     if let Some((name, uid)) = subject.node {
         extra("node-name", name);
         extra("node-uid", uid);
@@ -190,7 +241,12 @@ pub(super) async fn authenticate(
         extra(&format!("{kind}-name"), name);
         extra(&format!("{kind}-uid"), uid);
     }
-    let accepted = Accepted { user: Arc::new(user), audiences: meant, expires_secs: Some(subject.expires_secs), needs };
+    let accepted = Accepted {
+        user: Arc::new(user),
+        audiences: meant,
+        expires_secs: Some(subject.expires_secs),
+        needs,
+    };
     accepted.still_holds().then_some(accepted)
 }
 
@@ -203,14 +259,26 @@ pub(super) struct Need {
 
 impl Need {
     /// `None` if there is no such kind.
-    pub(super) fn of(registry: &Registry, plural: &str, namespace: &str, name: &str, uid: &str) -> Option<Self> {
+    pub(super) fn of(
+        registry: &Registry,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Option<Self> {
         let resource = registry.core(plural)?;
-        Some(Self { resource: Arc::clone(resource), key: resource.key(namespace, name), uid: uid.to_owned() })
+        Some(Self {
+            resource: Arc::clone(resource),
+            key: resource.key(namespace, name),
+            uid: uid.to_owned(),
+        })
     }
 
     /// Whether the object is there, the very same.
     pub(super) fn is_there(&self) -> bool {
-        let Some(entry) = self.resource.cache.get(&self.key) else { return false };
+        let Some(entry) = self.resource.cache.get(&self.key) else {
+            return false;
+        };
         entry.uid() == self.uid && !(entry.is_terminating() && is_overdue(entry.unmanaged()))
     }
 }
@@ -219,7 +287,9 @@ impl Need {
 fn is_overdue(json: &[u8]) -> bool {
     let object: Value = serde_json::from_slice(json).unwrap_or_default();
     let due = meta::deletion_timestamp(&object).and_then(meta::parse_time);
-    due.is_none_or(|due| due.as_second() + DELETION_LEEWAY_SECS < jiff::Timestamp::now().as_second())
+    due.is_none_or(|due| {
+        due.as_second() + DELETION_LEEWAY_SECS < jiff::Timestamp::now().as_second()
+    })
 }
 
 #[cfg(test)]
@@ -246,7 +316,10 @@ mod tests {
     fn signed_tokens_verify_and_say_the_same() {
         let signer = signer();
         let token = signer.sign(&claims(&token_subject(), 1000)).unwrap();
-        assert_eq!(subject(&signer.verify(&token).unwrap(), 1500), Some(token_subject()));
+        assert_eq!(
+            subject(&signer.verify(&token).unwrap(), 1500),
+            Some(token_subject())
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The static token file: a line `token,user,uid,"group1,group2"` for each token. Read at the start only.
+//! The static token file: a line `token,user,uid,"group1,group2"` for each token. Read at the start
+//! only.
 //!
 //! Source: `k8s.io/apiserver/pkg/authentication/token/tokenfile/tokenfile.go` at v1.37.
 
@@ -47,7 +48,11 @@ pub fn parse(text: &str) -> Result<HashMap<String, UserInfo>, TokenFileError> {
             return Err(TokenFileError::Empty { line });
         }
         let groups = rest.first().map(String::as_str).unwrap_or_default();
-        let groups: Vec<&str> = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).collect();
+        let groups: Vec<&str> = groups
+            .split(',')
+            .map(str::trim)
+            .filter(|group| !group.is_empty())
+            .collect();
         let mut user = UserInfo::new(name.as_str(), &groups);
         user.uid.clone_from(uid);
         if users.insert(token.clone(), user).is_some() {
@@ -62,7 +67,9 @@ fn columns(line: &str) -> Vec<String> {
     let (mut columns, mut quoted) = (vec![String::new()], false);
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
-        let Some(column) = columns.last_mut() else { break };
+        let Some(column) = columns.last_mut() else {
+            break;
+        };
         match c {
             '"' if quoted && chars.peek() == Some(&'"') => {
                 chars.next();
@@ -73,7 +80,10 @@ fn columns(line: &str) -> Vec<String> {
             c => column.push(c),
         }
     }
-    columns.into_iter().map(|column| column.trim().to_owned()).collect()
+    columns
+        .into_iter()
+        .map(|column| column.trim().to_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -85,13 +95,25 @@ mod tests {
         let users = parse("t1,alice,1,\"dev,ops\"\n\nt2,bob,2\n").unwrap();
         assert_eq!(users["t1"].name, "alice");
         assert_eq!(users["t1"].groups, ["dev", "ops", "system:authenticated"]);
-        assert_eq!((users["t2"].uid.as_str(), users["t2"].groups.len()), ("2", 1));
+        assert_eq!(
+            (users["t2"].uid.as_str(), users["t2"].groups.len()),
+            ("2", 1)
+        );
     }
 
     #[test]
     fn bad_lines_are_named() {
-        assert_eq!(parse("t1,alice").unwrap_err(), TokenFileError::Columns { line: 1 });
-        assert_eq!(parse("t1,a,1\n,b,2").unwrap_err(), TokenFileError::Empty { line: 2 });
-        assert_eq!(parse("t1,a,1\nt1,b,2").unwrap_err(), TokenFileError::Duplicate { line: 2 });
+        assert_eq!(
+            parse("t1,alice").unwrap_err(),
+            TokenFileError::Columns { line: 1 }
+        );
+        assert_eq!(
+            parse("t1,a,1\n,b,2").unwrap_err(),
+            TokenFileError::Empty { line: 2 }
+        );
+        assert_eq!(
+            parse("t1,a,1\nt1,b,2").unwrap_err(),
+            TokenFileError::Duplicate { line: 2 }
+        );
     }
 }

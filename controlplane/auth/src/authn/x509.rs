@@ -1,4 +1,5 @@
-//! Client certificates: CN is the user, every O a group. The chain was verified by TLS, when the connection began.
+//! Client certificates: CN is the user, every O a group. The chain was verified by TLS, when the
+//! connection began.
 
 use std::sync::Arc;
 
@@ -21,7 +22,10 @@ impl Holder {
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let user = Arc::new(user(certificate)?);
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-        Some(Self { user, not_after_secs: certificate.validity().not_after.timestamp() })
+        Some(Self {
+            user,
+            not_after_secs: certificate.validity().not_after.timestamp(),
+        })
     }
 
     /// The user, unless the certificate has expired: a connection may last longer than it.
@@ -34,13 +38,23 @@ impl Holder {
 fn user(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
     let hash = hex::encode(Sha256::digest(certificate));
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    let name = certificate
+        .subject()
+        .iter_common_name()
+        .next()?
+        .as_str()
+        .ok()?;
     if name.is_empty() {
         return None;
     }
-    let groups: Vec<&str> = certificate.subject().iter_organization().filter_map(|group| group.as_str().ok()).collect();
+    let groups: Vec<&str> = certificate
+        .subject()
+        .iter_organization()
+        .filter_map(|group| group.as_str().ok())
+        .collect();
     let mut user = UserInfo::new(name, &groups);
-    user.extra.push((CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hash}")]));
+    user.extra
+        .push((CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hash}")]));
     Some(user)
 }
 
@@ -52,8 +66,14 @@ mod tests {
     fn certificate(name: &str, group: &str) -> CertificateDer<'static> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
-        params.distinguished_name.push(DnType::OrganizationName, group);
-        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
+        params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .der()
+            .clone()
     }
 
     #[test]
@@ -67,7 +87,10 @@ mod tests {
     fn a_certificate_is_nobodys_after_its_last_second() {
         let holder = super::Holder::of(&certificate("alice", "dev")).unwrap();
         let end = holder.not_after_secs;
-        assert_eq!(holder.user_at(end).map(|user| user.name.as_str()), Some("alice"));
+        assert_eq!(
+            holder.user_at(end).map(|user| user.name.as_str()),
+            Some("alice")
+        );
         assert!(holder.user_at(end + 1).is_none());
     }
 }

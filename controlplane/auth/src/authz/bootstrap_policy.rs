@@ -1,4 +1,5 @@
-//! The roles and bindings that every cluster has, as objects. Pure: reads `bootstrap_policy.txt` and nothing else.
+//! The roles and bindings that every cluster has, as objects. Pure: reads `bootstrap_policy.txt`
+//! and nothing else.
 //!
 //! Source: `plugin/pkg/auth/authorizer/rbac/bootstrappolicy` at v1.37.
 
@@ -22,12 +23,19 @@ pub struct Policy {
 /// Reads the text.
 pub fn read() -> Policy {
     let mut policy = Policy::default();
-    for line in TEXT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in TEXT
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
         if let Some(head) = line.strip_prefix("role ") {
             policy.roles.push(role(head));
         } else if let Some(rest) = line.strip_prefix("bind ") {
             policy.bindings.push(binding(rest));
-        } else if let Some(Value::Array(rules)) = policy.roles.last_mut().and_then(|role| role.get_mut("rules")) {
+        } else if let Some(Value::Array(rules)) = policy
+            .roles
+            .last_mut()
+            .and_then(|role| role.get_mut("rules"))
+        {
             rules.push(rule(line.trim_start()));
         }
     }
@@ -38,15 +46,27 @@ pub fn read() -> Policy {
 
 /// One ClusterRole of the text.
 pub fn cluster_role(name: &str) -> Option<Value> {
-    read().roles.into_iter().find(|role| role["kind"] == "ClusterRole" && role["metadata"]["name"] == name)
+    read()
+        .roles
+        .into_iter()
+        .find(|role| role["kind"] == "ClusterRole" && role["metadata"]["name"] == name)
 }
 
 /// Every controller's role goes to the service account of its name.
 fn bind_controllers(policy: &mut Policy) {
     const PREFIX: &str = "system:controller:";
-    for role in policy.roles.iter().filter(|role| role["kind"] == "ClusterRole") {
-        if let Some(account) = role["metadata"]["name"].as_str().and_then(|name| name.strip_prefix(PREFIX)) {
-            policy.bindings.push(binding(&format!("{PREFIX}{account} {PREFIX}{account} s:kube-system/{account}")));
+    for role in policy
+        .roles
+        .iter()
+        .filter(|role| role["kind"] == "ClusterRole")
+    {
+        if let Some(account) = role["metadata"]["name"]
+            .as_str()
+            .and_then(|name| name.strip_prefix(PREFIX))
+        {
+            policy.bindings.push(binding(&format!(
+                "{PREFIX}{account} {PREFIX}{account} s:kube-system/{account}"
+            )));
         }
     }
 }
@@ -76,11 +96,17 @@ fn role(head: &str) -> Value {
         if let Some(name) = word.strip_prefix('>') {
             metadata["labels"][label(name)] = "true".into();
         } else if let Some(name) = word.strip_prefix('<') {
-            aggregation = Some(json!({"clusterRoleSelectors": [{"matchLabels": {label(name): "true"}}]}));
+            aggregation =
+                Some(json!({"clusterRoleSelectors": [{"matchLabels": {label(name): "true"}}]}));
         }
     }
-    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-    let mut role = json!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "rules": []});
+    let kind = if namespace.is_some() {
+        "Role"
+    } else {
+        "ClusterRole"
+    };
+    let mut role =
+        json!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "rules": []});
     if let Some(aggregation) = aggregation {
         role["aggregationRule"] = aggregation;
     }
@@ -91,7 +117,9 @@ fn rule(line: &str) -> Value {
     if line == "EVENTS" {
         return rule("create,patch,update core,events.k8s.io events");
     }
-    let mut words = line.split(' ').map(|word| word.split(',').collect::<Vec<_>>());
+    let mut words = line
+        .split(' ')
+        .map(|word| word.split(',').collect::<Vec<_>>());
     let mut next = || words.next().unwrap_or_default();
     let mut verbs: Vec<&str> = Vec::new();
     for verb in next() {
@@ -106,7 +134,10 @@ fn rule(line: &str) -> Value {
     if groups == ["urls"] {
         return json!({"verbs": verbs, "nonResourceURLs": next()});
     }
-    let groups: Vec<&str> = groups.into_iter().map(|group| if group == "core" { "" } else { group }).collect();
+    let groups: Vec<&str> = groups
+        .into_iter()
+        .map(|group| if group == "core" { "" } else { group })
+        .collect();
     let mut rule = Map::new();
     rule.insert("verbs".to_owned(), verbs.into());
     rule.insert("apiGroups".to_owned(), groups.into());
@@ -136,8 +167,11 @@ fn binding(line: &str) -> Value {
             })
         })
         .collect();
-    let (kind, role_kind) =
-        if namespace.is_some() { ("RoleBinding", "Role") } else { ("ClusterRoleBinding", "ClusterRole") };
+    let (kind, role_kind) = if namespace.is_some() {
+        ("RoleBinding", "Role")
+    } else {
+        ("ClusterRoleBinding", "ClusterRole")
+    };
     let mut binding = json!({
         "apiVersion": API_VERSION, "kind": kind, "metadata": metadata,
         "roleRef": {"apiGroup": GROUP, "kind": role_kind, "name": role},
@@ -148,21 +182,30 @@ fn binding(line: &str) -> Value {
     binding
 }
 
-/// Fills in the aggregated roles, as the controller does later: they are right from the first moment on.
+/// Fills in the aggregated roles, as the controller does later: they are right from the first
+/// moment on.
 fn aggregate(roles: &mut [Value]) {
     // `edit` is aggregated from `view`: one round for each step of that ladder.
     for _ in 0..3 {
         for at in 0..roles.len() {
-            let Some(wanted) = roles[at]["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"].as_object()
+            let Some(wanted) =
+                roles[at]["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"].as_object()
             else {
                 continue;
             };
-            let Some(label) = wanted.keys().next().cloned() else { continue };
-            let mut sources: Vec<&Value> =
-                roles.iter().filter(|role| role["metadata"]["labels"][&label] == "true").collect();
+            let Some(label) = wanted.keys().next().cloned() else {
+                continue;
+            };
+            let mut sources: Vec<&Value> = roles
+                .iter()
+                .filter(|role| role["metadata"]["labels"][&label] == "true")
+                .collect();
             sources.sort_by_key(|role| role["metadata"]["name"].as_str());
             let mut rules: Vec<Value> = Vec::new();
-            for rule in sources.into_iter().flat_map(|role| role["rules"].as_array().into_iter().flatten()) {
+            for rule in sources
+                .into_iter()
+                .flat_map(|role| role["rules"].as_array().into_iter().flatten())
+            {
                 if !rules.contains(rule) {
                     rules.push(rule.clone());
                 }
@@ -179,13 +222,37 @@ mod tests {
     #[test]
     fn text_is_read_as_meant() {
         let policy = read();
-        let role = |name: &str| policy.roles.iter().find(|role| role["metadata"]["name"] == name).unwrap();
-        assert_eq!(role("cluster-admin")["rules"][0], json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
-        assert_eq!(role("cluster-admin")["rules"][1], json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
+        let role = |name: &str| {
+            policy
+                .roles
+                .iter()
+                .find(|role| role["metadata"]["name"] == name)
+                .unwrap()
+        };
+        assert_eq!(
+            role("cluster-admin")["rules"][0],
+            json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
+        );
+        assert_eq!(
+            role("cluster-admin")["rules"][1],
+            json!({"verbs": ["*"], "nonResourceURLs": ["*"]})
+        );
         let signer = role("system:certificates.k8s.io:kubelet-serving-approver");
-        assert_eq!(signer["rules"][0]["resourceNames"], json!(["kubernetes.io/kubelet-serving"]));
-        let binding = |name: &str| policy.bindings.iter().find(|one| one["metadata"]["name"] == name).unwrap();
-        assert_eq!(binding("cluster-admin")["subjects"][0]["name"], "system:masters");
+        assert_eq!(
+            signer["rules"][0]["resourceNames"],
+            json!(["kubernetes.io/kubelet-serving"])
+        );
+        let binding = |name: &str| {
+            policy
+                .bindings
+                .iter()
+                .find(|one| one["metadata"]["name"] == name)
+                .unwrap()
+        };
+        assert_eq!(
+            binding("cluster-admin")["subjects"][0]["name"],
+            "system:masters"
+        );
         let job = binding("system:controller:job-controller");
         assert_eq!(
             job["subjects"],
@@ -203,7 +270,12 @@ mod tests {
     fn aggregated_roles_have_what_they_aggregate() {
         let policy = read();
         let rules = |name: &str| {
-            policy.roles.iter().find(|role| role["metadata"]["name"] == name).unwrap()["rules"].to_string()
+            policy
+                .roles
+                .iter()
+                .find(|role| role["metadata"]["name"] == name)
+                .unwrap()["rules"]
+                .to_string()
         };
         assert!(rules("view").contains("pods/log") && !rules("view").contains("secrets"));
         assert!(rules("edit").contains("secrets") && rules("edit").contains("pods/log"));

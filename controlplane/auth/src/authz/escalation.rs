@@ -11,16 +11,24 @@ use std::{
 use super::rule::{Names, Rule, url_covers};
 use crate::user::UserInfo;
 
-/// Most single permissions of what is handed out: a rule's verbs, groups, resources and names are multiplied, so a short
-/// one may ask for millions of comparisons.
+/// Most single permissions of what is handed out: a rule's verbs, groups, resources and names are
+/// multiplied, so a short one may ask for millions of comparisons.
 const MOST: usize = 10_000;
 
 /// Whether somebody with the rules `own` may hand out the rules `wanted`.
 ///
 /// # Errors
 /// What is missing, in upstream's words.
-pub fn confirm(user: &UserInfo, own: &[Rule], missing_roles: &[String], wanted: &[Rule]) -> Result<(), String> {
-    let count = wanted.iter().map(permissions).fold(0, usize::saturating_add);
+pub fn confirm(
+    user: &UserInfo,
+    own: &[Rule],
+    missing_roles: &[String],
+    wanted: &[Rule],
+) -> Result<(), String> {
+    let count = wanted
+        .iter()
+        .map(permissions)
+        .fold(0, usize::saturating_add);
     if count > MOST && !holds_everything(own) {
         return Err(format!(
             "user {:?} is attempting to grant {count} single permissions (verbs x groups x resources x names), and not \
@@ -41,7 +49,10 @@ pub fn confirm(user: &UserInfo, own: &[Rule], missing_roles: &[String], wanted: 
         lines.join("\n")
     );
     if !missing_roles.is_empty() {
-        message.push_str(&format!("; resolution errors: [{}]", missing_roles.join(" ")));
+        message.push_str(&format!(
+            "; resolution errors: [{}]",
+            missing_roles.join(" ")
+        ));
     }
     Err(message)
 }
@@ -51,22 +62,36 @@ pub fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     if holds_everything(own) {
         return Vec::new();
     }
-    wanted.iter().flat_map(break_down).filter(|one| !own.iter().any(|rule| covers(rule, one))).collect()
+    wanted
+        .iter()
+        .flat_map(break_down)
+        .filter(|one| !own.iter().any(|rule| covers(rule, one)))
+        .collect()
 }
 
 /// How many rules [`break_down`] gives.
 fn permissions(rule: &Rule) -> usize {
-    let named = [rule.groups.len(), rule.resources.len(), rule.names.len().max(1)];
+    let named = [
+        rule.groups.len(),
+        rule.resources.len(),
+        rule.names.len().max(1),
+    ];
     let of_resources = named.into_iter().fold(1, usize::saturating_mul);
-    rule.verbs.len().saturating_mul(of_resources.saturating_add(rule.urls.len()))
+    rule.verbs
+        .len()
+        .saturating_mul(of_resources.saturating_add(rule.urls.len()))
 }
 
 /// Whether nothing is missing, whatever is asked for.
 fn holds_everything(own: &[Rule]) -> bool {
     let has_any = |list: &Names| list.iter().any(|one| &**one == "*");
-    let resources = |rule: &Rule| has_any(&rule.groups) && has_any(&rule.resources) && rule.names.is_empty();
-    own.iter().any(|rule| has_any(&rule.verbs) && resources(rule))
-        && own.iter().any(|rule| has_any(&rule.verbs) && has_any(&rule.urls))
+    let resources =
+        |rule: &Rule| has_any(&rule.groups) && has_any(&rule.resources) && rule.names.is_empty();
+    own.iter()
+        .any(|rule| has_any(&rule.verbs) && resources(rule))
+        && own
+            .iter()
+            .any(|rule| has_any(&rule.verbs) && has_any(&rule.urls))
 }
 
 /// One rule a verb, group, resource and name, or a verb and path.
@@ -76,14 +101,26 @@ fn break_down(rule: &Rule) -> Vec<Rule> {
     for verb in &rule.verbs {
         for group in &rule.groups {
             for resource in &rule.resources {
-                let base = Rule { verbs: one(verb), groups: one(group), resources: one(resource), ..Rule::default() };
+                let base = Rule {
+                    verbs: one(verb),
+                    groups: one(group),
+                    resources: one(resource),
+                    ..Rule::default()
+                };
                 if rule.names.is_empty() {
                     single.push(base.clone());
                 }
-                single.extend(rule.names.iter().map(|name| Rule { names: one(name), ..base.clone() }));
+                single.extend(rule.names.iter().map(|name| Rule {
+                    names: one(name),
+                    ..base.clone()
+                }));
             }
         }
-        single.extend(rule.urls.iter().map(|url| Rule { verbs: one(verb), urls: one(url), ..Rule::default() }));
+        single.extend(rule.urls.iter().map(|url| Rule {
+            verbs: one(verb),
+            urls: one(url),
+            ..Rule::default()
+        }));
     }
     single
 }
@@ -100,33 +137,55 @@ fn covers(own: &Rule, single: &Rule) -> bool {
     names
         && has_all(&own.verbs, &single.verbs)
         && has_all(&own.groups, &single.groups)
-        && single.resources.iter().all(|resource| own.resources.iter().any(|rule| resource_covers(rule, resource)))
-        && single.urls.iter().all(|url| own.urls.iter().any(|rule| url_covers(rule, url)))
+        && single.resources.iter().all(|resource| {
+            own.resources
+                .iter()
+                .any(|rule| resource_covers(rule, resource))
+        })
+        && single
+            .urls
+            .iter()
+            .all(|url| own.urls.iter().any(|rule| url_covers(rule, url)))
 }
 
 fn resource_covers(rule: &str, resource: &str) -> bool {
-    let subresource = |text: &str| text.split_once('/').map(|(_, subresource)| subresource.to_owned());
+    let subresource = |text: &str| {
+        text.split_once('/')
+            .map(|(_, subresource)| subresource.to_owned())
+    };
     rule == "*"
         || rule == resource
-        || (rule.starts_with("*/") && subresource(rule).is_some() && subresource(rule) == subresource(resource))
+        || (rule.starts_with("*/")
+            && subresource(rule).is_some()
+            && subresource(rule) == subresource(resource))
 }
 
 /// The verbs of each resource together.
 fn compact(single: Vec<Rule>) -> Vec<Rule> {
-    let (of_urls, of_resources): (Vec<Rule>, Vec<Rule>) =
-        single.into_iter().partition(|rule| rule.resources.is_empty());
+    let (of_urls, of_resources): (Vec<Rule>, Vec<Rule>) = single
+        .into_iter()
+        .partition(|rule| rule.resources.is_empty());
     let mut verbs: BTreeMap<(Names, Names, Names), Vec<Arc<str>>> = BTreeMap::new();
     for rule in of_resources {
-        let known = verbs.entry((rule.groups, rule.resources, rule.names)).or_default();
-        known.extend(rule.verbs.into_iter().filter(|verb| !known.contains(verb)).collect::<Vec<_>>());
+        let known = verbs
+            .entry((rule.groups, rule.resources, rule.names))
+            .or_default();
+        known.extend(
+            rule.verbs
+                .into_iter()
+                .filter(|verb| !known.contains(verb))
+                .collect::<Vec<_>>(),
+        );
     }
-    let together = verbs.into_iter().map(|((groups, resources, names), verbs)| Rule {
-        groups,
-        resources,
-        names,
-        verbs: verbs.into(),
-        ..Rule::default()
-    });
+    let together = verbs
+        .into_iter()
+        .map(|((groups, resources, names), verbs)| Rule {
+            groups,
+            resources,
+            names,
+            verbs: verbs.into(),
+            ..Rule::default()
+        });
     together.chain(of_urls).collect()
 }
 
@@ -162,7 +221,12 @@ mod tests {
 
     fn rules(value: &Value) -> Vec<Rule> {
         let mut pool = Pool::default();
-        value.as_array().unwrap().iter().map(|rule| Rule::parse(rule, &mut pool)).collect()
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|rule| Rule::parse(rule, &mut pool))
+            .collect()
     }
 
     #[test]
@@ -195,19 +259,31 @@ mod tests {
             (&split, &pods, true),
         ];
         for (own, wanted, expect) in table {
-            assert_eq!(uncovered(&rules(own), &rules(wanted)).is_empty(), *expect, "{own} covers {wanted}");
+            assert_eq!(
+                uncovered(&rules(own), &rules(wanted)).is_empty(),
+                *expect,
+                "{own} covers {wanted}"
+            );
         }
     }
 
     #[test]
     fn a_short_rule_cannot_ask_for_endless_comparisons() {
         let many: Vec<String> = (0..30).map(|at| at.to_string()).collect();
-        let wanted = rules(&json!([{"verbs": many, "apiGroups": many, "resources": many, "resourceNames": many}]));
+        let wanted = rules(
+            &json!([{"verbs": many, "apiGroups": many, "resources": many, "resourceNames": many}]),
+        );
         let user = UserInfo::new("bob", &[]);
         let own = rules(&json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
-        assert!(confirm(&user, &own, &[], &wanted).unwrap_err().contains("810000 single permissions"));
-        let all = rules(&json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
-            {"verbs": ["*"], "nonResourceURLs": ["*"]}]));
+        assert!(
+            confirm(&user, &own, &[], &wanted)
+                .unwrap_err()
+                .contains("810000 single permissions")
+        );
+        let all = rules(
+            &json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+            {"verbs": ["*"], "nonResourceURLs": ["*"]}]),
+        );
         assert_eq!(confirm(&user, &all, &[], &wanted), Ok(()));
     }
 

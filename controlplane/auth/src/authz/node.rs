@@ -38,9 +38,15 @@ impl NodeAuthorizer {
     /// Reads nothing yet: the first request of a node does.
     pub fn new(registry: &Arc<Registry>) -> Self {
         let graph = registry.core("pods").map(Graph::new);
-        let rules =
-            Rule::parse_all(&bootstrap_policy::cluster_role("system:node").unwrap_or_default(), &mut Pool::default());
-        Self { registry: Arc::clone(registry), graph, rules }
+        let rules = Rule::parse_all(
+            &bootstrap_policy::cluster_role("system:node").unwrap_or_default(),
+            &mut Pool::default(),
+        );
+        Self {
+            registry: Arc::clone(registry),
+            graph,
+            rules,
+        }
     }
 
     /// Whether a node may; `Ok(false)` for anybody else.
@@ -48,19 +54,29 @@ impl NodeAuthorizer {
     /// # Errors
     /// Why not, in upstream's words.
     pub fn authorize(&self, attributes: &Attributes<'_>) -> Answer {
-        let Some(node) = attributes.user.node_name() else { return Ok(false) };
-        let Target::Resource(target) = &attributes.target else { return Ok(self.by_rules(attributes)) };
+        let Some(node) = attributes.user.node_name() else {
+            return Ok(false);
+        };
+        let Target::Resource(target) = &attributes.target else {
+            return Ok(self.by_rules(attributes));
+        };
         let verb = attributes.verb;
         match (target.group, target.resource) {
             ("", "secrets") => self.read(node, verb, target, |references| &references.secrets),
-            ("", "configmaps") => self.read(node, verb, target, |references| &references.config_maps),
+            ("", "configmaps") => {
+                self.read(node, verb, target, |references| &references.config_maps)
+            }
             ("", "persistentvolumeclaims") if target.subresource == "status" => {
                 if !matches!(verb, "get" | "update" | "patch") {
                     return Err("can only get/update/patch this type".to_owned());
                 }
-                self.related(node, target, |references| has(&references.claims, target.name))
+                self.related(node, target, |references| {
+                    has(&references.claims, target.name)
+                })
             }
-            ("", "persistentvolumeclaims") => self.get(node, verb, target, |references| &references.claims),
+            ("", "persistentvolumeclaims") => {
+                self.get(node, verb, target, |references| &references.claims)
+            }
             ("", "persistentvolumes") => self.persistent_volume(node, verb, target),
             ("resource.k8s.io", "resourceclaims") => {
                 self.get(node, verb, target, |references| &references.resource_claims)
@@ -77,7 +93,9 @@ impl NodeAuthorizer {
     }
 
     fn by_rules(&self, attributes: &Attributes<'_>) -> bool {
-        self.rules.iter().any(|rule| rule.allows(attributes.verb, &attributes.target))
+        self.rules
+            .iter()
+            .any(|rule| rule.allows(attributes.verb, &attributes.target))
     }
 
     /// An object of a namespace, by name, that a pod of this node refers to.
@@ -97,7 +115,9 @@ impl NodeAuthorizer {
         if target.namespace.is_empty() {
             return Err("can only read namespaced object of this type".to_owned());
         }
-        self.related(node, target, |references| has(list(references), target.name))
+        self.related(node, target, |references| {
+            has(list(references), target.name)
+        })
     }
 
     fn get(
@@ -108,10 +128,17 @@ impl NodeAuthorizer {
         list: impl Fn(&References) -> &[Box<str>],
     ) -> Answer {
         individual(verb, target)?;
-        self.related(node, target, |references| has(list(references), target.name))
+        self.related(node, target, |references| {
+            has(list(references), target.name)
+        })
     }
 
-    fn related(&self, node: &str, target: &ResourceTarget<'_>, refers: impl Fn(&References) -> bool) -> Answer {
+    fn related(
+        &self,
+        node: &str,
+        target: &ResourceTarget<'_>,
+        refers: impl Fn(&References) -> bool,
+    ) -> Answer {
         if target.name.is_empty() {
             return Err("No Object name found".to_owned());
         }
@@ -124,13 +151,17 @@ impl NodeAuthorizer {
     /// A volume whose claim a pod of this node refers to.
     fn persistent_volume(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
         individual(verb, target)?;
-        let volume = self.object("", "persistentvolumes", target.name).unwrap_or_default();
+        let volume = self
+            .object("", "persistentvolumes", target.name)
+            .unwrap_or_default();
         let claim = |field: &str| meta::get_str(&volume, &["spec", "claimRef", field]);
         let (namespace, name) = (claim("namespace"), claim("name"));
         match &self.graph {
             Some(graph)
                 if !name.is_empty()
-                    && graph.is_related(node, namespace, |references| has(&references.claims, name)) =>
+                    && graph.is_related(node, namespace, |references| {
+                        has(&references.claims, name)
+                    }) =>
             {
                 Ok(true)
             }
@@ -140,7 +171,9 @@ impl NodeAuthorizer {
 
     fn attachment(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
         individual(verb, target)?;
-        let attachment = self.object("storage.k8s.io", "volumeattachments", target.name).unwrap_or_default();
+        let attachment = self
+            .object("storage.k8s.io", "volumeattachments", target.name)
+            .unwrap_or_default();
         if meta::get_str(&attachment, &["spec", "nodeName"]) == node {
             return Ok(true);
         }
@@ -156,10 +189,12 @@ impl NodeAuthorizer {
 
     fn account(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
         match (verb, target.subresource) {
-            ("create", "token") | ("get", "") => {
-                self.related(node, target, |references| *references.account == *target.name)
+            ("create", "token") | ("get", "") => self.related(node, target, |references| {
+                *references.account == *target.name
+            }),
+            (_, "token") => {
+                Err("can only create tokens for individual service accounts".to_owned())
             }
-            (_, "token") => Err("can only create tokens for individual service accounts".to_owned()),
             _ => Err("can only get individual service accounts or create their tokens".to_owned()),
         }
     }
@@ -169,22 +204,28 @@ impl NodeAuthorizer {
             ("get", "") if self.is_own_pod(node, target) => Ok(true),
             ("get", "") => Err(unrelated(node)),
             ("list" | "watch", "") => {
-                let selector =
-                    target.field_selector.and_then(|text| FieldSelector::parse(text).ok()).unwrap_or_default();
+                let selector = target
+                    .field_selector
+                    .and_then(|text| FieldSelector::parse(text).ok())
+                    .unwrap_or_default();
                 if selector.exact("spec.nodeName") == Some(node) {
                     return Ok(true);
                 }
                 Err("can only list/watch pods with spec.nodeName field selector".to_owned())
             }
             // Whose pod it is, admission checks.
-            ("create" | "delete", "") | ("update" | "patch", "status") | ("create", "eviction") => Ok(true),
+            ("create" | "delete", "") | ("update" | "patch", "status") | ("create", "eviction") => {
+                Ok(true)
+            }
             ("get", "status") => Ok(self.is_own_pod(node, target)),
             _ => Ok(false),
         }
     }
 
     fn is_own_pod(&self, node: &str, target: &ResourceTarget<'_>) -> bool {
-        let Some(pods) = self.registry.core("pods") else { return false };
+        let Some(pods) = self.registry.core("pods") else {
+            return false;
+        };
         let entry = pods.cache.get(&pods.key(target.namespace, target.name));
         entry.is_some_and(|entry| entry.field("spec.nodeName") == Some(node))
     }
@@ -213,10 +254,14 @@ fn lease(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
         return Err("can only get, create, update, patch, or delete a node lease".to_owned());
     }
     if target.namespace != NODE_LEASE_NAMESPACE {
-        return Err(format!("can only access leases in the {NODE_LEASE_NAMESPACE:?} system namespace"));
+        return Err(format!(
+            "can only access leases in the {NODE_LEASE_NAMESPACE:?} system namespace"
+        ));
     }
     if verb != "create" && target.name != node {
-        return Err("can only access node lease with the same name as the requesting node".to_owned());
+        return Err(
+            "can only access node lease with the same name as the requesting node".to_owned(),
+        );
     }
     Ok(true)
 }
@@ -238,11 +283,17 @@ fn slices(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
     match verb {
         "create" => Ok(true),
         "list" | "watch" | "deletecollection" => {
-            let selector = target.field_selector.and_then(|text| FieldSelector::parse(text).ok()).unwrap_or_default();
+            let selector = target
+                .field_selector
+                .and_then(|text| FieldSelector::parse(text).ok())
+                .unwrap_or_default();
             if selector.exact("spec.nodeName") == Some(node) {
                 return Ok(true);
             }
-            Err("can only list/watch/deletecollection resourceslices with nodeName field selector".to_owned())
+            Err(
+                "can only list/watch/deletecollection resourceslices with nodeName field selector"
+                    .to_owned(),
+            )
         }
         _ => Ok(false),
     }
@@ -253,8 +304,14 @@ fn nodes(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
         ("create" | "update" | "patch", "") | ("update" | "patch", "status") => Ok(true),
         ("get" | "list" | "watch", "" | "status") if target.name == node => Ok(true),
         ("get" | "list" | "watch", "") => {
-            let which = if target.name.is_empty() { "all nodes".to_owned() } else { format!("'{}'", target.name) };
-            Err(format!("node '{node}' cannot read {which}, only its own Node object"))
+            let which = if target.name.is_empty() {
+                "all nodes".to_owned()
+            } else {
+                format!("'{}'", target.name)
+            };
+            Err(format!(
+                "node '{node}' cannot read {which}, only its own Node object"
+            ))
         }
         _ => Ok(false),
     }

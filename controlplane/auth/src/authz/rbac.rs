@@ -1,9 +1,11 @@
 //! Role-based access control: what roles and bindings say, held in memory by subject.
 //!
-//! The truth is in the watch cache; `Index` is read off it. There is no task: whoever asks takes in what has changed
-//! first, and before saying no, looks once more. A request costs a few hash lookups and no allocation.
+//! The truth is in the watch cache; `Index` is read off it. There is no task: whoever asks takes in
+//! what has changed first, and before saying no, looks once more. A request costs a few hash
+//! lookups and no allocation.
 //!
-//! Source: `plugin/pkg/auth/authorizer/rbac/rbac.go` and `pkg/registry/rbac/validation/rule.go` at v1.37.
+//! Source: `plugin/pkg/auth/authorizer/rbac/rbac.go` and `pkg/registry/rbac/validation/rule.go` at
+//! v1.37.
 
 mod index;
 
@@ -41,10 +43,17 @@ impl RbacAuthorizer {
         let feeds = Kind::ALL.into_iter().filter_map(|kind| {
             let resource = registry.get(GROUP, "v1", kind.plural())?;
             let watcher = fill(&mut index, kind, resource);
-            Some(Feed { kind, resource: Arc::clone(resource), watcher })
+            Some(Feed {
+                kind,
+                resource: Arc::clone(resource),
+                watcher,
+            })
         });
         let feeds = feeds.collect();
-        Self { index: RwLock::new(index), feeds: Mutex::new(feeds) }
+        Self {
+            index: RwLock::new(index),
+            feeds: Mutex::new(feeds),
+        }
     }
 
     /// Whether a role of the user allows it.
@@ -58,7 +67,11 @@ impl RbacAuthorizer {
 
     fn finds(&self, attributes: &Attributes<'_>) -> bool {
         let (verb, target) = (attributes.verb, &attributes.target);
-        self.index.read().visit(attributes.user, target.namespace(), |found| allowing(&found, verb, target))
+        self.index
+            .read()
+            .visit(attributes.user, target.namespace(), |found| {
+                allowing(&found, verb, target)
+            })
     }
 
     /// As [`RbacAuthorizer::allows`], with the reason.
@@ -66,16 +79,18 @@ impl RbacAuthorizer {
         self.take_changes(true);
         let (mut reason, mut missing) = (None, Vec::new());
         let (verb, target) = (attributes.verb, &attributes.target);
-        self.index.read().visit(attributes.user, target.namespace(), |found| {
-            if allowing(&found, verb, target) {
-                reason = Some(found.reason());
-                return true;
-            }
-            if found.rules.is_none() {
-                missing.push(found.missing());
-            }
-            false
-        });
+        self.index
+            .read()
+            .visit(attributes.user, target.namespace(), |found| {
+                if allowing(&found, verb, target) {
+                    reason = Some(found.reason());
+                    return true;
+                }
+                if found.rules.is_none() {
+                    missing.push(found.missing());
+                }
+                false
+            });
         match (reason, missing.as_slice()) {
             (Some(reason), _) => Decision::Allow(reason),
             (None, []) => Decision::NoOpinion(String::new()),
@@ -99,17 +114,28 @@ impl RbacAuthorizer {
     }
 
     /// The rules of a role; an error in upstream's words if there is no such role.
-    pub fn role(&self, is_cluster_role: bool, name: &str, namespace: &str) -> Result<Vec<Rule>, String> {
+    pub fn role(
+        &self,
+        is_cluster_role: bool,
+        name: &str,
+        namespace: &str,
+    ) -> Result<Vec<Rule>, String> {
         self.take_changes(true);
         let index = self.index.read();
         let rules = index.rules(is_cluster_role, name, namespace);
-        rules.map(<[Rule]>::to_vec).ok_or_else(|| index::missing_role(is_cluster_role, name))
+        rules
+            .map(<[Rule]>::to_vec)
+            .ok_or_else(|| index::missing_role(is_cluster_role, name))
     }
 
     /// Takes in what has changed, `thoroughly` also what is not announced yet.
     fn take_changes(&self, thoroughly: bool) {
         // Whoever holds the lock is doing the same.
-        let feeds = if thoroughly { Some(self.feeds.lock()) } else { self.feeds.try_lock() };
+        let feeds = if thoroughly {
+            Some(self.feeds.lock())
+        } else {
+            self.feeds.try_lock()
+        };
         let Some(mut feeds) = feeds else { return };
         if thoroughly || feeds.iter().any(|feed| feed.watcher.has_news()) {
             feeds.iter_mut().for_each(|feed| feed.take(&self.index));
@@ -125,7 +151,12 @@ impl Feed {
                 Ok(deliveries) => {
                     let mut index = index.write();
                     for delivery in deliveries {
-                        put(&mut index, self.kind, &delivery.entry, delivery.kind == EventKind::Deleted);
+                        put(
+                            &mut index,
+                            self.kind,
+                            &delivery.entry,
+                            delivery.kind == EventKind::Deleted,
+                        );
                     }
                 }
                 Err(WatchCacheError::TooSlow) => {
@@ -163,5 +194,7 @@ fn put(index: &mut Index, kind: Kind, entry: &Entry, is_gone: bool) {
 }
 
 fn allowing(found: &Found<'_>, verb: &str, target: &Target<'_>) -> bool {
-    found.rules.is_some_and(|rules| rules.iter().any(|rule| rule.allows(verb, target)))
+    found
+        .rules
+        .is_some_and(|rules| rules.iter().any(|rule| rule.allows(verb, target)))
 }

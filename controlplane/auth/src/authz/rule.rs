@@ -1,6 +1,7 @@
 //! A policy rule: which verbs on which resources or paths. Pure; matching allocates nothing.
 //!
-//! Source: `pkg/apis/rbac/v1/evaluation_helpers.go` and `plugin/pkg/auth/authorizer/rbac/rbac.go` at v1.37.
+//! Source: `pkg/apis/rbac/v1/evaluation_helpers.go` and `plugin/pkg/auth/authorizer/rbac/rbac.go`
+//! at v1.37.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -50,7 +51,10 @@ impl Pool {
 
     /// The texts of a list.
     pub fn names(&mut self, list: &[Value]) -> Names {
-        list.iter().filter_map(Value::as_str).map(|text| self.share(text)).collect()
+        list.iter()
+            .filter_map(Value::as_str)
+            .map(|text| self.share(text))
+            .collect()
     }
 }
 
@@ -69,7 +73,10 @@ impl Rule {
 
     /// All rules of a Role or ClusterRole.
     pub fn parse_all(role: &Value, pool: &mut Pool) -> Box<[Self]> {
-        meta::get_array(role, &["rules"]).iter().map(|rule| Self::parse(rule, pool)).collect()
+        meta::get_array(role, &["rules"])
+            .iter()
+            .map(|rule| Self::parse(rule, pool))
+            .collect()
     }
 
     /// Its JSON form, without empty lists.
@@ -99,7 +106,10 @@ impl Rule {
 
     fn allows_resource(&self, target: &ResourceTarget<'_>) -> bool {
         has(&self.groups, target.group)
-            && self.resources.iter().any(|resource| resource_matches(resource, target))
+            && self
+                .resources
+                .iter()
+                .any(|resource| resource_matches(resource, target))
             && (self.names.is_empty() || self.names.iter().any(|name| **name == *target.name))
     }
 }
@@ -115,7 +125,9 @@ fn resource_matches(rule: &str, target: &ResourceTarget<'_>) -> bool {
     if target.subresource.is_empty() {
         return rule == target.resource;
     }
-    let Some((resource, subresource)) = rule.split_once('/') else { return false };
+    let Some((resource, subresource)) = rule.split_once('/') else {
+        return false;
+    };
     (resource == ALL || resource == target.resource) && subresource == target.subresource
 }
 
@@ -123,7 +135,9 @@ fn resource_matches(rule: &str, target: &ResourceTarget<'_>) -> bool {
 pub fn url_covers(rule: &str, path: &str) -> bool {
     rule == ALL
         || rule == path
-        || rule.strip_suffix('*').is_some_and(|start| path.starts_with(start.trim_end_matches('*')))
+        || rule
+            .strip_suffix('*')
+            .is_some_and(|start| path.starts_with(start.trim_end_matches('*')))
 }
 
 #[cfg(test)]
@@ -136,8 +150,19 @@ mod tests {
         Rule::parse(&value, &mut Pool::default())
     }
 
-    fn on<'a>(group: &'a str, resource: &'a str, subresource: &'a str, name: &'a str) -> Target<'a> {
-        Target::Resource(ResourceTarget { group, resource, subresource, name, ..ResourceTarget::default() })
+    fn on<'a>(
+        group: &'a str,
+        resource: &'a str,
+        subresource: &'a str,
+        name: &'a str,
+    ) -> Target<'a> {
+        Target::Resource(ResourceTarget {
+            group,
+            resource,
+            subresource,
+            name,
+            ..ResourceTarget::default()
+        })
     }
 
     #[test]
@@ -145,8 +170,7 @@ mod tests {
         let pods = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]});
         let log = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/log"]});
         let scales = json!({"verbs": ["get"], "apiGroups": ["*"], "resources": ["*/scale"]});
-        let named =
-            json!({"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a", "b"]});
+        let named = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a", "b"]});
         let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         let urls = json!({"verbs": ["get"], "nonResourceURLs": ["/api/*", "/version"]});
         let every_url = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
@@ -160,8 +184,18 @@ mod tests {
             (&log, "get", on("", "pods", "", "p"), false),
             // As upstream: an access review may name the subresource within the resource.
             (&log, "get", on("", "pods/log", "", "p"), true),
-            (&scales, "get", on("apps", "deployments", "scale", "d"), true),
-            (&scales, "get", on("apps", "deployments", "status", "d"), false),
+            (
+                &scales,
+                "get",
+                on("apps", "deployments", "scale", "d"),
+                true,
+            ),
+            (
+                &scales,
+                "get",
+                on("apps", "deployments", "status", "d"),
+                false,
+            ),
             (&scales, "get", on("apps", "deployments", "", "d"), false),
             (&named, "get", on("", "configmaps", "", "b"), true),
             (&named, "get", on("", "configmaps", "", "c"), false),
@@ -177,7 +211,11 @@ mod tests {
             (&every_url, "put", Target::Path("/anything"), true),
         ];
         for (value, verb, target, expect) in table {
-            assert_eq!(rule((*value).clone()).allows(verb, target), *expect, "{value} {verb} {target:?}");
+            assert_eq!(
+                rule((*value).clone()).allows(verb, target),
+                *expect,
+                "{value} {verb} {target:?}"
+            );
         }
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SerialNumber, date_time_ymd,
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SerialNumber, date_time_ymd,
 };
 
 use super::request::{Profile, Request};
@@ -35,11 +35,15 @@ pub(crate) struct Authorities {
 
 impl Authorities {
     pub(crate) fn new(config: &ControllersConfig) -> Result<Self, AuthorityError> {
-        Ok(Self { cluster: Authority::new(&config.ca)?, kubelet: Authority::new(&config.kubelet_ca)? })
+        Ok(Self {
+            cluster: Authority::new(&config.ca)?,
+            kubelet: Authority::new(&config.kubelet_ca)?,
+        })
     }
 
-    /// PEM of a certificate for a checked request, valid from five minutes ago for `validity`. A node's serving
-    /// certificate is followed by its authority's, so that the node learns from it whom the API server's is of.
+    /// PEM of a certificate for a checked request, valid from five minutes ago for `validity`. A
+    /// node's serving certificate is followed by its authority's, so that the node learns from it
+    /// whom the API server's is of.
     pub(super) fn sign(
         &self,
         profile: Profile,
@@ -50,12 +54,15 @@ impl Authorities {
     ) -> Result<String, AuthorityError> {
         match profile {
             Profile::NodeServing => {
-                let mut chain = self.kubelet.sign(profile, request, key_encipherment, validity, now)?;
+                let mut chain =
+                    self.kubelet
+                        .sign(profile, request, key_encipherment, validity, now)?;
                 chain.push_str(&self.kubelet.certificate_pem);
                 Ok(chain)
             }
             Profile::NodeClient | Profile::Client => {
-                self.cluster.sign(profile, request, key_encipherment, validity, now)
+                self.cluster
+                    .sign(profile, request, key_encipherment, validity, now)
             }
         }
     }
@@ -70,8 +77,12 @@ struct Authority {
 impl Authority {
     fn new(pair: &CertificateAuthority) -> Result<Self, AuthorityError> {
         let key = KeyPair::from_pem(&pair.key_pem).map_err(AuthorityError::Key)?;
-        let issuer = Issuer::from_ca_cert_pem(&pair.certificate_pem, key).map_err(AuthorityError::Certificate)?;
-        Ok(Self { issuer, certificate_pem: pair.certificate_pem.clone() })
+        let issuer = Issuer::from_ca_cert_pem(&pair.certificate_pem, key)
+            .map_err(AuthorityError::Certificate)?;
+        Ok(Self {
+            issuer,
+            certificate_pem: pair.certificate_pem.clone(),
+        })
     }
 
     fn sign(
@@ -105,14 +116,18 @@ impl Authority {
         }
         match profile {
             Profile::NodeServing => {
-                params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+                params
+                    .extended_key_usages
+                    .push(ExtendedKeyUsagePurpose::ServerAuth);
                 params.subject_alt_names.clone_from(&request.names);
             }
-            Profile::NodeClient | Profile::Client => {
-                params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth)
-            }
+            Profile::NodeClient | Profile::Client => params
+                .extended_key_usages
+                .push(ExtendedKeyUsagePurpose::ClientAuth),
         }
-        let certificate = params.signed_by(&request.public_key, &self.issuer).map_err(AuthorityError::Sign)?;
+        let certificate = params
+            .signed_by(&request.public_key, &self.issuer)
+            .map_err(AuthorityError::Sign)?;
         Ok(certificate.pem())
     }
 }

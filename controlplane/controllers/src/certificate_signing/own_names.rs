@@ -1,10 +1,11 @@
 //! Whether the names that a node wants to serve under are its own. Pure.
 //!
-//! A Node's status is what the node says of itself, so it is not enough: the name must be the Node's own, an address
-//! one that the node reports and nobody else has: no other node that is there, no Service, no pod, not loopback.
+//! A Node's status is what the node says of itself, so it is not enough: the name must be the
+//! Node's own, an address one that the node reports and nobody else has: no other node that is
+//! there, no Service, no pod, not loopback.
 //!
-//! Not here: whether the node may have a serving certificate at all (a SubjectAccessReview), and who believes it (those
-//! only who trust the nodes' own authority).
+//! Not here: whether the node may have a serving certificate at all (a SubjectAccessReview), and
+//! who believes it (those only who trust the nodes' own authority).
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -18,15 +19,22 @@ use rcgen::SanType;
 use super::request::Request;
 
 /// Names that the API server answers to, whatever a node is called.
-const NAMES_OF_THE_API: [&str; 5] =
-    ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"];
+const NAMES_OF_THE_API: [&str; 5] = [
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "localhost",
+];
 
 /// Why a node does not get a certificate for a name, yet or ever.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotItsOwn {
     #[error("the node does not report the address {0}")]
     NotReported(IpAddr),
-    #[error("the address {0} is no node's: it is loopback, link-local, multicast, or mapped into IPv6")]
+    #[error(
+        "the address {0} is no node's: it is loopback, link-local, multicast, or mapped into IPv6"
+    )]
     Special(IpAddr),
     #[error("the address {0} is in {1}, which is for Services or pods")]
     Reserved(IpAddr, IpNet),
@@ -99,11 +107,19 @@ impl Surroundings<'_> {
 }
 
 fn reports(node: &Node, address: IpAddr) -> bool {
-    let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-    addresses.filter_map(|one| one.address.parse::<IpAddr>().ok()).any(|one| one.to_canonical() == address)
+    let addresses = node
+        .status
+        .iter()
+        .flat_map(|status| status.addresses.iter().flatten());
+    addresses
+        .filter_map(|one| one.address.parse::<IpAddr>().ok())
+        .any(|one| one.to_canonical() == address)
 }
 
 fn is_ready(node: &Node) -> bool {
-    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut conditions = node
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

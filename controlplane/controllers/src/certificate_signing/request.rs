@@ -1,16 +1,19 @@
 //! What a certificate signing request asks for, and whether that is what its signer gives. Pure.
 //!
-//! The PKCS#10 body is read with its signature checked; nothing of it is trusted before [`check`] has said which
-//! [`Profile`] it fits.
+//! The PKCS#10 body is read with its signature checked; nothing of it is trusted before [`check`]
+//! has said which [`Profile`] it fits.
 //!
-//! Source: `pkg/apis/certificates/helpers.go` and `pkg/controller/certificates/approver/sarapprove.go` at v1.37.
+//! Source: `pkg/apis/certificates/helpers.go` and
+//! `pkg/controller/certificates/approver/sarapprove.go` at v1.37.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use rcgen::{CertificateSigningRequestParams, PublicKey, SanType};
 use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject};
-use x509_parser::{certification_request::X509CertificationRequest, extensions::ParsedExtension, prelude::FromDer};
+use x509_parser::{
+    certification_request::X509CertificationRequest, extensions::ParsedExtension, prelude::FromDer,
+};
 
 use super::own_names::{NotItsOwn, Surroundings};
 
@@ -62,20 +65,32 @@ impl Request {
     /// Reads PEM and checks the signature by the requested key.
     pub(super) fn parse(pem: &[u8]) -> Result<Self, RequestError> {
         let failed = |what: &dyn std::fmt::Display| RequestError::Parse(what.to_string());
-        let der = CertificateSigningRequestDer::from_pem_slice(pem).map_err(|error| failed(&error))?;
-        let params = CertificateSigningRequestParams::from_der(&der).map_err(|error| failed(&error))?;
-        let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|error| failed(&error))?;
+        let der =
+            CertificateSigningRequestDer::from_pem_slice(pem).map_err(|error| failed(&error))?;
+        let params =
+            CertificateSigningRequestParams::from_der(&der).map_err(|error| failed(&error))?;
+        let (_, parsed) =
+            X509CertificationRequest::from_der(&der).map_err(|error| failed(&error))?;
         let subject = &parsed.certification_request_info.subject;
-        let text =
-            |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
-        let odd_extensions = parsed.requested_extensions().into_iter().flatten().any(|extension| match extension {
-            ParsedExtension::BasicConstraints(constraints) => constraints.ca,
-            ParsedExtension::KeyUsage(_) | ParsedExtension::ExtendedKeyUsage(_) => false,
-            ParsedExtension::SubjectAlternativeName(_) => false,
-            _ => true,
-        });
+        let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
+            attribute.as_str().ok().map(str::to_owned)
+        };
+        let odd_extensions = parsed
+            .requested_extensions()
+            .into_iter()
+            .flatten()
+            .any(|extension| match extension {
+                ParsedExtension::BasicConstraints(constraints) => constraints.ca,
+                ParsedExtension::KeyUsage(_) | ParsedExtension::ExtendedKeyUsage(_) => false,
+                ParsedExtension::SubjectAlternativeName(_) => false,
+                _ => true,
+            });
         Ok(Self {
-            common_name: subject.iter_common_name().next().and_then(text).unwrap_or_default(),
+            common_name: subject
+                .iter_common_name()
+                .next()
+                .and_then(text)
+                .unwrap_or_default(),
             organizations: subject.iter_organization().filter_map(text).collect(),
             names: params.params.subject_alt_names,
             public_key: params.public_key,
@@ -86,7 +101,9 @@ impl Request {
 
     /// The node that the subject names.
     pub(super) fn node_name(&self) -> Option<&str> {
-        self.common_name.strip_prefix(NODE_PREFIX).filter(|name| !name.is_empty())
+        self.common_name
+            .strip_prefix(NODE_PREFIX)
+            .filter(|name| !name.is_empty())
     }
 }
 
@@ -102,7 +119,10 @@ pub(super) enum Profile {
 }
 
 /// Whether `request` is what the signer of `spec` signs. `None` for signers of others.
-pub(super) fn check(spec: &CertificateSigningRequestSpec, request: &Request) -> Option<Result<Profile, RequestError>> {
+pub(super) fn check(
+    spec: &CertificateSigningRequestSpec,
+    request: &Request,
+) -> Option<Result<Profile, RequestError>> {
     let profile = match spec.signer_name.as_str() {
         CLIENT_KUBELET => Profile::NodeClient,
         KUBELET_SERVING => Profile::NodeServing,
@@ -124,17 +144,30 @@ fn check_profile(
     if request.attributes != request.organizations.len() + 1 || request.organizations.len() > 1 {
         return Err(RequestError::OtherAttributes);
     }
-    if request.names.iter().any(|name| !matches!(name, SanType::DnsName(_) | SanType::IpAddress(_))) {
+    if request
+        .names
+        .iter()
+        .any(|name| !matches!(name, SanType::DnsName(_) | SanType::IpAddress(_)))
+    {
         return Err(RequestError::OtherNames);
     }
     if profile == Profile::Client {
         // Whoever had it could do everything, and nobody could take it back before it expires.
-        if request.organizations.iter().any(|organization| organization == MASTERS) {
+        if request
+            .organizations
+            .iter()
+            .any(|organization| organization == MASTERS)
+        {
             return Err(RequestError::Masters);
         }
         let allowed = ["client auth", "digital signature", "key encipherment"];
-        let fits = usages.contains("client auth") && usages.iter().all(|usage| allowed.contains(usage));
-        return if fits { Ok(()) } else { Err(RequestError::Usages("a client's")) };
+        let fits =
+            usages.contains("client auth") && usages.iter().all(|usage| allowed.contains(usage));
+        return if fits {
+            Ok(())
+        } else {
+            Err(RequestError::Usages("a client's"))
+        };
     }
     if request.organizations != [NODES] {
         return Err(RequestError::OrganizationNotNodes);

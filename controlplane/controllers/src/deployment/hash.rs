@@ -1,9 +1,10 @@
 //! The `pod-template-hash` of a template: which ReplicaSet belongs to which revision. Pure.
 //!
-//! Stable over time and versions of this program, though not equal to the number that Kubernetes computes: its hash
-//! is of a Go memory dump. Nothing outside compares the two.
+//! Stable over time and versions of this program, though not equal to the number that Kubernetes
+//! computes: its hash is of a Go memory dump. Nothing outside compares the two.
 //!
-//! Source: `pkg/controller/controller_utils.go` (ComputeHash), `k8s.io/apimachinery/pkg/util/rand` (SafeEncodeString).
+//! Source: `pkg/controller/controller_utils.go` (ComputeHash), `k8s.io/apimachinery/pkg/util/rand`
+//! (SafeEncodeString).
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
@@ -24,7 +25,10 @@ pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>)
     if let Some(collisions) = collisions {
         hash = collisions.to_le_bytes().iter().fold(hash, fnv);
     }
-    hash.to_string().bytes().map(|byte| char::from(SAFE_ALPHABET[usize::from(byte) % SAFE_ALPHABET.len()])).collect()
+    hash.to_string()
+        .bytes()
+        .map(|byte| char::from(SAFE_ALPHABET[usize::from(byte) % SAFE_ALPHABET.len()]))
+        .collect()
 }
 
 fn fnv(hash: u32, byte: &u8) -> u32 {
@@ -45,7 +49,9 @@ pub(super) fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
         labels.remove(HASH_LABEL);
     }
     metadata.labels = metadata.labels.filter(|labels| !labels.is_empty());
-    metadata.annotations = metadata.annotations.filter(|annotations| !annotations.is_empty());
+    metadata.annotations = metadata
+        .annotations
+        .filter(|annotations| !annotations.is_empty());
     template.metadata = Some(metadata);
     template
 }
@@ -64,7 +70,11 @@ mod tests {
                 ..ObjectMeta::default()
             }),
             spec: Some(PodSpec {
-                containers: vec![Container { name: "c".into(), image: Some(image.into()), ..Container::default() }],
+                containers: vec![Container {
+                    name: "c".into(),
+                    image: Some(image.into()),
+                    ..Container::default()
+                }],
                 ..PodSpec::default()
             }),
         }
@@ -84,7 +94,13 @@ mod tests {
 
     #[test]
     fn hash_label_does_not_make_templates_differ() {
-        assert!(same_template(&template("a", None), &template("a", Some("x"))));
-        assert!(!same_template(&template("a", None), &template("b", Some("x"))));
+        assert!(same_template(
+            &template("a", None),
+            &template("a", Some("x"))
+        ));
+        assert!(!same_template(
+            &template("a", None),
+            &template("b", Some("x"))
+        ));
     }
 }

@@ -1,8 +1,10 @@
-//! One look at a Deployment and its ReplicaSets: what to create, change and delete, and what the status becomes.
+//! One look at a Deployment and its ReplicaSets: what to create, change and delete, and what the
+//! status becomes.
 //!
 //! Pure: the same input gives the same plan, and a plan that was carried out gives an empty one.
 //!
-//! Source: `pkg/controller/deployment/{deployment_controller,sync,rolling,recreate,progress}.go` at v1.37.
+//! Source: `pkg/controller/deployment/{deployment_controller,sync,rolling,recreate,progress}.go` at
+//! v1.37.
 
 use std::{sync::Arc, time::Duration};
 
@@ -52,7 +54,10 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
     // Its ReplicaSets are the garbage collector's by now.
     if deployment.metadata.deletion_timestamp.is_some() {
         let counts = status::plan_counts(deployment, &fleet, &mut conditions);
-        return Plan { status: status::with_conditions(counts, conditions), ..Plan::default() };
+        return Plan {
+            status: status::with_conditions(counts, conditions),
+            ..Plan::default()
+        };
     }
     conditions.check_paused(deployment);
     let mut revision = adopt_revision(deployment, &mut fleet, &mut conditions);
@@ -65,7 +70,12 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
         if paused {
             mark_outdated(deployment, &mut fleet);
         }
-        return finish(fleet, revision, status::with_conditions(counts, conditions), None);
+        return finish(
+            fleet,
+            revision,
+            status::with_conditions(counts, conditions),
+            None,
+        );
     }
     if is_rolling(deployment) {
         if !ensure_new(deployment, &mut fleet, &mut conditions, &mut revision) {
@@ -73,7 +83,9 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
         }
     } else {
         rollout::recreate(deployment, &mut fleet);
-        if !old_pods_remain(input, &fleet) && !ensure_new(deployment, &mut fleet, &mut conditions, &mut revision) {
+        if !old_pods_remain(input, &fleet)
+            && !ensure_new(deployment, &mut fleet, &mut conditions, &mut revision)
+        {
             rollout::scale_new(deployment, &mut fleet);
         }
     }
@@ -81,27 +93,45 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
     if status::is_complete(deployment, &counts) {
         mark_outdated(deployment, &mut fleet);
     }
-    finish(fleet, revision, status::with_conditions(counts, conditions), again)
+    finish(
+        fleet,
+        revision,
+        status::with_conditions(counts, conditions),
+        again,
+    )
 }
 
 /// Status after the new ReplicaSet could not be made.
-pub(super) fn status_after_failed_create(deployment: &Deployment, now: Timestamp, message: String) -> DeploymentStatus {
+pub(super) fn status_after_failed_create(
+    deployment: &Deployment,
+    now: Timestamp,
+    message: String,
+) -> DeploymentStatus {
     let mut conditions = Conditions::of(deployment, now);
     conditions.failed_create(message);
     status::with_conditions(deployment.status.clone().unwrap_or_default(), conditions)
 }
 
-/// Splits the ReplicaSets into the one of the present template (the oldest, if there are several) and the others.
+/// Splits the ReplicaSets into the one of the present template (the oldest, if there are several)
+/// and the others.
 fn sort_out(input: &Input<'_>) -> Fleet {
     let template = template_of(input.deployment);
     let mut drafts: Vec<Draft> = input.replica_sets.iter().map(Draft::existing).collect();
     drafts.sort_by(|a, b| (a.created(), a.name()).cmp(&(b.created(), b.name())));
-    let new = drafts.iter().position(|draft| same_template(&draft.template(), &template)).map(|at| drafts.remove(at));
+    let new = drafts
+        .iter()
+        .position(|draft| same_template(&draft.template(), &template))
+        .map(|at| drafts.remove(at));
     Fleet { new, old: drafts }
 }
 
-/// Gives an existing new ReplicaSet its revision and annotations, and says which revision the Deployment lacks.
-fn adopt_revision(deployment: &Deployment, fleet: &mut Fleet, conditions: &mut Conditions) -> Option<String> {
+/// Gives an existing new ReplicaSet its revision and annotations, and says which revision the
+/// Deployment lacks.
+fn adopt_revision(
+    deployment: &Deployment,
+    fleet: &mut Fleet,
+    conditions: &mut Conditions,
+) -> Option<String> {
     let revision = next_revision(fleet);
     let new = fleet.new.as_mut()?;
     new.inherit(deployment, revision);
@@ -116,7 +146,11 @@ fn next_revision(fleet: &Fleet) -> i64 {
 
 fn lacking_revision(deployment: &Deployment, new: &Draft) -> Option<String> {
     let revision = new.revision().to_string();
-    let known = deployment.metadata.annotations.as_ref().and_then(|all| all.get(REVISION));
+    let known = deployment
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(REVISION));
     (known != Some(&revision)).then_some(revision)
 }
 
@@ -145,33 +179,58 @@ fn old_pods_remain(input: &Input<'_>, fleet: &Fleet) -> bool {
     if fleet.old.iter().any(|draft| draft.actual() > 0) {
         return true;
     }
-    let new_uid = fleet.new.as_ref().and_then(|new| new.rs.metadata.uid.as_deref());
+    let new_uid = fleet
+        .new
+        .as_ref()
+        .and_then(|new| new.rs.metadata.uid.as_deref());
     input.pods.iter().any(|pod| {
-        let of_new = controller_of(&pod.metadata).is_some_and(|owner| Some(owner.uid.as_str()) == new_uid);
+        let of_new =
+            controller_of(&pod.metadata).is_some_and(|owner| Some(owner.uid.as_str()) == new_uid);
         !of_new && !pod_state::is_finished(pod)
     })
 }
 
 /// Marks the oldest of the empty ReplicaSets beyond the history limit for deletion.
 fn mark_outdated(deployment: &Deployment, fleet: &mut Fleet) {
-    let Some(limit) = deployment.spec.revision_history_limit else { return };
+    let Some(limit) = deployment.spec.revision_history_limit else {
+        return;
+    };
     if limit == i32::MAX {
         return;
     }
-    fleet.old.sort_by_key(|draft| (draft.revision(), draft.created()));
-    let alive: Vec<usize> =
-        (0..fleet.old.len()).filter(|at| fleet.old[*at].rs.metadata.deletion_timestamp.is_none()).collect();
-    let surplus = alive.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
+    fleet
+        .old
+        .sort_by_key(|draft| (draft.revision(), draft.created()));
+    let alive: Vec<usize> = (0..fleet.old.len())
+        .filter(|at| fleet.old[*at].rs.metadata.deletion_timestamp.is_none())
+        .collect();
+    let surplus = alive
+        .len()
+        .saturating_sub(usize::try_from(limit).unwrap_or(0));
     for at in alive.into_iter().take(surplus) {
         let draft = &mut fleet.old[at];
-        let observed = draft.rs.status.as_ref().and_then(|status| status.observed_generation);
+        let observed = draft
+            .rs
+            .status
+            .as_ref()
+            .and_then(|status| status.observed_generation);
         let settled = draft.rs.metadata.generation <= observed;
         draft.outdated = settled && draft.actual() == 0 && draft.replicas() == 0 && !draft.changed;
     }
 }
 
-fn finish(fleet: Fleet, revision: Option<String>, status: DeploymentStatus, again: Option<Duration>) -> Plan {
-    let mut plan = Plan { revision, status, again, ..Plan::default() };
+fn finish(
+    fleet: Fleet,
+    revision: Option<String>,
+    status: DeploymentStatus,
+    again: Option<Duration>,
+) -> Plan {
+    let mut plan = Plan {
+        revision,
+        status,
+        again,
+        ..Plan::default()
+    };
     for draft in fleet.new.into_iter().chain(fleet.old) {
         if draft.fresh {
             plan.create = Some(draft);

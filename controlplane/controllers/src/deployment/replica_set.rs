@@ -1,4 +1,5 @@
-//! A ReplicaSet as the Deployment plan works on it: read, changed in memory, and turned into an action at the end.
+//! A ReplicaSet as the Deployment plan works on it: read, changed in memory, and turned into an
+//! action at the end.
 //!
 //! Also the annotations that link the two kinds. Pure.
 //!
@@ -54,12 +55,21 @@ impl Draft {
     pub(super) fn existing(rs: &Arc<ReplicaSet>) -> Self {
         let rs = rs.as_ref().clone();
         let from = rs.spec.replicas.unwrap_or(0);
-        Self { rs, from, changed: false, fresh: false, outdated: false }
+        Self {
+            rs,
+            from,
+            changed: false,
+            fresh: false,
+            outdated: false,
+        }
     }
 
     /// The ReplicaSet that the present template of `deployment` asks for, at zero replicas.
     pub(super) fn fresh(deployment: &Deployment) -> Self {
-        let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
+        let collisions = deployment
+            .status
+            .as_ref()
+            .and_then(|status| status.collision_count);
         let template = template_of(deployment);
         let hash = template_hash(&without_hash(&template), collisions);
         let with_hash = |labels: Option<BTreeMap<String, String>>| {
@@ -72,7 +82,10 @@ impl Draft {
         metadata.labels = with_hash(metadata.labels);
         let rs = ReplicaSet {
             metadata: ObjectMeta {
-                name: Some(format!("{}-{hash}", deployment.metadata.name.as_deref().unwrap_or_default())),
+                name: Some(format!(
+                    "{}-{hash}",
+                    deployment.metadata.name.as_deref().unwrap_or_default()
+                )),
                 namespace: deployment.metadata.namespace.clone(),
                 labels: metadata.labels.clone(),
                 owner_references: Some(vec![controller_reference(deployment)]),
@@ -81,12 +94,24 @@ impl Draft {
             spec: ReplicaSetSpec {
                 replicas: Some(0),
                 min_ready_seconds: deployment.spec.min_ready_seconds,
-                selector: LabelSelector { match_labels: with_hash(selector.match_labels), ..selector },
-                template: Some(PodTemplateSpec { metadata: Some(metadata), spec: template.spec }),
+                selector: LabelSelector {
+                    match_labels: with_hash(selector.match_labels),
+                    ..selector
+                },
+                template: Some(PodTemplateSpec {
+                    metadata: Some(metadata),
+                    spec: template.spec,
+                }),
             },
             status: None,
         };
-        Self { rs, from: 0, changed: false, fresh: true, outdated: false }
+        Self {
+            rs,
+            from: 0,
+            changed: false,
+            fresh: true,
+            outdated: false,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -94,7 +119,11 @@ impl Draft {
     }
 
     pub(super) fn created(&self) -> Option<Timestamp> {
-        self.rs.metadata.creation_timestamp.as_ref().map(|time| time.0)
+        self.rs
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0)
     }
 
     /// `spec.replicas`.
@@ -108,15 +137,27 @@ impl Draft {
     }
 
     pub(super) fn available(&self) -> i32 {
-        self.rs.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
+        self.rs
+            .status
+            .as_ref()
+            .and_then(|status| status.available_replicas)
+            .unwrap_or(0)
     }
 
     pub(super) fn ready(&self) -> i32 {
-        self.rs.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0)
+        self.rs
+            .status
+            .as_ref()
+            .and_then(|status| status.ready_replicas)
+            .unwrap_or(0)
     }
 
     pub(super) fn terminating(&self) -> i32 {
-        self.rs.status.as_ref().and_then(|status| status.terminating_replicas).unwrap_or(0)
+        self.rs
+            .status
+            .as_ref()
+            .and_then(|status| status.terminating_replicas)
+            .unwrap_or(0)
     }
 
     pub(super) fn template(&self) -> PodTemplateSpec {
@@ -151,10 +192,13 @@ impl Draft {
 
     /// The revision, 0 without one.
     pub(super) fn revision(&self) -> i64 {
-        self.annotation(REVISION).and_then(|revision| revision.parse().ok()).unwrap_or(0)
+        self.annotation(REVISION)
+            .and_then(|revision| revision.parse().ok())
+            .unwrap_or(0)
     }
 
-    /// Copies the Deployment's annotations and raises the revision to `revision`, keeping the former in the history.
+    /// Copies the Deployment's annotations and raises the revision to `revision`, keeping the
+    /// former in the history.
     pub(super) fn inherit(&mut self, deployment: &Deployment, revision: i64) {
         for (key, value) in deployment.metadata.annotations.iter().flatten() {
             if !NOT_INHERITED.contains(&key.as_str()) {
@@ -167,7 +211,11 @@ impl Draft {
         }
         if former > 0 {
             let history = self.annotation(REVISION_HISTORY).unwrap_or_default();
-            let history = if history.is_empty() { former.to_string() } else { format!("{history},{former}") };
+            let history = if history.is_empty() {
+                former.to_string()
+            } else {
+                format!("{history},{former}")
+            };
             self.annotate(REVISION_HISTORY, history);
         }
         self.annotate(REVISION, revision.to_string());
@@ -183,7 +231,12 @@ impl Draft {
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {
-        self.rs.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+        self.rs
+            .metadata
+            .annotations
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
     }
 
     fn annotate(&mut self, key: &str, value: String) {

@@ -1,4 +1,5 @@
-//! How many replicas each ReplicaSet of a Deployment should have now: scaling, rolling update, recreate. Pure.
+//! How many replicas each ReplicaSet of a Deployment should have now: scaling, rolling update,
+//! recreate. Pure.
 //!
 //! Source: `pkg/controller/deployment/{rolling,recreate,sync}.go` at v1.37.
 
@@ -38,13 +39,22 @@ pub(super) fn new_replicas(deployment: &Deployment, fleet: &Fleet) -> i32 {
         return wanted;
     }
     let room = wanted + max_surge(deployment) - total_replicas(fleet.all());
-    if room <= 0 { present } else { present + room.min(wanted - present) }
+    if room <= 0 {
+        present
+    } else {
+        present + room.min(wanted - present)
+    }
 }
 
 /// Whether somebody changed the Deployment's size since its ReplicaSets were scaled.
 pub(super) fn is_scaling(deployment: &Deployment, fleet: &Fleet) -> bool {
     let wanted = replicas_of(deployment);
-    fleet.all().any(|draft| draft.replicas() > 0 && draft.desired_before().is_some_and(|before| before != wanted))
+    fleet.all().any(|draft| {
+        draft.replicas() > 0
+            && draft
+                .desired_before()
+                .is_some_and(|before| before != wanted)
+    })
 }
 
 /// One step of a rolling update. First up, and only if there is nothing to add, down.
@@ -64,9 +74,17 @@ pub(super) fn recreate(deployment: &Deployment, fleet: &mut Fleet) {
 /// Brings the new ReplicaSet to its size of this moment; whether that changed anything.
 pub(super) fn scale_new(deployment: &Deployment, fleet: &mut Fleet) -> bool {
     let wanted = replicas_of(deployment);
-    let Some(present) = fleet.new.as_ref().map(Draft::replicas) else { return false };
-    let target = if present > wanted { wanted } else { new_replicas(deployment, fleet) };
-    let Some(new) = &mut fleet.new else { return false };
+    let Some(present) = fleet.new.as_ref().map(Draft::replicas) else {
+        return false;
+    };
+    let target = if present > wanted {
+        wanted
+    } else {
+        new_replicas(deployment, fleet)
+    };
+    let Some(new) = &mut fleet.new else {
+        return false;
+    };
     if present == wanted || target == present {
         return false;
     }
@@ -80,7 +98,10 @@ fn scale_down_old(deployment: &Deployment, fleet: &mut Fleet) {
         return;
     }
     let min_available = replicas_of(deployment) - max_unavailable(deployment);
-    let new_unavailable = fleet.new.as_ref().map_or(0, |new| new.replicas() - new.available());
+    let new_unavailable = fleet
+        .new
+        .as_ref()
+        .map_or(0, |new| new.replicas() - new.available());
     let may_go = total_replicas(fleet.all()) - min_available - new_unavailable;
     if may_go <= 0 {
         return;
@@ -88,7 +109,8 @@ fn scale_down_old(deployment: &Deployment, fleet: &mut Fleet) {
     fleet.old.sort_by_key(Draft::created);
     let removed = remove_unhealthy(deployment, &mut fleet.old, may_go);
 
-    // The status may lag behind a scaling of a moment ago, the sizes do not: what they allow is the limit.
+    // The status may lag behind a scaling of a moment ago, the sizes do not: what they allow is the
+    // limit.
     let mut surplus = (total_available(fleet.all()) - min_available).min(may_go - removed);
     for draft in fleet.old.iter_mut().filter(|draft| draft.replicas() > 0) {
         if surplus <= 0 {
@@ -100,7 +122,8 @@ fn scale_down_old(deployment: &Deployment, fleet: &mut Fleet) {
     }
 }
 
-/// Replicas that serve nobody go first, for removing them costs no availability. Says how many went.
+/// Replicas that serve nobody go first, for removing them costs no availability. Says how many
+/// went.
 fn remove_unhealthy(deployment: &Deployment, old: &mut [Draft], may_go: i32) -> i32 {
     let mut removed = 0;
     for draft in old {
@@ -123,7 +146,9 @@ pub(super) fn scale(deployment: &Deployment, fleet: &mut Fleet) {
         return;
     }
     let saturated = fleet.new.as_ref().is_some_and(|new| {
-        new.replicas() == wanted && new.desired_before() == Some(wanted) && new.available() == wanted
+        new.replicas() == wanted
+            && new.desired_before() == Some(wanted)
+            && new.available() == wanted
     });
     if saturated {
         for draft in fleet.old.iter_mut().filter(|draft| draft.replicas() > 0) {
@@ -134,11 +159,16 @@ pub(super) fn scale(deployment: &Deployment, fleet: &mut Fleet) {
     if is_rolling(deployment) {
         return scale_proportionally(deployment, fleet);
     }
-    // A Recreate amid has nothing to spread: the new size is noted, and the rollout goes on with it.
-    fleet.all_mut().filter(|draft| draft.replicas() > 0).for_each(|draft| draft.note_size(deployment));
+    // A Recreate amid has nothing to spread: the new size is noted, and the rollout goes on with
+    // it.
+    fleet
+        .all_mut()
+        .filter(|draft| draft.replicas() > 0)
+        .for_each(|draft| draft.note_size(deployment));
 }
 
-/// The single ReplicaSet with replicas; without any, the newest. `None` if there are several with replicas.
+/// The single ReplicaSet with replicas; without any, the newest. `None` if there are several with
+/// replicas.
 fn active_or_latest(fleet: &mut Fleet) -> Option<&mut Draft> {
     let active = fleet.all().filter(|draft| draft.replicas() > 0).count();
     match active {
@@ -149,13 +179,25 @@ fn active_or_latest(fleet: &mut Fleet) -> Option<&mut Draft> {
     }
 }
 
-/// Spreads a change of size over ReplicaSets by their share, so that a rollout amid keeps its proportions.
+/// Spreads a change of size over ReplicaSets by their share, so that a rollout amid keeps its
+/// proportions.
 fn scale_proportionally(deployment: &Deployment, fleet: &mut Fleet) {
     let wanted = replicas_of(deployment);
-    let allowed = if wanted > 0 { wanted + max_surge(deployment) } else { 0 };
+    let allowed = if wanted > 0 {
+        wanted + max_surge(deployment)
+    } else {
+        0
+    };
     let to_add = allowed - total_replicas(fleet.all());
-    let before = deployment.status.as_ref().and_then(|status| status.replicas).unwrap_or(0);
-    let mut active: Vec<&mut Draft> = fleet.all_mut().filter(|draft| draft.replicas() > 0).collect();
+    let before = deployment
+        .status
+        .as_ref()
+        .and_then(|status| status.replicas)
+        .unwrap_or(0);
+    let mut active: Vec<&mut Draft> = fleet
+        .all_mut()
+        .filter(|draft| draft.replicas() > 0)
+        .collect();
     // Growing favours the newest of equal size, shrinking the oldest.
     if to_add > 0 {
         active.sort_by_key(|draft| (Reverse(draft.replicas()), Reverse(draft.created())));
@@ -178,25 +220,43 @@ fn scale_proportionally(deployment: &Deployment, fleet: &mut Fleet) {
     }
 }
 
-fn share_of(draft: &Draft, wanted: i32, surge: i32, status_replicas: i32, to_add: i32, added: i32) -> i32 {
+fn share_of(
+    draft: &Draft,
+    wanted: i32,
+    surge: i32,
+    status_replicas: i32,
+    to_add: i32,
+    added: i32,
+) -> i32 {
     if to_add == 0 || to_add == added {
         return 0;
     }
     let fraction = if wanted == 0 {
         -draft.replicas()
     } else {
-        let max_before = draft.max_before().filter(|max| *max != 0).unwrap_or(status_replicas);
+        let max_before = draft
+            .max_before()
+            .filter(|max| *max != 0)
+            .unwrap_or(status_replicas);
         if max_before == 0 {
             return 0;
         }
-        let scaled = f64::from(draft.replicas()) * f64::from(wanted + surge) / f64::from(max_before);
+        let scaled =
+            f64::from(draft.replicas()) * f64::from(wanted + surge) / f64::from(max_before);
         round(scaled) - draft.replicas()
     };
     let left = to_add - added;
-    if to_add > 0 { fraction.min(left) } else { fraction.max(left) }
+    if to_add > 0 {
+        fraction.min(left)
+    } else {
+        fraction.max(left)
+    }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "replica counts are far below the limits of i32")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "replica counts are far below the limits of i32"
+)]
 fn round(number: f64) -> i32 {
     number.round() as i32
 }

@@ -1,4 +1,5 @@
-//! The status of a Deployment: counts, and the conditions Available, Progressing and ReplicaFailure. Pure.
+//! The status of a Deployment: counts, and the conditions Available, Progressing and
+//! ReplicaFailure. Pure.
 //!
 //! Source: `pkg/controller/deployment/{sync,progress}.go` and `util/deployment_util.go` at v1.37.
 
@@ -33,19 +34,27 @@ pub(super) struct Conditions {
 
 impl Conditions {
     pub(super) fn of(deployment: &Deployment, now: Timestamp) -> Self {
-        let list = deployment.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let list = deployment
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.clone())
+            .unwrap_or_default();
         Self { list, now }
     }
 
     fn get(&self, kind: &str) -> Option<&DeploymentCondition> {
-        self.list.iter().find(|condition| condition.type_.as_deref() == Some(kind))
+        self.list
+            .iter()
+            .find(|condition| condition.type_.as_deref() == Some(kind))
     }
 
     fn remove(&mut self, kind: &str) {
-        self.list.retain(|condition| condition.type_.as_deref() != Some(kind));
+        self.list
+            .retain(|condition| condition.type_.as_deref() != Some(kind));
     }
 
-    /// Sets a condition, unless its status and reason are there already. The transition time moves with the status.
+    /// Sets a condition, unless its status and reason are there already. The transition time moves
+    /// with the status.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
         let since = match self.get(kind) {
             Some(old) if old.status.as_deref() == Some(status) => {
@@ -82,12 +91,22 @@ impl Conditions {
 
     pub(super) fn found_new(&mut self, name: &str) {
         if self.get(PROGRESSING).is_none() {
-            self.set(PROGRESSING, "True", "FoundNewReplicaSet", format!("Found new replica set {name:?}"));
+            self.set(
+                PROGRESSING,
+                "True",
+                "FoundNewReplicaSet",
+                format!("Found new replica set {name:?}"),
+            );
         }
     }
 
     pub(super) fn created_new(&mut self, name: &str) {
-        self.set(PROGRESSING, "True", "NewReplicaSetCreated", format!("Created new replica set {name:?}"));
+        self.set(
+            PROGRESSING,
+            "True",
+            "NewReplicaSetCreated",
+            format!("Created new replica set {name:?}"),
+        );
     }
 
     pub(super) fn failed_create(&mut self, message: String) {
@@ -99,13 +118,25 @@ impl Conditions {
         if deadline(deployment).is_none() {
             return;
         }
-        let reason = self.get(PROGRESSING).and_then(|condition| condition.reason.as_deref());
+        let reason = self
+            .get(PROGRESSING)
+            .and_then(|condition| condition.reason.as_deref());
         let paused = deployment.spec.paused.unwrap_or(false);
         match (paused, reason) {
             (_, Some(TIMED_OUT)) | (true, Some(PAUSED)) => {}
-            (true, _) => self.set(PROGRESSING, "Unknown", PAUSED, "Deployment is paused".into()),
+            (true, _) => self.set(
+                PROGRESSING,
+                "Unknown",
+                PAUSED,
+                "Deployment is paused".into(),
+            ),
             (false, Some(PAUSED)) => {
-                self.set(PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed".into());
+                self.set(
+                    PROGRESSING,
+                    "Unknown",
+                    "DeploymentResumed",
+                    "Deployment is resumed".into(),
+                );
             }
             (false, _) => {}
         }
@@ -119,7 +150,11 @@ fn deadline(deployment: &Deployment) -> Option<Duration> {
 }
 
 /// Counts and the Available condition; the other conditions as they are in `conditions`.
-pub(super) fn plan_counts(deployment: &Deployment, fleet: &Fleet, conditions: &mut Conditions) -> DeploymentStatus {
+pub(super) fn plan_counts(
+    deployment: &Deployment,
+    fleet: &Fleet,
+    conditions: &mut Conditions,
+) -> DeploymentStatus {
     let sum = |of: fn(&Draft) -> i32| fleet.all().map(of).sum::<i32>();
     let (total, available) = (sum(Draft::actual), sum(Draft::available));
     if available >= replicas_of(deployment) - max_unavailable(deployment) {
@@ -137,7 +172,10 @@ pub(super) fn plan_counts(deployment: &Deployment, fleet: &Fleet, conditions: &m
         available_replicas: Some(available),
         unavailable_replicas: Some((sum(Draft::replicas) - available).max(0)),
         terminating_replicas: Some(sum(Draft::terminating)),
-        collision_count: deployment.status.as_ref().and_then(|status| status.collision_count),
+        collision_count: deployment
+            .status
+            .as_ref()
+            .and_then(|status| status.collision_count),
         conditions: None,
     }
 }
@@ -152,16 +190,24 @@ pub(super) fn plan_progress(
     let old = deployment.status.clone().unwrap_or_default();
     let name = fleet.new.as_ref().map(Draft::name);
     let subject = name.map_or_else(
-        || format!("Deployment {:?}", deployment.metadata.name.as_deref().unwrap_or_default()),
+        || {
+            format!(
+                "Deployment {:?}",
+                deployment.metadata.name.as_deref().unwrap_or_default()
+            )
+        },
         |name| format!("ReplicaSet {name:?}"),
     );
     match deadline(deployment) {
         None => conditions.remove(PROGRESSING),
         Some(deadline) => {
-            let reason = conditions.get(PROGRESSING).and_then(|condition| condition.reason.clone());
-            // As upstream: once a rollout is through, nothing is said of progress until the next, whatever becomes of
-            // its pods.
-            let settled = status.replicas == status.updated_replicas && reason.as_deref() == Some(NEW_RS_AVAILABLE);
+            let reason = conditions
+                .get(PROGRESSING)
+                .and_then(|condition| condition.reason.clone());
+            // As upstream: once a rollout is through, nothing is said of progress until the next,
+            // whatever becomes of its pods.
+            let settled = status.replicas == status.updated_replicas
+                && reason.as_deref() == Some(NEW_RS_AVAILABLE);
             if !settled {
                 if is_complete(deployment, &status) {
                     conditions.set(
@@ -172,9 +218,19 @@ pub(super) fn plan_progress(
                     );
                 } else if is_progressing(&old, &status) {
                     // Also if nothing else changes: the deadline runs from here.
-                    conditions.renew(PROGRESSING, "True", "ReplicaSetUpdated", format!("{subject} is progressing."));
+                    conditions.renew(
+                        PROGRESSING,
+                        "True",
+                        "ReplicaSetUpdated",
+                        format!("{subject} is progressing."),
+                    );
                 } else if is_timed_out(conditions, deadline) {
-                    conditions.set(PROGRESSING, "False", TIMED_OUT, format!("{subject} has timed out progressing."));
+                    conditions.set(
+                        PROGRESSING,
+                        "False",
+                        TIMED_OUT,
+                        format!("{subject} has timed out progressing."),
+                    );
                 }
             }
         }
@@ -195,7 +251,8 @@ pub(super) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) ->
 
 fn is_progressing(old: &DeploymentStatus, new: &DeploymentStatus) -> bool {
     let zero = |number: Option<i32>| number.unwrap_or(0);
-    let outdated = |status: &DeploymentStatus| zero(status.replicas) - zero(status.updated_replicas);
+    let outdated =
+        |status: &DeploymentStatus| zero(status.replicas) - zero(status.updated_replicas);
     zero(new.updated_replicas) > zero(old.updated_replicas)
         || outdated(new) < outdated(old)
         || zero(new.ready_replicas) > zero(old.ready_replicas)
@@ -203,11 +260,16 @@ fn is_progressing(old: &DeploymentStatus, new: &DeploymentStatus) -> bool {
 }
 
 fn is_timed_out(conditions: &Conditions, deadline: Duration) -> bool {
-    let Some(condition) = conditions.get(PROGRESSING) else { return false };
+    let Some(condition) = conditions.get(PROGRESSING) else {
+        return false;
+    };
     match condition.reason.as_deref() {
         Some(NEW_RS_AVAILABLE) => false,
         Some(TIMED_OUT) => true,
-        _ => condition.last_update_time.as_ref().is_some_and(|at| left_until(at.0, deadline, conditions.now).is_zero()),
+        _ => condition
+            .last_update_time
+            .as_ref()
+            .is_some_and(|at| left_until(at.0, deadline, conditions.now).is_zero()),
     }
 }
 
@@ -219,7 +281,11 @@ fn left_until(since: Timestamp, wait: Duration, now: Timestamp) -> Duration {
         .unwrap_or(Duration::ZERO)
 }
 
-fn until_deadline(deployment: &Deployment, status: &DeploymentStatus, conditions: &Conditions) -> Option<Duration> {
+fn until_deadline(
+    deployment: &Deployment,
+    status: &DeploymentStatus,
+    conditions: &Conditions,
+) -> Option<Duration> {
     let deadline = deadline(deployment)?;
     let condition = conditions.get(PROGRESSING)?;
     if is_complete(deployment, status)
@@ -229,14 +295,22 @@ fn until_deadline(deployment: &Deployment, status: &DeploymentStatus, conditions
         return None;
     }
     // A second more, for times in objects are whole seconds.
-    Some(left_until(condition.last_update_time.as_ref()?.0, deadline, conditions.now) + Duration::from_secs(1))
+    Some(
+        left_until(
+            condition.last_update_time.as_ref()?.0,
+            deadline,
+            conditions.now,
+        ) + Duration::from_secs(1),
+    )
 }
 
 /// Shows the trouble of a ReplicaSet that cannot make its pods; the new one's first.
 fn carry_failures(fleet: &Fleet, conditions: &mut Conditions) {
     let failure = fleet.all().find_map(|draft| {
         let all = draft.rs.status.as_ref()?.conditions.as_ref()?;
-        all.iter().find(|condition| condition.type_.as_deref() == Some(REPLICA_FAILURE)).cloned()
+        all.iter()
+            .find(|condition| condition.type_.as_deref() == Some(REPLICA_FAILURE))
+            .cloned()
     });
     match failure {
         None => conditions.remove(REPLICA_FAILURE),
@@ -250,7 +324,10 @@ fn carry_failures(fleet: &Fleet, conditions: &mut Conditions) {
 }
 
 /// The finished status.
-pub(super) fn with_conditions(mut status: DeploymentStatus, conditions: Conditions) -> DeploymentStatus {
+pub(super) fn with_conditions(
+    mut status: DeploymentStatus,
+    conditions: Conditions,
+) -> DeploymentStatus {
     status.conditions = (!conditions.list.is_empty()).then_some(conditions.list);
     status
 }

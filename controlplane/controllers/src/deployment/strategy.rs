@@ -1,6 +1,8 @@
-//! The numbers of a Deployment's strategy: how many pods more or fewer than wanted there may be. Pure.
+//! The numbers of a Deployment's strategy: how many pods more or fewer than wanted there may be.
+//! Pure.
 //!
-//! Source: `pkg/controller/deployment/util/deployment_util.go` (ResolveFenceposts, MaxSurge, MaxUnavailable) at v1.37.
+//! Source: `pkg/controller/deployment/util/deployment_util.go` (ResolveFenceposts, MaxSurge,
+//! MaxUnavailable) at v1.37.
 
 use k8s_openapi::{
     api::apps::v1::{Deployment, RollingUpdateDeployment},
@@ -13,33 +15,61 @@ use crate::int_or_percent::{percent, scaled};
 /// Whether the strategy is `RollingUpdate`, as it is by default.
 pub(super) fn is_rolling(deployment: &Deployment) -> bool {
     let strategy = deployment.spec.strategy.as_ref();
-    strategy.and_then(|strategy| strategy.type_.as_deref()).is_none_or(|kind| kind == "RollingUpdate")
+    strategy
+        .and_then(|strategy| strategy.type_.as_deref())
+        .is_none_or(|kind| kind == "RollingUpdate")
 }
 
 /// How many pods there may be beyond the wanted number.
 pub(super) fn max_surge(deployment: &Deployment) -> i32 {
-    if is_rolling(deployment) { fence_posts(deployment).0 } else { 0 }
+    if is_rolling(deployment) {
+        fence_posts(deployment).0
+    } else {
+        0
+    }
 }
 
 /// How many of the wanted pods may be unavailable.
 pub(super) fn max_unavailable(deployment: &Deployment) -> i32 {
     let replicas = replicas_of(deployment);
-    if is_rolling(deployment) && replicas > 0 { fence_posts(deployment).1.min(replicas) } else { 0 }
+    if is_rolling(deployment) && replicas > 0 {
+        fence_posts(deployment).1.min(replicas)
+    } else {
+        0
+    }
 }
 
 /// Surge rounded up, unavailable rounded down; never both zero, or nothing could move.
 fn fence_posts(deployment: &Deployment) -> (i32, i32) {
-    let rolling: Option<&RollingUpdateDeployment> =
-        deployment.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+    let rolling: Option<&RollingUpdateDeployment> = deployment
+        .spec
+        .strategy
+        .as_ref()
+        .and_then(|strategy| strategy.rolling_update.as_ref());
     let replicas = replicas_of(deployment);
-    let surge = resolve(rolling.and_then(|rolling| rolling.max_surge.as_ref()), replicas, true);
-    let unavailable = resolve(rolling.and_then(|rolling| rolling.max_unavailable.as_ref()), replicas, false);
-    if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
+    let surge = resolve(
+        rolling.and_then(|rolling| rolling.max_surge.as_ref()),
+        replicas,
+        true,
+    );
+    let unavailable = resolve(
+        rolling.and_then(|rolling| rolling.max_unavailable.as_ref()),
+        replicas,
+        false,
+    );
+    if surge == 0 && unavailable == 0 {
+        (0, 1)
+    } else {
+        (surge, unavailable)
+    }
 }
 
 /// 25 % if nothing is said.
 fn resolve(value: Option<&IntOrString>, replicas: i32, round_up: bool) -> i32 {
-    value.map_or_else(|| percent(25, replicas, round_up), |value| scaled(value, replicas, round_up))
+    value.map_or_else(
+        || percent(25, replicas, round_up),
+        |value| scaled(value, replicas, round_up),
+    )
 }
 
 #[cfg(test)]

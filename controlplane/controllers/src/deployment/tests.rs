@@ -24,7 +24,11 @@ fn template(image: &str) -> PodTemplateSpec {
             ..ObjectMeta::default()
         }),
         spec: Some(PodSpec {
-            containers: vec![Container { name: "web".into(), image: Some(image.into()), ..Container::default() }],
+            containers: vec![Container {
+                name: "web".into(),
+                image: Some(image.into()),
+                ..Container::default()
+            }],
             ..PodSpec::default()
         }),
     }
@@ -74,7 +78,11 @@ impl Sim {
             },
             status: None,
         };
-        Self { deployment, sets: Vec::new(), clock: START }
+        Self {
+            deployment,
+            sets: Vec::new(),
+            clock: START,
+        }
     }
 
     fn rolled_out(replicas: i32, surge: i32, unavailable: i32) -> Self {
@@ -85,26 +93,45 @@ impl Sim {
 
     fn recreate(replicas: i32) -> Self {
         let mut sim = Self::new(replicas, 0, 0);
-        sim.deployment.spec.strategy =
-            Some(DeploymentStrategy { type_: Some("Recreate".into()), rolling_update: None });
+        sim.deployment.spec.strategy = Some(DeploymentStrategy {
+            type_: Some("Recreate".into()),
+            rolling_update: None,
+        });
         sim.settle();
         sim
     }
 
     fn set_image(&mut self, image: &str) {
         self.deployment.spec.template = template(image);
-        self.deployment.metadata.generation = self.deployment.metadata.generation.map(|generation| generation + 1);
+        self.deployment.metadata.generation = self
+            .deployment
+            .metadata
+            .generation
+            .map(|generation| generation + 1);
     }
 
     fn resize(&mut self, replicas: i32) {
         self.deployment.spec.replicas = Some(replicas);
-        self.deployment.metadata.generation = self.deployment.metadata.generation.map(|generation| generation + 1);
+        self.deployment.metadata.generation = self
+            .deployment
+            .metadata
+            .generation
+            .map(|generation| generation + 1);
     }
 
     fn plan(&self) -> Plan {
-        let replica_sets: Vec<_> = self.sets.iter().map(|set| Arc::new(set.rs.clone())).collect();
+        let replica_sets: Vec<_> = self
+            .sets
+            .iter()
+            .map(|set| Arc::new(set.rs.clone()))
+            .collect();
         let now = Timestamp::from_second(self.clock).unwrap();
-        plan::plan(&Input { deployment: &self.deployment, replica_sets: &replica_sets, pods: &[], now })
+        plan::plan(&Input {
+            deployment: &self.deployment,
+            replica_sets: &replica_sets,
+            pods: &[],
+            now,
+        })
     }
 
     fn apply(&mut self, plan: Plan) {
@@ -113,20 +140,34 @@ impl Sim {
             let mut rs = draft.rs;
             rs.metadata.uid = Some(format!("rs{}", self.clock));
             rs.metadata.generation = Some(1);
-            rs.metadata.creation_timestamp = Some(Time(Timestamp::from_second(self.clock).unwrap()));
-            self.sets.push(Set { rs, actual: 0, available: 0 });
+            rs.metadata.creation_timestamp =
+                Some(Time(Timestamp::from_second(self.clock).unwrap()));
+            self.sets.push(Set {
+                rs,
+                actual: 0,
+                available: 0,
+            });
         }
         for draft in plan.update {
-            let set = self.sets.iter_mut().find(|set| set.rs.metadata.name == draft.rs.metadata.name).unwrap();
+            let set = self
+                .sets
+                .iter_mut()
+                .find(|set| set.rs.metadata.name == draft.rs.metadata.name)
+                .unwrap();
             let generation = set.rs.metadata.generation.map(|generation| generation + 1);
             set.rs = draft.rs;
             set.rs.metadata.generation = generation;
         }
         for draft in plan.delete {
-            self.sets.retain(|set| set.rs.metadata.name != draft.rs.metadata.name);
+            self.sets
+                .retain(|set| set.rs.metadata.name != draft.rs.metadata.name);
         }
         if let Some(revision) = plan.revision {
-            self.deployment.metadata.annotations.get_or_insert_default().insert(REVISION.into(), revision);
+            self.deployment
+                .metadata
+                .annotations
+                .get_or_insert_default()
+                .insert(REVISION.into(), revision);
         }
         self.deployment.status = Some(plan.status);
     }
@@ -138,7 +179,9 @@ impl Sim {
 
     /// The ReplicaSet controller creates and deletes pods; unready ones go first.
     fn sync(&mut self, at: usize) {
-        let Some(set) = self.sets.get_mut(at) else { return };
+        let Some(set) = self.sets.get_mut(at) else {
+            return;
+        };
         let wanted = set.rs.spec.replicas.unwrap();
         let surplus = (set.actual - wanted).max(0);
         let unready = set.actual - set.available;
@@ -148,12 +191,16 @@ impl Sim {
 
     /// One pod becomes ready.
     fn ready(&mut self, at: usize) {
-        let Some(set) = self.sets.get_mut(at) else { return };
+        let Some(set) = self.sets.get_mut(at) else {
+            return;
+        };
         set.available = (set.available + 1).min(set.actual);
     }
 
     fn report(&mut self, at: usize) {
-        let Some(set) = self.sets.get_mut(at) else { return };
+        let Some(set) = self.sets.get_mut(at) else {
+            return;
+        };
         set.rs.status = Some(ReplicaSetStatus {
             replicas: set.actual,
             ready_replicas: Some(set.available),
@@ -166,7 +213,11 @@ impl Sim {
     /// Lets everything happen until nothing changes any more.
     fn settle(&mut self) {
         for _ in 0..500 {
-            let before: Vec<_> = self.sets.iter().map(|set| (set.rs.clone(), set.actual, set.available)).collect();
+            let before: Vec<_> = self
+                .sets
+                .iter()
+                .map(|set| (set.rs.clone(), set.actual, set.available))
+                .collect();
             let status = self.deployment.status.clone();
             self.step();
             for at in 0..self.sets.len() {
@@ -174,7 +225,11 @@ impl Sim {
                 (0..3).for_each(|_| self.ready(at));
                 self.report(at);
             }
-            let after: Vec<_> = self.sets.iter().map(|set| (set.rs.clone(), set.actual, set.available)).collect();
+            let after: Vec<_> = self
+                .sets
+                .iter()
+                .map(|set| (set.rs.clone(), set.actual, set.available))
+                .collect();
             if before == after && status == self.deployment.status {
                 return;
             }
@@ -183,7 +238,10 @@ impl Sim {
     }
 
     fn wanted_total(&self) -> i32 {
-        self.sets.iter().map(|set| set.rs.spec.replicas.unwrap()).sum()
+        self.sets
+            .iter()
+            .map(|set| set.rs.spec.replicas.unwrap())
+            .sum()
     }
 
     fn available_total(&self) -> i32 {
@@ -195,15 +253,30 @@ impl Sim {
         let mut sizes: Vec<_> = self
             .sets
             .iter()
-            .map(|set| (set.rs.spec.replicas.unwrap(), set.rs.metadata.annotations.as_ref().unwrap()[REVISION].clone()))
+            .map(|set| {
+                (
+                    set.rs.spec.replicas.unwrap(),
+                    set.rs.metadata.annotations.as_ref().unwrap()[REVISION].clone(),
+                )
+            })
             .collect();
         sizes.sort_by_key(|(_, revision)| revision.parse::<i64>().unwrap());
         sizes
     }
 
     fn reason(&self, kind: &str) -> (String, String) {
-        let conditions = self.deployment.status.as_ref().unwrap().conditions.clone().unwrap();
-        let found = conditions.into_iter().find(|condition| condition.type_.as_deref() == Some(kind)).unwrap();
+        let conditions = self
+            .deployment
+            .status
+            .as_ref()
+            .unwrap()
+            .conditions
+            .clone()
+            .unwrap();
+        let found = conditions
+            .into_iter()
+            .find(|condition| condition.type_.as_deref() == Some(kind))
+            .unwrap();
         (found.status.unwrap(), found.reason.unwrap())
     }
 }
@@ -300,10 +373,16 @@ fn first_rollout_creates_one_replica_set_of_full_size() {
     let labels = draft.rs.metadata.labels.clone().unwrap();
     let hash = &labels["pod-template-hash"];
     assert_eq!(draft.name(), format!("web-{hash}"));
-    assert_eq!(draft.rs.spec.selector.match_labels.as_ref().unwrap()["pod-template-hash"], *hash);
+    assert_eq!(
+        draft.rs.spec.selector.match_labels.as_ref().unwrap()["pod-template-hash"],
+        *hash
+    );
     assert_eq!(plan.revision.as_deref(), Some("1"));
     let annotations = draft.rs.metadata.annotations.unwrap();
-    assert_eq!(annotations["deployment.kubernetes.io/desired-replicas"], "3");
+    assert_eq!(
+        annotations["deployment.kubernetes.io/desired-replicas"],
+        "3"
+    );
     assert_eq!(annotations["deployment.kubernetes.io/max-replicas"], "4");
 }
 
@@ -316,7 +395,13 @@ fn rollback_reuses_the_old_replica_set_under_a_new_revision() {
     sim.settle();
     assert_eq!(sim.sizes(), [(0, "2".to_owned()), (2, "3".to_owned())]);
     let history = sim.sets.iter().find_map(|set| {
-        set.rs.metadata.annotations.as_ref().unwrap().get("deployment.kubernetes.io/revision-history").cloned()
+        set.rs
+            .metadata
+            .annotations
+            .as_ref()
+            .unwrap()
+            .get("deployment.kubernetes.io/revision-history")
+            .cloned()
     });
     assert_eq!(history.as_deref(), Some("1"));
 }
@@ -329,7 +414,14 @@ fn history_keeps_the_newest_empty_replica_sets() {
         sim.set_image(&format!("v{version}"));
         sim.settle();
     }
-    assert_eq!(sim.sizes(), [(0, "4".to_owned()), (0, "5".to_owned()), (1, "6".to_owned())]);
+    assert_eq!(
+        sim.sizes(),
+        [
+            (0, "4".to_owned()),
+            (0, "5".to_owned()),
+            (1, "6".to_owned())
+        ]
+    );
 }
 
 #[test]
@@ -354,7 +446,10 @@ fn paused_deployment_scales_but_does_not_roll_out() {
     sim.resize(4);
     sim.settle();
     assert_eq!(sim.sizes(), [(4, "1".to_owned())]);
-    assert_eq!(sim.reason("Progressing"), ("Unknown".into(), "DeploymentPaused".into()));
+    assert_eq!(
+        sim.reason("Progressing"),
+        ("Unknown".into(), "DeploymentPaused".into())
+    );
     sim.deployment.spec.paused = Some(false);
     sim.settle();
     assert_eq!(sim.sizes(), [(0, "1".to_owned()), (4, "2".to_owned())]);
@@ -368,10 +463,16 @@ fn stuck_rollout_exceeds_its_deadline_and_recovers() {
     assert!(sim.plan().again.is_some(), "the deadline is waited for");
     sim.clock += 601;
     sim.step();
-    assert_eq!(sim.reason("Progressing"), ("False".into(), "ProgressDeadlineExceeded".into()));
+    assert_eq!(
+        sim.reason("Progressing"),
+        ("False".into(), "ProgressDeadlineExceeded".into())
+    );
     assert_eq!(sim.reason("Available").0, "True");
     sim.settle();
-    assert_eq!(sim.reason("Progressing"), ("True".into(), "NewReplicaSetAvailable".into()));
+    assert_eq!(
+        sim.reason("Progressing"),
+        ("True".into(), "NewReplicaSetAvailable".into())
+    );
 }
 
 #[test]

@@ -37,20 +37,28 @@ pub(super) struct Plan {
     pub(super) again: Option<Duration>,
 }
 
-/// Whether the budget selects pods with these labels. An empty selector selects all, none selects none.
+/// Whether the budget selects pods with these labels. An empty selector selects all, none selects
+/// none.
 pub(super) fn selects(budget: &PodDisruptionBudget, labels: &BTreeMap<String, String>) -> bool {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
-    selector.is_some_and(|selector| Selector::try_from(selector).is_ok_and(|selector| selector.matches(labels)))
+    selector.is_some_and(|selector| {
+        Selector::try_from(selector).is_ok_and(|selector| selector.matches(labels))
+    })
 }
 
-/// Whether the number of pods that there should be is that of their owners, not of the pods that there are.
+/// Whether the number of pods that there should be is that of their owners, not of the pods that
+/// there are.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
 
 pub(super) fn plan(seen: &Observed<'_>) -> Plan {
     let spec = seen.budget.spec.clone().unwrap_or_default();
-    let expected = if needs_scale(&spec) { seen.scale } else { count(seen.pods.len()) };
+    let expected = if needs_scale(&spec) {
+        seen.scale
+    } else {
+        count(seen.pods.len())
+    };
     let desired = match (&spec.max_unavailable, &spec.min_available) {
         (Some(most), _) => (expected - scaled(most, expected, true)).max(0),
         (None, Some(least)) => scaled(least, expected, true),
@@ -58,12 +66,18 @@ pub(super) fn plan(seen: &Observed<'_>) -> Plan {
     };
     let evicted = Evicted::sort(seen);
     let healthy = seen.pods.iter().filter(|pod| {
-        let is_going = evicted.waiting.contains_key(pod.metadata.name.as_deref().unwrap_or_default());
+        let is_going = evicted
+            .waiting
+            .contains_key(pod.metadata.name.as_deref().unwrap_or_default());
         !pod_state::is_terminating(pod) && !is_going && pod_state::is_ready(pod)
     });
     let healthy = count(healthy.count());
     // A budget without pods allows nothing: the first ones may come before the next count.
-    let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
+    let allowed = if expected > 0 {
+        (healthy - desired).max(0)
+    } else {
+        0
+    };
     let status = PodDisruptionBudgetStatus {
         current_healthy: Some(healthy),
         desired_healthy: Some(desired),
@@ -71,14 +85,24 @@ pub(super) fn plan(seen: &Observed<'_>) -> Plan {
         disruptions_allowed: Some(allowed),
         disrupted_pods: (!evicted.waiting.is_empty()).then_some(evicted.waiting),
         observed_generation: seen.budget.metadata.generation,
-        conditions: seen.budget.status.as_ref().and_then(|status| status.conditions.clone()),
+        conditions: seen
+            .budget
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.clone()),
     };
-    Plan { status: with_condition(status, disruption::settle), overdue: evicted.overdue, again: evicted.again }
+    Plan {
+        status: with_condition(status, disruption::settle),
+        overdue: evicted.overdue,
+        again: evicted.again,
+    }
 }
 
 /// The status of a budget that cannot be counted.
 pub(super) fn failed(budget: &PodDisruptionBudget, why: &str) -> PodDisruptionBudgetStatus {
-    with_condition(budget.status.clone().unwrap_or_default(), |status| disruption::fail(status, why))
+    with_condition(budget.status.clone().unwrap_or_default(), |status| {
+        disruption::fail(status, why)
+    })
 }
 
 fn with_condition(
@@ -102,10 +126,20 @@ struct Evicted {
 impl Evicted {
     fn sort(seen: &Observed<'_>) -> Self {
         let mut sorted = Self::default();
-        let noted = seen.budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
-        for pod in seen.pods.iter().filter(|pod| !pod_state::is_terminating(pod)) {
+        let noted = seen
+            .budget
+            .status
+            .as_ref()
+            .and_then(|status| status.disrupted_pods.as_ref());
+        for pod in seen
+            .pods
+            .iter()
+            .filter(|pod| !pod_state::is_terminating(pod))
+        {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
-            let Some(since) = noted.and_then(|noted| noted.get(name)) else { continue };
+            let Some(since) = noted.and_then(|noted| noted.get(name)) else {
+                continue;
+            };
             let waited = Duration::try_from(seen.now.duration_since(since.0)).unwrap_or_default();
             match DELETION_TIMEOUT.checked_sub(waited) {
                 None => sorted.overdue.push(pod.clone()),

@@ -1,5 +1,5 @@
-//! Takes back the condition `DisruptionTarget` of pods that were to go and did not: an eviction may fail after it has
-//! said why the pod goes.
+//! Takes back the condition `DisruptionTarget` of pods that were to go and did not: an eviction may
+//! fail after it has said why the pod goes.
 //!
 //! Source: `syncStalePodDisruption` in `pkg/controller/disruption/disruption.go` at v1.37.
 
@@ -25,13 +25,15 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// A node that ends a pod may take any time for it.
 const BY_NODE: &str = "TerminationByKubelet";
 
-/// How long the condition of a pod holds: zero if no longer, `None` if there is nothing to take back.
+/// How long the condition of a pod holds: zero if no longer, `None` if there is nothing to take
+/// back.
 pub(super) fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
     if !pod_state::is_active(pod) {
         return None;
     }
-    let condition = pod_state::condition(pod, DISRUPTION_TARGET)
-        .filter(|condition| condition.status == "True" && condition.reason.as_deref() != Some(BY_NODE))?;
+    let condition = pod_state::condition(pod, DISRUPTION_TARGET).filter(|condition| {
+        condition.status == "True" && condition.reason.as_deref() != Some(BY_NODE)
+    })?;
     let since = condition.last_transition_time.as_ref()?.0;
     let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     Some(TIMEOUT.saturating_sub(waited))
@@ -45,7 +47,9 @@ pub(super) struct Stale {
 
 impl Reconciler for Stale {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(pod) = self.pods.get(&key) else { return Ok(None) };
+        let Some(pod) = self.pods.get(&key) else {
+            return Ok(None);
+        };
         let now = Timestamp::now();
         match time_left(&pod, now) {
             Some(Duration::ZERO) => {}
@@ -53,9 +57,12 @@ impl Reconciler for Stale {
         }
         let condition = json!({"type": DISRUPTION_TARGET, "status": "False", "reason": null, "message": null,
             "lastTransitionTime": meta::time(now)});
-        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+        let patch =
+            json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let patched = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        let patched = api
+            .patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await;
         ignore_missing(patched).during("take the disruption of a Pod back")?;
         Ok(None)
     }

@@ -11,10 +11,17 @@ use crate::pod::PodStatus;
 
 fn service(publish: bool) -> Service {
     Service {
-        metadata: ObjectMeta { name: Some("web".into()), namespace: Some("ns".into()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some("web".into()),
+            namespace: Some("ns".into()),
+            ..ObjectMeta::default()
+        },
         spec: Some(ServiceSpec {
             selector: Some([("app".to_owned(), "web".to_owned())].into()),
-            ports: Some(vec![ServicePort { port: 80, ..ServicePort::default() }]),
+            ports: Some(vec![ServicePort {
+                port: 80,
+                ..ServicePort::default()
+            }]),
             publish_not_ready_addresses: Some(publish),
             ..ServiceSpec::default()
         }),
@@ -45,9 +52,18 @@ fn pod(ip: &str, ready: bool, terminating: bool) -> Arc<Pod> {
 /// Ready and not-ready addresses of the only subset.
 fn addresses(service: &Service, pods: &[Arc<Pod>]) -> (Vec<String>, Vec<String>) {
     let endpoints = plan(service, pods, None);
-    let subset = endpoints.subsets.unwrap_or_default().into_iter().next().unwrap_or_default();
-    let ips =
-        |list: Option<Vec<EndpointAddress>>| list.unwrap_or_default().into_iter().map(|address| address.ip).collect();
+    let subset = endpoints
+        .subsets
+        .unwrap_or_default()
+        .into_iter()
+        .next()
+        .unwrap_or_default();
+    let ips = |list: Option<Vec<EndpointAddress>>| {
+        list.unwrap_or_default()
+            .into_iter()
+            .map(|address| address.ip)
+            .collect()
+    };
     (ips(subset.addresses), ips(subset.not_ready_addresses))
 }
 
@@ -60,17 +76,32 @@ fn ready_and_unready_pods_are_told_apart_and_terminating_ones_left_out() {
         pod("10.0.0.4", true, true),
     ];
     let list = |ips: &[&str]| ips.iter().map(|ip| (*ip).to_owned()).collect::<Vec<_>>();
-    assert_eq!(addresses(&service(false), &pods), (list(&["10.0.0.1", "10.0.0.2"]), list(&["10.0.0.3"])));
+    assert_eq!(
+        addresses(&service(false), &pods),
+        (list(&["10.0.0.1", "10.0.0.2"]), list(&["10.0.0.3"]))
+    );
     let all = list(&["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]);
     assert_eq!(addresses(&service(true), &pods), (all, Vec::new()));
 }
 
 #[test]
 fn more_than_a_thousand_addresses_are_cut_off_and_marked() {
-    let pods: Vec<_> = (0..1001).map(|n| pod(&format!("10.0.{}.{}", n / 250, n % 250), true, false)).collect();
+    let pods: Vec<_> = (0..1001)
+        .map(|n| pod(&format!("10.0.{}.{}", n / 250, n % 250), true, false))
+        .collect();
     let endpoints = plan(&service(false), &pods, None);
-    assert_eq!(endpoints.subsets.unwrap()[0].addresses.as_ref().unwrap().len(), MAX_ADDRESSES);
-    assert_eq!(endpoints.metadata.annotations.unwrap()[OVER_CAPACITY], "truncated");
+    assert_eq!(
+        endpoints.subsets.unwrap()[0]
+            .addresses
+            .as_ref()
+            .unwrap()
+            .len(),
+        MAX_ADDRESSES
+    );
+    assert_eq!(
+        endpoints.metadata.annotations.unwrap()[OVER_CAPACITY],
+        "truncated"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Which EndpointSlices a Service needs, given those it has. Pure.
 //!
-//! Endpoints stay in their slice, changed slices are filled first, and no slice is touched without need: every write
-//! goes to every node.
+//! Endpoints stay in their slice, changed slices are filled first, and no slice is touched without
+//! need: every write goes to every node.
 //!
 //! Source: `k8s.io/endpointslice/reconciler.go` and `utils.go` at v1.37.
 
@@ -56,26 +56,40 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
             .slices
             .iter()
             .map(Arc::as_ref)
-            .filter(|slice| slice.address_type == family.as_str() && slice.metadata.deletion_timestamp.is_none())
+            .filter(|slice| {
+                slice.address_type == family.as_str() && slice.metadata.deletion_timestamp.is_none()
+            })
             .collect();
         plan_family(input, *family, &slices, &mut plan);
     }
-    let foreign =
-        input.slices.iter().filter(|slice| !families.iter().any(|family| slice.address_type == family.as_str()));
-    plan.delete.extend(foreign.map(|slice| slice.as_ref().clone()));
+    let foreign = input.slices.iter().filter(|slice| {
+        !families
+            .iter()
+            .any(|family| slice.address_type == family.as_str())
+    });
+    plan.delete
+        .extend(foreign.map(|slice| slice.as_ref().clone()));
     reuse(input.service, plan)
 }
 
-/// Writes a slice that would be made into one that would go: whoever watches sees one change, and never two slices of
-/// which one is out of date. Only a slice of this very Service: a namesake's goes with its owner.
+/// Writes a slice that would be made into one that would go: whoever watches sees one change, and
+/// never two slices of which one is out of date. Only a slice of this very Service: a namesake's
+/// goes with its owner.
 fn reuse(service: &Service, mut plan: Plan) -> Plan {
     for old in std::mem::take(&mut plan.delete) {
         let is_ours = is_controlled_by(&old, service);
-        let new = plan.create.iter().rposition(|new| is_ours && new.address_type == old.address_type);
+        let new = plan
+            .create
+            .iter()
+            .rposition(|new| is_ours && new.address_type == old.address_type);
         match new.map(|at| plan.create.remove(at)) {
-            Some(new) => plan
-                .update
-                .push(EndpointSlice { metadata: ObjectMeta { labels: new.metadata.labels, ..old.metadata }, ..new }),
+            Some(new) => plan.update.push(EndpointSlice {
+                metadata: ObjectMeta {
+                    labels: new.metadata.labels,
+                    ..old.metadata
+                },
+                ..new
+            }),
             None => plan.delete.push(old),
         }
     }
@@ -84,19 +98,29 @@ fn reuse(service: &Service, mut plan: Plan) -> Plan {
 
 fn is_controlled_by(slice: &EndpointSlice, service: &Service) -> bool {
     let mut owners = slice.metadata.owner_references.iter().flatten();
-    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == service.metadata.uid.as_ref())
+    owners.any(|owner| {
+        owner.controller == Some(true) && Some(&owner.uid) == service.metadata.uid.as_ref()
+    })
 }
 
 fn plan_family(input: &Input<'_>, family: Family, slices: &[&EndpointSlice], plan: &mut Plan) {
     let mut wanted: BTreeMap<PortKey, BTreeMap<String, Endpoint>> = BTreeMap::new();
     for pod in input.pods.iter().filter(|pod| !pod_state::is_finished(pod)) {
-        let Some(address) = service_endpoints::address(pod, family) else { continue };
+        let Some(address) = service_endpoints::address(pod, family) else {
+            continue;
+        };
         let endpoint = endpoint(input, pod, address);
-        wanted.entry(ports_of(input.service, pod)).or_default().insert(identity(&endpoint), endpoint);
+        wanted
+            .entry(ports_of(input.service, pod))
+            .or_default()
+            .insert(identity(&endpoint), endpoint);
     }
     let mut by_ports: BTreeMap<PortKey, Vec<&EndpointSlice>> = BTreeMap::new();
     for slice in slices {
-        by_ports.entry(port_key(slice.ports.as_deref().unwrap_or_default())).or_default().push(slice);
+        by_ports
+            .entry(port_key(slice.ports.as_deref().unwrap_or_default()))
+            .or_default()
+            .push(slice);
     }
     let nothing_wanted = wanted.is_empty();
     for (ports, endpoints) in wanted {
@@ -108,14 +132,17 @@ fn plan_family(input: &Input<'_>, family: Family, slices: &[&EndpointSlice], pla
         // One empty slice says that the Service is known and has nobody behind it.
         match unused.iter().position(|slice| is_placeholder(slice)) {
             Some(at) => update_if_changed(input.service, unused.remove(at), Vec::new(), plan),
-            None => plan.create.push(new_slice(input.service, family, &Vec::new(), Vec::new())),
+            None => plan
+                .create
+                .push(new_slice(input.service, family, &Vec::new(), Vec::new())),
         }
     }
     plan.delete.extend(unused.into_iter().cloned());
 }
 
 fn is_placeholder(slice: &EndpointSlice) -> bool {
-    slice.endpoints.as_deref().unwrap_or_default().is_empty() && slice.ports.as_deref().unwrap_or_default().is_empty()
+    slice.endpoints.as_deref().unwrap_or_default().is_empty()
+        && slice.ports.as_deref().unwrap_or_default().is_empty()
 }
 
 /// Distributes `wanted` over the slices that have these ports.
@@ -143,20 +170,24 @@ fn plan_ports(
         kept.push((slice, endpoints, changed));
     }
     let mut homeless: Vec<Endpoint> = wanted.into_values().collect();
-    // Slices that are written anyway take the new ones; then the fullest of the others that holds all the rest.
+    // Slices that are written anyway take the new ones; then the fullest of the others that holds
+    // all the rest.
     for (_, endpoints, _) in kept.iter_mut().filter(|(_, _, changed)| *changed) {
-        let room = MAX_ENDPOINTS.saturating_sub(endpoints.len()).min(homeless.len());
+        let room = MAX_ENDPOINTS
+            .saturating_sub(endpoints.len())
+            .min(homeless.len());
         endpoints.extend(homeless.drain(..room));
     }
     if !homeless.is_empty() && homeless.len() < MAX_ENDPOINTS {
-        let fitting = kept
-            .iter_mut()
-            .filter(|(_, endpoints, changed)| !*changed && endpoints.len() + homeless.len() <= MAX_ENDPOINTS);
+        let fitting = kept.iter_mut().filter(|(_, endpoints, changed)| {
+            !*changed && endpoints.len() + homeless.len() <= MAX_ENDPOINTS
+        });
         if let Some((_, endpoints, _)) = fitting.max_by_key(|(_, endpoints, _)| endpoints.len()) {
             endpoints.append(&mut homeless);
         }
     }
-    let some_stay = !homeless.is_empty() || kept.iter().any(|(_, endpoints, _)| !endpoints.is_empty());
+    let some_stay =
+        !homeless.is_empty() || kept.iter().any(|(_, endpoints, _)| !endpoints.is_empty());
     for (slice, endpoints, _) in kept {
         if endpoints.is_empty() && some_stay {
             plan.delete.push(slice.clone());
@@ -166,33 +197,50 @@ fn plan_ports(
     }
     while !homeless.is_empty() {
         let rest = homeless.split_off(homeless.len().min(MAX_ENDPOINTS));
-        plan.create.push(new_slice(service, family, ports, homeless));
+        plan.create
+            .push(new_slice(service, family, ports, homeless));
         homeless = rest;
     }
 }
 
-fn update_if_changed(service: &Service, slice: &EndpointSlice, endpoints: Vec<Endpoint>, plan: &mut Plan) {
+fn update_if_changed(
+    service: &Service,
+    slice: &EndpointSlice,
+    endpoints: Vec<Endpoint>,
+    plan: &mut Plan,
+) {
     let mut wanted = slice.clone();
     wanted.metadata.labels = Some(labels_of(service));
     wanted.endpoints = Some(endpoints);
-    let same = slice.endpoints.as_deref().unwrap_or_default() == wanted.endpoints.as_deref().unwrap_or_default()
+    let same = slice.endpoints.as_deref().unwrap_or_default()
+        == wanted.endpoints.as_deref().unwrap_or_default()
         && slice.metadata.labels == wanted.metadata.labels;
     if !same {
         plan.update.push(wanted);
     }
 }
 
-fn new_slice(service: &Service, family: Family, ports: &PortKey, endpoints: Vec<Endpoint>) -> EndpointSlice {
-    let ports = ports.iter().map(|(name, number, protocol, application)| EndpointPort {
-        name: Some(name.clone()),
-        port: Some(*number),
-        protocol: Some(protocol.clone()),
-        app_protocol: application.clone(),
-    });
+fn new_slice(
+    service: &Service,
+    family: Family,
+    ports: &PortKey,
+    endpoints: Vec<Endpoint>,
+) -> EndpointSlice {
+    let ports = ports
+        .iter()
+        .map(|(name, number, protocol, application)| EndpointPort {
+            name: Some(name.clone()),
+            port: Some(*number),
+            protocol: Some(protocol.clone()),
+            app_protocol: application.clone(),
+        });
     EndpointSlice {
         metadata: ObjectMeta {
             namespace: service.metadata.namespace.clone(),
-            generate_name: Some(format!("{}-", service.metadata.name.as_deref().unwrap_or_default())),
+            generate_name: Some(format!(
+                "{}-",
+                service.metadata.name.as_deref().unwrap_or_default()
+            )),
             labels: Some(labels_of(service)),
             owner_references: Some(vec![controller_reference(service)]),
             ..ObjectMeta::default()
@@ -210,7 +258,10 @@ fn labels_of(service: &Service) -> BTreeMap<String, String> {
     if service_endpoints::is_headless(service) {
         labels.insert(HEADLESS.into(), String::new());
     }
-    labels.insert(SERVICE_NAME.into(), service.metadata.name.clone().unwrap_or_default());
+    labels.insert(
+        SERVICE_NAME.into(),
+        service.metadata.name.clone().unwrap_or_default(),
+    );
     labels.insert(MANAGED_BY.into(), MANAGER.into());
     labels
 }
@@ -220,9 +271,13 @@ fn endpoint(input: &Input<'_>, pod: &Pod, address: &str) -> Endpoint {
     let terminating = pod_state::is_terminating(pod);
     let ready = service_endpoints::publishes_not_ready(input.service) || (serving && !terminating);
     let node_name = Some(pod_state::node_name(pod)).filter(|name| !name.is_empty());
-    let zone = node_name
-        .and_then(input.node)
-        .and_then(|node| node.metadata.labels.as_ref()?.get("topology.kubernetes.io/zone").cloned());
+    let zone = node_name.and_then(input.node).and_then(|node| {
+        node.metadata
+            .labels
+            .as_ref()?
+            .get("topology.kubernetes.io/zone")
+            .cloned()
+    });
     Endpoint {
         addresses: vec![address.to_owned()],
         conditions: Some(EndpointConditions {
@@ -251,8 +306,19 @@ pub(crate) fn pod_reference(pod: &Pod) -> ObjectReference {
 
 /// What makes an endpoint the same one after a change: its pod and address.
 fn identity(endpoint: &Endpoint) -> String {
-    let uid = endpoint.target_ref.as_ref().and_then(|target| target.uid.as_deref()).unwrap_or_default();
-    format!("{uid} {}", endpoint.addresses.first().map(String::as_str).unwrap_or_default())
+    let uid = endpoint
+        .target_ref
+        .as_ref()
+        .and_then(|target| target.uid.as_deref())
+        .unwrap_or_default();
+    format!(
+        "{uid} {}",
+        endpoint
+            .addresses
+            .first()
+            .map(String::as_str)
+            .unwrap_or_default()
+    )
 }
 
 fn ports_of(service: &Service, pod: &Pod) -> PortKey {
@@ -263,7 +329,12 @@ fn ports_of(service: &Service, pod: &Pod) -> PortKey {
         .filter_map(|port| {
             let number = service_endpoints::port_number(pod, port)?;
             let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
-            Some((port.name.clone().unwrap_or_default(), number, protocol, port.app_protocol.clone()))
+            Some((
+                port.name.clone().unwrap_or_default(),
+                number,
+                protocol,
+                port.app_protocol.clone(),
+            ))
         })
         .collect();
     key.sort();
@@ -275,7 +346,12 @@ fn port_key(ports: &[EndpointPort]) -> PortKey {
         .iter()
         .map(|port| {
             let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
-            (port.name.clone().unwrap_or_default(), port.port.unwrap_or(0), protocol, port.app_protocol.clone())
+            (
+                port.name.clone().unwrap_or_default(),
+                port.port.unwrap_or(0),
+                protocol,
+                port.app_protocol.clone(),
+            )
         })
         .collect();
     key.sort();

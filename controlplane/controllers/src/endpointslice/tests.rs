@@ -74,7 +74,12 @@ fn terminating(pod: &Pod) -> Arc<Pod> {
 }
 
 fn plan_for(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<EndpointSlice>]) -> Plan {
-    plan::plan(&Input { service, pods, slices, node: &|_| None })
+    plan::plan(&Input {
+        service,
+        pods,
+        slices,
+        node: &|_| None,
+    })
 }
 
 /// Carries a plan out on a list of slices.
@@ -84,7 +89,10 @@ fn apply(plan: Plan, slices: &mut Vec<Arc<EndpointSlice>>, counter: &mut usize) 
         slices.retain(|slice| name(slice) != name(&gone));
     }
     for changed in plan.update {
-        let at = slices.iter().position(|slice| name(slice) == name(&changed)).unwrap();
+        let at = slices
+            .iter()
+            .position(|slice| name(slice) == name(&changed))
+            .unwrap();
         slices[at] = Arc::new(changed);
     }
     for mut made in plan.create {
@@ -95,13 +103,20 @@ fn apply(plan: Plan, slices: &mut Vec<Arc<EndpointSlice>>, counter: &mut usize) 
 }
 
 fn sizes(slices: &[Arc<EndpointSlice>]) -> Vec<usize> {
-    slices.iter().map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len)).collect()
+    slices
+        .iter()
+        .map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len))
+        .collect()
 }
 
 #[test]
 fn service_without_pods_has_one_empty_slice() {
     let (mut slices, mut counter) = (Vec::new(), 0);
-    apply(plan_for(&service(), &[], &slices), &mut slices, &mut counter);
+    apply(
+        plan_for(&service(), &[], &slices),
+        &mut slices,
+        &mut counter,
+    );
     assert_eq!(sizes(&slices), [0]);
     assert_eq!(plan_for(&service(), &[], &slices), Plan::default());
 }
@@ -109,10 +124,17 @@ fn service_without_pods_has_one_empty_slice() {
 #[test]
 fn the_empty_slice_becomes_the_first_filled_one_and_back() {
     let (mut slices, mut counter) = (Vec::new(), 0);
-    apply(plan_for(&service(), &[], &slices), &mut slices, &mut counter);
+    apply(
+        plan_for(&service(), &[], &slices),
+        &mut slices,
+        &mut counter,
+    );
     for (pods, ports) in [(vec![pod(1, true, 8080)], 1), (Vec::new(), 0)] {
         let plan = plan_for(&service(), &pods, &slices);
-        assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 1, 0));
+        assert_eq!(
+            (plan.create.len(), plan.update.len(), plan.delete.len()),
+            (0, 1, 0)
+        );
         apply(plan, &mut slices, &mut counter);
         assert_eq!(sizes(&slices), [pods.len()]);
         assert_eq!(slices[0].ports.as_ref().map_or(0, Vec::len), ports);
@@ -127,7 +149,10 @@ fn a_slice_of_the_services_namesake_is_not_taken_over() {
     namesake.metadata.uid = Some("of-the-web-before".into());
     apply(plan_for(&namesake, &[], &slices), &mut slices, &mut counter);
     let plan = plan_for(&service(), &[pod(1, true, 8080)], &slices);
-    assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (1, 0, 1));
+    assert_eq!(
+        (plan.create.len(), plan.update.len(), plan.delete.len()),
+        (1, 0, 1)
+    );
 }
 
 #[test]
@@ -150,7 +175,10 @@ fn endpoint_says_where_and_how_its_pod_is() {
             (Some(is_ready), Some(serving), Some(going))
         );
         assert_eq!(endpoint.node_name.as_deref(), Some("n1"));
-        assert_eq!(endpoint.target_ref.as_ref().unwrap().name.as_deref(), Some("p1"));
+        assert_eq!(
+            endpoint.target_ref.as_ref().unwrap().name.as_deref(),
+            Some("p1")
+        );
         assert_eq!(slice.ports.unwrap()[0].port, Some(8080));
         assert_eq!(slice.metadata.generate_name.as_deref(), Some("web-"));
         assert_eq!(
@@ -177,7 +205,12 @@ fn pods_with_different_numbers_for_a_named_port_get_slices_of_their_own() {
     let mut found: Vec<_> = plan
         .create
         .iter()
-        .map(|slice| (slice.ports.as_ref().unwrap()[0].port.unwrap(), slice.endpoints.as_ref().unwrap().len()))
+        .map(|slice| {
+            (
+                slice.ports.as_ref().unwrap()[0].port.unwrap(),
+                slice.endpoints.as_ref().unwrap().len(),
+            )
+        })
         .collect();
     found.sort_unstable();
     assert_eq!(found, [(8080, 2), (9090, 1)]);
@@ -187,11 +220,18 @@ fn pods_with_different_numbers_for_a_named_port_get_slices_of_their_own() {
 fn change_of_one_pod_writes_one_slice() {
     let mut pods: Vec<_> = (0..250).map(|number| pod(number, true, 8080)).collect();
     let (mut slices, mut counter) = (Vec::new(), 0);
-    apply(plan_for(&service(), &pods, &slices), &mut slices, &mut counter);
+    apply(
+        plan_for(&service(), &pods, &slices),
+        &mut slices,
+        &mut counter,
+    );
     assert_eq!(slices.len(), 3);
     pods[7] = pod(7, false, 8080);
     let plan = plan_for(&service(), &pods, &slices);
-    assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 1, 0));
+    assert_eq!(
+        (plan.create.len(), plan.update.len(), plan.delete.len()),
+        (0, 1, 0)
+    );
 }
 
 proptest! {

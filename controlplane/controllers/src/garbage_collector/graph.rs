@@ -1,6 +1,7 @@
 //! Who owns whom, over all kinds, and what a change of that calls for. Pure.
 //!
-//! An owner that is named but was never seen stands in the graph as a virtual node until the server is asked.
+//! An owner that is named but was never seen stands in the graph as a virtual node until the server
+//! is asked.
 //!
 //! Source: `pkg/controller/garbagecollector/{graph,graph_builder}.go` at v1.37.
 
@@ -84,7 +85,10 @@ pub(super) struct Graph {
 impl Graph {
     /// The namespace of an object that was seen.
     pub(super) fn namespace(&self, uid: &str) -> Option<Box<str>> {
-        self.nodes.get(uid).filter(|node| !node.is_virtual).map(|node| node.place.namespace.clone())
+        self.nodes
+            .get(uid)
+            .filter(|node| !node.is_virtual)
+            .map(|node| node.place.namespace.clone())
     }
 
     /// One shared value a kind.
@@ -100,14 +104,24 @@ impl Graph {
 
     /// Takes in an object as it is now.
     pub(super) fn observe(&mut self, place: Place, meta: &ObjectMeta) -> Vec<Work> {
-        let Some(uid) = meta.uid.as_deref().map(Uid::from) else { return Vec::new() };
-        let has = |finalizer: &str| meta.finalizers.iter().flatten().any(|present| present == finalizer);
+        let Some(uid) = meta.uid.as_deref().map(Uid::from) else {
+            return Vec::new();
+        };
+        let has = |finalizer: &str| {
+            meta.finalizers
+                .iter()
+                .flatten()
+                .any(|present| present == finalizer)
+        };
         let deleting = meta.deletion_timestamp.is_some();
         let (foreground, orphaning) = (deleting && has(FOREGROUND), deleting && has(ORPHAN));
         let references = meta.owner_references.as_deref().unwrap_or_default();
 
         let mut work = self.link(&uid, &place, references);
-        let node = self.nodes.entry(uid.clone()).or_insert_with(|| Node::unseen(place.clone()));
+        let node = self
+            .nodes
+            .entry(uid.clone())
+            .or_insert_with(|| Node::unseen(place.clone()));
         node.place = place;
         (node.is_virtual, node.is_gone, node.asked) = (false, false, 0);
         node.deleting = deleting;
@@ -126,24 +140,41 @@ impl Graph {
     /// Renews the edges from an object to its owners.
     fn link(&mut self, uid: &Uid, place: &Place, references: &[OwnerReference]) -> Vec<Work> {
         let mut work = Vec::new();
-        let before = self.nodes.get_mut(uid).map(|node| std::mem::take(&mut node.owners)).unwrap_or_default();
+        let before = self
+            .nodes
+            .get_mut(uid)
+            .map(|node| std::mem::take(&mut node.owners))
+            .unwrap_or_default();
         let mut owners = Vec::with_capacity(references.len());
         for reference in references {
             let owner_uid: Uid = reference.uid.as_str().into();
-            owners.push(Owner { uid: owner_uid.clone(), blocks: reference.block_owner_deletion == Some(true) });
+            owners.push(Owner {
+                uid: owner_uid.clone(),
+                blocks: reference.block_owner_deletion == Some(true),
+            });
             if !self.nodes.contains_key(&owner_uid) {
                 let (group, _) = reference.api_version.rsplit_once('/').unwrap_or(("", ""));
                 let kind = self.kind(group, &reference.kind);
                 // The namespace is a guess: a cluster-wide owner is found without it.
-                let at = Place { kind, namespace: place.namespace.clone(), name: reference.name.as_str().into() };
+                let at = Place {
+                    kind,
+                    namespace: place.namespace.clone(),
+                    name: reference.name.as_str().into(),
+                };
                 self.nodes.insert(owner_uid.clone(), Node::unseen(at));
                 work.push(Work::Delete(owner_uid.clone()));
             }
-            let Some(owner) = self.nodes.get_mut(&owner_uid) else { continue };
+            let Some(owner) = self.nodes.get_mut(&owner_uid) else {
+                continue;
+            };
             let new = owner.dependents.insert(uid.clone());
-            // A reference to what is gone, or to another object than the one of that uid, holds nothing.
-            let holds =
-                if owner.is_virtual { !owner.is_gone } else { is_meant(&owner.place, reference, &place.namespace) };
+            // A reference to what is gone, or to another object than the one of that uid, holds
+            // nothing.
+            let holds = if owner.is_virtual {
+                !owner.is_gone
+            } else {
+                is_meant(&owner.place, reference, &place.namespace)
+            };
             if new && (owner.deleting_dependents || !holds) {
                 work.push(Work::Delete(uid.clone()));
             }
@@ -160,23 +191,36 @@ impl Graph {
             }
             // An owner that waits for its dependents may wait for one less.
             let no_longer_blocks = former.blocks && now.is_none_or(|owner| !owner.blocks);
-            if no_longer_blocks && self.nodes.get(&former.uid).is_some_and(|owner| owner.deleting_dependents) {
+            if no_longer_blocks
+                && self
+                    .nodes
+                    .get(&former.uid)
+                    .is_some_and(|owner| owner.deleting_dependents)
+            {
                 work.push(Work::Delete(former.uid.clone()));
             }
         }
         if !owners.is_empty() || self.nodes.contains_key(uid) {
-            self.nodes.entry(uid.clone()).or_insert_with(|| Node::unseen(place.clone())).owners = owners;
+            self.nodes
+                .entry(uid.clone())
+                .or_insert_with(|| Node::unseen(place.clone()))
+                .owners = owners;
         }
         work
     }
 
-    /// Takes in that an object is gone. It stays known for as long as others name it: should it be seen again (its kind
-    /// was away, or only a reference to it was wrong), its end still means theirs.
+    /// Takes in that an object is gone. It stays known for as long as others name it: should it be
+    /// seen again (its kind was away, or only a reference to it was wrong), its end still means
+    /// theirs.
     pub(super) fn remove(&mut self, uid: &str) -> Vec<Work> {
-        let Some((uid, mut node)) = self.nodes.remove_entry(uid) else { return Vec::new() };
+        let Some((uid, mut node)) = self.nodes.remove_entry(uid) else {
+            return Vec::new();
+        };
         let mut work: Vec<Work> = node.dependents.iter().cloned().map(Work::Delete).collect();
         for owner in std::mem::take(&mut node.owners) {
-            let Some(owner_node) = self.nodes.get_mut(&owner.uid) else { continue };
+            let Some(owner_node) = self.nodes.get_mut(&owner.uid) else {
+                continue;
+            };
             owner_node.dependents.remove(&uid);
             if owner_node.deleting_dependents {
                 work.push(Work::Delete(owner.uid));
@@ -186,20 +230,31 @@ impl Graph {
         }
         node.dependents.remove(&uid);
         if !node.dependents.is_empty() {
-            let gone = Node { dependents: node.dependents, is_gone: true, ..Node::unseen(node.place) };
+            let gone = Node {
+                dependents: node.dependents,
+                is_gone: true,
+                ..Node::unseen(node.place)
+            };
             self.nodes.insert(uid, gone);
         }
         work
     }
 
-    /// Takes in that the server has nothing at `place`. An object of this uid that was seen elsewhere meanwhile stays.
+    /// Takes in that the server has nothing at `place`. An object of this uid that was seen
+    /// elsewhere meanwhile stays.
     pub(super) fn absent(&mut self, uid: &str, place: &Place) -> Vec<Work> {
-        if self.nodes.get(uid).is_some_and(|node| node.place == *place) { self.remove(uid) } else { Vec::new() }
+        if self.nodes.get(uid).is_some_and(|node| node.place == *place) {
+            self.remove(uid)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Counts that the server has shown a virtual object; how often it did before.
     pub(super) fn ask_again(&mut self, uid: &str) -> u32 {
-        let Some(node) = self.nodes.get_mut(uid) else { return 0 };
+        let Some(node) = self.nodes.get_mut(uid) else {
+            return 0;
+        };
         node.asked = node.asked.saturating_add(1);
         node.asked - 1
     }
@@ -207,7 +262,12 @@ impl Graph {
     /// What is known about an object.
     pub(super) fn snapshot(&self, uid: &str) -> Option<Snapshot> {
         let (key, node) = self.nodes.get_key_value(uid)?;
-        let blocks = |dependent: &Node| dependent.owners.iter().any(|owner| owner.uid == *key && owner.blocks);
+        let blocks = |dependent: &Node| {
+            dependent
+                .owners
+                .iter()
+                .any(|owner| owner.uid == *key && owner.blocks)
+        };
         let blocking = node.dependents.iter().filter_map(|dependent| {
             let there = self.nodes.get(dependent)?;
             blocks(there).then(|| (dependent.clone(), there.deleting_dependents))

@@ -72,7 +72,12 @@ fn wanted(collector: &GarbageCollector) -> HashMap<GroupKind, Arc<ServedKind>> {
     let fed = collector.fed.lock();
     kinds
         .filter(|kind| kind.deletable && kind.watchable && kind.resource.kind != "Event")
-        .map(|kind| ((kind.resource.group.clone(), kind.resource.kind.clone()), kind))
+        .map(|kind| {
+            (
+                (kind.resource.group.clone(), kind.resource.kind.clone()),
+                kind,
+            )
+        })
         .filter(|(key, _)| !fed.contains_key(key))
         .collect()
 }
@@ -85,9 +90,16 @@ fn unlisted(collector: &GarbageCollector) -> Option<Vec<String>> {
     }
     let (fed, monitored) = (collector.fed.lock(), collector.monitored.lock());
     let is_listed = |listed: Option<&Listed>| listed.is_some_and(|listed| *listed.borrow());
-    let fed = fed.iter().filter(|(_, listed)| !is_listed(Some(listed))).map(|(key, _)| key);
+    let fed = fed
+        .iter()
+        .filter(|(_, listed)| !is_listed(Some(listed)))
+        .map(|(key, _)| key);
     let monitored = wanted.keys().filter(|key| !is_listed(monitored.get(*key)));
-    Some(fed.chain(monitored).map(|(group, kind)| format!("{kind}.{group}")).collect())
+    Some(
+        fed.chain(monitored)
+            .map(|(group, kind)| format!("{kind}.{group}"))
+            .collect(),
+    )
 }
 
 /// Returns once every kind has been listed, or after the time that this may take.
@@ -110,11 +122,20 @@ pub(super) async fn wait_for_sync(collector: &GarbageCollector) {
 ///
 /// # Errors
 /// The kinds that it lacks, or that the server does not say which there are: try again.
-pub(super) async fn every_kind_is_known(collector: &GarbageCollector) -> Result<(), ReconcileError> {
-    collector.kinds.refresh().await.during("discover the served kinds")?;
+pub(super) async fn every_kind_is_known(
+    collector: &GarbageCollector,
+) -> Result<(), ReconcileError> {
+    collector
+        .kinds
+        .refresh()
+        .await
+        .during("discover the served kinds")?;
     match unlisted(collector) {
         Some(unlisted) if unlisted.is_empty() => Ok(()),
-        unlisted => Err(ReconcileError::NotYet(format!("not listed yet: {}", unlisted.unwrap_or_default().join(", ")))),
+        unlisted => Err(ReconcileError::NotYet(format!(
+            "not listed yet: {}",
+            unlisted.unwrap_or_default().join(", ")
+        ))),
     }
 }
 
@@ -160,7 +181,9 @@ async fn watch(
             Event::InitDone => {
                 let fresh = listing.take().unwrap_or_default();
                 let before = std::mem::replace(&mut known, fresh);
-                before.difference(&known).for_each(|uid| collector.removed(uid));
+                before
+                    .difference(&known)
+                    .for_each(|uid| collector.removed(uid));
                 listed.send_replace(true);
             }
             Event::Delete(object) => {
@@ -171,7 +194,12 @@ async fn watch(
         }
     }
     // A kind that is served no more has no objects.
-    if !stop.is_cancelled() || collector.kinds.get(&kind.resource.group, &kind.resource.kind).is_none() {
+    if !stop.is_cancelled()
+        || collector
+            .kinds
+            .get(&kind.resource.group, &kind.resource.kind)
+            .is_none()
+    {
         known.iter().for_each(|uid| collector.removed(uid));
     }
 }

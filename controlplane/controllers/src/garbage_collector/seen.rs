@@ -1,7 +1,9 @@
-//! An object of any kind as a monitor reads it: of its metadata what the collector asks about, and nothing else.
+//! An object of any kind as a monitor reads it: of its metadata what the collector asks about, and
+//! nothing else.
 //!
-//! The whole object comes, because its text is the one that all watchers share; metadata alone would be rendered for this
-//! watch. What managers own is a good part of it and would become a tree of values: it is skipped.
+//! The whole object comes, because its text is the one that all watchers share; metadata alone
+//! would be rendered for this watch. What managers own is a good part of it and would become a tree
+//! of values: it is skipped.
 
 use std::borrow::Cow;
 
@@ -33,8 +35,15 @@ struct Part {
 }
 
 fn in_part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let Part { name, namespace, uid, resource_version, deletion_timestamp, finalizers, owner_references } =
-        Part::deserialize(deserializer)?;
+    let Part {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        deletion_timestamp,
+        finalizers,
+        owner_references,
+    } = Part::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name,
         namespace,
@@ -89,8 +98,16 @@ mod tests {
             "managedFields": [{"manager": "m", "operation": "Update", "fieldsV1": {"f:data": {}}}],
         }});
         let Seen { metadata } = serde_json::from_value(object).unwrap();
-        let texts = [metadata.name, metadata.namespace, metadata.uid, metadata.resource_version];
-        assert_eq!(texts.map(Option::unwrap_or_default), ["n", "ns", "u-2", "7"]);
+        let texts = [
+            metadata.name,
+            metadata.namespace,
+            metadata.uid,
+            metadata.resource_version,
+        ];
+        assert_eq!(
+            texts.map(Option::unwrap_or_default),
+            ["n", "ns", "u-2", "7"]
+        );
         assert!(metadata.deletion_timestamp.is_some());
         assert_eq!(metadata.finalizers.unwrap(), ["foregroundDeletion"]);
         assert_eq!(metadata.owner_references.unwrap()[0].uid, "u-1");

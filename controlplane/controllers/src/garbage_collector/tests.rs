@@ -7,7 +7,13 @@ use super::*;
 struct World(Graph);
 
 impl World {
-    fn see(&mut self, uid: &str, owners: &[(&str, bool)], finalizers: &[&str], deleting: bool) -> Vec<Work> {
+    fn see(
+        &mut self,
+        uid: &str,
+        owners: &[(&str, bool)],
+        finalizers: &[&str],
+        deleting: bool,
+    ) -> Vec<Work> {
         let meta = ObjectMeta {
             uid: Some(uid.into()),
             name: Some(uid.into()),
@@ -24,7 +30,12 @@ impl World {
                     })
                     .collect(),
             ),
-            finalizers: Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect()),
+            finalizers: Some(
+                finalizers
+                    .iter()
+                    .map(|finalizer| (*finalizer).to_owned())
+                    .collect(),
+            ),
             deletion_timestamp: deleting.then_some(Time(Timestamp::UNIX_EPOCH)),
             ..ObjectMeta::default()
         };
@@ -40,13 +51,24 @@ impl World {
             ..OwnerReference::default()
         };
         let owners = owners.iter().map(|(uid, _)| owner(uid)).collect();
-        let meta = ObjectMeta { uid: Some(uid.into()), owner_references: Some(owners), ..ObjectMeta::default() };
+        let meta = ObjectMeta {
+            uid: Some(uid.into()),
+            owner_references: Some(owners),
+            ..ObjectMeta::default()
+        };
         self.observe(namespace, uid, &meta)
     }
 
     fn observe(&mut self, namespace: &str, uid: &str, meta: &ObjectMeta) -> Vec<Work> {
         let kind = self.0.kind("example.org", "Thing");
-        self.0.observe(Place { kind, namespace: namespace.into(), name: uid.into() }, meta)
+        self.0.observe(
+            Place {
+                kind,
+                namespace: namespace.into(),
+                name: uid.into(),
+            },
+            meta,
+        )
     }
 }
 
@@ -65,7 +87,10 @@ fn dependents_are_looked_at_when_their_owner_goes() {
 #[test]
 fn owner_that_was_never_seen_is_asked_for() {
     let mut world = World(Graph::default());
-    assert_eq!(world.see("child", &[("ghost", false)], &[], false), [delete("ghost")]);
+    assert_eq!(
+        world.see("child", &[("ghost", false)], &[], false),
+        [delete("ghost")]
+    );
     assert!(world.0.snapshot("ghost").unwrap().is_virtual);
     assert_eq!(world.see("ghost", &[], &[], false), []);
     assert!(!world.0.snapshot("ghost").unwrap().is_virtual);
@@ -101,14 +126,20 @@ fn dependent_that_stops_blocking_wakes_its_waiting_owner() {
     world.see("owner", &[], &[], false);
     world.see("child", &[("owner", true)], &[], false);
     world.see("owner", &[], &[FOREGROUND], true);
-    assert_eq!(world.see("child", &[("owner", false)], &[], false), [delete("owner")]);
+    assert_eq!(
+        world.see("child", &[("owner", false)], &[], false),
+        [delete("owner")]
+    );
 }
 
 #[test]
 fn orphaning_owner_is_handed_out_once() {
     let mut world = World(Graph::default());
     world.see("owner", &[], &[], false);
-    assert_eq!(world.see("owner", &[], &[ORPHAN], true), [Work::Orphan("owner".into())]);
+    assert_eq!(
+        world.see("owner", &[], &[ORPHAN], true),
+        [Work::Orphan("owner".into())]
+    );
     assert_eq!(world.see("owner", &[], &[ORPHAN], true), []);
 }
 
@@ -132,7 +163,10 @@ fn an_owner_that_comes_back_still_has_its_dependents() {
     assert_eq!(world.see("owner", &[], &[], false), []);
     assert_eq!(world.0.remove("owner"), [delete("child")]);
     world.0.remove("child");
-    assert!(world.0.snapshot("owner").is_none(), "nobody names it any more");
+    assert!(
+        world.0.snapshot("owner").is_none(),
+        "nobody names it any more"
+    );
 }
 
 #[test]
@@ -155,7 +189,10 @@ fn a_wrong_reference_takes_no_owner_from_its_own_dependents() {
 fn a_reference_that_does_not_fit_its_owner_is_looked_at() {
     let mut world = World(Graph::default());
     world.see("owner", &[], &[], false);
-    assert_eq!(world.see_in("elsewhere", "stranger", &[("owner", false)]), [delete("stranger")]);
+    assert_eq!(
+        world.see_in("elsewhere", "stranger", &[("owner", false)]),
+        [delete("stranger")]
+    );
     assert_eq!(world.see("child", &[("owner", false)], &[], false), []);
 }
 
@@ -164,7 +201,10 @@ fn who_names_an_owner_that_is_gone_is_looked_at() {
     let mut world = World(Graph::default());
     world.see("first", &[("ghost", false)], &[], false);
     world.0.remove("ghost");
-    assert_eq!(world.see("second", &[("ghost", false)], &[], false), [delete("second")]);
+    assert_eq!(
+        world.see("second", &[("ghost", false)], &[], false),
+        [delete("second")]
+    );
     world.see("first", &[], &[], false);
     world.see("second", &[], &[], false);
     assert!(world.0.snapshot("ghost").is_none());
@@ -174,9 +214,15 @@ fn who_names_an_owner_that_is_gone_is_looked_at() {
 fn what_is_never_seen_is_asked_for_less_and_less() {
     let mut world = World(Graph::default());
     world.see("child", &[("ghost", false)], &[], false);
-    let pauses: Vec<u64> = (0..13).map(|_| unseen_pause(world.0.ask_again("ghost")).as_secs()).collect();
+    let pauses: Vec<u64> = (0..13)
+        .map(|_| unseen_pause(world.0.ask_again("ghost")).as_secs())
+        .collect();
     assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
     world.see("ghost", &[], &[], false);
     world.0.remove("ghost");
-    assert_eq!(world.0.ask_again("ghost"), 0, "seen and gone, it begins anew");
+    assert_eq!(
+        world.0.ask_again("ghost"),
+        0,
+        "seen and gone, it begins anew"
+    );
 }

@@ -1,4 +1,5 @@
-//! Completion indexes of Indexed Jobs: their compressed form, and which pods and indexes are too many or missing.
+//! Completion indexes of Indexed Jobs: their compressed form, and which pods and indexes are too
+//! many or missing.
 //!
 //! Source: `pkg/controller/job/indexed_job_utils.go` at v1.37.
 
@@ -72,7 +73,8 @@ impl fmt::Display for Indexes {
 
 /// The index a pod works on.
 pub(super) fn of_pod(pod: &Pod) -> Option<u32> {
-    let text = |map: Option<&std::collections::BTreeMap<String, String>>| map?.get(INDEX)?.parse().ok();
+    let text =
+        |map: Option<&std::collections::BTreeMap<String, String>>| map?.get(INDEX)?.parse().ok();
     text(pod.metadata.annotations.as_ref()).or_else(|| text(pod.metadata.labels.as_ref()))
 }
 

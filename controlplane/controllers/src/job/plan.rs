@@ -1,7 +1,8 @@
 //! What a Job should do next, as pure functions of the Job, its pods and the clock.
 //!
-//! A pod counts once, although the counters and the pod's finalizer lie in two objects: its uid is first written to
-//! `status.uncountedTerminatedPods`, then its finalizer goes, then the uid turns into a number.
+//! A pod counts once, although the counters and the pod's finalizer lie in two objects: its uid is
+//! first written to `status.uncountedTerminatedPods`, then its finalizer goes, then the uid turns
+//! into a number.
 //!
 //! ```text
 //! running ──(enough successes)──> SuccessCriteriaMet ──(no pod is left running)──> Complete
@@ -43,10 +44,11 @@ pub(super) struct Plan {
     pub(super) create: Vec<Option<u32>>,
     /// Pods of a Job that is decided; they are counted as the decision says.
     pub(super) delete: Vec<Arc<Pod>>,
-    /// Pods that the Job does not want for now (suspended, scaled down, a second one of an index). Their finalizer goes
-    /// first, so that their end is not counted as a failure.
+    /// Pods that the Job does not want for now (suspended, scaled down, a second one of an index).
+    /// Their finalizer goes first, so that their end is not counted as a failure.
     pub(super) dismiss: Vec<Arc<Pod>>,
-    /// The status to write, before finalizers are taken. `active` does not yet contain `create` and `delete`.
+    /// The status to write, before finalizers are taken. `active` does not yet contain `create` and
+    /// `delete`.
     pub(super) status: JobStatus,
     /// Pods whose finalizer goes once the status is written.
     pub(super) release: Vec<Arc<Pod>>,
@@ -56,7 +58,11 @@ pub(super) struct Plan {
 
 /// The true condition of type `kind`.
 pub(super) fn condition<'a>(status: &'a JobStatus, kind: &str) -> Option<&'a JobCondition> {
-    status.conditions.iter().flatten().find(|condition| condition.type_ == kind && condition.status == "True")
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == kind && condition.status == "True")
 }
 
 /// The condition that says that the Job is over.
@@ -66,43 +72,94 @@ pub(super) fn finished(job: &Job) -> Option<&JobCondition> {
 }
 
 pub(super) fn has_finalizer(pod: &Pod) -> bool {
-    pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+    pod.metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|finalizer| finalizer == FINALIZER)
 }
 
-/// The fields of a Job that are set and that nothing here asks about: it may run on where it should fail, or the other way.
+/// The fields of a Job that are set and that nothing here asks about: it may run on where it should
+/// fail, or the other way.
 pub(super) fn not_honoured(job: &Job) -> impl Iterator<Item = &'static str> + use<> {
     let set = job.spec.as_ref().map_or([false; 4], |spec| {
-        let policies = [spec.pod_failure_policy.is_some(), spec.success_policy.is_some()];
-        [policies[0], policies[1], spec.backoff_limit_per_index.is_some(), spec.max_failed_indexes.is_some()]
+        let policies = [
+            spec.pod_failure_policy.is_some(),
+            spec.success_policy.is_some(),
+        ];
+        [
+            policies[0],
+            policies[1],
+            spec.backoff_limit_per_index.is_some(),
+            spec.max_failed_indexes.is_some(),
+        ]
     });
-    let names = ["podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes"];
-    names.into_iter().zip(set).filter(|(_, set)| *set).map(|(name, _)| name)
+    let names = [
+        "podFailurePolicy",
+        "successPolicy",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ];
+    names
+        .into_iter()
+        .zip(set)
+        .filter(|(_, set)| *set)
+        .map(|(name, _)| name)
 }
 
 /// Decides. The Job is not finished.
 pub(super) fn plan(job: &Job, seen: &Observed<'_>) -> Plan {
     let empty = JobSpec::default();
     let spec = job.spec.as_ref().unwrap_or(&empty);
-    let mut plan = Plan { status: job.status.clone().unwrap_or_default(), ..Plan::default() };
+    let mut plan = Plan {
+        status: job.status.clone().unwrap_or_default(),
+        ..Plan::default()
+    };
     let suspended = spec.suspend == Some(true);
     if plan.status.start_time.is_none() && !suspended {
         plan.status.start_time = Some(Time(seen.now));
     }
     note_suspension(&mut plan.status, suspended, seen.now);
 
-    let active: Vec<Arc<Pod>> = seen.pods.iter().filter(|pod| pod_state::is_active(pod)).cloned().collect();
-    let terminating =
-        seen.pods.iter().filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod)).count();
+    let active: Vec<Arc<Pod>> = seen
+        .pods
+        .iter()
+        .filter(|pod| pod_state::is_active(pod))
+        .cloned()
+        .collect();
+    let terminating = seen
+        .pods
+        .iter()
+        .filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod))
+        .count();
     let completed = count(spec, seen, &mut plan);
     let tally = Tally::of(&plan.status);
 
     // Once decided it stays so, whatever happens to the pods that are still there.
-    if condition(&plan.status, "FailureTarget").is_none() && condition(&plan.status, "SuccessCriteriaMet").is_none() {
-        if let Some((reason, message)) = failure(spec, &plan.status, tally.failed, &active, seen.now) {
-            set(&mut plan.status, "FailureTarget", "True", reason, message, seen.now);
+    if condition(&plan.status, "FailureTarget").is_none()
+        && condition(&plan.status, "SuccessCriteriaMet").is_none()
+    {
+        if let Some((reason, message)) =
+            failure(spec, &plan.status, tally.failed, &active, seen.now)
+        {
+            set(
+                &mut plan.status,
+                "FailureTarget",
+                "True",
+                reason,
+                message,
+                seen.now,
+            );
         } else if succeeded(spec, tally.succeeded, active.len() + terminating) {
             let message = "Reached expected number of succeeded pods";
-            set(&mut plan.status, "SuccessCriteriaMet", "True", "CompletionsReached", message, seen.now);
+            set(
+                &mut plan.status,
+                "SuccessCriteriaMet",
+                "True",
+                "CompletionsReached",
+                message,
+                seen.now,
+            );
         }
     }
     let failing = condition(&plan.status, "FailureTarget").is_some();
@@ -111,20 +168,38 @@ pub(super) fn plan(job: &Job, seen: &Observed<'_>) -> Plan {
         give_up_rest(seen, failing, &mut plan);
     }
     if job.metadata.deletion_timestamp.is_some() {
-        plan.release = seen.pods.iter().filter(|pod| has_finalizer(pod)).cloned().collect();
+        plan.release = seen
+            .pods
+            .iter()
+            .filter(|pod| has_finalizer(pod))
+            .cloned()
+            .collect();
     } else if decided {
         plan.delete = active.iter().take(BURST).cloned().collect();
     } else if suspended {
         plan.dismiss = active.iter().take(BURST).cloned().collect();
     } else {
-        scale(spec, &active, terminating, &completed, tally.succeeded, seen, &mut plan);
+        scale(
+            spec,
+            &active,
+            terminating,
+            &completed,
+            tally.succeeded,
+            seen,
+            &mut plan,
+        );
     }
 
     let ready = active.iter().filter(|pod| pod_state::is_ready(pod)).count();
     plan.status.active = number(active.len());
     plan.status.ready = Some(i32::try_from(ready).unwrap_or(i32::MAX));
     plan.status.terminating = Some(i32::try_from(terminating).unwrap_or(i32::MAX));
-    if decided && active.is_empty() && terminating == 0 && plan.release.is_empty() && tally.uncounted == 0 {
+    if decided
+        && active.is_empty()
+        && terminating == 0
+        && plan.release.is_empty()
+        && tally.uncounted == 0
+    {
         finish(&mut plan.status, seen.now);
     }
     if let Some(left) = until_deadline(spec, &plan.status, seen.now)
@@ -175,15 +250,27 @@ pub(super) fn has_failed(spec: &JobSpec, pod: &Pod) -> bool {
     match pod_state::phase(pod) {
         "Failed" => true,
         "Succeeded" => false,
-        _ => spec.pod_replacement_policy.as_deref() != Some("Failed") && pod_state::is_terminating(pod),
+        _ => {
+            spec.pod_replacement_policy.as_deref() != Some("Failed")
+                && pod_state::is_terminating(pod)
+        }
     }
 }
 
-/// Turns uids of pods without finalizer into numbers and puts newly ended pods among the uids; gives the indexes that
-/// are complete.
+/// Turns uids of pods without finalizer into numbers and puts newly ended pods among the uids;
+/// gives the indexes that are complete.
 fn count(spec: &JobSpec, seen: &Observed<'_>, plan: &mut Plan) -> Indexes {
-    let held: HashSet<&str> = seen.pods.iter().filter(|pod| has_finalizer(pod)).map(|pod| uid(pod)).collect();
-    let mut waiting = plan.status.uncounted_terminated_pods.take().unwrap_or_default();
+    let held: HashSet<&str> = seen
+        .pods
+        .iter()
+        .filter(|pod| has_finalizer(pod))
+        .map(|pod| uid(pod))
+        .collect();
+    let mut waiting = plan
+        .status
+        .uncounted_terminated_pods
+        .take()
+        .unwrap_or_default();
     let settle = |uids: &mut Option<Vec<String>>, total: &mut Option<i32>| {
         let uids = uids.get_or_insert_default();
         let before = uids.len();
@@ -194,18 +281,28 @@ fn count(spec: &JobSpec, seen: &Observed<'_>, plan: &mut Plan) -> Indexes {
     };
     settle(&mut waiting.succeeded, &mut plan.status.succeeded);
     settle(&mut waiting.failed, &mut plan.status.failed);
-    let mut completed = Indexes::parse(plan.status.completed_indexes.as_deref().unwrap_or_default());
+    let mut completed =
+        Indexes::parse(plan.status.completed_indexes.as_deref().unwrap_or_default());
     for pod in seen.pods.iter().filter(|pod| has_finalizer(pod)) {
         let succeeded = pod_state::phase(pod) == "Succeeded";
         if !succeeded && !has_failed(spec, pod) {
             continue;
         }
-        let full = waiting.succeeded.iter().flatten().count() + waiting.failed.iter().flatten().count() >= BURST;
+        let full = waiting.succeeded.iter().flatten().count()
+            + waiting.failed.iter().flatten().count()
+            >= BURST;
         // A completed index needs no uid: counted twice it is still one.
         match indexes::of_pod(pod).filter(|_| succeeded && is_indexed(spec)) {
             Some(index) => completed.insert(index),
             None if full => continue,
-            None => add(if succeeded { &mut waiting.succeeded } else { &mut waiting.failed }, uid(pod)),
+            None => add(
+                if succeeded {
+                    &mut waiting.succeeded
+                } else {
+                    &mut waiting.failed
+                },
+                uid(pod),
+            ),
         }
         plan.release.push(pod.clone());
     }
@@ -225,9 +322,13 @@ fn add(uids: &mut Option<Vec<String>>, uid: &str) {
     }
 }
 
-/// The Job is decided: the pods that are still running need not be kept, and count as failed if the Job failed.
+/// The Job is decided: the pods that are still running need not be kept, and count as failed if the
+/// Job failed.
 fn give_up_rest(seen: &Observed<'_>, failing: bool, plan: &mut Plan) {
-    let waiting: &mut UncountedTerminatedPods = plan.status.uncounted_terminated_pods.get_or_insert_default();
+    let waiting: &mut UncountedTerminatedPods = plan
+        .status
+        .uncounted_terminated_pods
+        .get_or_insert_default();
     for pod in seen.pods.iter().filter(|pod| has_finalizer(pod)) {
         if plan.release.iter().any(|known| uid(known) == uid(pod)) || plan.release.len() >= BURST {
             continue;
@@ -248,22 +349,46 @@ fn failure(
     now: Timestamp,
 ) -> Option<(&'static str, &'static str)> {
     let limit = usize::try_from(spec.backoff_limit.unwrap_or(6)).unwrap_or(0);
-    let on_failure = spec.template.spec.as_ref().and_then(|pod| pod.restart_policy.as_deref()) == Some("OnFailure");
-    let restarts: usize = if on_failure { active.iter().map(|pod| restarts(pod)).sum() } else { 0 };
+    let on_failure = spec
+        .template
+        .spec
+        .as_ref()
+        .and_then(|pod| pod.restart_policy.as_deref())
+        == Some("OnFailure");
+    let restarts: usize = if on_failure {
+        active.iter().map(|pod| restarts(pod)).sum()
+    } else {
+        0
+    };
     if failed > limit || (restarts > 0 && restarts >= limit) {
-        return Some(("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+        return Some((
+            "BackoffLimitExceeded",
+            "Job has reached the specified backoff limit",
+        ));
     }
-    let over = spec.suspend != Some(true) && until_deadline(spec, status, now).is_some_and(|left| left.is_zero());
-    over.then_some(("DeadlineExceeded", "Job was active longer than specified deadline"))
+    let over = spec.suspend != Some(true)
+        && until_deadline(spec, status, now).is_some_and(|left| left.is_zero());
+    over.then_some((
+        "DeadlineExceeded",
+        "Job was active longer than specified deadline",
+    ))
 }
 
 fn restarts(pod: &Pod) -> usize {
-    let Some(status) = pod.status.as_ref() else { return 0 };
-    let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    all.map(|container| usize::try_from(container.restart_count).unwrap_or(0)).sum()
+    let Some(status) = pod.status.as_ref() else {
+        return 0;
+    };
+    let all = status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .chain(status.container_statuses.iter().flatten());
+    all.map(|container| usize::try_from(container.restart_count).unwrap_or(0))
+        .sum()
 }
 
-/// Whether enough pods have succeeded. Without `completions` one success is enough, and the others may still end.
+/// Whether enough pods have succeeded. Without `completions` one success is enough, and the others
+/// may still end.
 fn succeeded(spec: &JobSpec, succeeded: usize, running: usize) -> bool {
     match spec.completions {
         Some(wanted) => succeeded >= usize::try_from(wanted).unwrap_or(0),
@@ -290,7 +415,10 @@ fn scale(
 ) {
     let parallelism = usize::try_from(spec.parallelism.unwrap_or(1)).unwrap_or(0);
     let wanted = match spec.completions {
-        Some(completions) => usize::try_from(completions).unwrap_or(0).saturating_sub(succeeded).min(parallelism),
+        Some(completions) => usize::try_from(completions)
+            .unwrap_or(0)
+            .saturating_sub(succeeded)
+            .min(parallelism),
         // One success means that the work is done: those that run may end, and nobody follows them.
         None if succeeded > 0 => active.len().min(parallelism),
         None => parallelism,
@@ -323,7 +451,12 @@ fn surplus(active: &[Arc<Pod>], wanted: usize) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>)
     ranked.sort_by_cached_key(|pod| {
         let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let running = pod_state::phase(pod) == "Running";
-        (!pod_state::node_name(pod).is_empty(), running, pod_state::is_ready(pod), std::cmp::Reverse(created))
+        (
+            !pod_state::node_name(pod).is_empty(),
+            running,
+            pod_state::is_ready(pod),
+            std::cmp::Reverse(created),
+        )
     });
     let kept = ranked.split_off(ranked.len().saturating_sub(wanted));
     (ranked, kept)
@@ -333,19 +466,41 @@ fn surplus(active: &[Arc<Pod>], wanted: usize) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>)
 fn note_suspension(status: &mut JobStatus, suspended: bool, now: Timestamp) {
     let before = condition(status, "Suspended").is_some();
     if suspended && !before {
-        set(status, "Suspended", "True", "JobSuspended", "Job suspended", now);
+        set(
+            status,
+            "Suspended",
+            "True",
+            "JobSuspended",
+            "Job suspended",
+            now,
+        );
     } else if !suspended && before {
-        set(status, "Suspended", "False", "JobResumed", "Job resumed", now);
+        set(
+            status,
+            "Suspended",
+            "False",
+            "JobResumed",
+            "Job resumed",
+            now,
+        );
         status.start_time = Some(Time(now));
     }
 }
 
 /// Turns the decision into the end.
 fn finish(status: &mut JobStatus, now: Timestamp) {
-    let ends = [("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")];
+    let ends = [
+        ("FailureTarget", "Failed"),
+        ("SuccessCriteriaMet", "Complete"),
+    ];
     for (decision, end) in ends {
-        let Some(decided) = condition(status, decision).cloned() else { continue };
-        let (reason, message) = (decided.reason.unwrap_or_default(), decided.message.unwrap_or_default());
+        let Some(decided) = condition(status, decision).cloned() else {
+            continue;
+        };
+        let (reason, message) = (
+            decided.reason.unwrap_or_default(),
+            decided.message.unwrap_or_default(),
+        );
         set(status, end, "True", &reason, &message, now);
         if end == "Complete" {
             status.completion_time = Some(Time(now));
@@ -354,7 +509,14 @@ fn finish(status: &mut JobStatus, now: Timestamp) {
     }
 }
 
-fn set(status: &mut JobStatus, kind: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
+fn set(
+    status: &mut JobStatus,
+    kind: &str,
+    value: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
     let conditions = status.conditions.get_or_insert_default();
     conditions.retain(|condition| condition.type_ != kind);
     conditions.push(JobCondition {

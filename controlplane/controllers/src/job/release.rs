@@ -1,6 +1,8 @@
-//! Letting pods go: takes the tracking finalizer from those that are counted, or that no Job counts any more.
+//! Letting pods go: takes the tracking finalizer from those that are counted, or that no Job counts
+//! any more.
 //!
-//! Source: `pkg/controller/job/job_controller.go` (deleteJobPods, syncOrphanPod, removeTrackingFinalizerPatch) at v1.37.
+//! Source: `pkg/controller/job/job_controller.go` (deleteJobPods, syncOrphanPod,
+//! removeTrackingFinalizerPatch) at v1.37.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -37,7 +39,11 @@ impl Uids {
     }
 
     fn insert(&self, key: &Key, uid: &str) {
-        self.0.lock().entry(key.clone()).or_default().insert(uid.to_owned());
+        self.0
+            .lock()
+            .entry(key.clone())
+            .or_default()
+            .insert(uid.to_owned());
     }
 
     pub(super) fn forget(&self, key: &Key) {
@@ -64,11 +70,17 @@ impl JobController {
         Ok(())
     }
 
-    /// Takes the finalizer from pods that are to be deleted uncounted: those from which it is gone, and the first failure.
+    /// Takes the finalizer from pods that are to be deleted uncounted: those from which it is gone,
+    /// and the first failure.
     ///
-    /// A pod that would be deleted with the finalizer on it would count as failed. If the controller ends between the two
-    /// calls, the pod is active and unwanted still, and the next round deletes it.
-    pub(super) async fn release_first(&self, key: &Key, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Option<String>) {
+    /// A pod that would be deleted with the finalizer on it would count as failed. If the
+    /// controller ends between the two calls, the pod is active and unwanted still, and the next
+    /// round deletes it.
+    pub(super) async fn release_first(
+        &self,
+        key: &Key,
+        pods: &[Arc<Pod>],
+    ) -> (Vec<Arc<Pod>>, Option<String>) {
         let taken = join_all(pods.iter().map(|pod| async {
             if !plan::has_finalizer(pod) {
                 return Ok(());
@@ -81,7 +93,8 @@ impl JobController {
         for (pod, taken) in pods.iter().zip(taken) {
             match taken {
                 Ok(()) => {
-                    self.dismissed.insert(key, pod.metadata.uid.as_deref().unwrap_or_default());
+                    self.dismissed
+                        .insert(key, pod.metadata.uid.as_deref().unwrap_or_default());
                     free.push(pod.clone());
                 }
                 Err(error) => failed = failed.or(Some(error.to_string())),
@@ -92,27 +105,49 @@ impl JobController {
 
     async fn release_pod(&self, key: &Key, pod: &Pod) -> Result<(), ReconcileError> {
         // Until it shows the Job is left alone: counting the pod again would be wrong.
-        taken(self.control.writes.write(key, self.take_finalizer(&key.namespace, pod, None)).await)
+        taken(
+            self.control
+                .writes
+                .write(key, self.take_finalizer(&key.namespace, pod, None))
+                .await,
+        )
     }
 
     /// With a `version` only from that version of the pod.
-    async fn take_finalizer(&self, namespace: &str, pod: &Pod, version: Option<&str>) -> kube::Result<Pod> {
+    async fn take_finalizer(
+        &self,
+        namespace: &str,
+        pod: &Pod,
+        version: Option<&str>,
+    ) -> kube::Result<Pod> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let mut metadata = json!({"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]});
+        let mut metadata =
+            json!({"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]});
         if let Some(version) = version {
             metadata["resourceVersion"] = version.into();
         }
         let patch = json!({"metadata": metadata});
-        api.patch(name_of(pod), &PatchParams::default(), &Patch::Strategic(patch)).await
+        api.patch(
+            name_of(pod),
+            &PatchParams::default(),
+            &Patch::Strategic(patch),
+        )
+        .await
     }
 
-    /// Pods that name a Job which is gone, or over, wait for nobody. Those of a Job that another controller runs wait for
-    /// that one.
-    pub(super) async fn let_orphans_go(&self, key: &Key, job: Option<&Job>) -> Result<(), ReconcileError> {
+    /// Pods that name a Job which is gone, or over, wait for nobody. Those of a Job that another
+    /// controller runs wait for that one.
+    pub(super) async fn let_orphans_go(
+        &self,
+        key: &Key,
+        job: Option<&Job>,
+    ) -> Result<(), ReconcileError> {
         if job.is_some_and(is_managed_elsewhere) {
             return Ok(());
         }
-        let uid = job.filter(|job| plan::finished(job).is_none()).and_then(|job| job.metadata.uid.as_deref());
+        let uid = job
+            .filter(|job| plan::finished(job).is_none())
+            .and_then(|job| job.metadata.uid.as_deref());
         let orphans = self.by_job.filter(&key.to_string(), |pod| {
             plan::has_finalizer(pod)
                 && controller_of(&pod.metadata).is_some_and(|owner| Some(owner.uid.as_str()) != uid)
@@ -120,20 +155,27 @@ impl JobController {
         self.release(key, &orphans).await
     }
 
-    /// A pod that was released, or whose Job was deleted with `--cascade=orphan`, is counted by nobody: with the finalizer
-    /// it could never be deleted. A Job that adopts it puts the finalizer on again.
+    /// A pod that was released, or whose Job was deleted with `--cascade=orphan`, is counted by
+    /// nobody: with the finalizer it could never be deleted. A Job that adopts it puts the
+    /// finalizer on again.
     pub(super) async fn free_orphan(&self, key: Key) -> Outcome {
-        let Some(pod) = self.pods.get(&key) else { return Ok(None) };
+        let Some(pod) = self.pods.get(&key) else {
+            return Ok(None);
+        };
         if controller_of(&pod.metadata).is_some() || !plan::has_finalizer(&pod) {
             return Ok(None);
         }
         // A Job may be adopting it at this moment.
         let version = pod.metadata.resource_version.as_deref();
-        or_event(taken(self.take_finalizer(&key.namespace, &pod, version).await))?;
+        or_event(taken(
+            self.take_finalizer(&key.namespace, &pod, version).await,
+        ))?;
         Ok(None)
     }
 }
 
 fn taken(answer: kube::Result<Pod>) -> Result<(), ReconcileError> {
-    ignore_missing(answer).during("remove the finalizer of a pod").map(drop)
+    ignore_missing(answer)
+        .during("remove the finalizer of a pod")
+        .map(drop)
 }

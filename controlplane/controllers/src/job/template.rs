@@ -1,6 +1,7 @@
 //! The pods of a Job, from its template. Pure.
 //!
-//! Source: `pkg/controller/controller_utils.go` (GetPodFromTemplate), `pkg/controller/job/indexed_job_utils.go` at v1.37.
+//! Source: `pkg/controller/controller_utils.go` (GetPodFromTemplate),
+//! `pkg/controller/job/indexed_job_utils.go` at v1.37.
 
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -15,7 +16,11 @@ const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
 /// The pod of `job` that works on `index`, if the Job has indexes.
 pub(super) fn pod(job: &Job, index: Option<u32>) -> Pod {
-    let template = job.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
+    let template = job
+        .spec
+        .as_ref()
+        .map(|spec| spec.template.clone())
+        .unwrap_or_default();
     let meta = template.metadata.unwrap_or_default();
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let mut finalizers = meta.finalizers.unwrap_or_default();
@@ -41,21 +46,44 @@ pub(super) fn pod(job: &Job, index: Option<u32>) -> Pod {
 
 fn give_index(pod: &mut Pod, job: &str, index: u32) {
     pod.metadata.generate_name = Some(format!("{job}-{index}-"));
-    pod.metadata.annotations.get_or_insert_default().insert(INDEX.to_owned(), index.to_string());
-    pod.metadata.labels.get_or_insert_default().insert(INDEX.to_owned(), index.to_string());
+    pod.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(INDEX.to_owned(), index.to_string());
+    pod.metadata
+        .labels
+        .get_or_insert_default()
+        .insert(INDEX.to_owned(), index.to_string());
     let Some(spec) = &mut pod.spec else { return };
     spec.hostname = Some(format!("{job}-{index}"));
-    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+    for container in spec
+        .containers
+        .iter_mut()
+        .chain(spec.init_containers.iter_mut().flatten())
+    {
         add_variable(container);
     }
 }
 
 fn add_variable(container: &mut Container) {
     let variables = container.env.get_or_insert_default();
-    if variables.iter().any(|variable| variable.name == INDEX_VARIABLE) {
+    if variables
+        .iter()
+        .any(|variable| variable.name == INDEX_VARIABLE)
+    {
         return;
     }
-    let field = ObjectFieldSelector { api_version: None, field_path: format!("metadata.labels['{INDEX}']") };
-    let source = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
-    variables.push(EnvVar { name: INDEX_VARIABLE.to_owned(), value: None, value_from: Some(source) });
+    let field = ObjectFieldSelector {
+        api_version: None,
+        field_path: format!("metadata.labels['{INDEX}']"),
+    };
+    let source = EnvVarSource {
+        field_ref: Some(field),
+        ..EnvVarSource::default()
+    };
+    variables.push(EnvVar {
+        name: INDEX_VARIABLE.to_owned(),
+        value: None,
+        value_from: Some(source),
+    });
 }

@@ -15,7 +15,10 @@ fn at(ago: i64) -> String {
 fn job(spec: Value, status: Value) -> Job {
     let mut spec = spec;
     spec["template"] = json!({"spec": {"containers": [{"name": "c"}], "restartPolicy": "Never"}});
-    serde_json::from_value(json!({"metadata": {"name": "j", "uid": "j"}, "spec": spec, "status": status})).unwrap()
+    serde_json::from_value(
+        json!({"metadata": {"name": "j", "uid": "j"}, "spec": spec, "status": status}),
+    )
+    .unwrap()
 }
 
 fn pod(name: &str, phase: &str) -> Arc<Pod> {
@@ -29,10 +32,16 @@ fn pod_with(name: &str, phase: &str, metadata: Value) -> Arc<Pod> {
     }
     let ended = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
         "state": {"terminated": {"exitCode": 1, "finishedAt": at(5)}}});
-    let statuses = if phase == "Failed" { json!([ended]) } else { json!([]) };
+    let statuses = if phase == "Failed" {
+        json!([ended])
+    } else {
+        json!([])
+    };
     Arc::new(
-        serde_json::from_value(json!({"metadata": meta, "status": {"phase": phase, "containerStatuses": statuses}}))
-            .unwrap(),
+        serde_json::from_value(
+            json!({"metadata": meta, "status": {"phase": phase, "containerStatuses": statuses}}),
+        )
+        .unwrap(),
     )
 }
 
@@ -42,7 +51,14 @@ fn next(job: &Job, pods: &[Arc<Pod>]) -> Plan {
 
 fn next_after(job: &Job, pods: &[Arc<Pod>], dismissed: &HashSet<String>) -> Plan {
     let now = Timestamp::from_second(NOW).unwrap();
-    plan(job, &Observed { pods, dismissed, now })
+    plan(
+        job,
+        &Observed {
+            pods,
+            dismissed,
+            now,
+        },
+    )
 }
 
 fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
@@ -50,7 +66,13 @@ fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
 }
 
 fn conditions(status: &JobStatus) -> Vec<&str> {
-    status.conditions.iter().flatten().filter(|c| c.status == "True").map(|c| c.type_.as_str()).collect()
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .filter(|c| c.status == "True")
+        .map(|c| c.type_.as_str())
+        .collect()
 }
 
 #[test]
@@ -70,10 +92,16 @@ fn no_more_pods_run_than_parallelism_and_missing_successes_ask_for() {
     for (completions, parallelism, succeeded, active, (created, deleted)) in table {
         let spec = json!({"completions": completions, "parallelism": parallelism});
         let job = job(spec, json!({"startTime": at(60), "succeeded": succeeded}));
-        let pods: Vec<_> = (0..active).map(|n| pod(&format!("p{n}"), "Running")).collect();
+        let pods: Vec<_> = (0..active)
+            .map(|n| pod(&format!("p{n}"), "Running"))
+            .collect();
         let plan = next(&job, &pods);
         let case = format!("{completions:?} {parallelism} {succeeded} {active}");
-        assert_eq!((plan.create.len(), plan.dismiss.len()), (created, deleted), "{case}");
+        assert_eq!(
+            (plan.create.len(), plan.dismiss.len()),
+            (created, deleted),
+            "{case}"
+        );
         assert!(plan.delete.is_empty(), "{case}");
     }
 }
@@ -81,22 +109,39 @@ fn no_more_pods_run_than_parallelism_and_missing_successes_ask_for() {
 /// Each step of a pod's way into the counter, as if the controller died after it.
 #[test]
 fn a_pod_is_counted_once_whenever_the_controller_stops() {
-    let mut job = job(json!({"completions": 2, "parallelism": 1}), json!({"startTime": at(60)}));
+    let mut job = job(
+        json!({"completions": 2, "parallelism": 1}),
+        json!({"startTime": at(60)}),
+    );
     let ended = [pod("a", "Succeeded")];
     let plan = next(&job, &ended);
     assert_eq!(names(&plan.release), ["a"]);
     let waiting = plan.status.uncounted_terminated_pods.clone().unwrap();
-    assert_eq!((plan.status.succeeded, waiting.succeeded), (None, Some(vec!["a".to_owned()])));
+    assert_eq!(
+        (plan.status.succeeded, waiting.succeeded),
+        (None, Some(vec!["a".to_owned()]))
+    );
     // The status is written, the finalizer is not taken yet.
     job.status = Some(plan.status);
     let again = next(&job, &ended);
     assert_eq!(Some(&again.status), job.status.as_ref());
     assert_eq!(names(&again.release), ["a"]);
     // The finalizer is taken; the pod is there, or gone.
-    for pods in [vec![pod_with("a", "Succeeded", json!({"finalizers": []}))], vec![]] {
+    for pods in [
+        vec![pod_with("a", "Succeeded", json!({"finalizers": []}))],
+        vec![],
+    ] {
         let after = next(&job, &pods);
         assert_eq!(after.status.succeeded, Some(1));
-        assert_eq!(after.status.uncounted_terminated_pods.clone().unwrap().succeeded, Some(vec![]));
+        assert_eq!(
+            after
+                .status
+                .uncounted_terminated_pods
+                .clone()
+                .unwrap()
+                .succeeded,
+            Some(vec![])
+        );
         assert!(after.release.is_empty());
         assert_eq!(after.create.len(), 1, "the second");
     }
@@ -104,15 +149,25 @@ fn a_pod_is_counted_once_whenever_the_controller_stops() {
 
 #[test]
 fn enough_successes_complete_the_job_once_nothing_runs() {
-    let mut job = job(json!({"completions": 1, "parallelism": 1}), json!({"startTime": at(60)}));
+    let mut job = job(
+        json!({"completions": 1, "parallelism": 1}),
+        json!({"startTime": at(60)}),
+    );
     let plan = next(&job, &[pod("a", "Succeeded"), pod("extra", "Running")]);
     assert_eq!(conditions(&plan.status), ["SuccessCriteriaMet"]);
     assert_eq!(names(&plan.delete), ["extra"]);
     job.status = Some(plan.status);
-    let going = pod_with("extra", "Running", json!({"finalizers": [], "deletionTimestamp": at(0)}));
+    let going = pod_with(
+        "extra",
+        "Running",
+        json!({"finalizers": [], "deletionTimestamp": at(0)}),
+    );
     let plan = next(&job, &[going]);
     assert_eq!(conditions(&plan.status), ["SuccessCriteriaMet"]);
-    assert_eq!((plan.status.succeeded, plan.status.terminating), (Some(1), Some(1)));
+    assert_eq!(
+        (plan.status.succeeded, plan.status.terminating),
+        (Some(1), Some(1))
+    );
     job.status = Some(plan.status);
     let plan = next(&job, &[]);
     assert_eq!(conditions(&plan.status), ["SuccessCriteriaMet", "Complete"]);
@@ -123,11 +178,27 @@ fn enough_successes_complete_the_job_once_nothing_runs() {
 #[test]
 fn too_many_failures_or_too_much_time_fail_the_job() {
     let table = [
-        (json!({"backoffLimit": 0}), vec![pod("a", "Failed")], Some("BackoffLimitExceeded")),
+        (
+            json!({"backoffLimit": 0}),
+            vec![pod("a", "Failed")],
+            Some("BackoffLimitExceeded"),
+        ),
         (json!({"backoffLimit": 1}), vec![pod("a", "Failed")], None),
-        (json!({"backoffLimit": 1}), vec![pod("a", "Failed"), pod("b", "Failed")], Some("BackoffLimitExceeded")),
-        (json!({"activeDeadlineSeconds": 60}), vec![pod("a", "Running")], Some("DeadlineExceeded")),
-        (json!({"activeDeadlineSeconds": 61}), vec![pod("a", "Running")], None),
+        (
+            json!({"backoffLimit": 1}),
+            vec![pod("a", "Failed"), pod("b", "Failed")],
+            Some("BackoffLimitExceeded"),
+        ),
+        (
+            json!({"activeDeadlineSeconds": 60}),
+            vec![pod("a", "Running")],
+            Some("DeadlineExceeded"),
+        ),
+        (
+            json!({"activeDeadlineSeconds": 61}),
+            vec![pod("a", "Running")],
+            None,
+        ),
     ];
     for (mut spec, pods, reason) in table {
         spec["completions"] = json!(3);
@@ -135,13 +206,25 @@ fn too_many_failures_or_too_much_time_fail_the_job() {
         let mut job = job(spec.clone(), json!({"startTime": at(60)}));
         let plan = next(&job, &pods);
         let target = plan::condition(&plan.status, "FailureTarget");
-        assert_eq!(target.and_then(|target| target.reason.as_deref()), reason, "{spec}");
+        assert_eq!(
+            target.and_then(|target| target.reason.as_deref()),
+            reason,
+            "{spec}"
+        );
         if reason.is_some() {
             assert!(plan.create.is_empty(), "{spec}");
             job.status = Some(plan.status);
             let plan = next(&job, &[]);
-            assert_eq!(conditions(&plan.status), ["FailureTarget", "Failed"], "{spec}");
-            assert_eq!(plan.status.failed, Some(i32::try_from(pods.len()).unwrap()), "{spec}");
+            assert_eq!(
+                conditions(&plan.status),
+                ["FailureTarget", "Failed"],
+                "{spec}"
+            );
+            assert_eq!(
+                plan.status.failed,
+                Some(i32::try_from(pods.len()).unwrap()),
+                "{spec}"
+            );
         }
     }
 }
@@ -151,9 +234,15 @@ fn a_failed_pod_is_replaced_later_and_later() {
     let spec = json!({"completions": 1, "parallelism": 1, "backoffLimit": 6});
     let job = job(spec, json!({"startTime": at(60)}));
     let plan = next(&job, &[pod("a", "Failed")]);
-    assert_eq!((plan.create.len(), plan.again), (0, Some(Duration::from_secs(5))));
+    assert_eq!(
+        (plan.create.len(), plan.again),
+        (0, Some(Duration::from_secs(5)))
+    );
     let plan = next(&job, &[pod("a", "Failed"), pod("b", "Failed")]);
-    assert_eq!((plan.create.len(), plan.again), (0, Some(Duration::from_secs(15))));
+    assert_eq!(
+        (plan.create.len(), plan.again),
+        (0, Some(Duration::from_secs(15)))
+    );
 }
 
 #[test]
@@ -161,8 +250,14 @@ fn a_suspended_job_has_no_pods_and_starts_anew() {
     let spec = json!({"completions": 1, "parallelism": 1, "suspend": true});
     let mut suspended = job(spec, json!({"startTime": at(60)}));
     let plan = next(&suspended, &[pod("a", "Running")]);
-    assert_eq!((names(&plan.dismiss), conditions(&plan.status)), (vec!["a"], vec!["Suspended"]));
-    assert!(plan.delete.is_empty(), "with the finalizer on it it would count as failed");
+    assert_eq!(
+        (names(&plan.dismiss), conditions(&plan.status)),
+        (vec!["a"], vec!["Suspended"])
+    );
+    assert!(
+        plan.delete.is_empty(),
+        "with the finalizer on it it would count as failed"
+    );
     suspended.status = Some(plan.status);
     suspended.spec.as_mut().unwrap().suspend = Some(false);
     let plan = next(&suspended, &[]);
@@ -170,35 +265,64 @@ fn a_suspended_job_has_no_pods_and_starts_anew() {
     assert_eq!(plan.status.start_time.unwrap().0.as_second(), NOW);
 }
 
-/// A pod on its way out, as it is in the cache after its finalizer was taken and the delete was answered.
+/// A pod on its way out, as it is in the cache after its finalizer was taken and the delete was
+/// answered.
 #[test]
 fn pods_that_the_job_lets_go_are_no_failures() {
     for suspend in [true, false] {
-        let spec = json!({"completions": 1, "parallelism": 1, "backoffLimit": 0, "suspend": suspend});
+        let spec =
+            json!({"completions": 1, "parallelism": 1, "backoffLimit": 0, "suspend": suspend});
         let job = job(spec, json!({"startTime": at(60)}));
         let going = json!({"deletionTimestamp": at(-30), "deletionGracePeriodSeconds": 30, "finalizers": []});
-        let plan = next_after(&job, &[pod_with("a", "Running", going)], &["a".to_owned()].into());
-        assert_eq!(plan::condition(&plan.status, "FailureTarget"), None, "suspended: {suspend}");
-        assert_eq!((plan.status.failed, plan.status.terminating), (None, Some(1)), "suspended: {suspend}");
-        assert_eq!((plan.create.len(), plan.again), (usize::from(!suspend), None), "suspended: {suspend}");
+        let plan = next_after(
+            &job,
+            &[pod_with("a", "Running", going)],
+            &["a".to_owned()].into(),
+        );
+        assert_eq!(
+            plan::condition(&plan.status, "FailureTarget"),
+            None,
+            "suspended: {suspend}"
+        );
+        assert_eq!(
+            (plan.status.failed, plan.status.terminating),
+            (None, Some(1)),
+            "suspended: {suspend}"
+        );
+        assert_eq!(
+            (plan.create.len(), plan.again),
+            (usize::from(!suspend), None),
+            "suspended: {suspend}"
+        );
     }
 }
 
 #[test]
 fn back_off_counts_from_when_a_pod_was_told_to_go() {
-    let job = job(json!({"completions": 1, "parallelism": 1}), json!({"startTime": at(60)}));
+    let job = job(
+        json!({"completions": 1, "parallelism": 1}),
+        json!({"startTime": at(60)}),
+    );
     let told = json!({"deletionTimestamp": at(-25), "deletionGracePeriodSeconds": 30});
     let plan = next(&job, &[pod_with("a", "Running", told)]);
-    assert_eq!((plan.create.len(), plan.again), (0, Some(Duration::from_secs(5))));
+    assert_eq!(
+        (plan.create.len(), plan.again),
+        (0, Some(Duration::from_secs(5)))
+    );
 }
 
 #[test]
 fn every_index_is_worked_on_until_it_succeeds() {
     let spec = json!({"completions": 4, "parallelism": 3, "completionMode": "Indexed"});
     let job = job(spec, json!({"startTime": at(60), "completedIndexes": "1"}));
-    let indexed =
-        |name: &str, phase: &str, index: &str| pod_with(name, phase, json!({"annotations": {indexes::INDEX: index}}));
-    let pods = [indexed("a", "Succeeded", "0"), indexed("b", "Running", "3"), indexed("twin", "Running", "3")];
+    let indexed = |name: &str, phase: &str, index: &str| {
+        pod_with(name, phase, json!({"annotations": {indexes::INDEX: index}}))
+    };
+    let pods = [
+        indexed("a", "Succeeded", "0"),
+        indexed("b", "Running", "3"),
+        indexed("twin", "Running", "3"),
+    ];
     let plan = next(&job, &pods);
     assert_eq!(plan.status.completed_indexes.as_deref(), Some("0,1"));
     assert_eq!(plan.status.succeeded, Some(2));
@@ -213,11 +337,27 @@ fn every_index_is_worked_on_until_it_succeeds() {
 #[test]
 fn indexes_that_a_job_no_longer_has_complete_nothing() {
     let spec = json!({"completions": 2, "parallelism": 2, "completionMode": "Indexed"});
-    let job = job(spec, json!({"startTime": at(60), "completedIndexes": "3,4", "succeeded": 2}));
-    let ended = pod_with("a", "Succeeded", json!({"annotations": {indexes::INDEX: "2"}}));
+    let job = job(
+        spec,
+        json!({"startTime": at(60), "completedIndexes": "3,4", "succeeded": 2}),
+    );
+    let ended = pod_with(
+        "a",
+        "Succeeded",
+        json!({"annotations": {indexes::INDEX: "2"}}),
+    );
     let plan = next(&job, &[ended]);
-    assert_eq!((plan.status.completed_indexes.as_deref(), plan.status.succeeded), (None, None));
-    assert_eq!((conditions(&plan.status).len(), plan.create), (0, vec![Some(0), Some(1)]));
+    assert_eq!(
+        (
+            plan.status.completed_indexes.as_deref(),
+            plan.status.succeeded
+        ),
+        (None, None)
+    );
+    assert_eq!(
+        (conditions(&plan.status).len(), plan.create),
+        (0, vec![Some(0), Some(1)])
+    );
     assert_eq!(names(&plan.release), ["a"]);
 }
 
@@ -233,19 +373,36 @@ fn a_finished_job_expires() {
     let ended = |kind: &str| json!({"conditions": [{"type": kind, "status": "True", "lastTransitionTime": at(20)}]});
     let now = Timestamp::from_second(NOW).unwrap();
     let table = [
-        (json!({"ttlSecondsAfterFinished": 30}), ended("Complete"), Some(10)),
-        (json!({"ttlSecondsAfterFinished": 5}), ended("Failed"), Some(0)),
+        (
+            json!({"ttlSecondsAfterFinished": 30}),
+            ended("Complete"),
+            Some(10),
+        ),
+        (
+            json!({"ttlSecondsAfterFinished": 5}),
+            ended("Failed"),
+            Some(0),
+        ),
         (json!({}), ended("Complete"), None),
         (json!({"ttlSecondsAfterFinished": 5}), json!({}), None),
     ];
     for (spec, status, left) in table {
-        assert_eq!(until_expiry(&job(spec, status), now), left.map(Duration::from_secs));
+        assert_eq!(
+            until_expiry(&job(spec, status), now),
+            left.map(Duration::from_secs)
+        );
     }
 }
 
 #[test]
 fn what_a_job_asks_for_in_vain_is_named() {
-    assert_eq!(not_honoured(&job(json!({"backoffLimit": 3}), json!({}))).count(), 0);
+    assert_eq!(
+        not_honoured(&job(json!({"backoffLimit": 3}), json!({}))).count(),
+        0
+    );
     let spec = json!({"completionMode": "Indexed", "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": []}});
-    assert_eq!(not_honoured(&job(spec, json!({}))).collect::<Vec<_>>(), ["podFailurePolicy", "backoffLimitPerIndex"]);
+    assert_eq!(
+        not_honoured(&job(spec, json!({}))).collect::<Vec<_>>(),
+        ["podFailurePolicy", "backoffLimitPerIndex"]
+    );
 }

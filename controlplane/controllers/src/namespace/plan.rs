@@ -5,9 +5,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coracle_telemetry::ExponentialBackoff;
-use k8s_openapi::{api::core::v1::NamespaceCondition, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::{
+    api::core::v1::NamespaceCondition, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp,
+};
 
-/// Pause before the next look while something is left: at first, and at last. Most of what is left tells of its end.
+/// Pause before the next look while something is left: at first, and at last. Most of what is left
+/// tells of its end.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 const PAUSE_CAP: Duration = Duration::from_secs(60);
 
@@ -19,9 +22,14 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// How long to wait after a round that found `remains`: longer and longer for as long as it is the same.
+    /// How long to wait after a round that found `remains`: longer and longer for as long as it is
+    /// the same.
     pub(super) fn pause(&mut self, remains: Remains) -> Duration {
-        self.unchanged = if self.last == remains { self.unchanged.saturating_add(1) } else { 0 };
+        self.unchanged = if self.last == remains {
+            self.unchanged.saturating_add(1)
+        } else {
+            0
+        };
         self.last = remains;
         ExponentialBackoff::new(PAUSE_FIRST, PAUSE_CAP).after(self.unchanged)
     }
@@ -42,15 +50,24 @@ pub(super) struct Remains {
 
 impl Remains {
     pub(super) fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.discovery_error.is_none() && self.content_errors.is_empty()
+        self.resources.is_empty()
+            && self.discovery_error.is_none()
+            && self.content_errors.is_empty()
     }
 
-    /// The five conditions, with transition times kept where the status stays. `None` if `present` says it all.
-    pub(super) fn conditions(&self, present: &[NamespaceCondition], now: Timestamp) -> Option<Vec<NamespaceCondition>> {
+    /// The five conditions, with transition times kept where the status stays. `None` if `present`
+    /// says it all.
+    pub(super) fn conditions(
+        &self,
+        present: &[NamespaceCondition],
+        now: Timestamp,
+    ) -> Option<Vec<NamespaceCondition>> {
         let mut conditions = present.to_vec();
         for (kind, bad, reason, message) in self.findings() {
             let status = if bad { "True" } else { "False" };
-            let old = conditions.iter().position(|condition| condition.type_ == kind);
+            let old = conditions
+                .iter()
+                .position(|condition| condition.type_ == kind);
             let since = old
                 .map(|at| conditions.remove(at))
                 .filter(|condition| condition.status == status)
@@ -68,44 +85,110 @@ impl Remains {
 
     fn findings(&self) -> [(&'static str, bool, &'static str, String); 5] {
         let discovery = match &self.discovery_error {
-            None => (false, "ResourcesDiscovered", "All resources successfully discovered".to_owned()),
-            Some(error) => (true, "DiscoveryFailed", format!("Discovery failed for some groups: {error}")),
+            None => (
+                false,
+                "ResourcesDiscovered",
+                "All resources successfully discovered".to_owned(),
+            ),
+            Some(error) => (
+                true,
+                "DiscoveryFailed",
+                format!("Discovery failed for some groups: {error}"),
+            ),
         };
         let content = if self.content_errors.is_empty() {
-            (false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization".to_owned())
+            (
+                false,
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization".to_owned(),
+            )
         } else {
-            let message = format!("Failed to delete all resource types, {} remaining: ", self.content_errors.len());
-            (true, "ContentDeletionFailed", message + &self.content_errors.join(", "))
+            let message = format!(
+                "Failed to delete all resource types, {} remaining: ",
+                self.content_errors.len()
+            );
+            (
+                true,
+                "ContentDeletionFailed",
+                message + &self.content_errors.join(", "),
+            )
         };
         let remaining = if self.resources.is_empty() {
-            (false, "ContentRemoved", "All content successfully removed".to_owned())
+            (
+                false,
+                "ContentRemoved",
+                "All content successfully removed".to_owned(),
+            )
         } else {
             let list: Vec<String> = self
                 .resources
                 .iter()
                 .map(|(resource, count)| format!("{resource} has {count} resource instances"))
                 .collect();
-            (true, "SomeResourcesRemain", format!("Some resources are remaining: {}", list.join(", ")))
+            (
+                true,
+                "SomeResourcesRemain",
+                format!("Some resources are remaining: {}", list.join(", ")),
+            )
         };
         let finalizers = if self.finalizers.is_empty() {
-            (false, "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned())
+            (
+                false,
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished".to_owned(),
+            )
         } else {
-            let list: Vec<String> =
-                self.finalizers.iter().map(|(name, count)| format!("{name} in {count} resource instances")).collect();
+            let list: Vec<String> = self
+                .finalizers
+                .iter()
+                .map(|(name, count)| format!("{name} in {count} resource instances"))
+                .collect();
             (
                 true,
                 "SomeFinalizersRemain",
-                format!("Some content in the namespace has finalizers remaining: {}", list.join(", ")),
+                format!(
+                    "Some content in the namespace has finalizers remaining: {}",
+                    list.join(", ")
+                ),
             )
         };
         // Cannot fail here, but is one of the five that upstream shows.
-        let parsed = (false, "ParsedGroupVersions", "All legacy kube types successfully parsed".to_owned());
+        let parsed = (
+            false,
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed".to_owned(),
+        );
         [
-            ("NamespaceDeletionDiscoveryFailure", discovery.0, discovery.1, discovery.2),
-            ("NamespaceDeletionGroupVersionParsingFailure", parsed.0, parsed.1, parsed.2),
-            ("NamespaceDeletionContentFailure", content.0, content.1, content.2),
-            ("NamespaceContentRemaining", remaining.0, remaining.1, remaining.2),
-            ("NamespaceFinalizersRemaining", finalizers.0, finalizers.1, finalizers.2),
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                discovery.0,
+                discovery.1,
+                discovery.2,
+            ),
+            (
+                "NamespaceDeletionGroupVersionParsingFailure",
+                parsed.0,
+                parsed.1,
+                parsed.2,
+            ),
+            (
+                "NamespaceDeletionContentFailure",
+                content.0,
+                content.1,
+                content.2,
+            ),
+            (
+                "NamespaceContentRemaining",
+                remaining.0,
+                remaining.1,
+                remaining.2,
+            ),
+            (
+                "NamespaceFinalizersRemaining",
+                finalizers.0,
+                finalizers.1,
+                finalizers.2,
+            ),
         ]
     }
 }
@@ -116,9 +199,14 @@ mod tests {
 
     #[test]
     fn what_does_not_go_is_looked_at_less_and_less() {
-        let remains = |count| Remains { resources: [("secrets.".to_owned(), count)].into(), ..Remains::default() };
+        let remains = |count| Remains {
+            resources: [("secrets.".to_owned(), count)].into(),
+            ..Remains::default()
+        };
         let mut rounds = Rounds::default();
-        let pauses: Vec<u64> = (0..10).map(|_| rounds.pause(remains(2)).as_secs()).collect();
+        let pauses: Vec<u64> = (0..10)
+            .map(|_| rounds.pause(remains(2)).as_secs())
+            .collect();
         assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
         assert_eq!(rounds.pause(remains(1)), PAUSE_FIRST, "something has gone");
     }
@@ -132,18 +220,31 @@ mod tests {
         };
         let conditions = remains.conditions(&[], Timestamp::UNIX_EPOCH).unwrap();
         let message = |kind: &str| {
-            let found = conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+            let found = conditions
+                .iter()
+                .find(|condition| condition.type_ == kind)
+                .unwrap();
             (found.status.as_str(), found.message.as_deref().unwrap())
         };
         assert_eq!(
             message("NamespaceContentRemaining"),
-            ("True", "Some resources are remaining: pods. has 3 resource instances")
+            (
+                "True",
+                "Some resources are remaining: pods. has 3 resource instances"
+            )
         );
         assert_eq!(
             message("NamespaceFinalizersRemaining"),
-            ("True", "Some content in the namespace has finalizers remaining: example.org/x in 1 resource instances")
+            (
+                "True",
+                "Some content in the namespace has finalizers remaining: example.org/x in 1 resource instances"
+            )
         );
         assert_eq!(message("NamespaceDeletionDiscoveryFailure").0, "False");
-        assert_eq!(remains.conditions(&conditions, Timestamp::now()), None, "nothing new to say");
+        assert_eq!(
+            remains.conditions(&conditions, Timestamp::now()),
+            None,
+            "nothing new to say"
+        );
     }
 }

@@ -45,10 +45,16 @@ pub(super) fn readiness(node: &Node) -> Readiness {
 }
 
 fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
-    node.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+    node.status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == kind)
 }
 
-/// What was last heard from a node, and when the monitor saw it change. Only the monitor's own clock counts.
+/// What was last heard from a node, and when the monitor saw it change. Only the monitor's own
+/// clock counts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Health {
     ready_heartbeat: Option<Timestamp>,
@@ -57,18 +63,33 @@ pub(super) struct Health {
     pub(super) seen: Duration,
 }
 
-/// Takes in the node's condition and the renew time of its Lease at the moment `now` of the monitor's clock.
-pub(super) fn observe(before: Option<Health>, node: &Node, lease_renewed: Option<Timestamp>, now: Duration) -> Health {
+/// Takes in the node's condition and the renew time of its Lease at the moment `now` of the
+/// monitor's clock.
+pub(super) fn observe(
+    before: Option<Health>,
+    node: &Node,
+    lease_renewed: Option<Timestamp>,
+    now: Duration,
+) -> Health {
     let ready = condition(node, "Ready");
     let fresh = Health {
-        ready_heartbeat: ready.and_then(|ready| ready.last_heartbeat_time.as_ref()).map(|time| time.0),
+        ready_heartbeat: ready
+            .and_then(|ready| ready.last_heartbeat_time.as_ref())
+            .map(|time| time.0),
         renewed: lease_renewed,
         seen: now,
     };
     match before {
-        // A lease only counts when it moves forward; a status that the monitor itself wrote is no sign of life.
-        Some(before) if before.ready_heartbeat == fresh.ready_heartbeat && before.renewed >= fresh.renewed => {
-            Health { seen: before.seen, ..fresh }
+        // A lease only counts when it moves forward; a status that the monitor itself wrote is no
+        // sign of life.
+        Some(before)
+            if before.ready_heartbeat == fresh.ready_heartbeat
+                && before.renewed >= fresh.renewed =>
+        {
+            Health {
+                seen: before.seen,
+                ..fresh
+            }
         }
         _ => fresh,
     }
@@ -76,10 +97,17 @@ pub(super) fn observe(before: Option<Health>, node: &Node, lease_renewed: Option
 
 /// The conditions of a node that has been silent too long; `None` if they say so already.
 pub(super) fn silent_conditions(node: &Node, now: Timestamp) -> Option<Vec<NodeCondition>> {
-    let mut conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let mut conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.clone())
+        .unwrap_or_default();
     let mut changed = false;
     for kind in CONDITIONS {
-        match conditions.iter_mut().find(|condition| condition.type_ == kind) {
+        match conditions
+            .iter_mut()
+            .find(|condition| condition.type_ == kind)
+        {
             None => {
                 changed = true;
                 conditions.push(NodeCondition {
@@ -104,16 +132,26 @@ pub(super) fn silent_conditions(node: &Node, now: Timestamp) -> Option<Vec<NodeC
     changed.then_some(conditions)
 }
 
-/// Whether the pods of a node are to be evicted and are not: the node is down, and no NoExecute taint says so yet.
+/// Whether the pods of a node are to be evicted and are not: the node is down, and no NoExecute
+/// taint says so yet.
 pub(super) fn needs_eviction(node: &Node) -> bool {
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let is_begun = taints.into_iter().any(|taint| taint.effect == NO_EXECUTE && is_ours(taint));
+    let taints = node
+        .spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten());
+    let is_begun = taints
+        .into_iter()
+        .any(|taint| taint.effect == NO_EXECUTE && is_ours(taint));
     matches!(readiness(node), Readiness::NotReady | Readiness::Unknown) && !is_begun
 }
 
 /// The taints that a node should have, or `None` if it has them. Taints of others stay.
 pub(super) fn plan_taints(node: &Node, eviction: Eviction, now: Timestamp) -> Option<Vec<Taint>> {
-    let present = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let present = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.clone())
+        .unwrap_or_default();
     let evict = match eviction {
         Eviction::Begin => true,
         Eviction::Hold => !needs_eviction(node),
@@ -121,9 +159,16 @@ pub(super) fn plan_taints(node: &Node, eviction: Eviction, now: Timestamp) -> Op
     };
     let wanted = wanted_taints(node, evict);
     let owned = |taint: &Taint| is_ours(taint);
-    let mut taints: Vec<Taint> = present.iter().filter(|taint| !owned(taint)).cloned().collect();
+    let mut taints: Vec<Taint> = present
+        .iter()
+        .filter(|taint| !owned(taint))
+        .cloned()
+        .collect();
     for (key, effect) in wanted {
-        let kept = present.iter().find(|taint| taint.key == key && taint.effect == effect).cloned();
+        let kept = present
+            .iter()
+            .find(|taint| taint.key == key && taint.effect == effect)
+            .cloned();
         taints.push(kept.unwrap_or_else(|| Taint {
             key: key.into(),
             effect: effect.into(),
@@ -132,8 +177,10 @@ pub(super) fn plan_taints(node: &Node, eviction: Eviction, now: Timestamp) -> Op
         }));
     }
     let named = |taints: &[Taint]| {
-        let mut names: Vec<(String, String)> =
-            taints.iter().map(|taint| (taint.key.clone(), taint.effect.clone())).collect();
+        let mut names: Vec<(String, String)> = taints
+            .iter()
+            .map(|taint| (taint.key.clone(), taint.effect.clone()))
+            .collect();
         names.sort();
         names
     };
@@ -159,7 +206,10 @@ const PRESSURES: [(&str, &str); 4] = [
     ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
     ("DiskPressure", "node.kubernetes.io/disk-pressure"),
     ("PIDPressure", "node.kubernetes.io/pid-pressure"),
-    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+    (
+        "NetworkUnavailable",
+        "node.kubernetes.io/network-unavailable",
+    ),
 ];
 
 fn wanted_taints(node: &Node, evict: bool) -> Vec<(&'static str, &'static str)> {
@@ -181,7 +231,12 @@ fn wanted_taints(node: &Node, evict: bool) -> Vec<(&'static str, &'static str)> 
             wanted.push((key, NO_SCHEDULE));
         }
     }
-    if node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false) {
+    if node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.unschedulable)
+        .unwrap_or(false)
+    {
         wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
     }
     wanted

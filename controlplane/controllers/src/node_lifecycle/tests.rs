@@ -11,7 +11,10 @@ fn at(seconds: i64) -> Timestamp {
 
 fn node(conditions: &[(&str, &str)], heartbeat: i64) -> Node {
     Node {
-        metadata: ObjectMeta { name: Some("n1".into()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some("n1".into()),
+            ..ObjectMeta::default()
+        },
         status: Some(NodeStatus {
             conditions: Some(
                 conditions
@@ -40,9 +43,19 @@ fn lease_or_status_is_a_sign_of_life_and_nothing_else_is() {
     assert_eq!(silent.seen, seconds(10), "nothing new");
     let renewed = observe(Some(silent.clone()), &ready, Some(at(5)), seconds(30));
     assert_eq!(renewed.seen, seconds(30), "the lease");
-    let posted = observe(Some(silent.clone()), &node(&[("Ready", "True")], 5), Some(at(0)), seconds(30));
+    let posted = observe(
+        Some(silent.clone()),
+        &node(&[("Ready", "True")], 5),
+        Some(at(0)),
+        seconds(30),
+    );
     assert_eq!(posted.seen, seconds(30), "the status");
-    let marked = observe(Some(silent.clone()), &node(&[("Ready", "Unknown")], 0), Some(at(0)), seconds(30));
+    let marked = observe(
+        Some(silent.clone()),
+        &node(&[("Ready", "Unknown")], 0),
+        Some(at(0)),
+        seconds(30),
+    );
     assert_eq!(marked.seen, seconds(10), "the monitor's own mark");
     let older = observe(Some(renewed), &ready, Some(at(1)), seconds(40));
     assert_eq!(older.seen, seconds(30), "a lease that went back");
@@ -50,13 +63,32 @@ fn lease_or_status_is_a_sign_of_life_and_nothing_else_is() {
 
 #[test]
 fn silent_node_is_unknown_in_every_condition() {
-    let conditions = silent_conditions(&node(&[("Ready", "True"), ("DiskPressure", "False")], 0), at(60)).unwrap();
-    let found = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+    let conditions = silent_conditions(
+        &node(&[("Ready", "True"), ("DiskPressure", "False")], 0),
+        at(60),
+    )
+    .unwrap();
+    let found = |kind: &str| {
+        conditions
+            .iter()
+            .find(|condition| condition.type_ == kind)
+            .unwrap()
+    };
     assert_eq!(conditions.len(), 4);
-    assert!(conditions.iter().all(|condition| condition.status == "Unknown"));
+    assert!(
+        conditions
+            .iter()
+            .all(|condition| condition.status == "Unknown")
+    );
     assert_eq!(found("Ready").reason.as_deref(), Some("NodeStatusUnknown"));
-    assert_eq!(found("Ready").message.as_deref(), Some("Kubelet stopped posting node status."));
-    assert_eq!(found("MemoryPressure").reason.as_deref(), Some("NodeStatusNeverUpdated"));
+    assert_eq!(
+        found("Ready").message.as_deref(),
+        Some("Kubelet stopped posting node status.")
+    );
+    assert_eq!(
+        found("MemoryPressure").reason.as_deref(),
+        Some("NodeStatusNeverUpdated")
+    );
     let mut unknown = node(&[], 0);
     unknown.status.as_mut().unwrap().conditions = Some(conditions);
     assert_eq!(silent_conditions(&unknown, at(120)), None);
@@ -74,7 +106,11 @@ fn tainted(
         taints: Some(
             taints
                 .iter()
-                .map(|(key, effect)| Taint { key: (*key).into(), effect: (*effect).into(), ..Taint::default() })
+                .map(|(key, effect)| Taint {
+                    key: (*key).into(),
+                    effect: (*effect).into(),
+                    ..Taint::default()
+                })
                 .collect(),
         ),
         ..NodeSpec::default()
@@ -82,7 +118,13 @@ fn tainted(
     let planned = plan_taints(&node, eviction, at(0))?;
     let mut names: Vec<String> = planned
         .into_iter()
-        .map(|taint| format!("{}:{}", taint.key.trim_start_matches("node.kubernetes.io/"), taint.effect))
+        .map(|taint| {
+            format!(
+                "{}:{}",
+                taint.key.trim_start_matches("node.kubernetes.io/"),
+                taint.effect
+            )
+        })
         .collect();
     names.sort();
     Some(names)
@@ -92,30 +134,93 @@ fn tainted(
 fn taints_follow_the_conditions_and_leave_foreign_ones() {
     use Eviction::{Begin, Hold, Stop};
     type Names = &'static [(&'static str, &'static str)];
-    type Case = (Names, bool, Names, Eviction, Option<&'static [&'static str]>);
+    type Case = (
+        Names,
+        bool,
+        Names,
+        Eviction,
+        Option<&'static [&'static str]>,
+    );
     let ready: Names = &[("Ready", "True")];
     let unknown: Names = &[("Ready", "Unknown")];
     let table: [Case; 14] = [
         (ready, false, &[], Begin, None),
-        (&[("Ready", "False")], false, &[], Begin, Some(&["not-ready:NoExecute", "not-ready:NoSchedule"])),
-        (unknown, false, &[], Begin, Some(&["unreachable:NoExecute", "unreachable:NoSchedule"])),
+        (
+            &[("Ready", "False")],
+            false,
+            &[],
+            Begin,
+            Some(&["not-ready:NoExecute", "not-ready:NoSchedule"]),
+        ),
+        (
+            unknown,
+            false,
+            &[],
+            Begin,
+            Some(&["unreachable:NoExecute", "unreachable:NoSchedule"]),
+        ),
         (unknown, false, &[], Hold, Some(&["unreachable:NoSchedule"])),
         (unknown, false, &[], Stop, Some(&["unreachable:NoSchedule"])),
         // What was begun goes on, and takes the right name, unless everything stops.
-        (unknown, false, &[(NOT_READY, NO_EXECUTE)], Hold, Some(&["unreachable:NoExecute", "unreachable:NoSchedule"])),
-        (unknown, false, &[(UNREACHABLE, NO_EXECUTE), (UNREACHABLE, "NoSchedule")], Hold, None),
-        (unknown, false, &[(UNREACHABLE, NO_EXECUTE)], Stop, Some(&["unreachable:NoSchedule"])),
+        (
+            unknown,
+            false,
+            &[(NOT_READY, NO_EXECUTE)],
+            Hold,
+            Some(&["unreachable:NoExecute", "unreachable:NoSchedule"]),
+        ),
+        (
+            unknown,
+            false,
+            &[(UNREACHABLE, NO_EXECUTE), (UNREACHABLE, "NoSchedule")],
+            Hold,
+            None,
+        ),
+        (
+            unknown,
+            false,
+            &[(UNREACHABLE, NO_EXECUTE)],
+            Stop,
+            Some(&["unreachable:NoSchedule"]),
+        ),
         // One that has never spoken.
         (&[], false, &[], Begin, Some(&["not-ready:NoSchedule"])),
         (ready, false, &[(NOT_READY, "NoSchedule")], Hold, Some(&[])),
-        (ready, false, &[(UNREACHABLE, NO_EXECUTE), ("gpu", "NoSchedule")], Hold, Some(&["gpu:NoSchedule"])),
+        (
+            ready,
+            false,
+            &[(UNREACHABLE, NO_EXECUTE), ("gpu", "NoSchedule")],
+            Hold,
+            Some(&["gpu:NoSchedule"]),
+        ),
         (ready, true, &[], Begin, Some(&["unschedulable:NoSchedule"])),
-        (ready, false, &[("node.kubernetes.io/unschedulable", "NoSchedule")], Begin, Some(&[])),
-        (&[("Ready", "True"), ("MemoryPressure", "True")], false, &[], Begin, Some(&["memory-pressure:NoSchedule"])),
+        (
+            ready,
+            false,
+            &[("node.kubernetes.io/unschedulable", "NoSchedule")],
+            Begin,
+            Some(&[]),
+        ),
+        (
+            &[("Ready", "True"), ("MemoryPressure", "True")],
+            false,
+            &[],
+            Begin,
+            Some(&["memory-pressure:NoSchedule"]),
+        ),
     ];
     for (conditions, cordoned, taints, eviction, expected) in table {
-        let expected = expected.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        assert_eq!(tainted(conditions, cordoned, taints, eviction), expected, "{conditions:?} {taints:?} {eviction:?}");
+        let expected = expected.map(|names| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(
+            tainted(conditions, cordoned, taints, eviction),
+            expected,
+            "{conditions:?} {taints:?} {eviction:?}"
+        );
     }
 }
 
@@ -133,6 +238,9 @@ fn taint_that_stays_keeps_its_time() {
         ..NodeSpec::default()
     });
     let planned = plan_taints(&node, Eviction::Begin, at(0)).unwrap();
-    let kept = planned.iter().find(|taint| taint.effect == NO_EXECUTE).unwrap();
+    let kept = planned
+        .iter()
+        .find(|taint| taint.effect == NO_EXECUTE)
+        .unwrap();
     assert_eq!(kept.time_added, since);
 }

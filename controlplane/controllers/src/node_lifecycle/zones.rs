@@ -1,10 +1,12 @@
-//! How many nodes of each zone are ready, and what follows for evicting from those that are not. Pure.
+//! How many nodes of each zone are ready, and what follows for evicting from those that are not.
+//! Pure.
 //!
-//! A zone in which most nodes are down is rather cut off than broken: what runs there runs on, and evicting it all would lay
-//! the load of many nodes on the few that are left. When no node of any zone is ready, the fault is on this side.
+//! A zone in which most nodes are down is rather cut off than broken: what runs there runs on, and
+//! evicting it all would lay the load of many nodes on the few that are left. When no node of any
+//! zone is ready, the fault is on this side.
 //!
-//! Source: `pkg/controller/nodelifecycle/node_lifecycle_controller.go` (ComputeZoneState, handleDisruption, setLimiterInZone)
-//! and its defaults at v1.37.
+//! Source: `pkg/controller/nodelifecycle/node_lifecycle_controller.go` (ComputeZoneState,
+//! handleDisruption, setLimiterInZone) and its defaults at v1.37.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,13 +14,14 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::plan::{Readiness, readiness};
 
-/// Pause between two nodes of a zone from which pods are evicted (0.1 nodes a second), and in a large zone of which most is
-/// down (0.01).
+/// Pause between two nodes of a zone from which pods are evicted (0.1 nodes a second), and in a
+/// large zone of which most is down (0.01).
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_PARTIAL: Duration = Duration::from_secs(100);
 /// Zones of more nodes than this are large.
 const LARGE: usize = 50;
-/// The share of a zone, in percent, that is not ready when most of it is down, and the number of nodes that it takes at least.
+/// The share of a zone, in percent, that is not ready when most of it is down, and the number of
+/// nodes that it takes at least.
 const PARTIAL_PERCENT: usize = 55;
 const PARTIAL_NODES: usize = 3;
 
@@ -43,11 +46,13 @@ struct Zone {
 }
 
 impl Zone {
-    /// How far eviction from one node has to be apart from that from the next; `None` if there is to be none.
+    /// How far eviction from one node has to be apart from that from the next; `None` if there is
+    /// to be none.
     fn pause(&self) -> Option<Duration> {
         let size = self.ready + self.not_ready;
-        let partial =
-            self.ready > 0 && self.not_ready >= PARTIAL_NODES && self.not_ready * 100 >= size * PARTIAL_PERCENT;
+        let partial = self.ready > 0
+            && self.not_ready >= PARTIAL_NODES
+            && self.not_ready * 100 >= size * PARTIAL_PERCENT;
         match partial {
             false => Some(PAUSE),
             true if size > LARGE => Some(PAUSE_PARTIAL),
@@ -70,26 +75,45 @@ impl Zones {
         self.remove(name);
         let (zone, is_ready) = (zone_of(node), readiness(node) == Readiness::Ready);
         let counts = self.zones.entry(zone.clone()).or_default();
-        *(if is_ready { &mut counts.ready } else { &mut counts.not_ready }) += 1;
+        *(if is_ready {
+            &mut counts.ready
+        } else {
+            &mut counts.not_ready
+        }) += 1;
         self.nodes.insert(name.to_owned(), (zone, is_ready));
     }
 
     /// Takes in that a node is gone.
     pub(super) fn remove(&mut self, node: &str) {
-        let Some((zone, was_ready)) = self.nodes.remove(node) else { return };
-        let Some(counts) = self.zones.get_mut(&zone) else { return };
-        *(if was_ready { &mut counts.ready } else { &mut counts.not_ready }) -= 1;
+        let Some((zone, was_ready)) = self.nodes.remove(node) else {
+            return;
+        };
+        let Some(counts) = self.zones.get_mut(&zone) else {
+            return;
+        };
+        *(if was_ready {
+            &mut counts.ready
+        } else {
+            &mut counts.not_ready
+        }) -= 1;
     }
 
-    /// Whether eviction from `node` may begin at `now`; if so, the next node of its zone has to wait.
+    /// Whether eviction from `node` may begin at `now`; if so, the next node of its zone has to
+    /// wait.
     pub(super) fn begin(&mut self, node: &str, now: Duration) -> Eviction {
         if self.is_all_down() {
             return Eviction::Stop;
         }
-        let Some(zone) = self.nodes.get(node).and_then(|(zone, _)| self.zones.get_mut(zone)) else {
+        let Some(zone) = self
+            .nodes
+            .get(node)
+            .and_then(|(zone, _)| self.zones.get_mut(zone))
+        else {
             return Eviction::Hold;
         };
-        let due = zone.pause().is_some_and(|pause| zone.begun.is_none_or(|begun| now >= begun + pause));
+        let due = zone
+            .pause()
+            .is_some_and(|pause| zone.begun.is_none_or(|begun| now >= begun + pause));
         if due {
             zone.begun = Some(now);
         }
@@ -103,9 +127,18 @@ impl Zones {
 }
 
 fn zone_of(node: &Node) -> String {
-    let label =
-        |name: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(name)).map_or("", String::as_str);
-    format!("{}/{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+    let label = |name: &str| {
+        node.metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(name))
+            .map_or("", String::as_str)
+    };
+    format!(
+        "{}/{}",
+        label("topology.kubernetes.io/region"),
+        label("topology.kubernetes.io/zone")
+    )
 }
 
 #[cfg(test)]
@@ -161,7 +194,11 @@ mod tests {
             (60, 50, 3),
         ];
         for (size, down, expected) in table {
-            assert_eq!(begun(&mut zones(size, down), down, 200), expected, "{down} of {size}");
+            assert_eq!(
+                begun(&mut zones(size, down), down, 200),
+                expected,
+                "{down} of {size}"
+            );
         }
     }
 

@@ -41,16 +41,27 @@ pub(super) enum ScalePlan {
     Delete(Vec<Arc<Pod>>),
 }
 
-/// Compares the wanted number with the `active` pods. `related` are the active pods of all ReplicaSets with the same
-/// controller: among equals, those go first that share their node with most of them.
-pub(super) fn plan_scale(replicas: i32, active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> ScalePlan {
+/// Compares the wanted number with the `active` pods. `related` are the active pods of all
+/// ReplicaSets with the same controller: among equals, those go first that share their node with
+/// most of them.
+pub(super) fn plan_scale(
+    replicas: i32,
+    active: &[Arc<Pod>],
+    related: &[Arc<Pod>],
+    now: Timestamp,
+) -> ScalePlan {
     let wanted = usize::try_from(replicas).unwrap_or(0);
     match active.len().cmp(&wanted) {
         Ordering::Equal => ScalePlan::Nothing,
         Ordering::Less => ScalePlan::Create((wanted - active.len()).min(BURST_REPLICAS)),
         Ordering::Greater => {
             let surplus = (active.len() - wanted).min(BURST_REPLICAS);
-            ScalePlan::Delete(rank_for_deletion(active, related, now).into_iter().take(surplus).collect())
+            ScalePlan::Delete(
+                rank_for_deletion(active, related, now)
+                    .into_iter()
+                    .take(surplus)
+                    .collect(),
+            )
         }
     }
 }
@@ -70,7 +81,17 @@ fn rank_for_deletion(active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) 
 }
 
 /// Smaller goes first.
-type DeletionRank = (bool, u8, bool, i32, Reverse<usize>, u32, Reverse<i32>, u32, String);
+type DeletionRank = (
+    bool,
+    u8,
+    bool,
+    i32,
+    Reverse<usize>,
+    u32,
+    Reverse<i32>,
+    u32,
+    String,
+);
 
 fn deletion_rank(pod: &Pod, neighbours: usize, now: Timestamp) -> DeletionRank {
     let assigned = !pod_state::node_name(pod).is_empty();
@@ -79,7 +100,12 @@ fn deletion_rank(pod: &Pod, neighbours: usize, now: Timestamp) -> DeletionRank {
         "Unknown" => 1,
         _ => 2,
     };
-    let cost = pod.metadata.annotations.as_ref().and_then(|all| all.get(DELETION_COST)?.parse().ok()).unwrap_or(0);
+    let cost = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(DELETION_COST)?.parse().ok())
+        .unwrap_or(0);
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     (
         assigned,
@@ -95,7 +121,8 @@ fn deletion_rank(pod: &Pod, neighbours: usize, now: Timestamp) -> DeletionRank {
     )
 }
 
-/// Logarithm of the age in seconds: pods of about the same age are equal, the younger bucket comes first.
+/// Logarithm of the age in seconds: pods of about the same age are equal, the younger bucket comes
+/// first.
 fn age_bucket(since: Option<Timestamp>, now: Timestamp) -> u32 {
     let Some(since) = since else { return 0 };
     let seconds = u64::try_from(now.duration_since(since).as_secs()).unwrap_or(0);
@@ -103,8 +130,15 @@ fn age_bucket(since: Option<Timestamp>, now: Timestamp) -> u32 {
 }
 
 fn restarts(pod: &Pod) -> i32 {
-    let statuses = pod.status.iter().filter_map(|status| status.container_statuses.as_ref()).flatten();
-    statuses.map(|status| status.restart_count).max().unwrap_or(0)
+    let statuses = pod
+        .status
+        .iter()
+        .filter_map(|status| status.container_statuses.as_ref())
+        .flatten();
+    statuses
+        .map(|status| status.restart_count)
+        .max()
+        .unwrap_or(0)
 }
 
 /// What a failed round did not manage.
@@ -124,8 +158,14 @@ pub(super) fn plan_status(
     now: Timestamp,
 ) -> (ReplicaSetStatus, Option<Duration>) {
     let min_ready = rs.spec.min_ready_seconds.unwrap_or(0);
-    let template = rs.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
-    let template_labels = template.and_then(|metadata| metadata.labels.clone()).unwrap_or_default();
+    let template = rs
+        .spec
+        .template
+        .as_ref()
+        .and_then(|template| template.metadata.as_ref());
+    let template_labels = template
+        .and_then(|metadata| metadata.labels.clone())
+        .unwrap_or_default();
     let (mut fully_labelled, mut ready, mut available) = (0, 0, 0);
     let mut check_again: Option<Duration> = None;
     for pod in active {
@@ -157,7 +197,9 @@ pub(super) fn plan_status(
 
 fn carries_all(pod: &Pod, labels: &BTreeMap<String, String>) -> bool {
     let own = pod.metadata.labels.as_ref();
-    labels.iter().all(|(key, value)| own.and_then(|own| own.get(key)) == Some(value))
+    labels
+        .iter()
+        .all(|(key, value)| own.and_then(|own| own.get(key)) == Some(value))
 }
 
 fn count(length: usize) -> i32 {
@@ -172,7 +214,10 @@ fn conditions(
     let mut conditions = old.unwrap_or_default();
     match failure {
         None => conditions.retain(|condition| condition.type_.as_deref() != Some(REPLICA_FAILURE)),
-        Some(_) if conditions.iter().any(|condition| condition.type_.as_deref() == Some(REPLICA_FAILURE)) => {}
+        Some(_)
+            if conditions
+                .iter()
+                .any(|condition| condition.type_.as_deref() == Some(REPLICA_FAILURE)) => {}
         Some(failure) => conditions.push(ReplicaSetCondition {
             type_: Some(REPLICA_FAILURE.into()),
             status: Some("True".into()),
@@ -203,7 +248,10 @@ pub(super) fn pod_from_template(rs: &ReplicaSet, template: &PodTemplateSpec) -> 
     v1::Pod {
         metadata: ObjectMeta {
             namespace: rs.metadata.namespace.clone(),
-            generate_name: Some(format!("{}-", rs.metadata.name.as_deref().unwrap_or_default())),
+            generate_name: Some(format!(
+                "{}-",
+                rs.metadata.name.as_deref().unwrap_or_default()
+            )),
             labels: of_template.labels,
             annotations: of_template.annotations,
             finalizers: of_template.finalizers,

@@ -29,8 +29,15 @@ struct Sketch {
     cost: Option<&'static str>,
 }
 
-const PLAIN: Sketch =
-    Sketch { name: "p", node: "n1", phase: "Running", ready_for: Some(1000), age: 1000, restarts: 0, cost: None };
+const PLAIN: Sketch = Sketch {
+    name: "p",
+    node: "n1",
+    phase: "Running",
+    ready_for: Some(1000),
+    age: 1000,
+    restarts: 0,
+    cost: None,
+};
 
 fn pod(sketch: Sketch) -> Arc<Pod> {
     let at = |ago: i64| Time(Timestamp::from_second(1_000_000 - ago).unwrap());
@@ -40,12 +47,19 @@ fn pod(sketch: Sketch) -> Arc<Pod> {
             uid: Some(sketch.name.into()),
             creation_timestamp: Some(at(sketch.age)),
             labels: Some([("app".to_owned(), "web".to_owned())].into()),
-            annotations: sketch
-                .cost
-                .map(|cost| [("controller.kubernetes.io/pod-deletion-cost".to_owned(), cost.to_owned())].into()),
+            annotations: sketch.cost.map(|cost| {
+                [(
+                    "controller.kubernetes.io/pod-deletion-cost".to_owned(),
+                    cost.to_owned(),
+                )]
+                .into()
+            }),
             ..ObjectMeta::default()
         },
-        spec: Some(PodSpec { node_name: (!sketch.node.is_empty()).then(|| sketch.node.into()), ..PodSpec::default() }),
+        spec: Some(PodSpec {
+            node_name: (!sketch.node.is_empty()).then(|| sketch.node.into()),
+            ..PodSpec::default()
+        }),
         status: Some(PodStatus {
             phase: Some(sketch.phase.into()),
             conditions: sketch.ready_for.map(|ago| {
@@ -66,7 +80,10 @@ fn pod(sketch: Sketch) -> Arc<Pod> {
 }
 
 fn first_deleted(a: Sketch, b: Sketch, related: &[Arc<Pod>]) -> String {
-    let pods = [pod(Sketch { name: "a", ..a }), pod(Sketch { name: "b", ..b })];
+    let pods = [
+        pod(Sketch { name: "a", ..a }),
+        pod(Sketch { name: "b", ..b }),
+    ];
     match plan_scale(1, &pods, related, now()) {
         ScalePlan::Delete(gone) if gone.len() == 1 => gone[0].metadata.name.clone().unwrap(),
         other => panic!("{other:?}"),
@@ -76,12 +93,51 @@ fn first_deleted(a: Sketch, b: Sketch, related: &[Arc<Pod>]) -> String {
 #[test]
 fn least_missed_pod_is_deleted_first() {
     let cases = [
-        ("unassigned", Sketch { node: "", phase: "Pending", ready_for: None, ..PLAIN }),
-        ("pending", Sketch { phase: "Pending", ready_for: None, ..PLAIN }),
-        ("not ready", Sketch { ready_for: None, ..PLAIN }),
-        ("cheap", Sketch { cost: Some("-5"), ..PLAIN }),
-        ("ready only just", Sketch { ready_for: Some(10), ..PLAIN }),
-        ("restarting", Sketch { restarts: 3, ..PLAIN }),
+        (
+            "unassigned",
+            Sketch {
+                node: "",
+                phase: "Pending",
+                ready_for: None,
+                ..PLAIN
+            },
+        ),
+        (
+            "pending",
+            Sketch {
+                phase: "Pending",
+                ready_for: None,
+                ..PLAIN
+            },
+        ),
+        (
+            "not ready",
+            Sketch {
+                ready_for: None,
+                ..PLAIN
+            },
+        ),
+        (
+            "cheap",
+            Sketch {
+                cost: Some("-5"),
+                ..PLAIN
+            },
+        ),
+        (
+            "ready only just",
+            Sketch {
+                ready_for: Some(10),
+                ..PLAIN
+            },
+        ),
+        (
+            "restarting",
+            Sketch {
+                restarts: 3,
+                ..PLAIN
+            },
+        ),
         ("young", Sketch { age: 10, ..PLAIN }),
     ];
     for (why, less) in cases {
@@ -92,8 +148,28 @@ fn least_missed_pod_is_deleted_first() {
 
 #[test]
 fn pod_on_the_fuller_node_is_deleted_first() {
-    let related = [pod(PLAIN), pod(Sketch { node: "n2", ..PLAIN }), pod(Sketch { node: "n2", ..PLAIN })];
-    assert_eq!(first_deleted(PLAIN, Sketch { node: "n2", ..PLAIN }, &related), "b");
+    let related = [
+        pod(PLAIN),
+        pod(Sketch {
+            node: "n2",
+            ..PLAIN
+        }),
+        pod(Sketch {
+            node: "n2",
+            ..PLAIN
+        }),
+    ];
+    assert_eq!(
+        first_deleted(
+            PLAIN,
+            Sketch {
+                node: "n2",
+                ..PLAIN
+            },
+            &related
+        ),
+        "b"
+    );
 }
 
 #[test]
@@ -105,12 +181,19 @@ fn missing_pods_are_counted_and_capped() {
             other => panic!("{wanted} {have}: {other:?}"),
         }
     }
-    assert!(matches!(plan_scale(1, &[pod(PLAIN)], &[], now()), ScalePlan::Nothing));
+    assert!(matches!(
+        plan_scale(1, &[pod(PLAIN)], &[], now()),
+        ScalePlan::Nothing
+    ));
 }
 
 fn replica_set(min_ready_seconds: i32) -> ReplicaSet {
     ReplicaSet {
-        metadata: ObjectMeta { generation: Some(7), name: Some("rs".into()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            generation: Some(7),
+            name: Some("rs".into()),
+            ..ObjectMeta::default()
+        },
         spec: ReplicaSetSpec {
             min_ready_seconds: Some(min_ready_seconds),
             template: Some(PodTemplateSpec {
@@ -129,9 +212,18 @@ fn replica_set(min_ready_seconds: i32) -> ReplicaSet {
 #[test]
 fn status_counts_ready_available_labelled_and_terminating() {
     let pods = [
-        pod(Sketch { ready_for: Some(100), ..PLAIN }),
-        pod(Sketch { ready_for: Some(10), ..PLAIN }),
-        pod(Sketch { ready_for: None, ..PLAIN }),
+        pod(Sketch {
+            ready_for: Some(100),
+            ..PLAIN
+        }),
+        pod(Sketch {
+            ready_for: Some(10),
+            ..PLAIN
+        }),
+        pod(Sketch {
+            ready_for: None,
+            ..PLAIN
+        }),
     ];
     let (status, again) = plan_status(&replica_set(30), &pods, 2, None, now());
     assert_eq!(status.replicas, 3);
@@ -140,12 +232,19 @@ fn status_counts_ready_available_labelled_and_terminating() {
     assert_eq!(status.fully_labeled_replicas, Some(3));
     assert_eq!(status.terminating_replicas, Some(2));
     assert_eq!(status.observed_generation, Some(7));
-    assert_eq!(again, Some(Duration::from_secs(20)), "when the second becomes available");
+    assert_eq!(
+        again,
+        Some(Duration::from_secs(20)),
+        "when the second becomes available"
+    );
 }
 
 #[test]
 fn failure_becomes_a_condition_and_success_removes_it() {
-    let failure = ManageFailure { reason: "FailedCreate", message: "exceeded quota".into() };
+    let failure = ManageFailure {
+        reason: "FailedCreate",
+        message: "exceeded quota".into(),
+    };
     let mut rs = replica_set(0);
     let (status, _) = plan_status(&rs, &[], 0, Some(&failure), now());
     let condition = &status.conditions.as_ref().unwrap()[0].clone();
@@ -165,7 +264,11 @@ fn pod_carries_the_template_and_its_owner() {
     assert_eq!(made.metadata.generate_name.as_deref(), Some("rs-"));
     let owner = &made.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!(
-        (owner.kind.as_str(), owner.api_version.as_str(), owner.controller),
+        (
+            owner.kind.as_str(),
+            owner.api_version.as_str(),
+            owner.controller
+        ),
         ("ReplicaSet", "apps/v1", Some(true))
     );
 }

@@ -1,5 +1,5 @@
-//! A control plane without nodes: the real API server over a memory store, the real controllers, and a fake agent
-//! that binds pods, reports them ready and lets them go.
+//! A control plane without nodes: the real API server over a memory store, the real controllers,
+//! and a fake agent that binds pods, reports them ready and lets them go.
 
 use std::{
     collections::HashSet,
@@ -66,7 +66,9 @@ impl Cluster {
 
     pub(crate) async fn start_with(adjust: impl FnOnce(&mut ControllersConfig)) -> Self {
         let (cluster, authorities) = Self::without_controllers().await;
-        cluster.run_controllers(authorities, adjust, |_, client| client).await;
+        cluster
+            .run_controllers(authorities, adjust, |_, client| client)
+            .await;
         cluster
     }
 
@@ -78,7 +80,11 @@ impl Cluster {
                 .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
                 .try_init(),
         );
-        let pki = Pki::ephemeral(&ServerNames { dns: Vec::new(), addresses: Vec::new() }).unwrap();
+        let pki = Pki::ephemeral(&ServerNames {
+            dns: Vec::new(),
+            addresses: Vec::new(),
+        })
+        .unwrap();
         let (ca_pem, kubelet_ca_pem) = (pki.ca.cert_pem.clone(), pki.kubelet_ca.cert_pem.clone());
         let authority = |pair: &KeyPair| CertificateAuthority {
             certificate_pem: pair.cert_pem.clone(),
@@ -86,40 +92,70 @@ impl Cluster {
         };
         let authorities = [authority(&pki.ca), authority(&pki.kubelet_ca)];
         let advertise: SocketAddr = "192.0.2.1:6443".parse().unwrap();
-        let config = ApiServerConfig::new(Arc::new(pki), "10.43.0.0/16".parse().unwrap(), advertise);
-        let server = ApiServer::new(config, Arc::new(MemoryBackend::new())).await.unwrap();
+        let config =
+            ApiServerConfig::new(Arc::new(pki), "10.43.0.0/16".parse().unwrap(), advertise);
+        let server = ApiServer::new(config, Arc::new(MemoryBackend::new()))
+            .await
+            .unwrap();
         let client = server.client(UserInfo::component("admin"));
         let agent = Arc::new(Agent::default());
-        (Self { client, server, ca_pem, kubelet_ca_pem, shutdown: CancellationToken::new(), agent }, authorities)
+        (
+            Self {
+                client,
+                server,
+                ca_pem,
+                kubelet_ca_pem,
+                shutdown: CancellationToken::new(),
+                agent,
+            },
+            authorities,
+        )
     }
 
-    /// Starts all controllers. `wrap` may put something between the controller of an account and the server; the account of
-    /// what they share, informers and Events, is `kube-controller-manager`.
+    /// Starts all controllers. `wrap` may put something between the controller of an account and
+    /// the server; the account of what they share, informers and Events, is
+    /// `kube-controller-manager`.
     pub(crate) async fn run_controllers(
         &self,
         authorities: [CertificateAuthority; 2],
         adjust: impl FnOnce(&mut ControllersConfig),
         wrap: impl Fn(&str, Client) -> Client + Send + Sync + 'static,
     ) {
-        let shared = self.server.client(UserInfo::new("system:kube-controller-manager", &[]));
+        let shared = self
+            .server
+            .client(UserInfo::new("system:kube-controller-manager", &[]));
         let accounts = Arc::downgrade(&self.server);
         let clients = Clients::new(wrap("kube-controller-manager", shared), move |account| {
-            let server = accounts.upgrade().expect("the server outlives the start of its controllers");
-            wrap(account, server.client(UserInfo::service_account("kube-system", account)))
+            let server = accounts
+                .upgrade()
+                .expect("the server outlives the start of its controllers");
+            wrap(
+                account,
+                server.client(UserInfo::service_account("kube-system", account)),
+            )
         });
         let [ca, kubelet_ca] = authorities;
         let mut config = ControllersConfig::new("10.42.0.0/16".parse().unwrap(), ca, kubelet_ca);
         adjust(&mut config);
-        coracle_telemetry::spawn("task of a test", coracle_controllers::run(clients, config, self.shutdown.clone()));
+        coracle_telemetry::spawn(
+            "task of a test",
+            coracle_controllers::run(clients, config, self.shutdown.clone()),
+        );
         self.wait("default service account", || async {
-            self.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default").await.is_some()
+            self.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default")
+                .await
+                .is_some()
         })
         .await;
     }
 
     /// Starts the fake agent over all pods.
     pub(crate) fn run_agent(&self) {
-        let (client, agent, shutdown) = (self.client.clone(), self.agent.clone(), self.shutdown.clone());
+        let (client, agent, shutdown) = (
+            self.client.clone(),
+            self.agent.clone(),
+            self.shutdown.clone(),
+        );
         coracle_telemetry::spawn("task of a test", async move {
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -144,28 +180,47 @@ impl Cluster {
             + Debug,
     {
         let object: K = serde_json::from_value(object).unwrap();
-        self.api::<K>(namespace).create(&PostParams::default(), &object).await.unwrap()
+        self.api::<K>(namespace)
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn get_opt<K>(&self, namespace: &str, name: &str) -> Option<K>
     where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
     {
         self.api::<K>(namespace).get_opt(name).await.unwrap()
     }
 
     pub(crate) async fn list<K>(&self, namespace: &str) -> Vec<K>
     where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
     {
-        self.api::<K>(namespace).list(&Default::default()).await.unwrap().items
+        self.api::<K>(namespace)
+            .list(&Default::default())
+            .await
+            .unwrap()
+            .items
     }
 
     pub(crate) async fn merge<K>(&self, namespace: &str, name: &str, patch: Value) -> K
     where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
     {
-        self.api::<K>(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+        self.api::<K>(namespace)
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap()
     }
 
     /// A Node that says it is ready, with its first heartbeat.
@@ -177,21 +232,35 @@ impl Cluster {
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}],
         }});
-        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-        let lease: Lease =
-            serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}})).unwrap();
-        self.api::<Lease>("kube-node-lease").create(&PostParams::default(), &lease).await.unwrap();
+        nodes
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+        let lease: Lease = serde_json::from_value(
+            json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}}),
+        )
+        .unwrap();
+        self.api::<Lease>("kube-node-lease")
+            .create(&PostParams::default(), &lease)
+            .await
+            .unwrap();
         self.renew(name).await;
     }
 
     /// One heartbeat.
     pub(crate) async fn renew(&self, node: &str) {
-        let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-        self.merge::<Lease>("kube-node-lease", node, json!({"spec": {"renewTime": now}})).await;
+        let now = k8s_openapi::jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
+            .to_string();
+        self.merge::<Lease>("kube-node-lease", node, json!({"spec": {"renewTime": now}}))
+            .await;
     }
 
     pub(crate) async fn node(&self, name: &str) -> Node {
-        Api::<Node>::all(self.client.clone()).get(name).await.unwrap()
+        Api::<Node>::all(self.client.clone())
+            .get(name)
+            .await
+            .unwrap()
     }
 
     /// Waits until `condition` holds.
@@ -232,7 +301,10 @@ impl Agent {
         let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
         let name = pod.name_any();
         if pod.metadata.deletion_timestamp.is_some() {
-            drop(api.delete(&name, &DeleteParams::default().grace_period(0)).await);
+            drop(
+                api.delete(&name, &DeleteParams::default().grace_period(0))
+                    .await,
+            );
             return;
         }
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
@@ -240,8 +312,9 @@ impl Agent {
             if bound.insert(pod.uid().unwrap()) {
                 let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
                     "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}});
-                let done: Result<Value, _> =
-                    api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
+                let done: Result<Value, _> = api
+                    .create_subresource("binding", &name, &PostParams::default(), &binding)
+                    .await;
                 // One may go, or begin to, before it is bound.
                 if let Err(error) = done
                     && !matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
@@ -251,18 +324,27 @@ impl Agent {
             }
             return;
         }
-        let ready = pod.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(|c| c.type_ == "Ready");
+        let ready = pod
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+            .any(|c| c.type_ == "Ready");
         if ready || self.hold.load(Ordering::Relaxed) {
             return;
         }
         let ip = format!("10.42.0.{}", self.next.fetch_add(1, Ordering::Relaxed) + 2);
-        let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = k8s_openapi::jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string();
         let status = json!({"status": {
             "phase": "Running",
             "podIP": ip,
             "podIPs": [{"ip": ip}],
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}],
         }});
-        drop(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await);
+        drop(
+            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
+                .await,
+        );
     }
 }

@@ -18,9 +18,15 @@ async fn deployment(cluster: &Cluster, replicas: i32) {
 }
 
 async fn budget(cluster: &Cluster, name: &str, spec: Value) {
-    let mut object = json!({"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
-    object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    cluster.create::<PodDisruptionBudget>("default", object).await;
+    let mut object =
+        json!({"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
+    object["spec"]
+        .as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
+    cluster
+        .create::<PodDisruptionBudget>("default", object)
+        .await;
 }
 
 async fn status(cluster: &Cluster, name: &str) -> PodDisruptionBudgetStatus {
@@ -33,16 +39,28 @@ async fn counted(cluster: &Cluster, name: &str, expect: [i32; 4]) {
     cluster
         .wait(&format!("{name} to count {expect:?}"), || async {
             let status = status(cluster, name).await;
-            let counts =
-                [status.expected_pods, status.current_healthy, status.desired_healthy, status.disruptions_allowed];
+            let counts = [
+                status.expected_pods,
+                status.current_healthy,
+                status.desired_healthy,
+                status.disruptions_allowed,
+            ];
             counts == expect.map(Some) && status.disrupted_pods.is_none()
         })
         .await;
 }
 
 async fn a_pod(cluster: &Cluster) -> String {
-    let pods = cluster.api::<Pod>("default").list(&ListParams::default().labels("app=web")).await.unwrap();
-    let pod = pods.items.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none()).unwrap();
+    let pods = cluster
+        .api::<Pod>("default")
+        .list(&ListParams::default().labels("app=web"))
+        .await
+        .unwrap();
+    let pod = pods
+        .items
+        .into_iter()
+        .find(|pod| pod.metadata.deletion_timestamp.is_none())
+        .unwrap();
     pod.metadata.name.unwrap()
 }
 
@@ -54,17 +72,33 @@ async fn a_budget_lets_pods_go_one_by_one() {
     budget(&cluster, "b", json!({"maxUnavailable": "50%"})).await;
     counted(&cluster, "b", [2, 2, 1, 1]).await;
     let pods = cluster.api::<Pod>("default");
-    pods.evict(&a_pod(&cluster).await, &EvictParams::default()).await.unwrap();
+    pods.evict(&a_pod(&cluster).await, &EvictParams::default())
+        .await
+        .unwrap();
     // The Deployment makes another; then the next may go.
     counted(&cluster, "b", [2, 2, 1, 1]).await;
-    cluster.merge::<PodDisruptionBudget>("default", "b", json!({"spec": {"maxUnavailable": 0}})).await;
+    cluster
+        .merge::<PodDisruptionBudget>("default", "b", json!({"spec": {"maxUnavailable": 0}}))
+        .await;
     counted(&cluster, "b", [2, 2, 2, 0]).await;
-    let refused = pods.evict(&a_pod(&cluster).await, &EvictParams::default()).await.unwrap_err();
-    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
-    cluster.merge::<Deployment>("default", "web", json!({"spec": {"replicas": 3}})).await;
-    cluster.merge::<PodDisruptionBudget>("default", "b", json!({"spec": {"maxUnavailable": 1}})).await;
+    let refused = pods
+        .evict(&a_pod(&cluster).await, &EvictParams::default())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 429),
+        "{refused}"
+    );
+    cluster
+        .merge::<Deployment>("default", "web", json!({"spec": {"replicas": 3}}))
+        .await;
+    cluster
+        .merge::<PodDisruptionBudget>("default", "b", json!({"spec": {"maxUnavailable": 1}}))
+        .await;
     counted(&cluster, "b", [3, 3, 2, 1]).await;
-    pods.evict(&a_pod(&cluster).await, &EvictParams::default()).await.unwrap();
+    pods.evict(&a_pod(&cluster).await, &EvictParams::default())
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,19 +50,34 @@ async fn counts(cluster: &Cluster) -> (usize, usize, usize) {
 async fn background_deletion_takes_everything_below() {
     let cluster = Cluster::start().await;
     with_deployment(&cluster).await;
-    cluster.api::<Deployment>("default").delete("web", &DeleteParams::background()).await.unwrap();
-    cluster.wait("nothing left", || async { counts(&cluster).await == (0, 0, 0) }).await;
+    cluster
+        .api::<Deployment>("default")
+        .delete("web", &DeleteParams::background())
+        .await
+        .unwrap();
+    cluster
+        .wait("nothing left", || async {
+            counts(&cluster).await == (0, 0, 0)
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreground_deletion_removes_the_owner_last() {
     let cluster = Cluster::start().await;
     with_deployment(&cluster).await;
-    cluster.api::<Deployment>("default").delete("web", &DeleteParams::foreground()).await.unwrap();
+    cluster
+        .api::<Deployment>("default")
+        .delete("web", &DeleteParams::foreground())
+        .await
+        .unwrap();
     cluster
         .wait("nothing left", || async {
             let (deployments, replica_sets, pods) = counts(&cluster).await;
-            assert!(deployments >= replica_sets.min(1) || pods == 0, "{deployments} {replica_sets} {pods}");
+            assert!(
+                deployments >= replica_sets.min(1) || pods == 0,
+                "{deployments} {replica_sets} {pods}"
+            );
             (deployments, replica_sets, pods) == (0, 0, 0)
         })
         .await;
@@ -72,15 +87,26 @@ async fn foreground_deletion_removes_the_owner_last() {
 async fn orphaned_dependents_stay() {
     let cluster = Cluster::start().await;
     with_deployment(&cluster).await;
-    cluster.api::<Deployment>("default").delete("web", &DeleteParams::orphan()).await.unwrap();
-    cluster.wait("the Deployment to go", || async { counts(&cluster).await.0 == 0 }).await;
+    cluster
+        .api::<Deployment>("default")
+        .delete("web", &DeleteParams::orphan())
+        .await
+        .unwrap();
+    cluster
+        .wait("the Deployment to go", || async {
+            counts(&cluster).await.0 == 0
+        })
+        .await;
     let left = cluster.list::<ReplicaSet>("default").await;
-    assert_eq!((left.len(), cluster.list::<Pod>("default").await.len()), (1, 2));
+    assert_eq!(
+        (left.len(), cluster.list::<Pod>("default").await.len()),
+        (1, 2)
+    );
     assert!(left[0].owner_references().is_empty());
 }
 
-/// Runs all controllers. `passes` sees the path of each request of the collector, and may wait; what it does not let pass
-/// is answered 503. Returns what the controllers count.
+/// Runs all controllers. `passes` sees the path of each request of the collector, and may wait;
+/// what it does not let pass is answered 503. Returns what the controllers count.
 async fn run_with_collector_client<F>(
     cluster: &Cluster,
     authorities: [CertificateAuthority; 2],
@@ -120,19 +146,30 @@ where
 fn retries(metrics: &MetricsRegistry, queue: &str) -> u64 {
     let start = format!("workqueue_retries_total{{name=\"{queue}\"}} ");
     let text = metrics.text();
-    text.lines().find_map(|line| line.strip_prefix(&start)).map_or(0, |number| number.parse().unwrap())
+    text.lines()
+        .find_map(|line| line.strip_prefix(&start))
+        .map_or(0, |number| number.parse().unwrap())
 }
 
-/// The collector finds the owner at its start, long before it can see who depends on it, and does not wait for that.
+/// The collector finds the owner at its start, long before it can see who depends on it, and does
+/// not wait for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dependents_that_are_listed_late_are_orphaned_all_the_same() {
     let (cluster, authorities) = Cluster::without_controllers().await;
-    let owner: ConfigMap =
-        cluster.create("default", json!({"metadata": {"name": "owner", "finalizers": ["example.org/hold"]}})).await;
+    let owner: ConfigMap = cluster
+        .create(
+            "default",
+            json!({"metadata": {"name": "owner", "finalizers": ["example.org/hold"]}}),
+        )
+        .await;
     let owned = json!({"metadata": {"name": "owned", "ownerReferences": [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid()}]}});
     cluster.create::<Secret>("default", owned).await;
-    cluster.api::<ConfigMap>("default").delete("owner", &DeleteParams::orphan()).await.unwrap();
+    cluster
+        .api::<ConfigMap>("default")
+        .delete("owner", &DeleteParams::orphan())
+        .await
+        .unwrap();
     let listed = Arc::new(Semaphore::new(0));
     let gate = listed.clone();
     let late = move |path: String| {
@@ -145,13 +182,32 @@ async fn dependents_that_are_listed_late_are_orphaned_all_the_same() {
         }
     };
     let metrics = run_with_collector_client(&cluster, authorities, late).await;
-    let finalizers =
-        || async { cluster.get_opt::<ConfigMap>("default", "owner").await.unwrap().metadata.finalizers.unwrap() };
+    let finalizers = || async {
+        cluster
+            .get_opt::<ConfigMap>("default", "owner")
+            .await
+            .unwrap()
+            .metadata
+            .finalizers
+            .unwrap()
+    };
     // It has tried more than once by then.
-    cluster.wait("tries to let go", || async { retries(&metrics, "garbage_collector_attempt_to_orphan") >= 3 }).await;
-    assert!(finalizers().await.contains(&"orphan".to_owned()), "{:?}", finalizers().await);
+    cluster
+        .wait("tries to let go", || async {
+            retries(&metrics, "garbage_collector_attempt_to_orphan") >= 3
+        })
+        .await;
+    assert!(
+        finalizers().await.contains(&"orphan".to_owned()),
+        "{:?}",
+        finalizers().await
+    );
     listed.add_permits(100);
-    cluster.wait("the owner to be let go", || async { !finalizers().await.contains(&"orphan".to_owned()) }).await;
+    cluster
+        .wait("the owner to be let go", || async {
+            !finalizers().await.contains(&"orphan".to_owned())
+        })
+        .await;
     let owned = cluster.get_opt::<Secret>("default", "owned").await.unwrap();
     assert!(owned.owner_references().is_empty() && owned.metadata.deletion_timestamp.is_none());
 }
@@ -160,16 +216,28 @@ async fn dependents_that_are_listed_late_are_orphaned_all_the_same() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_cannot_be_listed_keeps_no_garbage_and_loses_nothing() {
     let (cluster, authorities) = Cluster::without_controllers().await;
-    let alive: Secret = cluster.create("default", json!({"metadata": {"name": "alive"}})).await;
-    let hidden: Secret = cluster.create("default", json!({"metadata": {"name": "hidden"}})).await;
+    let alive: Secret = cluster
+        .create("default", json!({"metadata": {"name": "alive"}}))
+        .await;
+    let hidden: Secret = cluster
+        .create("default", json!({"metadata": {"name": "hidden"}}))
+        .await;
     let ghost = "7d0e5f0e-0000-4000-8000-000000000000".to_owned();
-    for (owner, uid) in [("ghost", Some(ghost)), ("alive", alive.uid()), ("hidden", hidden.uid())] {
+    for (owner, uid) in [
+        ("ghost", Some(ghost)),
+        ("alive", alive.uid()),
+        ("hidden", hidden.uid()),
+    ] {
         let reference = json!({"apiVersion": "v1", "kind": "Secret", "name": owner, "uid": uid});
         let name = format!("of-{owner}");
         let owned = json!({"metadata": {"name": name, "ownerReferences": [reference]}});
         cluster.create::<ConfigMap>("default", owned).await;
     }
-    cluster.api::<Secret>("default").delete("hidden", &DeleteParams::default()).await.unwrap();
+    cluster
+        .api::<Secret>("default")
+        .delete("hidden", &DeleteParams::default())
+        .await
+        .unwrap();
     let answers = Arc::new(AtomicBool::new(false));
     let answered = answers.clone();
     let broken = move |path: String| {
@@ -179,13 +247,26 @@ async fn a_kind_that_cannot_be_listed_keeps_no_garbage_and_loses_nothing() {
     let metrics = run_with_collector_client(&cluster, authorities, broken).await;
     let there = |name: &'static str| {
         let cluster = &cluster;
-        async move { cluster.get_opt::<ConfigMap>("default", name).await.is_some() }
+        async move {
+            cluster
+                .get_opt::<ConfigMap>("default", name)
+                .await
+                .is_some()
+        }
     };
-    cluster.wait("collection", || async { !there("of-ghost").await }).await;
-    cluster.wait("tries to ask", || async { retries(&metrics, "garbage_collector_attempt_to_delete") >= 5 }).await;
+    cluster
+        .wait("collection", || async { !there("of-ghost").await })
+        .await;
+    cluster
+        .wait("tries to ask", || async {
+            retries(&metrics, "garbage_collector_attempt_to_delete") >= 5
+        })
+        .await;
     assert!(there("of-alive").await && there("of-hidden").await);
     answers.store(true, Ordering::Relaxed);
-    cluster.wait("an answer", || async { !there("of-hidden").await }).await;
+    cluster
+        .wait("an answer", || async { !there("of-hidden").await })
+        .await;
     assert!(there("of-alive").await);
 }
 
@@ -195,15 +276,31 @@ async fn object_with_an_absent_owner_is_collected() {
     let owned = json!({"metadata": {"name": "lost", "ownerReferences": [
         {"apiVersion": "v1", "kind": "Secret", "name": "ghost", "uid": "7d0e5f0e-0000-4000-8000-000000000000"}]}});
     cluster.create::<ConfigMap>("default", owned).await;
-    cluster.create::<ConfigMap>("default", json!({"metadata": {"name": "kept"}})).await;
-    cluster.wait("collection", || async { cluster.get_opt::<ConfigMap>("default", "lost").await.is_none() }).await;
-    assert!(cluster.get_opt::<ConfigMap>("default", "kept").await.is_some());
+    cluster
+        .create::<ConfigMap>("default", json!({"metadata": {"name": "kept"}}))
+        .await;
+    cluster
+        .wait("collection", || async {
+            cluster
+                .get_opt::<ConfigMap>("default", "lost")
+                .await
+                .is_none()
+        })
+        .await;
+    assert!(
+        cluster
+            .get_opt::<ConfigMap>("default", "kept")
+            .await
+            .is_some()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn object_with_one_living_owner_stays_and_loses_the_other_reference() {
     let cluster = Cluster::start().await;
-    let owner: Secret = cluster.create("default", json!({"metadata": {"name": "alive"}})).await;
+    let owner: Secret = cluster
+        .create("default", json!({"metadata": {"name": "alive"}}))
+        .await;
     let owned = json!({"metadata": {"name": "shared", "ownerReferences": [
         {"apiVersion": "v1", "kind": "Secret", "name": "ghost", "uid": "7d0e5f0e-0000-4000-8000-000000000000"},
         {"apiVersion": "v1", "kind": "Secret", "name": "alive", "uid": owner.uid()}]}});
@@ -211,7 +308,11 @@ async fn object_with_one_living_owner_stays_and_loses_the_other_reference() {
     cluster
         .wait("the dead reference to go", || async {
             let shared: ConfigMap = cluster.get_opt("default", "shared").await.unwrap();
-            shared.owner_references().iter().map(|owner| owner.name.as_str()).eq(["alive"])
+            shared
+                .owner_references()
+                .iter()
+                .map(|owner| owner.name.as_str())
+                .eq(["alive"])
         })
         .await;
 }
@@ -221,30 +322,50 @@ async fn namespace_takes_its_content_along() {
     let cluster = Cluster::start().await;
     cluster.run_agent();
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    let doomed: Namespace = serde_json::from_value(json!({"metadata": {"name": "doomed"}})).unwrap();
-    namespaces.create(&PostParams::default(), &doomed).await.unwrap();
-    cluster.create::<ConfigMap>("doomed", json!({"metadata": {"name": "a"}})).await;
-    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let doomed: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": "doomed"}})).unwrap();
+    namespaces
+        .create(&PostParams::default(), &doomed)
+        .await
+        .unwrap();
+    cluster
+        .create::<ConfigMap>("doomed", json!({"metadata": {"name": "a"}}))
+        .await;
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     cluster.create::<Pod>("doomed", pod).await;
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.org/hold"]}});
     cluster.create::<ConfigMap>("doomed", held).await;
-    namespaces.delete("doomed", &DeleteParams::default()).await.unwrap();
+    namespaces
+        .delete("doomed", &DeleteParams::default())
+        .await
+        .unwrap();
     cluster
         .wait("the finalizer to be told", || async {
             let doomed = namespaces.get("doomed").await.unwrap();
-            let conditions = doomed.status.unwrap_or_default().conditions.unwrap_or_default();
+            let conditions = doomed
+                .status
+                .unwrap_or_default()
+                .conditions
+                .unwrap_or_default();
             conditions.iter().any(|c| {
                 c.type_ == "NamespaceFinalizersRemaining"
                     && c.status == "True"
-                    && c.message
-                        .as_deref()
-                        .is_some_and(|message| message.contains("example.org/hold in 1 resource instances"))
+                    && c.message.as_deref().is_some_and(|message| {
+                        message.contains("example.org/hold in 1 resource instances")
+                    })
             })
         })
         .await;
     assert!(cluster.get_opt::<Pod>("doomed", "p").await.is_none());
-    cluster.merge::<ConfigMap>("doomed", "held", json!({"metadata": {"finalizers": null}})).await;
-    cluster.wait("the namespace to go", || async { namespaces.get_opt("doomed").await.unwrap().is_none() }).await;
+    cluster
+        .merge::<ConfigMap>("doomed", "held", json!({"metadata": {"finalizers": null}}))
+        .await;
+    cluster
+        .wait("the namespace to go", || async {
+            namespaces.get_opt("doomed").await.unwrap().is_none()
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,15 +375,25 @@ async fn tokens_live_as_long_as_their_account() {
         json!({"metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
             "type": "kubernetes.io/service-account-token"})
     };
-    cluster.create::<ServiceAccount>("default", json!({"metadata": {"name": "robot"}})).await;
+    cluster
+        .create::<ServiceAccount>("default", json!({"metadata": {"name": "robot"}}))
+        .await;
     let filled: Secret = cluster.create("default", token("kept", "robot")).await;
     assert!(filled.data.unwrap().contains_key("token"));
-    cluster.create::<Secret>("default", token("lost", "nobody")).await;
     cluster
-        .wait("the token of nobody to go", || async { cluster.get_opt::<Secret>("default", "lost").await.is_none() })
+        .create::<Secret>("default", token("lost", "nobody"))
+        .await;
+    cluster
+        .wait("the token of nobody to go", || async {
+            cluster.get_opt::<Secret>("default", "lost").await.is_none()
+        })
         .await;
     assert!(cluster.get_opt::<Secret>("default", "kept").await.is_some());
-    cluster.api::<ServiceAccount>("default").delete("robot", &DeleteParams::default()).await.unwrap();
+    cluster
+        .api::<ServiceAccount>("default")
+        .delete("robot", &DeleteParams::default())
+        .await
+        .unwrap();
     cluster
         .wait("the token of the account to go", || async {
             cluster.get_opt::<Secret>("default", "kept").await.is_none()

@@ -1,6 +1,11 @@
 //! The controllers against the real API server: what a user of the cluster sees.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    missing_docs,
+    reason = "tests"
+)]
 
 mod cluster;
 mod disruptions;

@@ -21,8 +21,12 @@ fn request(signer: &str, usage: &str, node: &str, sans: Vec<SanType>) -> Certifi
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    params
+        .distinguished_name
+        .push(DnType::OrganizationName, "system:nodes");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("system:node:{node}"));
     params.subject_alt_names = sans;
     let pem = params.serialize_request(&key).unwrap().pem().unwrap();
     let mut csr: CertificateSigningRequest = serde_json::from_value(json!({
@@ -36,20 +40,35 @@ fn request(signer: &str, usage: &str, node: &str, sans: Vec<SanType>) -> Certifi
 
 async fn ask(cluster: &Cluster, user: UserInfo, csr: &CertificateSigningRequest) -> String {
     let api: Api<CertificateSigningRequest> = Api::all(cluster.server.client(user));
-    api.create(&PostParams::default(), csr).await.unwrap().name_any()
+    api.create(&PostParams::default(), csr)
+        .await
+        .unwrap()
+        .name_any()
 }
 
 async fn issued(cluster: &Cluster, name: &str) -> String {
     let api: Api<CertificateSigningRequest> = Api::all(cluster.client.clone());
-    let certificate = || async { api.get(name).await.unwrap().status.and_then(|status| status.certificate) };
-    cluster.wait("a certificate", || async { certificate().await.is_some() }).await;
+    let certificate = || async {
+        api.get(name)
+            .await
+            .unwrap()
+            .status
+            .and_then(|status| status.certificate)
+    };
+    cluster
+        .wait("a certificate", || async { certificate().await.is_some() })
+        .await;
     String::from_utf8(certificate().await.unwrap().0).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_node_gets_a_range_of_its_own_and_a_gone_ones_range_is_given_again() {
     let cluster = Cluster::start().await;
-    for (name, ip) in [("n1", "192.0.2.11"), ("n2", "192.0.2.12"), ("n3", "192.0.2.13")] {
+    for (name, ip) in [
+        ("n1", "192.0.2.11"),
+        ("n2", "192.0.2.12"),
+        ("n3", "192.0.2.13"),
+    ] {
         cluster.add_node(name, ip).await;
     }
     let range = |name: &'static str| {
@@ -58,7 +77,9 @@ async fn each_node_gets_a_range_of_its_own_and_a_gone_ones_range_is_given_again(
     };
     let mut ranges = Vec::new();
     for name in ["n1", "n2", "n3"] {
-        cluster.wait("a podCIDR", || async { range(name).await.is_some() }).await;
+        cluster
+            .wait("a podCIDR", || async { range(name).await.is_some() })
+            .await;
         ranges.push(range(name).await.unwrap());
     }
     let freed = ranges[1].clone();
@@ -66,17 +87,28 @@ async fn each_node_gets_a_range_of_its_own_and_a_gone_ones_range_is_given_again(
     assert_eq!(ranges, ["10.42.0.0/24", "10.42.1.0/24", "10.42.2.0/24"]);
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     nodes.delete("n2", &DeleteParams::default()).await.unwrap();
-    cluster.wait("n2 to go", || async { nodes.get_opt("n2").await.unwrap().is_none() }).await;
+    cluster
+        .wait("n2 to go", || async {
+            nodes.get_opt("n2").await.unwrap().is_none()
+        })
+        .await;
     let late: Node = serde_json::from_value(json!({"metadata": {"name": "n4"}})).unwrap();
     nodes.create(&PostParams::default(), &late).await.unwrap();
-    cluster.wait("a podCIDR", || async { range("n4").await.is_some() }).await;
+    cluster
+        .wait("a podCIDR", || async { range("n4").await.is_some() })
+        .await;
     assert_eq!(range("n4").await.unwrap(), freed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bootstrap_token_gets_a_client_certificate_for_its_node() {
     let cluster = Cluster::start().await;
-    let csr = request("kubernetes.io/kube-apiserver-client-kubelet", "client auth", "n1", Vec::new());
+    let csr = request(
+        "kubernetes.io/kube-apiserver-client-kubelet",
+        "client auth",
+        "n1",
+        Vec::new(),
+    );
     let user = UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]);
     let pem = issued(&cluster, &ask(&cluster, user, &csr).await).await;
     assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"));
@@ -85,7 +117,10 @@ async fn bootstrap_token_gets_a_client_certificate_for_its_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn serving_certificate_waits_until_the_node_has_the_address() {
     let cluster = Cluster::start().await;
-    let sans = vec![SanType::DnsName("n1".try_into().unwrap()), SanType::IpAddress("192.0.2.11".parse().unwrap())];
+    let sans = vec![
+        SanType::DnsName("n1".try_into().unwrap()),
+        SanType::IpAddress("192.0.2.11".parse().unwrap()),
+    ];
     let csr = request("kubernetes.io/kubelet-serving", "server auth", "n1", sans);
     let name = ask(&cluster, UserInfo::node("n1"), &csr).await;
     cluster.add_node("n1", "192.0.2.11").await;
@@ -95,15 +130,30 @@ async fn serving_certificate_waits_until_the_node_has_the_address() {
 /// Whether anything was decided about a request.
 async fn is_decided(cluster: &Cluster, name: &str) -> bool {
     let api: Api<CertificateSigningRequest> = Api::all(cluster.client.clone());
-    api.get(name).await.unwrap().status.is_some_and(|status| status.conditions.is_some_and(|list| !list.is_empty()))
+    api.get(name)
+        .await
+        .unwrap()
+        .status
+        .is_some_and(|status| status.conditions.is_some_and(|list| !list.is_empty()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_binding_nobody_is_approved_by_itself() {
     let cluster = Cluster::start().await;
     let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client.clone());
-    bindings.delete("coracle:node-autoapprove-bootstrap", &DeleteParams::default()).await.unwrap();
-    let csr = request("kubernetes.io/kube-apiserver-client-kubelet", "client auth", "n1", Vec::new());
+    bindings
+        .delete(
+            "coracle:node-autoapprove-bootstrap",
+            &DeleteParams::default(),
+        )
+        .await
+        .unwrap();
+    let csr = request(
+        "kubernetes.io/kube-apiserver-client-kubelet",
+        "client auth",
+        "n1",
+        Vec::new(),
+    );
     let joining = UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]);
     let waiting = ask(&cluster, joining, &csr).await;
     // This one still may, and comes after it.
@@ -117,13 +167,24 @@ async fn a_node_never_gets_the_api_servers_names() {
     let cluster = Cluster::start().await;
     cluster.add_node("n1", "192.0.2.11").await;
     let address = |text: &str| SanType::IpAddress(text.parse().unwrap());
-    let sans = vec![SanType::DnsName("kubernetes.default.svc".try_into().unwrap()), address("10.43.0.1")];
+    let sans = vec![
+        SanType::DnsName("kubernetes.default.svc".try_into().unwrap()),
+        address("10.43.0.1"),
+    ];
     let csr = request("kubernetes.io/kubelet-serving", "server auth", "n1", sans);
     let claimed = ask(&cluster, UserInfo::node("n1"), &csr).await;
-    let csr = request("kubernetes.io/kubelet-serving", "server auth", "n1", vec![address("192.0.2.11")]);
+    let csr = request(
+        "kubernetes.io/kubelet-serving",
+        "server auth",
+        "n1",
+        vec![address("192.0.2.11")],
+    );
     let pem = issued(&cluster, &ask(&cluster, UserInfo::node("n1"), &csr).await).await;
     assert!(!is_decided(&cluster, &claimed).await);
-    assert!(pem.ends_with(&cluster.kubelet_ca_pem), "the node learns its authority: {pem}");
+    assert!(
+        pem.ends_with(&cluster.kubelet_ca_pem),
+        "the node learns its authority: {pem}"
+    );
     assert!(!pem.contains(&cluster.ca_pem));
 }
 
@@ -131,24 +192,40 @@ async fn a_node_never_gets_the_api_servers_names() {
 async fn every_namespace_gets_an_account_and_the_root_certificate() {
     let cluster = Cluster::start().await;
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": "fresh"}})).unwrap();
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": "fresh"}})).unwrap();
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .unwrap();
     for name in ["fresh", "kube-system"] {
         cluster
             .wait("account and certificate", || async {
                 let account: Option<ServiceAccount> = cluster.get_opt(name, "default").await;
                 let bundle: Option<ConfigMap> = cluster.get_opt(name, "kube-root-ca.crt").await;
-                account.is_some() && bundle.is_some_and(|bundle| bundle.data.unwrap()["ca.crt"] == cluster.ca_pem)
+                account.is_some()
+                    && bundle.is_some_and(|bundle| bundle.data.unwrap()["ca.crt"] == cluster.ca_pem)
             })
             .await;
     }
-    cluster.api::<ServiceAccount>("fresh").delete("default", &DeleteParams::default()).await.unwrap();
-    cluster.merge::<ConfigMap>("fresh", "kube-root-ca.crt", json!({"data": {"ca.crt": "mine", "more": "x"}})).await;
+    cluster
+        .api::<ServiceAccount>("fresh")
+        .delete("default", &DeleteParams::default())
+        .await
+        .unwrap();
+    cluster
+        .merge::<ConfigMap>(
+            "fresh",
+            "kube-root-ca.crt",
+            json!({"data": {"ca.crt": "mine", "more": "x"}}),
+        )
+        .await;
     cluster
         .wait("both to come back", || async {
             let account: Option<ServiceAccount> = cluster.get_opt("fresh", "default").await;
             let bundle: ConfigMap = cluster.get_opt("fresh", "kube-root-ca.crt").await.unwrap();
-            account.is_some() && bundle.data.unwrap() == [("ca.crt".to_owned(), cluster.ca_pem.clone())].into()
+            account.is_some()
+                && bundle.data.unwrap() == [("ca.crt".to_owned(), cluster.ca_pem.clone())].into()
         })
         .await;
 }
@@ -166,13 +243,19 @@ async fn silent_node_becomes_unknown_and_its_pods_are_evicted() {
     let alive = {
         let (client, shutdown) = (cluster.client.clone(), cluster.shutdown.clone());
         coracle_telemetry::spawn("task of a test", async move {
-            let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client, "kube-node-lease");
+            let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+                Api::namespaced(client, "kube-node-lease");
             let mut ticks = tokio::time::interval(Duration::from_millis(100));
             while !shutdown.is_cancelled() {
                 ticks.tick().await;
-                let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+                let now = k8s_openapi::jiff::Timestamp::now()
+                    .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
+                    .to_string();
                 let patch = kube::api::Patch::Merge(json!({"spec": {"renewTime": now}}));
-                leases.patch("n2", &Default::default(), &patch).await.unwrap();
+                leases
+                    .patch("n2", &Default::default(), &patch)
+                    .await
+                    .unwrap();
             }
         })
     };
@@ -185,21 +268,50 @@ async fn silent_node_becomes_unknown_and_its_pods_are_evicted() {
     cluster.create::<Pod>("default", pod).await;
     cluster
         .wait("n1 to be unknown", || async {
-            let conditions = cluster.node("n1").await.status.unwrap_or_default().conditions.unwrap_or_default();
+            let conditions = cluster
+                .node("n1")
+                .await
+                .status
+                .unwrap_or_default()
+                .conditions
+                .unwrap_or_default();
             conditions.iter().any(|c| {
-                c.type_ == "Ready" && c.status == "Unknown" && c.reason.as_deref() == Some("NodeStatusUnknown")
+                c.type_ == "Ready"
+                    && c.status == "Unknown"
+                    && c.reason.as_deref() == Some("NodeStatusUnknown")
             })
         })
         .await;
     cluster
         .wait("the taints", || async {
-            let taints = cluster.node("n1").await.spec.unwrap_or_default().taints.unwrap_or_default();
-            taints.iter().filter(|taint| taint.key == "node.kubernetes.io/unreachable").count() == 2
+            let taints = cluster
+                .node("n1")
+                .await
+                .spec
+                .unwrap_or_default()
+                .taints
+                .unwrap_or_default();
+            taints
+                .iter()
+                .filter(|taint| taint.key == "node.kubernetes.io/unreachable")
+                .count()
+                == 2
         })
         .await;
-    cluster.wait("the eviction", || async { cluster.get_opt::<Pod>("default", "p").await.is_none() }).await;
+    cluster
+        .wait("the eviction", || async {
+            cluster.get_opt::<Pod>("default", "p").await.is_none()
+        })
+        .await;
     let other = cluster.node("n2").await;
-    assert!(other.spec.unwrap_or_default().taints.unwrap_or_default().is_empty());
+    assert!(
+        other
+            .spec
+            .unwrap_or_default()
+            .taints
+            .unwrap_or_default()
+            .is_empty()
+    );
     alive.abort();
 }
 
@@ -208,15 +320,35 @@ async fn every_node_is_told_whose_serving_certificates_are_believed() {
     let cluster = Cluster::start().await;
     cluster.add_node("n1", "192.0.2.11").await;
     let told = || async {
-        let annotations = cluster.node("n1").await.metadata.annotations.unwrap_or_default();
+        let annotations = cluster
+            .node("n1")
+            .await
+            .metadata
+            .annotations
+            .unwrap_or_default();
         annotations.get("coracle.dev/kubelet-ca").cloned()
     };
-    cluster.wait("the authority", || async { told().await.as_ref() == Some(&cluster.kubelet_ca_pem) }).await;
+    cluster
+        .wait("the authority", || async {
+            told().await.as_ref() == Some(&cluster.kubelet_ca_pem)
+        })
+        .await;
     // As a Node of data from before the authority was made anew.
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let other = json!({"metadata": {"annotations": {"coracle.dev/kubelet-ca": "of another"}}});
-    nodes.patch("n1", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(other)).await.unwrap();
-    cluster.wait("the present authority", || async { told().await.as_ref() == Some(&cluster.kubelet_ca_pem) }).await;
+    nodes
+        .patch(
+            "n1",
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Merge(other),
+        )
+        .await
+        .unwrap();
+    cluster
+        .wait("the present authority", || async {
+            told().await.as_ref() == Some(&cluster.kubelet_ca_pem)
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,12 +358,32 @@ async fn every_node_is_told_how_pods_reach_each_other_and_told_again() {
     let cluster = Cluster::start().await;
     cluster.add_node("n1", "192.0.2.11").await;
     let told = || async {
-        let annotations = cluster.node("n1").await.metadata.annotations.unwrap_or_default();
+        let annotations = cluster
+            .node("n1")
+            .await
+            .metadata
+            .annotations
+            .unwrap_or_default();
         annotations.get(ANNOTATION).cloned()
     };
-    cluster.wait("the annotation", || async { told().await.as_deref() == Some(EXPECTED) }).await;
+    cluster
+        .wait("the annotation", || async {
+            told().await.as_deref() == Some(EXPECTED)
+        })
+        .await;
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let other = json!({"metadata": {"annotations": {(ANNOTATION): r#"{"mode":"direct"}"#}}});
-    nodes.patch("n1", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(other)).await.unwrap();
-    cluster.wait("what the server says", || async { told().await.as_deref() == Some(EXPECTED) }).await;
+    nodes
+        .patch(
+            "n1",
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Merge(other),
+        )
+        .await
+        .unwrap();
+    cluster
+        .wait("what the server says", || async {
+            told().await.as_deref() == Some(EXPECTED)
+        })
+        .await;
 }

@@ -1,4 +1,5 @@
-//! Controllers whose informers lag behind what they have written, or that never hear what became of it.
+//! Controllers whose informers lag behind what they have written, or that never hear what became of
+//! it.
 
 use std::sync::{
     Arc,
@@ -25,7 +26,10 @@ fn gated(client: Client, plural: &'static str, gate: watch::Receiver<bool>) -> C
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, gate) = (client.clone(), gate.clone());
         let uri = request.uri();
-        let is_gated = uri.path().ends_with(plural) && uri.query().is_some_and(|query| query.contains("watch=true"));
+        let is_gated = uri.path().ends_with(plural)
+            && uri
+                .query()
+                .is_some_and(|query| query.contains("watch=true"));
         async move {
             let response = client.send(request).await?;
             if !is_gated {
@@ -55,7 +59,10 @@ fn deaf(client: Client, lost: usize) -> Client {
             if !is_post || posts.fetch_add(1, Ordering::Relaxed) >= lost {
                 return Ok::<_, kube::Error>(response);
             }
-            Ok(Response::builder().status(StatusCode::GATEWAY_TIMEOUT).body(Body::empty()).unwrap())
+            Ok(Response::builder()
+                .status(StatusCode::GATEWAY_TIMEOUT)
+                .body(Body::empty())
+                .unwrap())
         }
     });
     Client::new(service, "default")
@@ -65,7 +72,9 @@ fn deaf(client: Client, lost: usize) -> Client {
 fn worked(metrics: &MetricsRegistry, queue: &str) -> u64 {
     let start = format!("workqueue_work_duration_seconds_count{{name=\"{queue}\"}} ");
     let text = metrics.text();
-    text.lines().find_map(|line| line.strip_prefix(&start)).map_or(0, |number| number.parse().unwrap())
+    text.lines()
+        .find_map(|line| line.strip_prefix(&start))
+        .map_or(0, |number| number.parse().unwrap())
 }
 
 /// All controllers, whose informer of `plural` shows nothing while the gate is closed.
@@ -77,21 +86,26 @@ async fn behind_gate(plural: &'static str) -> (Cluster, watch::Sender<bool>, Met
         "kube-controller-manager" => gated(client, plural, receiver.clone()),
         _ => client,
     };
-    cluster.run_controllers(authorities, |config| config.metrics = counted, wrap).await;
+    cluster
+        .run_controllers(authorities, |config| config.metrics = counted, wrap)
+        .await;
     // Closed before the first list it would keep the controllers from beginning.
     let mut first = replica_set(0);
     first["metadata"]["name"] = "first".into();
     cluster.create::<ReplicaSet>("default", first).await;
-    let service =
-        json!({"metadata": {"name": "first"}, "spec": {"selector": {"app": "first"}, "ports": [{"port": 80}]}});
+    let service = json!({"metadata": {"name": "first"}, "spec": {"selector": {"app": "first"}, "ports": [{"port": 80}]}});
     cluster.create::<Service>("default", service).await;
     let have_begun = || async {
         let rs: ReplicaSet = cluster.get_opt("default", "first").await.unwrap();
         let slices = cluster.list::<EndpointSlice>("default").await;
-        rs.status.is_some_and(|status| status.observed_generation.is_some())
-            && slices
-                .iter()
-                .any(|slice| slice.labels().get("kubernetes.io/service-name").is_some_and(|name| name == "first"))
+        rs.status
+            .is_some_and(|status| status.observed_generation.is_some())
+            && slices.iter().any(|slice| {
+                slice
+                    .labels()
+                    .get("kubernetes.io/service-name")
+                    .is_some_and(|name| name == "first")
+            })
     };
     cluster.wait("the controllers to begin", have_begun).await;
     (cluster, gate, metrics)
@@ -110,8 +124,13 @@ async fn pods(cluster: &Cluster) -> usize {
 }
 
 /// Changes the object until its controller has looked at it again.
-async fn poke<K>(cluster: &Cluster, name: &str, patch: Value, metrics: &MetricsRegistry, queue: &str)
-where
+async fn poke<K>(
+    cluster: &Cluster,
+    name: &str,
+    patch: Value,
+    metrics: &MetricsRegistry,
+    queue: &str,
+) where
     K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
         + serde::de::DeserializeOwned
@@ -119,27 +138,52 @@ where
 {
     let before = worked(metrics, queue);
     cluster.merge::<K>("default", name, patch).await;
-    cluster.wait("the controller to look again", || async { worked(metrics, queue) > before }).await;
+    cluster
+        .wait("the controller to look again", || async {
+            worked(metrics, queue) > before
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_pod_is_made_twice_while_the_informer_lags() {
     let (cluster, gate, metrics) = behind_gate("/pods").await;
     gate.send_replace(false);
-    cluster.create::<ReplicaSet>("default", replica_set(5)).await;
-    cluster.wait("pods", || async { pods(&cluster).await == 5 }).await;
+    cluster
+        .create::<ReplicaSet>("default", replica_set(5))
+        .await;
+    cluster
+        .wait("pods", || async { pods(&cluster).await == 5 })
+        .await;
     for round in 0..3 {
         let patch = json!({"metadata": {"annotations": {"round": round.to_string()}}});
         poke::<ReplicaSet>(&cluster, "web", patch, &metrics, "replicaset").await;
     }
-    poke::<ReplicaSet>(&cluster, "web", json!({"spec": {"replicas": 7}}), &metrics, "replicaset").await;
-    assert_eq!(pods(&cluster).await, 5, "nothing is done before the first five show");
+    poke::<ReplicaSet>(
+        &cluster,
+        "web",
+        json!({"spec": {"replicas": 7}}),
+        &metrics,
+        "replicaset",
+    )
+    .await;
+    assert_eq!(
+        pods(&cluster).await,
+        5,
+        "nothing is done before the first five show"
+    );
     gate.send_replace(true);
-    cluster.wait("the two others", || async { pods(&cluster).await == 7 }).await;
+    cluster
+        .wait("the two others", || async { pods(&cluster).await == 7 })
+        .await;
     // None is deleted twice either.
     gate.send_replace(false);
-    cluster.merge::<ReplicaSet>("default", "web", json!({"spec": {"replicas": 4}})).await;
-    cluster.wait("pods to go", || async { pods(&cluster).await == 4 }).await;
+    cluster
+        .merge::<ReplicaSet>("default", "web", json!({"spec": {"replicas": 4}}))
+        .await;
+    cluster
+        .wait("pods to go", || async { pods(&cluster).await == 4 })
+        .await;
     let patch = json!({"metadata": {"annotations": {"round": "last"}}});
     poke::<ReplicaSet>(&cluster, "web", patch, &metrics, "replicaset").await;
     assert_eq!(pods(&cluster).await, 4);
@@ -159,14 +203,20 @@ async fn a_job_counts_no_pod_twice_while_the_informer_lags() {
     let job = json!({"metadata": {"name": "web"}, "spec": {"parallelism": 3, "completions": 3, "template": {
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
     cluster.create::<Job>("default", job).await;
-    cluster.wait("pods", || async { pods(&cluster).await == 3 }).await;
+    cluster
+        .wait("pods", || async { pods(&cluster).await == 3 })
+        .await;
     let patch = json!({"metadata": {"annotations": {"round": "1"}}});
     poke::<Job>(&cluster, "web", patch, &metrics, "job").await;
     assert_eq!(pods(&cluster).await, 3);
     for pod in cluster.list::<Pod>("default").await {
         let status = json!({"status": {"phase": "Succeeded"}});
         let patch = kube::api::Patch::Merge(status);
-        cluster.api::<Pod>("default").patch_status(&pod.name_any(), &Default::default(), &patch).await.unwrap();
+        cluster
+            .api::<Pod>("default")
+            .patch_status(&pod.name_any(), &Default::default(), &patch)
+            .await
+            .unwrap();
     }
     gate.send_replace(true);
     let succeeded = || async {
@@ -184,7 +234,12 @@ async fn no_slice_is_made_twice_while_the_informer_lags() {
     gate.send_replace(false);
     let slices = async || {
         let mut slices = cluster.list::<EndpointSlice>("default").await;
-        slices.retain(|slice| slice.labels().get("kubernetes.io/service-name").is_some_and(|name| name == "web"));
+        slices.retain(|slice| {
+            slice
+                .labels()
+                .get("kubernetes.io/service-name")
+                .is_some_and(|name| name == "web")
+        });
         slices.len()
     };
     let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
@@ -196,7 +251,9 @@ async fn no_slice_is_made_twice_while_the_informer_lags() {
     gate.send_replace(true);
     let is_relabelled = async || {
         let slices = cluster.list::<EndpointSlice>("default").await;
-        slices.iter().any(|slice| slice.labels().contains_key("round"))
+        slices
+            .iter()
+            .any(|slice| slice.labels().contains_key("round"))
     };
     cluster.wait("the label", is_relabelled).await;
     assert_eq!(slices().await, 1);
@@ -210,7 +267,9 @@ async fn answers_that_are_lost_make_no_pod_twice_and_hold_up_nobody() {
         _ => client,
     };
     cluster.run_controllers(authorities, |_| {}, wrap).await;
-    cluster.create::<ReplicaSet>("default", replica_set(9)).await;
+    cluster
+        .create::<ReplicaSet>("default", replica_set(9))
+        .await;
     let is_complete = || async {
         let count = pods(&cluster).await;
         assert!(count <= 9, "{count} pods");

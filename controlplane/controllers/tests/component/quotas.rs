@@ -10,7 +10,12 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 
 async fn limit(cluster: &Cluster, hard: Value) {
-    cluster.create::<ResourceQuota>("default", json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    cluster
+        .create::<ResourceQuota>(
+            "default",
+            json!({"metadata": {"name": "q"}, "spec": {"hard": hard}}),
+        )
+        .await;
 }
 
 /// Waits until the quota says so.
@@ -18,7 +23,9 @@ async fn used(cluster: &Cluster, expect: Value) {
     cluster
         .wait(&format!("use of {expect}"), || async {
             let quota: Option<ResourceQuota> = cluster.get_opt("default", "q").await;
-            let used = quota.and_then(|quota| quota.status).and_then(|status| status.used);
+            let used = quota
+                .and_then(|quota| quota.status)
+                .and_then(|status| status.used);
             serde_json::to_value(used).unwrap() == expect
         })
         .await;
@@ -33,25 +40,46 @@ fn pod(name: &str) -> Value {
 async fn a_quota_counts_what_is_there_and_gives_back_what_goes() {
     let cluster = Cluster::start().await;
     cluster.create::<Pod>("default", pod("old")).await;
-    limit(&cluster, json!({"pods": "2", "requests.cpu": "1", "count/pods": "9", "count/deployments.apps": "1"})).await;
+    limit(
+        &cluster,
+        json!({"pods": "2", "requests.cpu": "1", "count/pods": "9", "count/deployments.apps": "1"}),
+    )
+    .await;
     used(&cluster, json!({"pods": "1", "requests.cpu": "300m", "count/pods": "1", "count/deployments.apps": "0"}))
         .await;
     cluster.create::<Pod>("default", pod("new")).await;
     let third: Pod = serde_json::from_value(pod("third")).unwrap();
-    let refused = cluster.api::<Pod>("default").create(&PostParams::default(), &third).await.unwrap_err().to_string();
+    let refused = cluster
+        .api::<Pod>("default")
+        .create(&PostParams::default(), &third)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         refused.contains(
             "pods \"third\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
         ),
         "{refused}"
     );
-    cluster.api::<Pod>("default").delete("old", &DeleteParams::default().grace_period(0)).await.unwrap();
+    cluster
+        .api::<Pod>("default")
+        .delete("old", &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
     used(&cluster, json!({"pods": "1", "requests.cpu": "300m", "count/pods": "1", "count/deployments.apps": "0"}))
         .await;
     // A finished pod is still there, but takes nothing.
     let finished = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
-    cluster.api::<Pod>("default").patch_status("new", &PatchParams::default(), &finished).await.unwrap();
-    used(&cluster, json!({"pods": "0", "requests.cpu": "0", "count/pods": "1", "count/deployments.apps": "0"})).await;
+    cluster
+        .api::<Pod>("default")
+        .patch_status("new", &PatchParams::default(), &finished)
+        .await
+        .unwrap();
+    used(
+        &cluster,
+        json!({"pods": "0", "requests.cpu": "0", "count/pods": "1", "count/deployments.apps": "0"}),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,15 +90,32 @@ async fn kinds_that_nothing_else_watches_are_counted_too() {
         .await;
     let ca = json!({"configmaps": "1", "services": "1", "services.nodeports": "0", "resourcequotas": "1"});
     used(&cluster, ca.clone()).await;
-    cluster.create::<ConfigMap>("default", json!({"metadata": {"name": "a"}})).await;
-    let service = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    cluster
+        .create::<ConfigMap>("default", json!({"metadata": {"name": "a"}}))
+        .await;
+    let service =
+        json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
     cluster.create::<Service>("default", service).await;
     used(&cluster, json!({"configmaps": "2", "services": "2", "services.nodeports": "1", "resourcequotas": "1"})).await;
-    cluster.api::<ConfigMap>("default").delete("a", &DeleteParams::default()).await.unwrap();
-    let inside = Patch::Merge(json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "nodePort": null}]}}));
-    cluster.api::<Service>("default").patch("s", &PatchParams::default(), &inside).await.unwrap();
+    cluster
+        .api::<ConfigMap>("default")
+        .delete("a", &DeleteParams::default())
+        .await
+        .unwrap();
+    let inside = Patch::Merge(
+        json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "nodePort": null}]}}),
+    );
+    cluster
+        .api::<Service>("default")
+        .patch("s", &PatchParams::default(), &inside)
+        .await
+        .unwrap();
     used(&cluster, json!({"configmaps": "1", "services": "2", "services.nodeports": "0", "resourcequotas": "1"})).await;
-    cluster.api::<Service>("default").delete("s", &DeleteParams::default()).await.unwrap();
+    cluster
+        .api::<Service>("default")
+        .delete("s", &DeleteParams::default())
+        .await
+        .unwrap();
     used(&cluster, ca).await;
 }
 
@@ -87,7 +132,8 @@ async fn counting_anew_never_lets_more_in() {
         async move {
             let api = cluster.api::<ConfigMap>("default");
             let name = format!("c{worker}");
-            let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            let map: ConfigMap =
+                serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
             for _ in 0..ROUNDS {
                 if api.create(&PostParams::default(), &map).await.is_ok() {
                     made.fetch_add(1, Ordering::SeqCst);

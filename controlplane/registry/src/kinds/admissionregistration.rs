@@ -1,5 +1,5 @@
-//! The kinds of group `admissionregistration.k8s.io`. They are kept and checked; nothing here calls a webhook or
-//! evaluates an expression, and expressions are not compiled.
+//! The kinds of group `admissionregistration.k8s.io`. They are kept and checked; nothing here calls
+//! a webhook or evaluates an expression, and expressions are not compiled.
 
 pub mod mutatingadmissionpolicy;
 pub mod mutatingadmissionpolicybinding;
@@ -14,5 +14,7 @@ mod webhooks;
 use crate::strategy::{ResourceInfo, Scope};
 
 /// What the names of this group's kinds have in common.
-const V1: ResourceInfo =
-    ResourceInfo { scope: Scope::Cluster, ..ResourceInfo::in_group("admissionregistration.k8s.io", "v1") };
+const V1: ResourceInfo = ResourceInfo {
+    scope: Scope::Cluster,
+    ..ResourceInfo::in_group("admissionregistration.k8s.io", "v1")
+};

@@ -20,7 +20,11 @@ fn selector_and_template(errors: &mut FieldErrors, spec: &Value) {
     if selector.is_object() {
         check::label_selector(errors, "spec.selector", selector);
         if check::selector_is_empty(selector) {
-            errors.invalid("spec.selector", selector, "empty selector is invalid for deployment");
+            errors.invalid(
+                "spec.selector",
+                selector,
+                "empty selector is invalid for deployment",
+            );
         }
     } else {
         errors.required("spec.selector", "");
@@ -28,6 +32,11 @@ fn selector_and_template(errors: &mut FieldErrors, spec: &Value) {
     if coracle_api::selector::LabelSelector::from_object(selector).is_err() {
         errors.invalid("spec.selector", selector, "invalid label selector");
     } else {
-        podspec::validate::long_running_template(errors, "spec.template", &spec["template"], selector);
+        podspec::validate::long_running_template(
+            errors,
+            "spec.template",
+            &spec["template"],
+            selector,
+        );
     }
 }

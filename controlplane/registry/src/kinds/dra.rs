@@ -1,5 +1,5 @@
-//! The kinds of group `resource.k8s.io`, dynamic resource allocation. They are kept and checked; nothing allocates, and
-//! expressions are not compiled.
+//! The kinds of group `resource.k8s.io`, dynamic resource allocation. They are kept and checked;
+//! nothing allocates, and expressions are not compiled.
 
 pub mod deviceclass;
 mod devices;

@@ -1,4 +1,5 @@
-//! The kinds of group `flowcontrol.apiserver.k8s.io`. They are kept and checked; requests are not sorted by them.
+//! The kinds of group `flowcontrol.apiserver.k8s.io`. They are kept and checked; requests are not
+//! sorted by them.
 
 pub mod flowschema;
 pub mod prioritylevelconfiguration;
@@ -6,5 +7,7 @@ pub mod prioritylevelconfiguration;
 use crate::strategy::{ResourceInfo, Scope};
 
 /// What the names of this group's kinds have in common.
-const V1: ResourceInfo =
-    ResourceInfo { scope: Scope::Cluster, ..ResourceInfo::in_group("flowcontrol.apiserver.k8s.io", "v1") };
+const V1: ResourceInfo = ResourceInfo {
+    scope: Scope::Cluster,
+    ..ResourceInfo::in_group("flowcontrol.apiserver.k8s.io", "v1")
+};

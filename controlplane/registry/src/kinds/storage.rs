@@ -24,7 +24,12 @@ fn driver_name(errors: &mut FieldErrors, path: &str, value: &Value) {
     if string(value).len() > MAX_DRIVER_NAME {
         errors.too_long(path, value, MAX_DRIVER_NAME);
     }
-    check::invalid_all(errors, path, value, name::dns_subdomain_errors(&string(value).to_lowercase()));
+    check::invalid_all(
+        errors,
+        path,
+        value,
+        name::dns_subdomain_errors(&string(value).to_lowercase()),
+    );
 }
 
 /// Why a volume driver cannot have a name.

@@ -12,7 +12,12 @@ use crate::testing::{created, defaulted};
 #[test]
 fn rows_have_as_many_cells_as_columns() {
     for strategy in all() {
-        assert_eq!(strategy.row(&json!({}), 0).len(), strategy.columns().len(), "{}", strategy.resource().kind);
+        assert_eq!(
+            strategy.row(&json!({}), 0).len(),
+            strategy.columns().len(),
+            "{}",
+            strategy.resource().kind
+        );
     }
 }
 
@@ -21,7 +26,10 @@ fn names_are_unique() {
     for (index, a) in all().iter().enumerate() {
         for b in &all()[index + 1..] {
             let (a, b) = (a.resource(), b.resource());
-            assert_ne!((a.group, a.version, a.plural), (b.group, b.version, b.plural));
+            assert_ne!(
+                (a.group, a.version, a.plural),
+                (b.group, b.version, b.plural)
+            );
         }
     }
 }
@@ -48,15 +56,26 @@ fn full_object(strategy: &dyn BuiltIn) -> Option<Value> {
     let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
     let dir = std::env::var_os("CORACLE_GOLDEN").map_or(default, PathBuf::from);
     let info = strategy.resource();
-    let group = if info.group.is_empty() { "core" } else { info.group };
-    let file = dir.join("kubernetes-api").join(format!("{group}.{}.{}.json", info.version, info.kind));
+    let group = if info.group.is_empty() {
+        "core"
+    } else {
+        info.group
+    };
+    let file = dir
+        .join("kubernetes-api")
+        .join(format!("{group}.{}.{}.json", info.version, info.kind));
     serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()
 }
 
 /// Every hook, on a new object and on an update of it.
 fn exercise(strategy: &dyn BuiltIn, object: &Value) {
     let once = defaulted(strategy, object.clone());
-    assert_eq!(defaulted(strategy, once.clone()), once, "defaults of {} are idempotent", strategy.resource().kind);
+    assert_eq!(
+        defaulted(strategy, once.clone()),
+        once,
+        "defaults of {} are idempotent",
+        strategy.resource().kind
+    );
     let stored = created(strategy, object.clone());
     let mut new = once;
     strategy.prepare_for_update(&mut new, &stored);
@@ -83,20 +102,30 @@ fn every_hook_takes_an_object_with_all_fields() {
         }
     }
     eprintln!("{count} of {} kinds had golden objects", all().len());
-    assert!(count == 0 || count == all().len(), "Kubernetes' own tests have an object of every kind");
+    assert!(
+        count == 0 || count == all().len(),
+        "Kubernetes' own tests have an object of every kind"
+    );
 }
 
 #[test]
 fn every_view_keeps_an_object_with_all_fields() {
     for strategy in all() {
-        let (Some(view), Some(object)) = (strategy.view(), full_object(*strategy)) else { continue };
+        let (Some(view), Some(object)) = (strategy.view(), full_object(*strategy)) else {
+            continue;
+        };
         let object = defaulted(*strategy, object);
         let shown = (view.from_stored)((view.to_stored)(object.clone()));
         let without_notes = |mut object: Value| {
             object["metadata"]["annotations"] = Value::Null;
             object
         };
-        assert_eq!(without_notes(shown), without_notes(object), "{}", strategy.resource().kind);
+        assert_eq!(
+            without_notes(shown),
+            without_notes(object),
+            "{}",
+            strategy.resource().kind
+        );
     }
 }
 

@@ -52,8 +52,13 @@ impl Taken {
     }
 
     pub(super) fn has_any(&self, holder: &Holder, uses: &Uses) -> bool {
-        uses.addresses.iter().any(|address| self.addresses.get(address) == Some(holder))
-            || uses.ports.iter().any(|port| self.ports.get(port) == Some(holder))
+        uses.addresses
+            .iter()
+            .any(|address| self.addresses.get(address) == Some(holder))
+            || uses
+                .ports
+                .iter()
+                .any(|port| self.ports.get(port) == Some(holder))
     }
 }
 
@@ -62,8 +67,16 @@ pub(super) fn parse(json: &[u8]) -> Uses {
     let service: Value = serde_json::from_slice(json).unwrap_or_default();
     let spec = &service["spec"];
     let mut uses = Uses::default();
-    uses.addresses.extend(spec["clusterIP"].as_str().and_then(|address| address.parse::<Ipv4Addr>().ok()));
+    uses.addresses.extend(
+        spec["clusterIP"]
+            .as_str()
+            .and_then(|address| address.parse::<Ipv4Addr>().ok()),
+    );
     let ports = spec["ports"].as_array().into_iter().flatten();
-    uses.ports.extend(ports.filter_map(|port| u16::try_from(port["nodePort"].as_i64()?).ok()).filter(|port| *port > 0));
+    uses.ports.extend(
+        ports
+            .filter_map(|port| u16::try_from(port["nodePort"].as_i64()?).ok())
+            .filter(|port| *port > 0),
+    );
     uses
 }

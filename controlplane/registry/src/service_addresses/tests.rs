@@ -18,7 +18,10 @@ fn service(name: &str) -> Value {
 
 async fn write((store, registry): &(Store, Registry), object: Value) -> Result<(), Status> {
     let services = registry.core("services").unwrap();
-    store.create(services, "default", object, WriteOptions::default()).await.map(drop)
+    store
+        .create(services, "default", object, WriteOptions::default())
+        .await
+        .map(drop)
 }
 
 #[tokio::test]
@@ -34,11 +37,20 @@ async fn a_dropped_reservation_frees_nothing_that_may_have_been_written() {
             addresses.catch_up().await.unwrap();
         }
         drop(reservation);
-        assert!(addresses.fill(None, &mut service("b")).is_err(), "shown: {has_shown}");
+        assert!(
+            addresses.fill(None, &mut service("b")).is_err(),
+            "shown: {has_shown}"
+        );
         addresses.catch_up().await.unwrap();
-        assert!(addresses.fill(None, &mut service("b")).is_err(), "shown: {has_shown}");
+        assert!(
+            addresses.fill(None, &mut service("b")).is_err(),
+            "shown: {has_shown}"
+        );
         let services = kept.1.core("services").unwrap();
-        kept.0.delete(services, "default", "a", &Default::default()).await.unwrap();
+        kept.0
+            .delete(services, "default", "a", &Default::default())
+            .await
+            .unwrap();
         addresses.catch_up().await.unwrap();
         addresses.fill(None, &mut service("b")).unwrap().free();
     }

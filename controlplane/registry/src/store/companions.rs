@@ -1,8 +1,8 @@
-//! What is written together with an object, in its transaction: the quotas that it is charged to, the addresses' objects
-//! of a Service.
+//! What is written together with an object, in its transaction: the quotas that it is charged to,
+//! the addresses' objects of a Service.
 //!
-//! The store says what is about to be written and asks anew for every try. Who answers stands above it: nothing here
-//! knows a quota.
+//! The store says what is about to be written and asks anew for every try. Who answers stands above
+//! it: nothing here knows a quota.
 
 use async_trait::async_trait;
 use coracle_api::status::Status;

@@ -29,7 +29,8 @@ const RETRY_SECS: u32 = 1;
 
 /// An object on its way into the store: prepared, then checked, then written.
 ///
-/// Between the steps it is its owner's: admission changes what is prepared and looks at what is checked.
+/// Between the steps it is its owner's: admission changes what is prepared and looks at what is
+/// checked.
 pub struct NewObject<'a> {
     /// In the form of [`Resource::storing`].
     pub object: Value,
@@ -40,7 +41,8 @@ pub struct NewObject<'a> {
 }
 
 impl NewObject<'_> {
-    /// Names, completes and validates it. `is_changed` says that it is no longer as it was prepared.
+    /// Names, completes and validates it. `is_changed` says that it is no longer as it was
+    /// prepared.
     ///
     /// # Errors
     /// 422 for what validation says.
@@ -61,7 +63,8 @@ impl NewObject<'_> {
 }
 
 impl Store {
-    /// Stores a new object. `namespace` is that of the URL. For what no client asked for: nothing is admitted.
+    /// Stores a new object. `namespace` is that of the URL. For what no client asked for: nothing
+    /// is admitted.
     ///
     /// # Errors
     /// 400 for a foreign namespace, 409 if the name is taken, 422 for what validation says.
@@ -77,8 +80,8 @@ impl Store {
         self.insert(new, options, None).await
     }
 
-    /// The first step: the object as [`Resource::storing`] stores it, with an identity, its defaults and their field managers.
-    /// What is changed from here on has no field manager.
+    /// The first step: the object as [`Resource::storing`] stores it, with an identity, its
+    /// defaults and their field managers. What is changed from here on has no field manager.
     ///
     /// # Errors
     /// 400 for a foreign namespace, 422 for what the validation of a view says.
@@ -100,7 +103,8 @@ impl Store {
             return Err(Status::new(500, Reason::Unknown, message));
         }
         object_meta::match_namespace(stored, namespace, &mut object)?;
-        let managed = managed_fields::take(&mut object).filter(|_| manager.is_some_and(FieldManager::is_apply));
+        let managed = managed_fields::take(&mut object)
+            .filter(|_| manager.is_some_and(FieldManager::is_apply));
         object_meta::fill_new(&mut object);
         stored.strategy.default(&mut object);
         if managed.is_some() {
@@ -108,7 +112,11 @@ impl Store {
         } else if let Some(manager) = manager {
             manager.update_new(stored, &mut object);
         }
-        Ok(NewObject { object, resource, is_generated: false })
+        Ok(NewObject {
+            object,
+            resource,
+            is_generated: false,
+        })
     }
 
     /// The last step: writes what is checked, and its companions.
@@ -121,22 +129,37 @@ impl Store {
         options: WriteOptions,
         companion: Option<&dyn Companion>,
     ) -> Result<Written, Status> {
-        let NewObject { mut object, resource, is_generated } = new;
+        let NewObject {
+            mut object,
+            resource,
+            is_generated,
+        } = new;
         let stored = resource.storing();
         let warnings = stored.warnings(&object);
         encode::strip(&mut object);
         let generated = meta::generate_name(&object).to_owned();
         for _ in 0..GENERATE_TRIES {
             if let Some(json) = self.put_new(stored, &object, options, companion).await? {
-                return Ok(Written { json: resource.shown_json(json), created: true, warnings });
+                return Ok(Written {
+                    json: resource.shown_json(json),
+                    created: true,
+                    warnings,
+                });
             }
             if !is_generated {
-                return Err(Status::already_exists(&stored.group_resource, meta::name(&object)));
+                return Err(Status::already_exists(
+                    &stored.group_resource,
+                    meta::name(&object),
+                ));
             }
             let name = coracle_api::name::generate(&generated);
             meta::set_text(&mut object, "name", name);
         }
-        Err(Status::generate_name_conflict(&stored.group_resource, meta::name(&object), 1))
+        Err(Status::generate_name_conflict(
+            &stored.group_resource,
+            meta::name(&object),
+            1,
+        ))
     }
 
     /// The object as clients see it; `None` if the name is taken.
@@ -147,10 +170,16 @@ impl Store {
         options: WriteOptions,
         companion: Option<&dyn Companion>,
     ) -> Result<Option<Bytes>, Status> {
-        let key: Arc<str> = resource.key(meta::namespace(object), meta::name(object)).into();
+        let key: Arc<str> = resource
+            .key(meta::namespace(object), meta::name(object))
+            .into();
         let value = encode::bounded(object, 0)?;
         for _ in 0..COMPANION_TRIES {
-            let write = Write { resource, new: object, old: None };
+            let write = Write {
+                resource,
+                new: object,
+                old: None,
+            };
             let own = service_ips::companions(resource, None, Some(object));
             let reserved = own.compare.len();
             let Companions { compare, ops } = match companion {
@@ -158,24 +187,39 @@ impl Store {
                 None => own,
             };
             if options.dry_run {
-                let is_free = self.backend.get(&key).await.map_err(store_status)?.is_none();
+                let is_free = self
+                    .backend
+                    .get(&key)
+                    .await
+                    .map_err(store_status)?
+                    .is_none();
                 return Ok(is_free.then_some(value));
             }
             let mut txn = Txn {
                 compare: vec![Compare::Absent(Arc::clone(&key))],
-                ops: vec![Op::Put { key: Arc::clone(&key), value: value.clone() }],
+                ops: vec![Op::Put {
+                    key: Arc::clone(&key),
+                    value: value.clone(),
+                }],
                 may_use_disk_reserve: false,
             };
             txn.compare.extend(compare);
             txn.ops.extend(ops);
             match self.backend.txn(txn).await.map_err(store_status)? {
-                TxnOutcome::Committed(revision) => return Ok(Some(encode::with_revision(&value, revision))),
-                // Somebody has made the address' object a moment ago. Another address is free when the client is back.
+                TxnOutcome::Committed(revision) => {
+                    return Ok(Some(encode::with_revision(&value, revision)));
+                }
+                // Somebody has made the address' object a moment ago. Another address is free when
+                // the client is back.
                 TxnOutcome::Conflict(found)
                     if matches!(found.first(), Some(None))
                         && found.iter().skip(1).take(reserved).any(Option::is_some) =>
                 {
-                    return Err(Status::server_timeout(&resource.group_resource, "create", RETRY_SECS));
+                    return Err(Status::server_timeout(
+                        &resource.group_resource,
+                        "create",
+                        RETRY_SECS,
+                    ));
                 }
                 // Not the name: a companion has changed meanwhile.
                 TxnOutcome::Conflict(found) if matches!(found.first(), Some(None)) => {}

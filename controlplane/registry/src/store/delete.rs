@@ -1,9 +1,10 @@
 //! DELETE: at once, with grace, or when the finalizers are done.
 //!
-//! An object that still waits for something gets `deletionTimestamp` and stays; the update that settles the last of it
-//! removes it (see [`super::update`]).
+//! An object that still waits for something gets `deletionTimestamp` and stays; the update that
+//! settles the last of it removes it (see [`super::update`]).
 //!
-//! Source: `k8s.io/apiserver/pkg/registry/rest/delete.go`, `.../generic/registry/store.go` at v1.37.
+//! Source: `k8s.io/apiserver/pkg/registry/rest/delete.go`, `.../generic/registry/store.go` at
+//! v1.37.
 
 use std::{mem::take, time::Duration};
 
@@ -96,7 +97,9 @@ impl Store {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
-        let mut delete = self.begin_delete(resource, namespace, name, options).await?;
+        let mut delete = self
+            .begin_delete(resource, namespace, name, options)
+            .await?;
         loop {
             if let Some(deleted) = delete.commit().await? {
                 return Ok(deleted);
@@ -118,7 +121,14 @@ impl Store {
         let stored = resource.storing();
         let current = self.current(stored, &stored.key(namespace, name)).await?;
         let current = current.ok_or_else(|| Status::not_found(&stored.group_resource, name))?;
-        Ok(Delete { store: self, resource, name, options, current, tries_left: TRIES })
+        Ok(Delete {
+            store: self,
+            resource,
+            name,
+            options,
+            current,
+            tries_left: TRIES,
+        })
     }
 }
 
@@ -128,7 +138,8 @@ impl Delete<'_> {
         &self.current.object
     }
 
-    /// Looks again after a refusal, which the cache may be to blame for. Whether the object is another one now.
+    /// Looks again after a refusal, which the cache may be to blame for. Whether the object is
+    /// another one now.
     ///
     /// # Errors
     /// 404 if it has gone.
@@ -137,12 +148,16 @@ impl Delete<'_> {
             return Ok(false);
         }
         let before = self.current.revision;
-        self.current = self.store.fresh(&self.current.key).await?.ok_or_else(|| self.not_found())?;
+        self.current = self
+            .store
+            .fresh(&self.current.key)
+            .await?
+            .ok_or_else(|| self.not_found())?;
         Ok(self.current.revision != before)
     }
 
-    /// The last step: removes or marks the object. `None` if it is another one meanwhile: then all of it is to be done
-    /// again.
+    /// The last step: removes or marks the object. `None` if it is another one meanwhile: then all
+    /// of it is to be done again.
     ///
     /// # Errors
     /// 404 if it has gone, and 409 for a precondition that does not hold.
@@ -150,7 +165,11 @@ impl Delete<'_> {
         let resource = self.resource.storing();
         if let Err(status) = check_preconditions(resource, self.name, self.options, &self.current) {
             // The cache may be behind: nothing is refused by its word alone.
-            return if self.refresh().await? { Ok(None) } else { Err(status) };
+            return if self.refresh().await? {
+                Ok(None)
+            } else {
+                Err(status)
+            };
         }
         let found = match self.write(resource).await? {
             Ok(deleted) => return Ok(Some(self.shown(deleted))),
@@ -164,13 +183,24 @@ impl Delete<'_> {
         Ok(None)
     }
 
-    async fn write(&mut self, resource: &Resource) -> Result<Result<Deleted, Option<Current>>, Status> {
-        let Self { store, options, current, .. } = self;
+    async fn write(
+        &mut self,
+        resource: &Resource,
+    ) -> Result<Result<Deleted, Option<Current>>, Status> {
+        let Self {
+            store,
+            options,
+            current,
+            ..
+        } = self;
         let json = current.json.clone();
         match plan(resource, &current.object, options)? {
             Step::Nothing if current.is_fresh => Ok(Ok(Deleted::Waiting { json })),
             Step::Nothing => Ok(Err(store.fresh(&current.key).await?)),
-            Step::Remove if options.dry_run => Ok(Ok(Deleted::Gone { json, object: take(&mut current.object) })),
+            Step::Remove if options.dry_run => Ok(Ok(Deleted::Gone {
+                json,
+                object: take(&mut current.object),
+            })),
             Step::Remove => Ok(store.remove(resource, current).await?.map(|revision| {
                 let mut object = take(&mut current.object);
                 encode::set_revision(&mut object, revision);
@@ -180,11 +210,19 @@ impl Delete<'_> {
                 encode::strip(&mut marked);
                 let value = encode::encode(&marked)?;
                 if options.dry_run {
-                    return Ok(Ok(Deleted::Waiting { json: encode::with_revision(&value, current.revision) }));
+                    return Ok(Ok(Deleted::Waiting {
+                        json: encode::with_revision(&value, current.revision),
+                    }));
                 }
-                let new = Replacement { value: value.clone(), with: Companions::default(), may_use_disk_reserve: true };
+                let new = Replacement {
+                    value: value.clone(),
+                    with: Companions::default(),
+                    may_use_disk_reserve: true,
+                };
                 let replaced = store.replace(current, new, None).await?;
-                Ok(replaced.map(|revision| Deleted::Waiting { json: encode::with_revision(&value, revision) }))
+                Ok(replaced.map(|revision| Deleted::Waiting {
+                    json: encode::with_revision(&value, revision),
+                }))
             }
         }
     }
@@ -192,10 +230,13 @@ impl Delete<'_> {
     fn shown(&self, deleted: Deleted) -> Deleted {
         let resource = self.resource;
         match deleted {
-            Deleted::Gone { json, object } => {
-                Deleted::Gone { json: resource.shown_json(json), object: resource.shown(object) }
-            }
-            Deleted::Waiting { json } => Deleted::Waiting { json: resource.shown_json(json) },
+            Deleted::Gone { json, object } => Deleted::Gone {
+                json: resource.shown_json(json),
+                object: resource.shown(object),
+            },
+            Deleted::Waiting { json } => Deleted::Waiting {
+                json: resource.shown_json(json),
+            },
         }
     }
 
@@ -211,7 +252,9 @@ fn check_preconditions(
     current: &Current,
 ) -> Result<(), Status> {
     let fail = |what: &str, asked: &str, is: &str| {
-        let why = format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}");
+        let why = format!(
+            "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}"
+        );
         Err(Status::conflict(&resource.group_resource, name, why))
     };
     let uid = meta::uid(&current.object);
@@ -231,13 +274,18 @@ fn check_preconditions(
 fn plan(resource: &Resource, object: &Value, options: &DeleteOptions) -> Result<Step, Status> {
     if options.grace_secs.is_some_and(|secs| secs < 0) {
         let mut errors = FieldErrors::default();
-        errors.invalid("gracePeriodSeconds", &json!(options.grace_secs), "must be greater than or equal to 0");
+        errors.invalid(
+            "gracePeriodSeconds",
+            &json!(options.grace_secs),
+            "must be greater than or equal to 0",
+        );
         return Err(Status::invalid(&resource.gvk, meta::name(object), errors));
     }
     let deletion = resource.strategy.deletion(object, options.grace_secs);
     let finalizers = wanted_finalizers(object, options.propagation);
     let has_finalizers = !finalizers.is_empty()
-        || (resource.is_core("namespaces") && !meta::get_array(object, &["spec", "finalizers"]).is_empty());
+        || (resource.is_core("namespaces")
+            && !meta::get_array(object, &["spec", "finalizers"]).is_empty());
     let grace = match deletion {
         Deletion::Graceful(secs) if secs > 0 => secs,
         _ if has_finalizers => 0,
@@ -251,7 +299,9 @@ fn plan(resource: &Resource, object: &Value, options: &DeleteOptions) -> Result<
         meta::set(&mut marked, &["metadata", "finalizers"], finalizers.clone());
     }
     let is_terminating = meta::is_terminating(object);
-    let old_grace = object["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let old_grace = object["metadata"]
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64);
     if is_terminating {
         // A repeated delete may only hasten: never grant more time.
         let hastens = old_grace.is_some_and(|old| grace < old);
@@ -271,7 +321,10 @@ fn plan(resource: &Resource, object: &Value, options: &DeleteOptions) -> Result<
 
 /// Sets the time of deletion; the spec counts as changed, as upstream has it.
 fn set_deletion(object: &mut Value, grace: i64, old_grace: Option<i64>) {
-    let start = match (old_grace, meta::deletion_timestamp(object).and_then(meta::parse_time)) {
+    let start = match (
+        old_grace,
+        meta::deletion_timestamp(object).and_then(meta::parse_time),
+    ) {
         (Some(old), Some(deadline)) => deadline.saturating_sub(seconds(old)).unwrap_or(deadline),
         _ => Timestamp::now(),
     };
@@ -290,7 +343,10 @@ fn seconds(secs: i64) -> Duration {
 
 /// The finalizers that stand after a delete with this propagation.
 fn wanted_finalizers(object: &Value, propagation: Option<Propagation>) -> Vec<String> {
-    let mut finalizers: Vec<String> = meta::finalizers(object).into_iter().map(str::to_owned).collect();
+    let mut finalizers: Vec<String> = meta::finalizers(object)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
     let wanted = match propagation {
         None => return finalizers,
         Some(Propagation::Background) => None,

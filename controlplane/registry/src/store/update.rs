@@ -30,7 +30,8 @@ use crate::{
     service_ips,
 };
 
-/// How often a change without a `resourceVersion` of its own is run again after a lost race: as good as always.
+/// How often a change without a `resourceVersion` of its own is run again after a lost race: as
+/// good as always.
 const TRIES: usize = 1000;
 
 /// What is to be changed, and how.
@@ -53,7 +54,14 @@ pub struct UpdateTarget<'a> {
 impl<'a> UpdateTarget<'a> {
     /// A change that the server makes by itself.
     pub fn own(namespace: &'a str, name: &'a str, part: Part) -> Self {
-        Self { namespace, name, part, options: WriteOptions::default(), tries: None, manager: None }
+        Self {
+            namespace,
+            name,
+            part,
+            options: WriteOptions::default(),
+            tries: None,
+            manager: None,
+        }
     }
 }
 
@@ -67,7 +75,8 @@ pub struct Update<'a> {
     tries_left: usize,
 }
 
-/// An object on its way to take the present one's place. Between the steps it is its owner's, as a new one is.
+/// An object on its way to take the present one's place. Between the steps it is its owner's, as a
+/// new one is.
 #[derive(Debug)]
 pub struct PreparedUpdate {
     /// In the form of [`Resource::storing`].
@@ -77,11 +86,12 @@ pub struct PreparedUpdate {
 }
 
 impl Store {
-    /// Changes an object. What `change` returns may carry `resourceVersion` and `uid` as preconditions. For what no
-    /// client asked for: nothing is admitted.
+    /// Changes an object. What `change` returns may carry `resourceVersion` and `uid` as
+    /// preconditions. For what no client asked for: nothing is admitted.
     ///
     /// # Errors
-    /// 404, 409 for a stale `resourceVersion`, 422 for what validation says, and whatever `change` says.
+    /// 404, 409 for a stale `resourceVersion`, 422 for what validation says, and whatever `change`
+    /// says.
     pub async fn update(
         &self,
         resource: &Resource,
@@ -114,8 +124,15 @@ impl Store {
         let stored = resource.storing();
         let key = stored.key(target.namespace, target.name);
         let current = self.current(stored, &key).await?;
-        let current = current.ok_or_else(|| Status::not_found(&stored.group_resource, target.name))?;
-        Ok(Update { store: self, resource, target, current, tries_left: target.tries.unwrap_or(TRIES) })
+        let current =
+            current.ok_or_else(|| Status::not_found(&stored.group_resource, target.name))?;
+        Ok(Update {
+            store: self,
+            resource,
+            target,
+            current,
+            tries_left: target.tries.unwrap_or(TRIES),
+        })
     }
 }
 
@@ -138,8 +155,8 @@ impl Update<'_> {
         &self.current.key
     }
 
-    /// Looks again after a refusal, which the cache may be to blame for: it can be behind, and nothing is refused by its
-    /// word alone. Whether the object is another one now.
+    /// Looks again after a refusal, which the cache may be to blame for: it can be behind, and
+    /// nothing is refused by its word alone. Whether the object is another one now.
     ///
     /// # Errors
     /// 404 if it has gone.
@@ -147,17 +164,22 @@ impl Update<'_> {
         if self.current.is_fresh {
             return Ok(false);
         }
-        let found = self.store.fresh(&self.current.key).await?.ok_or_else(|| self.not_found())?;
+        let found = self
+            .store
+            .fresh(&self.current.key)
+            .await?
+            .ok_or_else(|| self.not_found())?;
         let is_another = found.revision != self.current.revision;
         self.current = found;
         Ok(is_another)
     }
 
-    /// What the client wants in the object's place, with what it may not change put back, its defaults and its field managers.
-    /// What is changed from here on has no field manager.
+    /// What the client wants in the object's place, with what it may not change put back, its
+    /// defaults and its field managers. What is changed from here on has no field manager.
     ///
     /// # Errors
-    /// 409 for a version or a UID that is not the present one's, 422 for what the validation of a view says.
+    /// 409 for a version or a UID that is not the present one's, 422 for what the validation of a
+    /// view says.
     pub fn prepare(&self, wanted: Value) -> Result<PreparedUpdate, Status> {
         let (resource, target, old) = (self.resource.storing(), &self.target, &self.current.object);
         let mut object = match &self.resource.view {
@@ -172,7 +194,10 @@ impl Update<'_> {
             Some(manager) => manager.update(resource, target.part, &mut object, given, old),
             None => managed_fields::set(&mut object, old["metadata"].get("managedFields").cloned()),
         }
-        Ok(PreparedUpdate { object, is_conditional })
+        Ok(PreparedUpdate {
+            object,
+            is_conditional,
+        })
     }
 
     /// Validates. `is_changed` says that the object is no longer as it was prepared.
@@ -200,24 +225,35 @@ impl Update<'_> {
         Ok(changed)
     }
 
-    /// The last step: puts, skips or removes, as the object demands, with its companions. `None` if somebody else was
-    /// faster: then all of it is to be done again, for the object as it is now.
+    /// The last step: puts, skips or removes, as the object demands, with its companions. `None` if
+    /// somebody else was faster: then all of it is to be done again, for the object as it is now.
     ///
     /// # Errors
-    /// 404 if the object has gone, 409 if it was to replace another version or the races are too many, and what
-    /// `companion` says.
+    /// 404 if the object has gone, 409 if it was to replace another version or the races are too
+    /// many, and what `companion` says.
     pub async fn commit(
         &mut self,
         changed: PreparedUpdate,
         companion: Option<&dyn Companion>,
     ) -> Result<Option<Written>, Status> {
         let (resource, target) = (self.resource.storing(), &self.target);
-        let PreparedUpdate { object, is_conditional } = changed;
-        let warnings = if target.part == Part::Main { resource.warnings(&object) } else { Vec::new() };
+        let PreparedUpdate {
+            object,
+            is_conditional,
+        } = changed;
+        let warnings = if target.part == Part::Main {
+            resource.warnings(&object)
+        } else {
+            Vec::new()
+        };
         let found = match self.write(resource, object, companion).await? {
             Ok(json) => {
                 let json = self.resource.shown_json(json);
-                return Ok(Some(Written { json, created: false, warnings }));
+                return Ok(Some(Written {
+                    json,
+                    created: false,
+                    warnings,
+                }));
             }
             Err(found) => found,
         };
@@ -226,7 +262,11 @@ impl Update<'_> {
             return Err(modified());
         }
         let found = found.ok_or_else(|| self.not_found())?;
-        self.tries_left = self.tries_left.checked_sub(1).filter(|left| *left > 0).ok_or_else(modified)?;
+        self.tries_left = self
+            .tries_left
+            .checked_sub(1)
+            .filter(|left| *left > 0)
+            .ok_or_else(modified)?;
         self.current = found;
         Ok(None)
     }
@@ -241,7 +281,12 @@ impl Update<'_> {
         mut new: Value,
         companion: Option<&dyn Companion>,
     ) -> Result<Result<Bytes, Option<Current>>, Status> {
-        let Self { store, target, current, .. } = self;
+        let Self {
+            store,
+            target,
+            current,
+            ..
+        } = self;
         encode::strip(&mut new);
         let value = encode::bounded(&new, current.json.len())?;
         if is_finished(resource, &new) {
@@ -261,22 +306,38 @@ impl Update<'_> {
         if target.options.dry_run {
             return Ok(Ok(encode::with_revision(&value, current.revision)));
         }
-        let write = Write { resource, new: &new, old: Some(&current.object) };
+        let write = Write {
+            resource,
+            new: &new,
+            old: Some(&current.object),
+        };
         let companion = companion.map(|companion| (companion, write));
         let with = service_ips::companions(resource, Some(&current.object), Some(&new));
-        let may_use_disk_reserve = may_use_disk_reserve(resource, target.part, &new, &current.object);
-        let replacement = Replacement { value: value.clone(), with, may_use_disk_reserve };
+        let may_use_disk_reserve =
+            may_use_disk_reserve(resource, target.part, &new, &current.object);
+        let replacement = Replacement {
+            value: value.clone(),
+            with,
+            may_use_disk_reserve,
+        };
         let replaced = store.replace(current, replacement, companion).await?;
         Ok(replaced.map(|revision| encode::with_revision(&value, revision)))
     }
 }
 
 /// Whether the new object names a version; an error if it is not the present one.
-fn check_lock(resource: &Resource, target: &UpdateTarget<'_>, new: &Value, current: &Current) -> Result<bool, Status> {
+fn check_lock(
+    resource: &Resource,
+    target: &UpdateTarget<'_>,
+    new: &Value,
+    current: &Current,
+) -> Result<bool, Status> {
     let uid = meta::uid(new);
     let own_uid = meta::uid(&current.object);
     if !uid.is_empty() && uid != own_uid {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own_uid}");
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {own_uid}"
+        );
         return Err(Status::conflict(&resource.group_resource, target.name, why));
     }
     let version = meta::resource_version(new);
@@ -285,7 +346,11 @@ fn check_lock(resource: &Resource, target: &UpdateTarget<'_>, new: &Value, curre
     }
     let Ok(version) = version.parse::<u64>() else {
         let mut errors = FieldErrors::default();
-        errors.invalid("metadata.resourceVersion", &json!(version), "must be an unsigned integer");
+        errors.invalid(
+            "metadata.resourceVersion",
+            &json!(version),
+            "must be an unsigned integer",
+        );
         return Err(Status::invalid(&resource.gvk, target.name, errors));
     };
     if version != current.revision.0 {
@@ -295,18 +360,23 @@ fn check_lock(resource: &Resource, target: &UpdateTarget<'_>, new: &Value, curre
 }
 
 async fn resource_is_current(store: &Store, current: &Current) -> Result<bool, Status> {
-    let stored = store.backend.get(&current.key).await.map_err(super::store_status)?;
+    let stored = store
+        .backend
+        .get(&current.key)
+        .await
+        .map_err(super::store_status)?;
     Ok(stored.is_some_and(|kv| kv.mod_revision == current.revision))
 }
 
-/// Whether a full disk keeps this from nobody: what the kind says of itself, and steps of an object that goes, of which
-/// there are only so many or which only the cluster's own parts may take.
+/// Whether a full disk keeps this from nobody: what the kind says of itself, and steps of an object
+/// that goes, of which there are only so many or which only the cluster's own parts may take.
 fn may_use_disk_reserve(resource: &Resource, part: Part, new: &Value, old: &Value) -> bool {
     if resource.strategy.may_use_disk_reserve(new) {
         return true;
     }
-    let waits_for =
-        |object: &Value| meta::finalizers(object).len() + meta::get_array(object, &["spec", "finalizers"]).len();
+    let waits_for = |object: &Value| {
+        meta::finalizers(object).len() + meta::get_array(object, &["spec", "finalizers"]).len()
+    };
     meta::is_terminating(old) && (part == Part::Status || waits_for(new) < waits_for(old))
 }
 
@@ -315,7 +385,10 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
     if !meta::is_terminating(object) || !meta::finalizers(object).is_empty() {
         return false;
     }
-    let grace = object["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    let grace = object["metadata"]
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
     if grace > 0 {
         return false;
     }
@@ -351,13 +424,19 @@ fn validate(resource: &Resource, part: Part, new: &Value, old: &Value) -> FieldE
     errors
 }
 
-/// Makes `new` the old object with the status of `new`, and with its metadata apart from the fields that stay.
+/// Makes `new` the old object with the status of `new`, and with its metadata apart from the fields
+/// that stay.
 fn keep_all_but_status(new: &mut Value, old: &Value, kept_metadata: &[&str]) {
-    let (Some(map), Some(before)) = (new.as_object_mut(), old.as_object()) else { return };
+    let (Some(map), Some(before)) = (new.as_object_mut(), old.as_object()) else {
+        return;
+    };
     let is_written = |field: &str| matches!(field, "metadata" | "status");
     map.retain(|field, _| is_written(field));
     map.extend(
-        before.iter().filter(|(field, _)| !is_written(field)).map(|(field, value)| (field.clone(), value.clone())),
+        before
+            .iter()
+            .filter(|(field, _)| !is_written(field))
+            .map(|(field, value)| (field.clone(), value.clone())),
     );
     object_meta::carry_over(new, old);
     let metadata = object_meta::metadata_mut(new);

@@ -59,9 +59,11 @@ impl Subresource {
     #[must_use]
     pub fn verbs(self) -> &'static [&'static str] {
         match self {
-            Self::Status | Self::Scale | Self::EphemeralContainers | Self::Resize | Self::Approval => {
-                &["get", "patch", "update"]
-            }
+            Self::Status
+            | Self::Scale
+            | Self::EphemeralContainers
+            | Self::Resize
+            | Self::Approval => &["get", "patch", "update"],
             Self::Binding | Self::Eviction | Self::Token => &["create"],
             Self::Log => &["get"],
             Self::Exec | Self::Attach | Self::Portforward => &["create", "get"],
@@ -70,7 +72,8 @@ impl Subresource {
         }
     }
 
-    /// Group, version and kind of what it speaks below an object of a kind, where that is not its own.
+    /// Group, version and kind of what it speaks below an object of a kind, where that is not its
+    /// own.
     #[must_use]
     pub fn foreign_kind(self, of_kind: &str) -> Option<(&'static str, &'static str, &'static str)> {
         let options = |node, pod, service| match of_kind {
@@ -86,10 +89,17 @@ impl Subresource {
             Self::Exec => Some(("", "v1", "PodExecOptions")),
             Self::Attach => Some(("", "v1", "PodAttachOptions")),
             Self::Portforward => Some(("", "v1", "PodPortForwardOptions")),
-            Self::Proxy => Some(("", "v1", options("NodeProxyOptions", "PodProxyOptions", "ServiceProxyOptions"))),
-            Self::Status | Self::Log | Self::EphemeralContainers | Self::Resize | Self::Finalize | Self::Approval => {
-                None
-            }
+            Self::Proxy => Some((
+                "",
+                "v1",
+                options("NodeProxyOptions", "PodProxyOptions", "ServiceProxyOptions"),
+            )),
+            Self::Status
+            | Self::Log
+            | Self::EphemeralContainers
+            | Self::Resize
+            | Self::Finalize
+            | Self::Approval => None,
         }
     }
 }

@@ -40,41 +40,55 @@ fn body(group: &str, kind: &str) -> Value {
         ("", "Pod") => json!({"spec": pod()}),
         ("", "Service") => json!({"spec": {"ports": [{"port": 80}]}}),
         ("", "Event") => json!({"involvedObject": {"namespace": "n"}}),
-        ("", "PersistentVolume") => json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": "/d"}}}),
+        ("", "PersistentVolume") => {
+            json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/d"}}})
+        }
         ("", "PersistentVolumeClaim") => json!({"spec": {"accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}}}}),
         ("", "PodTemplate") => json!({"template": template()}),
         ("", "ReplicationController") => json!({"spec": {"template": template()}}),
-        ("events.k8s.io", "Event") => json!({"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal",
+        ("events.k8s.io", "Event") => {
+            json!({"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal",
             "reason": "r", "action": "a", "reportingController": "c", "reportingInstance": "i",
-            "regarding": {"namespace": "n"}}),
+            "regarding": {"namespace": "n"}})
+        }
         ("apps", "ControllerRevision") => json!({"revision": 1, "data": {"a": 1}}),
         ("apps", _) => workload(),
         ("autoscaling", _) => {
             json!({"spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}})
         }
         ("batch", "Job") => json!({"spec": run_once()}),
-        ("batch", "CronJob") => json!({"spec": {"schedule": "@daily", "jobTemplate": {"spec": run_once()}}}),
+        ("batch", "CronJob") => {
+            json!({"spec": {"schedule": "@daily", "jobTemplate": {"spec": run_once()}}})
+        }
         ("networking.k8s.io", "Ingress") => {
             json!({"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}})
         }
         ("networking.k8s.io", "IngressClass") => json!({"spec": {"controller": "a.example/b"}}),
-        ("networking.k8s.io", "IPAddress") => json!({"spec": {"parentRef": {"resource": "services", "name": "s"}}}),
+        ("networking.k8s.io", "IPAddress") => {
+            json!({"spec": {"parentRef": {"resource": "services", "name": "s"}}})
+        }
         ("networking.k8s.io", "ServiceCIDR") => json!({"spec": {"cidrs": ["10.0.0.0/16"]}}),
         ("admissionregistration.k8s.io", kind) => match kind {
-            "ValidatingAdmissionPolicy" => json!({"spec": {"matchConstraints": policy_constraints(),
-                "validations": [{"expression": "true"}]}}),
+            "ValidatingAdmissionPolicy" => {
+                json!({"spec": {"matchConstraints": policy_constraints(),
+                "validations": [{"expression": "true"}]}})
+            }
             "MutatingAdmissionPolicy" => json!({"spec": {"matchConstraints": policy_constraints(),
                 "reinvocationPolicy": "Never",
                 "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}}),
-            "ValidatingAdmissionPolicyBinding" => json!({"spec": {"policyName": "p", "validationActions": ["Deny"]}}),
+            "ValidatingAdmissionPolicyBinding" => {
+                json!({"spec": {"policyName": "p", "validationActions": ["Deny"]}})
+            }
             "MutatingAdmissionPolicyBinding" => json!({"spec": {"policyName": "p"}}),
             _ => webhooks(),
         },
-        ("certificates.k8s.io", "PodCertificateRequest") => json!({"spec": {"signerName": "a.example/b",
+        ("certificates.k8s.io", "PodCertificateRequest") => {
+            json!({"spec": {"signerName": "a.example/b",
             "podName": "p", "podUID": "1", "serviceAccountName": "s", "serviceAccountUID": "2", "nodeName": "n",
-            "nodeUID": "3", "stubPKCS10Request": "AAAA"}}),
+            "nodeUID": "3", "stubPKCS10Request": "AAAA"}})
+        }
         ("certificates.k8s.io", "ClusterTrustBundle") => json!({"spec": {
             "trustBundle": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}}),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => {
@@ -88,14 +102,22 @@ fn body(group: &str, kind: &str) -> Value {
         }
         ("resource.k8s.io", "ResourceClaim") => json!({"spec": claim()}),
         ("resource.k8s.io", "ResourceClaimTemplate") => json!({"spec": {"spec": claim()}}),
-        ("resource.k8s.io", "ResourceSlice") => json!({"spec": {"driver": "d.example", "allNodes": true,
-            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}),
-        ("resource.k8s.io", "DeviceTaintRule") => json!({"spec": {"taint": {"key": "a", "effect": "NoSchedule"}}}),
+        ("resource.k8s.io", "ResourceSlice") => {
+            json!({"spec": {"driver": "d.example", "allNodes": true,
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}})
+        }
+        ("resource.k8s.io", "DeviceTaintRule") => {
+            json!({"spec": {"taint": {"key": "a", "effect": "NoSchedule"}}})
+        }
         ("storage.k8s.io", "StorageClass") => json!({"provisioner": "a.example/b"}),
-        ("storage.k8s.io", "VolumeAttachment") => json!({"spec": {"attacher": "a.example", "nodeName": "n",
-            "source": {"persistentVolumeName": "pv"}}}),
+        ("storage.k8s.io", "VolumeAttachment") => {
+            json!({"spec": {"attacher": "a.example", "nodeName": "n",
+            "source": {"persistentVolumeName": "pv"}}})
+        }
         ("storage.k8s.io", "CSIStorageCapacity") => json!({"storageClassName": "s"}),
-        ("storage.k8s.io", "VolumeAttributesClass") => json!({"driverName": "a.example", "parameters": {"a": "b"}}),
+        ("storage.k8s.io", "VolumeAttributesClass") => {
+            json!({"driverName": "a.example", "parameters": {"a": "b"}})
+        }
         ("node.k8s.io", "RuntimeClass") => json!({"handler": "h"}),
         ("discovery.k8s.io", "EndpointSlice") => json!({"addressType": "IPv4"}),
         ("scheduling.k8s.io", "PriorityClass") => json!({"value": 5}),
@@ -109,10 +131,15 @@ fn body(group: &str, kind: &str) -> Value {
 pub fn minimal(strategy: &dyn BuiltIn) -> Value {
     let info = strategy.resource();
     let mut object = body(info.group, info.kind);
-    let name = if info.kind == "IPAddress" { "10.0.0.1" } else { "a" };
-    object["metadata"] =
-        json!({"name": name, "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"});
+    let name = if info.kind == "IPAddress" {
+        "10.0.0.1"
+    } else {
+        "a"
+    };
+    object["metadata"] = json!({"name": name, "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"});
     object["kind"] = info.kind.into();
-    object["apiVersion"] = Gvk::new(info.group, info.version, info.kind).api_version().into();
+    object["apiVersion"] = Gvk::new(info.group, info.version, info.kind)
+        .api_version()
+        .into();
     object
 }

@@ -1,8 +1,9 @@
 //! One object as the cache holds it: encoded once, with what selectors ask about found once.
 //!
-//! The object's JSON lies inside a ready watch line, `{"type":"ADDED","object":` before it and `}\n` after it, so that a
-//! LIST (a slice) and a WATCH (the whole) share the same bytes. Labels and the UID are offsets into these bytes. What
-//! managers own is taken out of them ([`super::managed`]). The object is never held as a tree.
+//! The object's JSON lies inside a ready watch line, `{"type":"ADDED","object":` before it and
+//! `}\n` after it, so that a LIST (a slice) and a WATCH (the whole) share the same bytes. Labels
+//! and the UID are offsets into these bytes. What managers own is taken out of them
+//! ([`super::managed`]). The object is never held as a tree.
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -89,18 +90,21 @@ impl Entry {
         self.uid.text(self.unmanaged())
     }
 
-    /// The object's JSON but for what its managers own: a long `fieldsV1` is `{}`. For readers inside the server, which
-    /// look for other things; what clients see is [`Entry::json_bytes`].
+    /// The object's JSON but for what its managers own: a long `fieldsV1` is `{}`. For readers
+    /// inside the server, which look for other things; what clients see is [`Entry::json_bytes`].
     #[must_use]
     pub fn unmanaged(&self) -> &[u8] {
         &self.line[self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len()]
     }
 
-    /// The object's JSON, resourceVersion included; shared with the cache if nothing was taken out of it.
+    /// The object's JSON, resourceVersion included; shared with the cache if nothing was taken out
+    /// of it.
     #[must_use]
     pub fn json_bytes(&self) -> Bytes {
         if self.gaps.is_empty() {
-            return self.line.slice(self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len());
+            return self
+                .line
+                .slice(self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len());
         }
         let mut json = Vec::with_capacity(self.json_len());
         self.append_json(&mut json);
@@ -119,7 +123,8 @@ impl Entry {
 
     /// The watch line of this object: `{"type":"ADDED","object":{...}}` and a newline.
     ///
-    /// Costs nothing for the kind of event that made this entry if nothing was taken out; else it is made.
+    /// Costs nothing for the kind of event that made this entry if nothing was taken out; else it
+    /// is made.
     #[must_use]
     pub fn line(&self, kind: EventKind) -> Bytes {
         if self.is_line(kind) {
@@ -151,7 +156,8 @@ impl Entry {
         kind == self.line_kind && self.gaps.is_empty()
     }
 
-    /// The `resourceVersion`: the revision of the last write; for a deleted object that of the deletion.
+    /// The `resourceVersion`: the revision of the last write; for a deleted object that of the
+    /// deletion.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
@@ -166,7 +172,9 @@ impl Entry {
     /// The value of a label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels.iter(self.unmanaged()).find_map(|(key, value)| (key == name).then_some(value))
+        self.labels
+            .iter(self.unmanaged())
+            .find_map(|(key, value)| (key == name).then_some(value))
     }
 
     /// All labels, in stored order.
@@ -174,7 +182,8 @@ impl Entry {
         self.labels.iter(self.unmanaged())
     }
 
-    /// The value of `metadata.name`, `metadata.namespace` or an indexed field; `None` for a field that is not indexed.
+    /// The value of `metadata.name`, `metadata.namespace` or an indexed field; `None` for a field
+    /// that is not indexed.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         match name {
@@ -206,8 +215,12 @@ impl Entry {
         index: impl FnOnce(&[u8]) -> Result<Fields, serde_json::Error>,
     ) -> Result<Self, DecodeStored> {
         let key = &source.kv.key;
-        let failed = |error| DecodeStored { key: Arc::clone(key), source: error };
-        let mut line = line_of(source.kind, &source.kv.value, source.kv.mod_revision).map_err(failed)?;
+        let failed = |error| DecodeStored {
+            key: Arc::clone(key),
+            source: error,
+        };
+        let mut line =
+            line_of(source.kind, &source.kv.value, source.kv.mod_revision).map_err(failed)?;
         let json_start = source.kind.line_prefix().len();
         let mut metadata = metadata::parse(&line[json_start..]).map_err(failed)?;
         let gaps = Gaps::cut(&mut line, json_start, &metadata.managed, source.pool);
@@ -215,7 +228,12 @@ impl Entry {
         if !gaps.is_empty() {
             metadata = metadata::parse(&line[json_start..]).map_err(failed)?;
         }
-        let Metadata { uid, labels, terminating, .. } = metadata;
+        let Metadata {
+            uid,
+            labels,
+            terminating,
+            ..
+        } = metadata;
         let fields = index(&source.kv.value).map_err(failed)?;
         let (namespace, name_start) = split_key(key, source);
         Ok(Self {
@@ -234,19 +252,31 @@ impl Entry {
         })
     }
 
-    /// This object as a watcher sees it go at `revision`: what it was, with the revision of its going.
+    /// This object as a watcher sees it go at `revision`: what it was, with the revision of its
+    /// going.
     pub(crate) fn gone_at(&self, revision: Revision) -> Self {
         let kind = EventKind::Deleted;
         let json = self.unmanaged();
         // The revision is always the first member of the metadata: `decode` put it there.
-        let digits_start = stored::metadata_start(json).unwrap_or_default() + br#""resourceVersion":""#.len();
-        let digits = json[digits_start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let digits_start =
+            stored::metadata_start(json).unwrap_or_default() + br#""resourceVersion":""#.len();
+        let digits = json[digits_start..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
         let number = revision.to_string();
-        let line =
-            [kind.line_prefix(), &json[..digits_start], number.as_bytes(), &json[digits_start + digits..], LINE_SUFFIX]
-                .concat();
+        let line = [
+            kind.line_prefix(),
+            &json[..digits_start],
+            number.as_bytes(),
+            &json[digits_start + digits..],
+            LINE_SUFFIX,
+        ]
+        .concat();
         let parsed = metadata::parse(&line[kind.line_prefix().len()..]).unwrap_or_default();
-        let gaps = self.gaps.moved(digits_start + digits, digits_start + number.len());
+        let gaps = self
+            .gaps
+            .moved(digits_start + digits, digits_start + number.len());
         Self {
             key: Arc::clone(&self.key),
             namespace: self.namespace.clone(),
@@ -266,7 +296,10 @@ impl Entry {
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("key", &self.key).field("revision", &self.revision.0).finish_non_exhaustive()
+        f.debug_struct("Entry")
+            .field("key", &self.key)
+            .field("revision", &self.revision.0)
+            .finish_non_exhaustive()
     }
 }
 
@@ -301,12 +334,17 @@ impl Ord for ByKey {
 }
 
 /// The watch line of a stored object, resourceVersion spliced in.
-fn line_of(kind: EventKind, stored: &[u8], revision: Revision) -> Result<Vec<u8>, serde_json::Error> {
+fn line_of(
+    kind: EventKind,
+    stored: &[u8],
+    revision: Revision,
+) -> Result<Vec<u8>, serde_json::Error> {
     let stored = stored::normalized(stored)?;
     let revision = revision.to_string();
     // Exactly as long as it gets: an entry keeps it.
     let spliced = br#""resourceVersion":"","#.len() + revision.len();
-    let mut line = Vec::with_capacity(kind.line_prefix().len() + stored.len() + spliced + LINE_SUFFIX.len());
+    let mut line =
+        Vec::with_capacity(kind.line_prefix().len() + stored.len() + spliced + LINE_SUFFIX.len());
     line.extend_from_slice(kind.line_prefix());
     stored::append_with_revision(&mut line, &stored, &revision);
     line.extend_from_slice(LINE_SUFFIX);
@@ -318,7 +356,10 @@ fn split_key(key: &str, source: &EntrySource<'_>) -> (Range<u16>, u16) {
     let offset = |at: usize| u16::try_from(at).unwrap_or_default();
     let start = source.prefix.len();
     match key[start..].find('/').filter(|_| source.namespaced) {
-        Some(slash) => (offset(start)..offset(start + slash), offset(start + slash + 1)),
+        Some(slash) => (
+            offset(start)..offset(start + slash),
+            offset(start + slash + 1),
+        ),
         None => (0..0, offset(start)),
     }
 }

@@ -57,14 +57,23 @@ pub struct WatchEvent {
 impl WatchEvent {
     pub(crate) fn new(kind: EventKind, entry: Arc<Entry>, prev: Option<Arc<Entry>>) -> Self {
         let revision = entry.revision();
-        Self { kind, entry, prev, revision, departed: OnceLock::new() }
+        Self {
+            kind,
+            entry,
+            prev,
+            revision,
+            departed: OnceLock::new(),
+        }
     }
 
     /// What a watcher with this selection sees; `None` if nothing.
     ///
-    /// Source: `k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`, `convertToWatchEvent`: what leaves the selection
-    /// is shown as it was before, with the revision of the event.
-    pub(crate) fn shown_to(&self, selects: impl Fn(&Entry) -> bool) -> Option<(EventKind, &Arc<Entry>)> {
+    /// Source: `k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`, `convertToWatchEvent`: what
+    /// leaves the selection is shown as it was before, with the revision of the event.
+    pub(crate) fn shown_to(
+        &self,
+        selects: impl Fn(&Entry) -> bool,
+    ) -> Option<(EventKind, &Arc<Entry>)> {
         let now = self.kind != EventKind::Deleted && selects(&self.entry);
         let before = self.prev.as_deref().is_some_and(&selects);
         Some(match (before, now) {
@@ -79,12 +88,19 @@ impl WatchEvent {
     /// As [`WatchEvent::shown_to`], to keep.
     pub(crate) fn seen_by(self: &Arc<Self>, selects: impl Fn(&Entry) -> bool) -> Option<Delivery> {
         let (kind, entry) = self.shown_to(selects)?;
-        Some(Delivery { kind, entry: Arc::clone(entry), event: Arc::clone(self) })
+        Some(Delivery {
+            kind,
+            entry: Arc::clone(entry),
+            event: Arc::clone(self),
+        })
     }
 
     fn departed(&self) -> Option<&Arc<Entry>> {
         let prev = self.prev.as_ref()?;
-        Some(self.departed.get_or_init(|| Arc::new(prev.gone_at(self.revision))))
+        Some(
+            self.departed
+                .get_or_init(|| Arc::new(prev.gone_at(self.revision))),
+        )
     }
 }
 

@@ -1,12 +1,14 @@
 //! Feeds the cache from the store.
 //!
-//! One watch of everything under `/registry/`; each batch is applied to all resources it touches, then the new revision
-//! is announced, then watchers are woken. The store queues a batch before it acknowledges the writes in it. So whoever
-//! waits for a revision takes the batches up to it himself ([`Source::pull`]) and need not wait for a task to be
-//! scheduled; the task takes what nobody waits for.
+//! One watch of everything under `/registry/`; each batch is applied to all resources it touches,
+//! then the new revision is announced, then watchers are woken. The store queues a batch before it
+//! acknowledges the writes in it. So whoever waits for a revision takes the batches up to it
+//! himself ([`Source::pull`]) and need not wait for a task to be scheduled; the task takes what
+//! nobody waits for.
 //!
-//! If the store cuts the watch off, the task resumes it; if the store has forgotten the point of resumption, everything is
-//! loaded again and watchers are told that they lost events. Meanwhile there is no stream and pulling does nothing.
+//! If the store cuts the watch off, the task resumes it; if the store has forgotten the point of
+//! resumption, everything is loaded again and watchers are told that they lost events. Meanwhile
+//! there is no stream and pulling does nothing.
 
 use std::{
     sync::Arc,
@@ -70,7 +72,10 @@ impl Source {
         let mut stream = self.stream.lock();
         while shared.applied() < revision {
             // A stream that has something does not keep the waker.
-            if stream.poll_apply(shared, &mut Context::from_waker(Waker::noop()), &mut wakes).is_ready() {
+            if stream
+                .poll_apply(shared, &mut Context::from_waker(Waker::noop()), &mut wakes)
+                .is_ready()
+            {
                 continue;
             }
             self.kick.notify_one();
@@ -108,7 +113,12 @@ impl Source {
 
 impl Stream {
     /// Ready if a batch was applied.
-    fn poll_apply(&mut self, shared: &Shared, cx: &mut Context<'_>, wakes: &mut Vec<Wake>) -> Poll<()> {
+    fn poll_apply(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Context<'_>,
+        wakes: &mut Vec<Wake>,
+    ) -> Poll<()> {
         let Self::Live(stream) = self else {
             return Poll::Pending;
         };
@@ -130,7 +140,8 @@ impl Stream {
 fn apply(shared: &Shared, batch: &EventBatch) -> Vec<Wake> {
     let mut wakes = Vec::new();
     shared.aside.lock().keep(batch);
-    // The order between resources within a batch is nobody's concern: none is announced before all are applied.
+    // The order between resources within a batch is nobody's concern: none is announced before all
+    // are applied.
     let mut rest: Vec<&Event> = batch.events.iter().collect();
     while let Some(first) = rest.first() {
         let Some(resource) = shared.resource_of(&first.kv.key) else {
@@ -139,8 +150,9 @@ fn apply(shared: &Shared, batch: &EventBatch) -> Vec<Wake> {
             continue;
         };
         let prefix = &resource.config().prefix;
-        let (mine, others): (Vec<&Event>, Vec<&Event>) =
-            rest.into_iter().partition(|event| event.kv.key.starts_with(prefix));
+        let (mine, others): (Vec<&Event>, Vec<&Event>) = rest
+            .into_iter()
+            .partition(|event| event.kv.key.starts_with(prefix));
         wakes.push(resource.apply(&mine, batch.revision));
         rest = others;
     }
@@ -197,7 +209,9 @@ impl Feed {
             match resumed {
                 Ok(stream) => return Some(stream),
                 Err(StoreError::Closed) => return None,
-                Err(error) => tracing::error!(error = %ErrorChain(&error), "cannot watch the store; trying again"),
+                Err(error) => {
+                    tracing::error!(error = %ErrorChain(&error), "cannot watch the store; trying again")
+                }
             }
             tokio::select! {
                 () = shutdown.cancelled() => return None,
@@ -213,8 +227,13 @@ impl Feed {
         let mut wakes = Vec::new();
         for resource in self.shared.resources() {
             let mut objects = Vec::new();
-            read_all(&*self.backend, &resource.config().prefix, revision, |page| objects.extend_from_slice(page))
-                .await?;
+            read_all(
+                &*self.backend,
+                &resource.config().prefix,
+                revision,
+                |page| objects.extend_from_slice(page),
+            )
+            .await?;
             wakes.push(resource.reset(&objects, revision));
         }
         self.shared.announce(revision);
@@ -232,11 +251,17 @@ pub(super) async fn load(
     resource: &ResourceCache,
     revision: Revision,
 ) -> Result<(), StoreError> {
-    read_all(backend, &resource.config().prefix, revision, |page| resource.load(page)).await
+    read_all(backend, &resource.config().prefix, revision, |page| {
+        resource.load(page)
+    })
+    .await
 }
 
 /// Watches everything after `revision`.
-pub(super) async fn watch(backend: &dyn Backend, revision: Revision) -> Result<WatchStream, StoreError> {
+pub(super) async fn watch(
+    backend: &dyn Backend,
+    revision: Revision,
+) -> Result<WatchStream, StoreError> {
     backend.watch(ROOT, revision).await
 }
 
@@ -248,7 +273,12 @@ async fn read_all(
 ) -> Result<(), StoreError> {
     let mut start = None;
     loop {
-        let request = RangeRequest { prefix: prefix.to_owned(), start, limit: Some(PAGE), at: Some(at) };
+        let request = RangeRequest {
+            prefix: prefix.to_owned(),
+            start,
+            limit: Some(PAGE),
+            at: Some(at),
+        };
         let page = backend.range(request).await?;
         take(&page.items);
         match page.items.last() {

@@ -1,4 +1,5 @@
-//! The fields of a kind's objects that field selectors may name, such as `spec.nodeName`: found once, when an object comes.
+//! The fields of a kind's objects that field selectors may name, such as `spec.nodeName`: found
+//! once, when an object comes.
 
 use std::sync::Arc;
 
@@ -28,7 +29,10 @@ impl FieldIndex {
     pub(super) fn read(&self, json: &[u8], pool: &Pool) -> Result<Fields, serde_json::Error> {
         let values = (self.values)(&serde_json::from_slice(json)?);
         let values = values.iter().map(|value| pool.share(value)).collect();
-        Ok(Fields(Some(Box::new(Indexed { names: Arc::clone(&self.names), values }))))
+        Ok(Fields(Some(Box::new(Indexed {
+            names: Arc::clone(&self.names),
+            values,
+        }))))
     }
 }
 
@@ -45,7 +49,10 @@ struct Indexed {
 impl Fields {
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let Indexed { names, values } = self.0.as_deref()?;
-        names.iter().zip(values).find_map(|(known, value)| (known == name).then_some(&**value))
+        names
+            .iter()
+            .zip(values)
+            .find_map(|(known, value)| (known == name).then_some(&**value))
     }
 
     /// In the order of their names.

@@ -13,8 +13,8 @@ use super::{
 /// Which state a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListAt {
-    /// The present state of the cache. For a consistent read call [`super::WatchCache::catch_up`] before, for
-    /// `resourceVersionMatch=NotOlderThan` [`super::WatchCache::wait_for`].
+    /// The present state of the cache. For a consistent read call [`super::WatchCache::catch_up`]
+    /// before, for `resourceVersionMatch=NotOlderThan` [`super::WatchCache::wait_for`].
     Latest,
     /// Exactly this revision: `resourceVersionMatch=Exact`, and every chunk but the first.
     Exact(Revision),
@@ -39,7 +39,13 @@ impl ListRequest {
     /// All of a selection, now.
     #[must_use]
     pub fn all(selection: Selection) -> Self {
-        Self { selection, at: ListAt::Latest, limit: None, after: None, remaining: None }
+        Self {
+            selection,
+            at: ListAt::Latest,
+            limit: None,
+            after: None,
+            remaining: None,
+        }
     }
 }
 
@@ -66,12 +72,26 @@ pub struct Continue {
 }
 
 /// Takes one answer out of a snapshot, whose scope has `total` objects if that is known.
-pub(super) fn cut(snapshot: &Snapshot, request: &ListRequest, prefix: &str, total: Option<usize>) -> ListResult {
+pub(super) fn cut(
+    snapshot: &Snapshot,
+    request: &ListRequest,
+    prefix: &str,
+    total: Option<usize>,
+) -> ListResult {
     let selection = &request.selection;
     let scope = first_key(&selection.scope, prefix);
     if let KeyScope::Key(key) = &selection.scope {
-        let entries = snapshot.get(key).filter(|entry| selection.selects(entry)).cloned().into_iter().collect();
-        return ListResult { entries, revision: snapshot.revision(), next: None };
+        let entries = snapshot
+            .get(key)
+            .filter(|entry| selection.selects(entry))
+            .cloned()
+            .into_iter()
+            .collect();
+        return ListResult {
+            entries,
+            revision: snapshot.revision(),
+            next: None,
+        };
     }
     let first = match &request.after {
         // The smallest key after another is that key and a NUL.
@@ -79,19 +99,39 @@ pub(super) fn cut(snapshot: &Snapshot, request: &ListRequest, prefix: &str, tota
         _ => scope.clone(),
     };
     let in_scope = |entry: &&Arc<Entry>| entry.key().starts_with(&scope);
-    let mut candidates = snapshot.from_key(&first).take_while(in_scope).filter(|entry| selection.selects(entry));
-    let limit = request.limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+    let mut candidates = snapshot
+        .from_key(&first)
+        .take_while(in_scope)
+        .filter(|entry| selection.selects(entry));
+    let limit = request
+        .limit
+        .filter(|limit| *limit > 0)
+        .unwrap_or(usize::MAX);
     let total = total.filter(|_| request.after.is_none() && selection.filter.is_none());
     let mut entries = Vec::with_capacity(total.unwrap_or_default().min(limit));
     entries.extend(candidates.by_ref().take(limit).cloned());
     let mut next = None;
     if entries.len() == limit && candidates.next().is_some() {
-        let remaining = selection.filter.is_none().then(|| match total.or(request.remaining) {
-            Some(before) => before.saturating_sub(entries.len()),
-            None => 1 + candidates.count(),
+        let remaining = selection
+            .filter
+            .is_none()
+            .then(|| match total.or(request.remaining) {
+                Some(before) => before.saturating_sub(entries.len()),
+                None => 1 + candidates.count(),
+            });
+        let after = entries
+            .last()
+            .map(|entry| entry.key().to_owned())
+            .unwrap_or_default();
+        next = Some(Continue {
+            revision: snapshot.revision(),
+            after,
+            remaining,
         });
-        let after = entries.last().map(|entry| entry.key().to_owned()).unwrap_or_default();
-        next = Some(Continue { revision: snapshot.revision(), after, remaining });
     }
-    ListResult { entries, revision: snapshot.revision(), next }
+    ListResult {
+        entries,
+        revision: snapshot.revision(),
+        next,
+    }
 }

@@ -1,8 +1,9 @@
-//! What an object's managers own (`metadata.managedFields[*].fieldsV1`), held apart from its text and shared.
+//! What an object's managers own (`metadata.managedFields[*].fieldsV1`), held apart from its text
+//! and shared.
 //!
-//! It is a third and more of many an object, objects made from one template have the same of it, and nobody inside the
-//! server reads it from the cache. So an entry's text has `{}` in its place, a gap; whoever shows the object to a client
-//! fills the gaps again.
+//! It is a third and more of many an object, objects made from one template have the same of it,
+//! and nobody inside the server reads it from the cache. So an entry's text has `{}` in its place,
+//! a gap; whoever shows the object to a client fills the gaps again.
 
 use std::{ops::Range, sync::Arc};
 
@@ -25,16 +26,28 @@ struct Gap {
 }
 
 impl Gaps {
-    /// Takes out of the JSON that begins at `start` in `text` what lies in `ranges` of it, in order and apart, where that
-    /// is worth it.
-    pub(super) fn cut(text: &mut Vec<u8>, start: usize, ranges: &[Range<usize>], pool: &Pool) -> Self {
+    /// Takes out of the JSON that begins at `start` in `text` what lies in `ranges` of it, in order
+    /// and apart, where that is worth it.
+    pub(super) fn cut(
+        text: &mut Vec<u8>,
+        start: usize,
+        ranges: &[Range<usize>],
+        pool: &Pool,
+    ) -> Self {
         let (mut gaps, mut kept, mut copied) = (Vec::new(), Vec::new(), 0);
         for range in ranges.iter().filter(|range| range.len() >= WORTH_SHARING) {
             let range = start + range.start..start + range.end;
-            let Ok(taken) = std::str::from_utf8(&text[range.clone()]) else { continue };
+            let Ok(taken) = std::str::from_utf8(&text[range.clone()]) else {
+                continue;
+            };
             kept.extend_from_slice(&text[copied..range.start]);
-            let Ok(at) = u32::try_from(kept.len() - start) else { return Self::default() };
-            gaps.push(Gap { at, text: pool.share(taken) });
+            let Ok(at) = u32::try_from(kept.len() - start) else {
+                return Self::default();
+            };
+            gaps.push(Gap {
+                at,
+                text: pool.share(taken),
+            });
             kept.extend_from_slice(EMPTY);
             copied = range.end;
         }
@@ -67,7 +80,8 @@ impl Gaps {
         out.extend_from_slice(&text[copied..]);
     }
 
-    /// The same gaps in a text whose beginning is longer or shorter: what was at `before` is now at `after`.
+    /// The same gaps in a text whose beginning is longer or shorter: what was at `before` is now at
+    /// `after`.
     pub(super) fn moved(&self, before: usize, after: usize) -> Self {
         let mut gaps = self.clone();
         for gap in &mut gaps.0 {
@@ -88,7 +102,10 @@ mod tests {
         let whole = format!(r#"{{"one":{a},"two":{short},"three":{b},"four":{a}}}"#);
         let ranges: Vec<Range<usize>> = [(7, a.len()), (14 + a.len(), short.len())]
             .into_iter()
-            .chain([(23 + a.len() + short.len(), b.len()), (31 + a.len() + short.len() + b.len(), a.len())])
+            .chain([
+                (23 + a.len() + short.len(), b.len()),
+                (31 + a.len() + short.len() + b.len(), a.len()),
+            ])
             .map(|(start, length)| start..start + length)
             .collect();
         let pool = Pool::default();
@@ -97,13 +114,17 @@ mod tests {
         let gaps = Gaps::cut(&mut text, before.len(), &ranges, &pool);
         assert!(text.starts_with(before));
         text.drain(..before.len());
-        assert_eq!(std::str::from_utf8(&text).unwrap(), r#"{"one":{},"two":{"f:c":{}},"three":{},"four":{}}"#);
+        assert_eq!(
+            std::str::from_utf8(&text).unwrap(),
+            r#"{"one":{},"two":{"f:c":{}},"three":{},"four":{}}"#
+        );
         assert_eq!((pool.len(), text.len() + gaps.growth()), (2, whole.len()));
         let mut filled = Vec::new();
         gaps.append_filled(&text, &mut filled);
         assert_eq!(std::str::from_utf8(&filled).unwrap(), whole);
         let mut longer = Vec::new();
-        gaps.moved(1, 4).append_filled(&[b"{   ", &text[1..]].concat(), &mut longer);
+        gaps.moved(1, 4)
+            .append_filled(&[b"{   ", &text[1..]].concat(), &mut longer);
         assert_eq!(longer[4..], whole.as_bytes()[1..]);
     }
 

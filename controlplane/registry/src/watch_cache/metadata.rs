@@ -1,8 +1,9 @@
-//! Reads from an object's JSON what selectors and handlers ask about most: labels, UID, whether it is going away; and
-//! where the text is that managers own.
+//! Reads from an object's JSON what selectors and handlers ask about most: labels, UID, whether it
+//! is going away; and where the text is that managers own.
 //!
-//! Metadata comes before spec and status in stored objects, so reading stops there. Nothing is copied: what is found
-//! are offsets. Labels with escapes (none that the API server admits) are the exception and are held unescaped.
+//! Metadata comes before spec and status in stored objects, so reading stops there. Nothing is
+//! copied: what is found are offsets. Labels with escapes (none that the API server admits) are the
+//! exception and are held unescaped.
 
 use std::{borrow::Cow, fmt, ops::Range};
 
@@ -24,7 +25,9 @@ pub(crate) struct Span {
 impl Span {
     /// The text, in the JSON that the span was found in.
     pub(crate) fn text(self, json: &[u8]) -> &str {
-        json.get(self.range()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+        json.get(self.range())
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .unwrap_or_default()
     }
 
     fn range(self) -> Range<usize> {
@@ -35,7 +38,10 @@ impl Span {
     fn of(text: &str, json: &[u8]) -> Option<Self> {
         let start = (text.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
         (start + text.len() <= json.len()).then_some(())?;
-        Some(Self { start: u32::try_from(start).ok()?, len: u32::try_from(text.len()).ok()? })
+        Some(Self {
+            start: u32::try_from(start).ok()?,
+            len: u32::try_from(text.len()).ok()?,
+        })
     }
 }
 
@@ -83,20 +89,46 @@ pub(crate) fn parse(json: &[u8]) -> Result<Metadata, serde_json::Error> {
     let Some(rest) = stored::metadata_start(json).and_then(|at| json.get(at - 1..)) else {
         return Ok(Metadata::default());
     };
-    let Some(wire) = serde_json::Deserializer::from_slice(rest).into_iter::<Wire<'_>>().next().transpose()? else {
+    let Some(wire) = serde_json::Deserializer::from_slice(rest)
+        .into_iter::<Wire<'_>>()
+        .next()
+        .transpose()?
+    else {
         return Ok(Metadata::default());
     };
-    let uid = wire.uid.as_ref().and_then(|uid| Span::of(&uid.0, json)).unwrap_or_default();
+    let uid = wire
+        .uid
+        .as_ref()
+        .and_then(|uid| Span::of(&uid.0, json))
+        .unwrap_or_default();
     let pairs = wire.labels.map(|labels| labels.0).unwrap_or_default();
-    let spans =
-        pairs.iter().map(|(key, value)| Some((key.span(json)?, value.span(json)?))).collect::<Option<Box<[_]>>>();
+    let spans = pairs
+        .iter()
+        .map(|(key, value)| Some((key.span(json)?, value.span(json)?)))
+        .collect::<Option<Box<[_]>>>();
     let labels = match spans {
         Some(spans) => Labels::Spans(spans),
-        None => Labels::Owned(pairs.iter().map(|(key, value)| (Box::from(&*key.0), Box::from(&*value.0))).collect()),
+        None => Labels::Owned(
+            pairs
+                .iter()
+                .map(|(key, value)| (Box::from(&*key.0), Box::from(&*value.0)))
+                .collect(),
+        ),
     };
-    let managed = wire.managed_fields.unwrap_or_default().into_iter().filter_map(|manager| manager.fields);
-    let managed = managed.filter_map(|fields| Span::of(fields.get(), json).map(Span::range)).collect();
-    Ok(Metadata { uid, labels, terminating: wire.deletion_timestamp.is_some(), managed })
+    let managed = wire
+        .managed_fields
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|manager| manager.fields);
+    let managed = managed
+        .filter_map(|fields| Span::of(fields.get(), json).map(Span::range))
+        .collect();
+    Ok(Metadata {
+        uid,
+        labels,
+        terminating: wire.deletion_timestamp.is_some(),
+        managed,
+    })
 }
 
 #[derive(Deserialize)]

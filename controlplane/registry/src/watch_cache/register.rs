@@ -6,8 +6,8 @@
 //! finish  the events kept aside are applied, the resource is in; one that was there before is closed
 //! ```
 //!
-//! Begin and finish hold the stream, so no event falls between; loading holds nothing. If the feed lost its place
-//! meanwhile, or the store has forgotten R, it begins again.
+//! Begin and finish hold the stream, so no event falls between; loading holds nothing. If the feed
+//! lost its place meanwhile, or the store has forgotten R, it begins again.
 
 use std::{ops::Bound, sync::Arc, time::Duration};
 
@@ -19,7 +19,8 @@ use super::{ResourceConfig, Shared, WatchCacheError, feed, resource::ResourceCac
 const TRIES: usize = 10;
 /// Until the feed is tried again after it lost its place.
 const RETRY: Duration = Duration::from_millis(100);
-/// Most events that are kept aside. A kind that nobody was served has no writers; one whose turn it is again may.
+/// Most events that are kept aside. A kind that nobody was served has no writers; one whose turn it
+/// is again may.
 const EVENTS: usize = 10_000;
 
 /// What happens to a resource while it is loaded.
@@ -41,7 +42,10 @@ impl Aside {
         if self.prefix.is_empty() || self.has_gap {
             return;
         }
-        let mine = batch.events.iter().filter(|event| event.kv.key.starts_with(&self.prefix));
+        let mine = batch
+            .events
+            .iter()
+            .filter(|event| event.kv.key.starts_with(&self.prefix));
         let mine: Vec<Event> = mine.cloned().collect();
         self.events += mine.len();
         if self.events > EVENTS {
@@ -69,7 +73,10 @@ struct Keeping<'a>(&'a Shared);
 impl Drop for Keeping<'_> {
     fn drop(&mut self) {
         let mut aside = self.0.aside.lock();
-        *aside = Aside { is_lost: aside.is_lost, ..Aside::default() };
+        *aside = Aside {
+            is_lost: aside.is_lost,
+            ..Aside::default()
+        };
     }
 }
 
@@ -94,7 +101,9 @@ pub(super) async fn register(
         }
         tokio::time::sleep(RETRY).await;
     }
-    Err(WatchCacheError::NotLoaded { prefix: config.prefix })
+    Err(WatchCacheError::NotLoaded {
+        prefix: config.prefix,
+    })
 }
 
 /// Takes a resource out. Its watchers end once they have taken what there is.
@@ -110,7 +119,10 @@ fn check(shared: &Shared, prefix: &str) -> Result<(), WatchCacheError> {
     let resources = shared.resources.read();
     let mut others = resources.keys().filter(|other| *other != prefix);
     match others.find(|other| other.starts_with(prefix) || prefix.starts_with(other.as_str())) {
-        Some(other) => Err(WatchCacheError::PrefixTaken { prefix: prefix.to_owned(), by: other.clone() }),
+        Some(other) => Err(WatchCacheError::PrefixTaken {
+            prefix: prefix.to_owned(),
+            by: other.clone(),
+        }),
         None => Ok(()),
     }
 }
@@ -121,7 +133,10 @@ fn begin<'a>(shared: &'a Shared, prefix: &str) -> Option<(Keeping<'a>, Revision)
     if aside.is_lost {
         return None;
     }
-    *aside = Aside { prefix: prefix.to_owned(), ..Aside::default() };
+    *aside = Aside {
+        prefix: prefix.to_owned(),
+        ..Aside::default()
+    };
     Some((Keeping(shared), shared.applied()))
 }
 
@@ -158,7 +173,9 @@ impl Shared {
     /// The resource whose prefix `key` has.
     pub(super) fn resource_of(&self, key: &str) -> Option<Arc<ResourceCache>> {
         let resources = self.resources.read();
-        let (prefix, resource) = resources.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        let (prefix, resource) = resources
+            .range::<str, _>((Bound::Unbounded, Bound::Included(key)))
+            .next_back()?;
         key.starts_with(prefix).then(|| Arc::clone(resource))
     }
 }

@@ -1,7 +1,7 @@
 //! The objects of one resource: the present in key order, the recent past in a ring.
 //!
-//! Pure bookkeeping behind one lock, no I/O. The feed is the only writer. The set is persistent: a snapshot is a clone of
-//! a pointer, and the past is the present with the ring's events undone.
+//! Pure bookkeeping behind one lock, no I/O. The feed is the only writer. The set is persistent: a
+//! snapshot is a clone of a pointer, and the past is the present with the ring's events undone.
 
 use std::{
     sync::{
@@ -49,7 +49,13 @@ impl ResourceCache {
         start: Revision,
     ) -> Arc<Self> {
         let state = State::new(start, limits);
-        Arc::new(Self { config, limits, applied, state: RwLock::new(state), pool: Pool::default() })
+        Arc::new(Self {
+            config,
+            limits,
+            applied,
+            state: RwLock::new(state),
+            pool: Pool::default(),
+        })
     }
 
     /// What the resource was registered with.
@@ -61,7 +67,11 @@ impl ResourceCache {
     /// One object, by its full key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
-        self.state.read().entries.get(key).map(|entry| Arc::clone(&entry.0))
+        self.state
+            .read()
+            .entries
+            .get(key)
+            .map(|entry| Arc::clone(&entry.0))
     }
 
     /// How many objects there are.
@@ -85,13 +95,17 @@ impl ResourceCache {
     /// The objects of a selection, whole or in chunks of one state.
     ///
     /// # Errors
-    /// [`WatchCacheError::TooOld`] when the asked state is no longer known, [`WatchCacheError::TooLarge`] when it is not
-    /// there yet (wait with [`super::WatchCache::wait_for`] first).
+    /// [`WatchCacheError::TooOld`] when the asked state is no longer known,
+    /// [`WatchCacheError::TooLarge`] when it is not there yet (wait with
+    /// [`super::WatchCache::wait_for`] first).
     pub fn list(&self, request: &ListRequest) -> Result<ListResult, WatchCacheError> {
         let (snapshot, total) = match request.at {
             ListAt::Latest => {
                 let state = self.state.read();
-                (self.snapshot_of(&state), state.count(&request.selection.scope))
+                (
+                    self.snapshot_of(&state),
+                    state.count(&request.selection.scope),
+                )
             }
             ListAt::Exact(revision) => (self.snapshot_at(revision)?, None),
         };
@@ -106,13 +120,23 @@ impl ResourceCache {
     ///
     /// # Errors
     /// [`WatchCacheError::TooOld`]: 410; [`WatchCacheError::TooLarge`]: wait for the revision first, then 504.
-    pub fn watch(self: &Arc<Self>, selection: Selection, revision: Revision) -> Result<Watcher, WatchCacheError> {
+    pub fn watch(
+        self: &Arc<Self>,
+        selection: Selection,
+        revision: Revision,
+    ) -> Result<Watcher, WatchCacheError> {
         let mut state = self.state.write();
         let current = self.revision_of(&state);
         if revision > current {
-            return Err(WatchCacheError::TooLarge { asked: revision, current });
+            return Err(WatchCacheError::TooLarge {
+                asked: revision,
+                current,
+            });
         }
-        let too_old = WatchCacheError::TooOld { asked: revision, oldest: state.ring.start() };
+        let too_old = WatchCacheError::TooOld {
+            asked: revision,
+            oldest: state.ring.start(),
+        };
         let cursor = state.ring.after(revision).ok_or(too_old)?;
         let group = state.groups.join(self.narrow(&selection));
         drop(state);
@@ -127,7 +151,10 @@ impl ResourceCache {
         let cursor = state.ring.end();
         let group = state.groups.join(self.narrow(&selection));
         drop(state);
-        (snapshot, Watcher::new(Arc::clone(self), selection, group, cursor))
+        (
+            snapshot,
+            Watcher::new(Arc::clone(self), selection, group, cursor),
+        )
     }
 
     // === for watchers ===
@@ -162,8 +189,8 @@ impl ResourceCache {
         Ok(taken)
     }
 
-    /// The lines of what [`ResourceCache::pending`] would give, in one piece, with nothing shared on the way; empty if
-    /// there is nothing. About `most_bytes` of them.
+    /// The lines of what [`ResourceCache::pending`] would give, in one piece, with nothing shared
+    /// on the way; empty if there is nothing. About `most_bytes` of them.
     pub(super) fn pending_lines(
         &self,
         group: &Group,
@@ -175,7 +202,8 @@ impl ResourceCache {
         if group.has_lost(*cursor) {
             return Err(WatchCacheError::TooSlow);
         }
-        // Twice over the same events: measured, then written at once into as much room as they need.
+        // Twice over the same events: measured, then written at once into as much room as they
+        // need.
         let (mut length, mut next, mut shown) = (0, state.ring.end(), 0);
         let seen = |event: &'_ WatchEvent| concerns(&selection.scope, event);
         for (sequence, event) in state.ring.from(*cursor) {
@@ -191,9 +219,15 @@ impl ResourceCache {
             }
         }
         let mut lines = Vec::with_capacity(length);
-        let events = state.ring.from(*cursor).map(|(_, event)| event).filter(|event| seen(event));
+        let events = state
+            .ring
+            .from(*cursor)
+            .map(|(_, event)| event)
+            .filter(|event| seen(event));
         let visible = events.filter_map(|event| event.shown_to(|entry| selection.selects(entry)));
-        visible.take(shown).for_each(|(kind, entry)| entry.append_line(kind, &mut lines));
+        visible
+            .take(shown)
+            .for_each(|(kind, entry)| entry.append_line(kind, &mut lines));
         *cursor = next;
         if lines.is_empty() && state.closed {
             return Err(WatchCacheError::Closed);
@@ -202,12 +236,18 @@ impl ResourceCache {
     }
 
     /// See [`Watcher::progress`].
-    pub(super) fn progress(&self, group: &Group, cursor: &mut u64, selection: &Selection) -> Option<Revision> {
+    pub(super) fn progress(
+        &self,
+        group: &Group,
+        cursor: &mut u64,
+        selection: &Selection,
+    ) -> Option<Revision> {
         let state = self.state.read();
-        // What the selection leaves out was never delivered and never will be: a watcher of one node's pods gets on while
-        // only others' change.
+        // What the selection leaves out was never delivered and never will be: a watcher of one
+        // node's pods gets on while only others' change.
         let waits = |event: &WatchEvent| {
-            concerns(&selection.scope, event) && event.shown_to(|entry| selection.selects(entry)).is_some()
+            concerns(&selection.scope, event)
+                && event.shown_to(|entry| selection.selects(entry)).is_some()
         };
         if group.has_lost(*cursor) || state.ring.from(*cursor).any(|(_, event)| waits(event)) {
             return None;
@@ -236,16 +276,25 @@ impl ResourceCache {
     /// Applies the events of one batch; returns whom to wake.
     pub(super) fn apply(&self, events: &[&Event], revision: Revision) -> Wake {
         let mut state = self.state.write();
-        let applied: Vec<Arc<WatchEvent>> =
-            events.iter().filter_map(|event| self.apply_one(&mut state, event)).collect();
+        let applied: Vec<Arc<WatchEvent>> = events
+            .iter()
+            .filter_map(|event| self.apply_one(&mut state, event))
+            .collect();
         state.revision = revision;
         state.expire_pins(&self.limits);
-        Wake { groups: state.groups.concerned(&applied), end: state.ring.end() }
+        Wake {
+            groups: state.groups.concerned(&applied),
+            end: state.ring.end(),
+        }
     }
 
-    /// Replaces everything by `objects`, the state at `revision`. Watchers have lost what happened in between.
+    /// Replaces everything by `objects`, the state at `revision`. Watchers have lost what happened
+    /// in between.
     pub(super) fn reset(&self, objects: &[KeyValue], revision: Revision) -> Wake {
-        let entries: Vec<_> = objects.iter().filter_map(|kv| self.decode(kv, EventKind::Added, None)).collect();
+        let entries: Vec<_> = objects
+            .iter()
+            .filter_map(|kv| self.decode(kv, EventKind::Added, None))
+            .collect();
         let mut state = self.state.write();
         let State { ring, groups, .. } = &mut *state;
         ring.reset(revision, groups);
@@ -256,7 +305,10 @@ impl ResourceCache {
         }
         state.revision = revision;
         state.pins.clear();
-        Wake { groups: state.groups.all(), end: state.ring.end() }
+        Wake {
+            groups: state.groups.all(),
+            end: state.ring.end(),
+        }
     }
 
     /// Adds objects of the first load, in which nobody watches yet.
@@ -272,11 +324,17 @@ impl ResourceCache {
     pub(super) fn close(&self) -> Wake {
         let mut state = self.state.write();
         state.closed = true;
-        Wake { groups: state.groups.all(), end: state.ring.end() }
+        Wake {
+            groups: state.groups.all(),
+            end: state.ring.end(),
+        }
     }
 
     fn apply_one(&self, state: &mut State, event: &Event) -> Option<Arc<WatchEvent>> {
-        let prev = state.entries.get(&*event.kv.key).map(|entry| Arc::clone(&entry.0));
+        let prev = state
+            .entries
+            .get(&*event.kv.key)
+            .map(|entry| Arc::clone(&entry.0));
         let kind = match (event.deleted, &prev) {
             (true, _) => EventKind::Deleted,
             (false, None) => EventKind::Added,
@@ -296,8 +354,16 @@ impl ResourceCache {
 
     /// What cannot be decoded is left out, loudly: one broken object must not hide the others.
     fn decode(&self, kv: &KeyValue, kind: EventKind, prev: Option<&Entry>) -> Option<Arc<Entry>> {
-        let ResourceConfig { prefix, namespaced, .. } = &self.config;
-        let source = EntrySource { kv, kind, prefix, namespaced: *namespaced, pool: &self.pool };
+        let ResourceConfig {
+            prefix, namespaced, ..
+        } = &self.config;
+        let source = EntrySource {
+            kv,
+            kind,
+            prefix,
+            namespaced: *namespaced,
+            pool: &self.pool,
+        };
         let index = |json: &[u8]| match prev {
             Some(prev) if kind == EventKind::Deleted => Ok(prev.fields().clone()),
             _ => self.index(json),
@@ -309,18 +375,26 @@ impl ResourceCache {
     }
 
     fn index(&self, json: &[u8]) -> Result<Fields, serde_json::Error> {
-        self.config.index.as_ref().map_or_else(|| Ok(Fields::default()), |index| index.read(json, &self.pool))
+        self.config.index.as_ref().map_or_else(
+            || Ok(Fields::default()),
+            |index| index.read(json, &self.pool),
+        )
     }
 
     // === states of the past ===
 
     fn snapshot_of(&self, state: &State) -> Snapshot {
-        Snapshot { revision: self.revision_of(state), entries: state.entries.clone() }
+        Snapshot {
+            revision: self.revision_of(state),
+            entries: state.entries.clone(),
+        }
     }
 
     /// The newest revision that `state` is the state of: other resources' revisions count as well.
     fn revision_of(&self, state: &State) -> Revision {
-        state.revision.max(Revision(self.applied.load(Ordering::Acquire)))
+        state
+            .revision
+            .max(Revision(self.applied.load(Ordering::Acquire)))
     }
 
     fn snapshot_at(&self, revision: Revision) -> Result<Snapshot, WatchCacheError> {
@@ -330,13 +404,23 @@ impl ResourceCache {
         let state = self.state.read();
         let current = self.revision_of(&state);
         if revision > current {
-            return Err(WatchCacheError::TooLarge { asked: revision, current });
+            return Err(WatchCacheError::TooLarge {
+                asked: revision,
+                current,
+            });
         }
         let Some(sequence) = state.ring.after(revision) else {
-            return Err(WatchCacheError::TooOld { asked: revision, oldest: state.ring.start() });
+            return Err(WatchCacheError::TooOld {
+                asked: revision,
+                oldest: state.ring.start(),
+            });
         };
         let mut entries = state.entries.clone();
-        let since: Vec<Arc<WatchEvent>> = state.ring.from(sequence).map(|(_, event)| Arc::clone(event)).collect();
+        let since: Vec<Arc<WatchEvent>> = state
+            .ring
+            .from(sequence)
+            .map(|(_, event)| Arc::clone(event))
+            .collect();
         // Thousands of steps: not while writers wait.
         drop(state);
         for event in since.iter().rev() {
@@ -351,7 +435,10 @@ impl ResourceCache {
     /// A state that is kept for continue tokens.
     fn pinned(&self, revision: Revision) -> Option<Snapshot> {
         let mut state = self.state.write();
-        let pin = state.pins.iter_mut().find(|pin| pin.snapshot.revision == revision)?;
+        let pin = state
+            .pins
+            .iter_mut()
+            .find(|pin| pin.snapshot.revision == revision)?;
         pin.used = Instant::now();
         Some(pin.snapshot.clone())
     }
@@ -359,19 +446,29 @@ impl ResourceCache {
     /// Keeps a state for the continue tokens that refer to it.
     fn pin(&self, snapshot: &Snapshot) {
         let mut state = self.state.write();
-        if let Some(pin) = state.pins.iter_mut().find(|pin| pin.snapshot.revision == snapshot.revision) {
+        if let Some(pin) = state
+            .pins
+            .iter_mut()
+            .find(|pin| pin.snapshot.revision == snapshot.revision)
+        {
             pin.used = Instant::now();
             return;
         }
         let superseded_before = state.superseded;
-        state.pins.push_back(Pin { snapshot: snapshot.clone(), used: Instant::now(), superseded_before });
+        state.pins.push_back(Pin {
+            snapshot: snapshot.clone(),
+            used: Instant::now(),
+            superseded_before,
+        });
         state.expire_pins(&self.limits);
     }
 }
 
 impl std::fmt::Debug for ResourceCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ResourceCache").field("prefix", &self.config.prefix).finish_non_exhaustive()
+        f.debug_struct("ResourceCache")
+            .field("prefix", &self.config.prefix)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The recent events of one resource and the groups of watchers that wait for them.
 //!
-//! Watchers have no queues: each holds the sequence number of the next event that it has not seen, and reads from here.
-//! An event wakes only the groups that it concerns (everybody, its namespace, its key, its indexed fields). When an
-//! event leaves the ring, its groups note it: a watcher of that group that had not read it yet has lost it.
-//! A group of a hundred watchers and more is woken every few milliseconds at most, the less often the more they are.
+//! Watchers have no queues: each holds the sequence number of the next event that it has not seen,
+//! and reads from here. An event wakes only the groups that it concerns (everybody, its namespace,
+//! its key, its indexed fields). When an event leaves the ring, its groups note it: a watcher of
+//! that group that had not read it yet has lost it. A group of a hundred watchers and more is woken
+//! every few milliseconds at most, the less often the more they are.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -44,7 +45,13 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(start: Revision, limits: WatchCacheLimits) -> Self {
-        Self { events: VecDeque::new(), first: 0, start, bytes: 0, limits }
+        Self {
+            events: VecDeque::new(),
+            first: 0,
+            start,
+            bytes: 0,
+            limits,
+        }
     }
 
     /// Sequence number of the next event.
@@ -59,15 +66,25 @@ impl Ring {
 
     /// Where a watch from `revision` begins.
     pub(super) fn after(&self, revision: Revision) -> Option<u64> {
-        let index = self.events.partition_point(|event| event.revision <= revision);
+        let index = self
+            .events
+            .partition_point(|event| event.revision <= revision);
         (revision >= self.start).then_some(self.first + index as u64)
     }
 
     /// Events from a sequence number on, with their numbers.
-    pub(super) fn from(&self, sequence: u64) -> impl DoubleEndedIterator<Item = (u64, &Arc<WatchEvent>)> {
-        let skip = usize::try_from(sequence.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.events.len());
+    pub(super) fn from(
+        &self,
+        sequence: u64,
+    ) -> impl DoubleEndedIterator<Item = (u64, &Arc<WatchEvent>)> {
+        let skip = usize::try_from(sequence.saturating_sub(self.first))
+            .unwrap_or(usize::MAX)
+            .min(self.events.len());
         let first = self.first + skip as u64;
-        self.events.range(skip..).enumerate().map(move |(index, event)| (first + index as u64, event))
+        self.events
+            .range(skip..)
+            .enumerate()
+            .map(move |(index, event)| (first + index as u64, event))
     }
 
     /// Appends, and drops what is beyond the limits.
@@ -93,7 +110,9 @@ impl Ring {
 
     fn drop_first(&mut self, groups: &Groups) {
         if let Some(event) = self.events.pop_front() {
-            groups.each_concerned(&event, |group| group.lost.store(self.first, Ordering::Release));
+            groups.each_concerned(&event, |group| {
+                group.lost.store(self.first, Ordering::Release)
+            });
             self.first += 1;
             self.bytes -= cost(&event);
             self.start = event.revision;
@@ -104,7 +123,11 @@ impl Ring {
 /// What an event keeps alive that the present state does not.
 fn cost(event: &WatchEvent) -> usize {
     let prev = event.prev.as_ref().map_or(0, |prev| prev.size());
-    let gone = if event.kind == EventKind::Deleted { event.entry.size() } else { 0 };
+    let gone = if event.kind == EventKind::Deleted {
+        event.entry.size()
+    } else {
+        0
+    };
     EVENT_OVERHEAD_BYTES + prev + gone
 }
 
@@ -112,7 +135,8 @@ fn cost(event: &WatchEvent) -> usize {
 pub(super) struct Group {
     /// Sequence number after the newest event that concerns the group.
     newest: watch::Sender<u64>,
-    /// Sequence number of the newest concerning event that has left the ring; [`NOTHING_LOST`] before the first.
+    /// Sequence number of the newest concerning event that has left the ring; [`NOTHING_LOST`]
+    /// before the first.
     lost: AtomicU64,
     pace: Mutex<Pace>,
 }
@@ -120,8 +144,8 @@ pub(super) struct Group {
 const NOTHING_LOST: u64 = u64::MAX;
 /// A group with more watchers than this is a crowd: to wake it takes longer than many a write.
 const CROWD: usize = 100;
-/// A crowd is woken no more often than once in so long a watcher: each takes several events at once, and to wake them
-/// leaves time for other work.
+/// A crowd is woken no more often than once in so long a watcher: each takes several events at
+/// once, and to wake them leaves time for other work.
 const PERIOD_A_WATCHER: Duration = Duration::from_micros(10);
 /// However large the crowd is, it waits no longer.
 const PERIOD_CAP: Duration = Duration::from_millis(50);
@@ -137,7 +161,11 @@ struct Pace {
 impl Group {
     fn new() -> Arc<Self> {
         let newest = watch::Sender::new(0);
-        Arc::new(Self { newest, lost: AtomicU64::new(NOTHING_LOST), pace: Mutex::default() })
+        Arc::new(Self {
+            newest,
+            lost: AtomicU64::new(NOTHING_LOST),
+            pace: Mutex::default(),
+        })
     }
 
     /// Wakes its owner whenever there is something new.
@@ -187,7 +215,9 @@ impl Group {
 }
 
 fn crowd_period(watchers: usize) -> Duration {
-    PERIOD_A_WATCHER.saturating_mul(u32::try_from(watchers).unwrap_or(u32::MAX)).min(PERIOD_CAP)
+    PERIOD_A_WATCHER
+        .saturating_mul(u32::try_from(watchers).unwrap_or(u32::MAX))
+        .min(PERIOD_CAP)
 }
 
 /// All groups of a resource. Those below the first exist only while somebody is in them.
@@ -208,11 +238,16 @@ pub(super) enum Narrow {
 impl Narrow {
     /// The narrowest group that sees all events of a selection.
     pub(super) fn of(selection: &Selection, index: Option<&FieldIndex>) -> Option<Self> {
-        let field = selection.field.as_ref().and_then(|(name, value)| Some((index?.position(name)?, value)));
+        let field = selection
+            .field
+            .as_ref()
+            .and_then(|(name, value)| Some((index?.position(name)?, value)));
         match (&selection.scope, field) {
             (KeyScope::Key(key), _) => Some(Self::Key(key.as_str().into())),
             (_, Some((at, value))) => Some(Self::Field(at, value.as_str().into())),
-            (KeyScope::Namespace(namespace), None) => Some(Self::Namespace(namespace.as_str().into())),
+            (KeyScope::Namespace(namespace), None) => {
+                Some(Self::Namespace(namespace.as_str().into()))
+            }
             (KeyScope::Resource, None) => None,
         }
     }
@@ -220,7 +255,10 @@ impl Narrow {
 
 impl Groups {
     pub(super) fn new() -> Self {
-        Self { everything: Group::new(), by_scope: HashMap::new() }
+        Self {
+            everything: Group::new(),
+            by_scope: HashMap::new(),
+        }
     }
 
     /// The group of a selection that is narrowed so far, made if need be.
@@ -259,7 +297,10 @@ impl Groups {
 
     /// Every group.
     pub(super) fn all(&self) -> Vec<Arc<Group>> {
-        std::iter::once(&self.everything).chain(self.by_scope.values()).cloned().collect()
+        std::iter::once(&self.everything)
+            .chain(self.by_scope.values())
+            .cloned()
+            .collect()
     }
 
     fn lose_all(&self, sequence: u64) {

@@ -26,8 +26,8 @@ pub struct Selection {
     pub scope: KeyScope,
     /// What they must satisfy beyond that.
     pub filter: Option<Filter>,
-    /// An equality of an indexed field that the filter implies. Watchers that name one, such as `spec.nodeName` of a
-    /// node, sleep through events of others.
+    /// An equality of an indexed field that the filter implies. Watchers that name one, such as
+    /// `spec.nodeName` of a node, sleep through events of others.
     pub field: Option<(Text, String)>,
 }
 
@@ -35,7 +35,11 @@ impl Selection {
     /// Everything in `scope`.
     #[must_use]
     pub fn of(scope: KeyScope) -> Self {
-        Self { scope, filter: None, field: None }
+        Self {
+            scope,
+            filter: None,
+            field: None,
+        }
     }
 
     /// Only what `filter` accepts.

@@ -44,7 +44,9 @@ impl Snapshot {
 
     /// The objects whose key is at least `first`, in key order.
     pub fn from_key<'a>(&'a self, first: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
-        self.entries.range::<_, str>((Bound::Included(first), Bound::Unbounded)).map(|entry| &entry.0)
+        self.entries
+            .range::<_, str>((Bound::Included(first), Bound::Unbounded))
+            .map(|entry| &entry.0)
     }
 
     /// The objects of a selection, in key order.

@@ -28,7 +28,8 @@ pub(super) struct State {
     pub(super) groups: Groups,
     /// States that continue tokens refer to, oldest first.
     pub(super) pins: VecDeque<Pin>,
-    /// Bytes of all objects that were ever superseded: what a state of the past keeps alive is the difference since.
+    /// Bytes of all objects that were ever superseded: what a state of the past keeps alive is the
+    /// difference since.
     pub(super) superseded: u64,
     pub(super) closed: bool,
 }
@@ -80,7 +81,8 @@ impl State {
     pub(super) fn expire_pins(&mut self, limits: &WatchCacheLimits) {
         let superseded = self.superseded;
         self.pins.retain(|pin| {
-            pin.used.elapsed() < limits.pin_age && superseded - pin.superseded_before <= limits.pin_bytes
+            pin.used.elapsed() < limits.pin_age
+                && superseded - pin.superseded_before <= limits.pin_bytes
         });
         while self.pins.len() > limits.pins {
             self.pins.pop_front();
@@ -91,7 +93,9 @@ impl State {
     pub(super) fn count(&self, scope: &KeyScope) -> Option<usize> {
         match scope {
             KeyScope::Resource => Some(self.entries.len()),
-            KeyScope::Namespace(namespace) => Some(self.counts.get(&**namespace).copied().unwrap_or_default()),
+            KeyScope::Namespace(namespace) => {
+                Some(self.counts.get(&**namespace).copied().unwrap_or_default())
+            }
             KeyScope::Key(_) => None,
         }
     }

@@ -26,11 +26,29 @@ struct Cluster {
 }
 
 fn resources() -> Vec<ResourceConfig> {
-    let values = |pod: &serde_json::Value| vec![pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned()];
-    let index = FieldIndex { names: Arc::new(["spec.nodeName".into()]), values: Arc::new(values) };
+    let values = |pod: &serde_json::Value| {
+        vec![
+            pod["spec"]["nodeName"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        ]
+    };
+    let index = FieldIndex {
+        names: Arc::new(["spec.nodeName".into()]),
+        values: Arc::new(values),
+    };
     vec![
-        ResourceConfig { prefix: PODS.to_owned(), namespaced: true, index: Some(index) },
-        ResourceConfig { prefix: NODES.to_owned(), namespaced: false, index: None },
+        ResourceConfig {
+            prefix: PODS.to_owned(),
+            namespaced: true,
+            index: Some(index),
+        },
+        ResourceConfig {
+            prefix: NODES.to_owned(),
+            namespaced: false,
+            index: None,
+        },
     ]
 }
 
@@ -41,9 +59,16 @@ impl Cluster {
 
     async fn with(store: Arc<dyn Backend>, limits: WatchCacheLimits) -> Self {
         let shutdown = CancellationToken::new();
-        let cache = WatchCache::start(Arc::clone(&store), resources(), limits, shutdown.clone()).await.unwrap();
+        let cache = WatchCache::start(Arc::clone(&store), resources(), limits, shutdown.clone())
+            .await
+            .unwrap();
         let pods = cache.resource(PODS).unwrap();
-        Self { store, cache, pods, shutdown }
+        Self {
+            store,
+            cache,
+            pods,
+            shutdown,
+        }
     }
 
     async fn write(&self, ops: Vec<Op>) -> Revision {
@@ -58,12 +83,23 @@ impl Cluster {
     }
 
     async fn delete(&self, key: &str) -> Revision {
-        self.write(vec![Op::Delete { key: pod_key(key).into() }]).await
+        self.write(vec![Op::Delete {
+            key: pod_key(key).into(),
+        }])
+        .await
     }
 }
 
 async fn write(store: &dyn Backend, ops: Vec<Op>) -> Revision {
-    match store.txn(Txn { compare: vec![], ops, ..Txn::default() }).await.unwrap() {
+    match store
+        .txn(Txn {
+            compare: vec![],
+            ops,
+            ..Txn::default()
+        })
+        .await
+        .unwrap()
+    {
         TxnOutcome::Committed(revision) => revision,
         TxnOutcome::Conflict(_) => panic!("nothing was compared"),
     }
@@ -78,7 +114,10 @@ fn put_pod(key: &str, app: &str, node: &str) -> Op {
     let object = format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"u-{name}","labels":{{"app":"{app}"}}}},"apiVersion":"v1","kind":"Pod","spec":{{"nodeName":"{node}"}}}}"#
     );
-    Op::Put { key: pod_key(key).into(), value: object.into() }
+    Op::Put {
+        key: pod_key(key).into(),
+        value: object.into(),
+    }
 }
 
 fn namespace(name: &str) -> Selection {
@@ -97,7 +136,9 @@ fn with_app(app: &'static str) -> Selection {
 async fn take(watcher: &mut Watcher, count: usize) -> Vec<String> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        let next = tokio::time::timeout(Duration::from_secs(10), watcher.next()).await.expect("events come");
+        let next = tokio::time::timeout(Duration::from_secs(10), watcher.next())
+            .await
+            .expect("events come");
         taken.extend(next.unwrap().iter().map(shown));
     }
     taken
@@ -111,11 +152,18 @@ fn shown(delivery: &Delivery) -> String {
     let object = &line["object"]["metadata"];
     let revision = object["resourceVersion"].as_str().unwrap();
     assert_eq!(revision, delivery.revision().to_string());
-    format!("{} {}@{revision}", line["type"].as_str().unwrap(), object["name"].as_str().unwrap())
+    format!(
+        "{} {}@{revision}",
+        line["type"].as_str().unwrap(),
+        object["name"].as_str().unwrap()
+    )
 }
 
 fn names(entries: &[Arc<Entry>]) -> Vec<String> {
-    entries.iter().map(|entry| entry.name().to_owned()).collect()
+    entries
+        .iter()
+        .map(|entry| entry.name().to_owned())
+        .collect()
 }
 
 fn object(entry: &Entry) -> Value {

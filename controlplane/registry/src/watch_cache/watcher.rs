@@ -5,7 +5,9 @@ use std::sync::Arc;
 use coracle_store::Revision;
 use tokio::sync::watch;
 
-use super::{WatchCacheError, event::Delivery, resource::ResourceCache, ring::Group, selection::Selection};
+use super::{
+    WatchCacheError, event::Delivery, resource::ResourceCache, ring::Group, selection::Selection,
+};
 
 /// Most deliveries at once. What a client has not taken yet stays in the ring, shared.
 const BATCH: usize = 128;
@@ -22,9 +24,20 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(resource: Arc<ResourceCache>, selection: Selection, group: Arc<Group>, cursor: u64) -> Self {
+    pub(super) fn new(
+        resource: Arc<ResourceCache>,
+        selection: Selection,
+        group: Arc<Group>,
+        cursor: u64,
+    ) -> Self {
         let newest = group.subscribe();
-        Self { resource, selection, group, newest, cursor }
+        Self {
+            resource,
+            selection,
+            group,
+            newest,
+            cursor,
+        }
     }
 
     /// Waits for the next events of the selection; at least one. Cancel-safe: nothing is lost.
@@ -40,7 +53,10 @@ impl Watcher {
                 return Ok(deliveries);
             }
             // The sender lives as long as `group`.
-            self.newest.changed().await.map_err(|_| WatchCacheError::Closed)?;
+            self.newest
+                .changed()
+                .await
+                .map_err(|_| WatchCacheError::Closed)?;
         }
     }
 
@@ -51,11 +67,20 @@ impl Watcher {
     pub fn ready(&mut self) -> Result<Vec<Delivery>, WatchCacheError> {
         let mut deliveries = Vec::new();
         while deliveries.is_empty() {
-            let pending = self.resource.pending(&self.group, &mut self.cursor, &self.selection.scope, BATCH)?;
+            let pending = self.resource.pending(
+                &self.group,
+                &mut self.cursor,
+                &self.selection.scope,
+                BATCH,
+            )?;
             if pending.is_empty() {
                 break;
             }
-            deliveries.extend(pending.iter().filter_map(|event| event.seen_by(|entry| self.selection.selects(entry))));
+            deliveries.extend(
+                pending
+                    .iter()
+                    .filter_map(|event| event.seen_by(|entry| self.selection.selects(entry))),
+            );
         }
         Ok(deliveries)
     }
@@ -67,16 +92,26 @@ impl Watcher {
     pub async fn next_lines(&mut self) -> Result<Vec<u8>, WatchCacheError> {
         loop {
             self.newest.mark_unchanged();
-            let Self { resource, group, cursor, selection, .. } = self;
+            let Self {
+                resource,
+                group,
+                cursor,
+                selection,
+                ..
+            } = self;
             let lines = resource.pending_lines(group, cursor, selection, LINES_BYTES)?;
             if !lines.is_empty() {
                 return Ok(lines);
             }
-            self.newest.changed().await.map_err(|_| WatchCacheError::Closed)?;
+            self.newest
+                .changed()
+                .await
+                .map_err(|_| WatchCacheError::Closed)?;
         }
     }
 
-    /// Whether something happened since the last [`Watcher::drain`], perhaps not for this selection. An atomic load.
+    /// Whether something happened since the last [`Watcher::drain`], perhaps not for this
+    /// selection. An atomic load.
     pub fn has_news(&self) -> bool {
         self.newest.has_changed().unwrap_or(true)
     }
@@ -87,9 +122,11 @@ impl Watcher {
         self.ready()
     }
 
-    /// A revision that a bookmark may announce now: everything up to it has been delivered. `None` while events wait.
+    /// A revision that a bookmark may announce now: everything up to it has been delivered. `None`
+    /// while events wait.
     pub fn progress(&mut self) -> Option<Revision> {
-        self.resource.progress(&self.group, &mut self.cursor, &self.selection)
+        self.resource
+            .progress(&self.group, &mut self.cursor, &self.selection)
     }
 }
 

@@ -1,10 +1,10 @@
 //! What happens in the cluster and may let a pod fit that did not, and what plugins say about it.
 //!
-//! A parked pod is looked at for an event only if a plugin that has refused it has asked for events of that sort, and is woken
-//! only if that plugin says that this one may help.
+//! A parked pod is looked at for an event only if a plugin that has refused it has asked for events
+//! of that sort, and is woken only if that plugin says that this one may help.
 //!
-//! Source: `ClusterEvent`, `QueueingHint` in `k8s.io/kube-scheduler/framework/types.go`, `pkg/scheduler/framework/events.go`
-//! at v1.37.
+//! Source: `ClusterEvent`, `QueueingHint` in `k8s.io/kube-scheduler/framework/types.go`,
+//! `pkg/scheduler/framework/events.go` at v1.37.
 
 use std::ops::BitOr;
 
@@ -78,7 +78,9 @@ impl Actions {
             ClusterEvent::NodeUpdated { old, new } => of_node(old, new),
             ClusterEvent::NodeDeleted(_) => Self::DELETE_NODE,
             ClusterEvent::AssignedPodAdded(_) => Self::ADD_POD,
-            ClusterEvent::AssignedPodUpdated { old, new } | ClusterEvent::Updated { old, new } => of_pod(old, new),
+            ClusterEvent::AssignedPodUpdated { old, new } | ClusterEvent::Updated { old, new } => {
+                of_pod(old, new)
+            }
             ClusterEvent::AssignedPodDeleted(_) => Self::DELETE_POD,
             ClusterEvent::NamespaceLabelled => Self::UPDATE_NAMESPACE_LABEL,
         }

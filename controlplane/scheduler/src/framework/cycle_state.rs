@@ -1,4 +1,5 @@
-//! What the plugins of one attempt to place one pod keep for one another: each writes its own type and reads it back.
+//! What the plugins of one attempt to place one pod keep for one another: each writes its own type
+//! and reads it back.
 //!
 //! Source: `k8s.io/kube-scheduler/framework/cycle_state.go` at v1.37; there by name, here by type.
 
@@ -30,7 +31,10 @@ impl CycleState {
     /// What was written of this type.
     pub(crate) fn read<T: Any>(&self) -> Option<&T> {
         let id = TypeId::of::<T>();
-        self.data.iter().find(|(known, _)| *known == id).and_then(|(_, value)| value.downcast_ref())
+        self.data
+            .iter()
+            .find(|(known, _)| *known == id)
+            .and_then(|(_, value)| value.downcast_ref())
     }
 
     /// Whether a plugin's Filter has nothing to do.
@@ -55,6 +59,12 @@ mod tests {
         cycle.write(1_u8);
         cycle.write("text".to_owned());
         cycle.write(2_u8);
-        assert_eq!((cycle.read::<u8>(), cycle.read::<String>().map(String::as_str)), (Some(&2), Some("text")));
+        assert_eq!(
+            (
+                cycle.read::<u8>(),
+                cycle.read::<String>().map(String::as_str)
+            ),
+            (Some(&2), Some("text"))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The extension points, a trait each.
 //!
-//! Plugins are pure and quick, up to Permit: they run on the scheduler's one task, between two events. From PreBind on they may
-//! ask the API server; each pod has a task of its own for that.
+//! Plugins are pure and quick, up to Permit: they run on the scheduler's one task, between two
+//! events. From PreBind on they may ask the API server; each pod has a task of its own for that.
 //!
 //! Source: `k8s.io/kube-scheduler/framework/interface.go` at v1.37.
 
@@ -35,9 +35,14 @@ pub(crate) trait PreEnqueue: Plugin {
 
 /// Looks at the pod and all nodes, before Filter looks at each.
 pub(crate) trait PreFilter: Plugin {
-    /// The nodes that alone come into question, if there are such. [`Status::SKIP`] if the plugin's Filter has nothing to do.
-    fn pre_filter(&self, cycle: &mut CycleState, pod: &PodInfo, snapshot: &Snapshot<'_>)
-    -> (Option<NodeNames>, Status);
+    /// The nodes that alone come into question, if there are such. [`Status::SKIP`] if the plugin's
+    /// Filter has nothing to do.
+    fn pre_filter(
+        &self,
+        cycle: &mut CycleState,
+        pod: &PodInfo,
+        snapshot: &Snapshot<'_>,
+    ) -> (Option<NodeNames>, Status);
 }
 
 /// Says whether a node can take a pod at all.
@@ -47,7 +52,8 @@ pub(crate) trait Filter: Plugin {
 
 /// Makes room for a pod that fits nowhere.
 pub(crate) trait PostFilter: Plugin {
-    /// What was done, for people to read. A success ends the attempt all the same: the room is not there yet.
+    /// What was done, for people to read. A success ends the attempt all the same: the room is not
+    /// there yet.
     fn post_filter(&self, cycle: &CycleState, pod: &PodInfo, snapshot: &Snapshot<'_>) -> Status;
 }
 
@@ -68,7 +74,8 @@ pub(crate) trait Score: Plugin {
     /// Higher is better; any scale if [`Score::normalize`] brings it to 0..=[`MAX_NODE_SCORE`].
     fn score(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64;
 
-    /// NormalizeScore: brings the scores of all feasible nodes to 0..=[`MAX_NODE_SCORE`]. Both slices are of one order.
+    /// NormalizeScore: brings the scores of all feasible nodes to 0..=[`MAX_NODE_SCORE`]. Both
+    /// slices are of one order.
     fn normalize(&self, _pod: &PodInfo, _nodes: &[&NodeInfo], _scores: &mut [i64]) {}
 
     /// How much it counts beside the others.
@@ -90,13 +97,23 @@ pub(crate) trait Permit: Plugin {
 
 /// Does what has to be done before the pod is bound.
 pub(crate) trait PreBind: Plugin {
-    fn pre_bind<'a>(&'a self, cycle: &'a CycleState, pod: &'a PodInfo, node: &'a str) -> BoxFuture<'a, Status>;
+    fn pre_bind<'a>(
+        &'a self,
+        cycle: &'a CycleState,
+        pod: &'a PodInfo,
+        node: &'a str,
+    ) -> BoxFuture<'a, Status>;
 }
 
 /// Binds the pod.
 pub(crate) trait Bind: Plugin {
     /// [`Status::SKIP`] leaves it to the next.
-    fn bind<'a>(&'a self, cycle: &'a CycleState, pod: &'a PodInfo, node: &'a str) -> BoxFuture<'a, Status>;
+    fn bind<'a>(
+        &'a self,
+        cycle: &'a CycleState,
+        pod: &'a PodInfo,
+        node: &'a str,
+    ) -> BoxFuture<'a, Status>;
 }
 
 /// Hears of pods that are bound.
@@ -109,8 +126,8 @@ pub(crate) trait EnqueueExtensions: Plugin {
     /// The sorts of events; of others nothing is asked.
     fn events(&self) -> Actions;
 
-    /// Whether this event may help `pod`. To be wrong with [`QueueingHint::Queue`] costs an attempt; with
-    /// [`QueueingHint::Skip`] the pod waits five minutes for nothing.
+    /// Whether this event may help `pod`. To be wrong with [`QueueingHint::Queue`] costs an
+    /// attempt; with [`QueueingHint::Skip`] the pod waits five minutes for nothing.
     fn hint(&self, _pod: &PodInfo, _event: &ClusterEvent<'_>) -> QueueingHint {
         QueueingHint::Queue
     }
@@ -122,7 +139,15 @@ pub(crate) trait EnqueueExtensions: Plugin {
 pub(crate) fn normalize_by_max(scores: &mut [i64], reverse: bool) {
     let max = scores.iter().copied().max().unwrap_or(0);
     for score in scores {
-        let scaled = if max == 0 { 0 } else { *score * MAX_NODE_SCORE / max };
-        *score = if reverse { MAX_NODE_SCORE - scaled } else { scaled };
+        let scaled = if max == 0 {
+            0
+        } else {
+            *score * MAX_NODE_SCORE / max
+        };
+        *score = if reverse {
+            MAX_NODE_SCORE - scaled
+        } else {
+            scaled
+        };
     }
 }

@@ -6,8 +6,8 @@ use super::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
     plugin::{
-        Bind, EnqueueExtensions, Filter, NodeNames, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter,
-        PreScore, Reserve, Score,
+        Bind, EnqueueExtensions, Filter, NodeNames, Permit, PostBind, PostFilter, PreBind,
+        PreEnqueue, PreFilter, PreScore, Reserve, Score,
     },
     plugin_name::{PluginName, PluginSet},
     status::{Code, Status},
@@ -46,10 +46,15 @@ impl std::fmt::Debug for Framework {
 impl Framework {
     /// Whether the pod may be tried: the first plugin that says no.
     pub(crate) fn run_pre_enqueue(&self, pod: &PodInfo) -> Status {
-        first_failure(self.pre_enqueue.iter().map(|plugin| plugin.pre_enqueue(pod).by(plugin.name())))
+        first_failure(
+            self.pre_enqueue
+                .iter()
+                .map(|plugin| plugin.pre_enqueue(pod).by(plugin.name())),
+        )
     }
 
-    /// What is known before any node is looked at: the only nodes that come into question, by what all plugins say.
+    /// What is known before any node is looked at: the only nodes that come into question, by what
+    /// all plugins say.
     ///
     /// # Errors
     /// The refusal or the failure, and a refusal if what plugins say leaves no node.
@@ -74,7 +79,10 @@ impl Framework {
             }
             if let Some(names) = names {
                 narrowed = Some(match narrowed {
-                    None => Narrowed { names, by: vec![plugin.name()] },
+                    None => Narrowed {
+                        names,
+                        by: vec![plugin.name()],
+                    },
                     Some(mut before) => {
                         before.names.retain(|name| names.contains(name));
                         before.by.push(plugin.name());
@@ -105,7 +113,12 @@ impl Framework {
     }
 
     /// What was done to make room for the pod, in words; `None` if nobody has tried.
-    pub(crate) fn run_post_filter(&self, cycle: &CycleState, pod: &PodInfo, snapshot: &Snapshot<'_>) -> Option<String> {
+    pub(crate) fn run_post_filter(
+        &self,
+        cycle: &CycleState,
+        pod: &PodInfo,
+        snapshot: &Snapshot<'_>,
+    ) -> Option<String> {
         let mut told = None;
         for plugin in &self.post_filter {
             let status = plugin.post_filter(cycle, pod, snapshot);
@@ -138,7 +151,11 @@ impl Framework {
         }
         let mut totals = vec![0; feasible.len()];
         let mut scores = Vec::with_capacity(feasible.len());
-        for plugin in self.score.iter().filter(|plugin| !cycle.skips_score(plugin.name())) {
+        for plugin in self
+            .score
+            .iter()
+            .filter(|plugin| !cycle.skips_score(plugin.name()))
+        {
             scores.clear();
             scores.extend(feasible.iter().map(|node| plugin.score(cycle, pod, node)));
             plugin.normalize(pod, feasible, &mut scores);
@@ -163,7 +180,10 @@ impl Framework {
 
     /// Gives back what was reserved, in the reverse order.
     pub(crate) fn run_unreserve(&self, cycle: &mut CycleState, pod: &PodInfo, node: &str) {
-        self.reserve.iter().rev().for_each(|plugin| plugin.unreserve(cycle, pod, node));
+        self.reserve
+            .iter()
+            .rev()
+            .for_each(|plugin| plugin.unreserve(cycle, pod, node));
     }
 
     /// Whether the pod may be bound, and what its binding has to wait for.
@@ -189,14 +209,18 @@ impl Framework {
     }
 
     /// A plugin that holds the pod back lets it go.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no plugin of the default profile holds pods back"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no plugin of the default profile holds pods back")
+    )]
     pub(crate) fn allow_waiting_pod(&self, uid: &PodUid, plugin: PluginName) {
         self.waiting.allow(uid, plugin);
     }
 
     /// A pod that may be waiting for its permission is not to be bound.
     pub(crate) fn reject_waiting_pod(&self, uid: &PodUid, reason: &'static str) {
-        self.waiting.reject(uid, Status::unschedulable(vec![reason.into()]));
+        self.waiting
+            .reject(uid, Status::unschedulable(vec![reason.into()]));
     }
 
     /// Everything from the permission to the binding.
@@ -224,7 +248,9 @@ impl Framework {
             match status.code() {
                 Code::Skip => {}
                 Code::Success => {
-                    self.post_bind.iter().for_each(|plugin| plugin.post_bind(cycle, pod, node));
+                    self.post_bind
+                        .iter()
+                        .for_each(|plugin| plugin.post_bind(cycle, pod, node));
                     return status;
                 }
                 _ => return status.by(plugin.name()),
@@ -233,16 +259,26 @@ impl Framework {
         Status::error("no plugin binds this pod")
     }
 
-    /// Whether `event` may let a pod fit that `refused` have refused. One that nobody has refused is always worth it, and so is
-    /// one that asks for much: many wait, events are many, and an attempt comes after a back-off.
-    pub(crate) fn is_worth_requeuing(&self, pod: &PodInfo, refused: PluginSet, event: &ClusterEvent<'_>) -> bool {
+    /// Whether `event` may let a pod fit that `refused` have refused. One that nobody has refused
+    /// is always worth it, and so is one that asks for much: many wait, events are many, and an
+    /// attempt comes after a back-off.
+    pub(crate) fn is_worth_requeuing(
+        &self,
+        pod: &PodInfo,
+        refused: PluginSet,
+        event: &ClusterEvent<'_>,
+    ) -> bool {
         let actions = Actions::of(event);
         let helps = |plugin: &dyn EnqueueExtensions| {
             refused.contains(plugin.name())
                 && plugin.events().intersects(actions)
                 && (pod.asks_much || plugin.hint(pod, event) == QueueingHint::Queue)
         };
-        refused.is_empty() || self.enqueue_extensions.iter().any(|plugin| helps(plugin.as_ref()))
+        refused.is_empty()
+            || self
+                .enqueue_extensions
+                .iter()
+                .any(|plugin| helps(plugin.as_ref()))
     }
 }
 
@@ -261,19 +297,30 @@ impl Narrowed {
     fn leaves_none(&self) -> Status {
         let reason = match self.by.as_slice() {
             [plugin] => format!("node(s) didn't satisfy plugin {plugin}"),
-            _ => format!("node(s) didn't satisfy plugin(s) [{}] simultaneously", self.plugins()),
+            _ => format!(
+                "node(s) didn't satisfy plugin(s) [{}] simultaneously",
+                self.plugins()
+            ),
         };
         let status = Status::unresolvable(vec![reason.into()]);
-        self.by.first().map_or(Status::SUCCESS, |plugin| status.by(*plugin))
+        self.by
+            .first()
+            .map_or(Status::SUCCESS, |plugin| status.by(*plugin))
     }
 
     fn plugins(&self) -> String {
-        self.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        self.by
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
 fn first_failure(mut answers: impl Iterator<Item = Status>) -> Status {
-    answers.find(|status| !status.is_success()).unwrap_or(Status::SUCCESS)
+    answers
+        .find(|status| !status.is_success())
+        .unwrap_or(Status::SUCCESS)
 }
 
 #[cfg(test)]

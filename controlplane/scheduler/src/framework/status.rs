@@ -6,8 +6,8 @@ use std::{cmp::Ordering, error::Error, fmt, sync::Arc, time::Duration};
 
 use super::plugin_name::PluginName;
 
-/// Why a node cannot take a pod, in upstream's words. Made for nodes that cannot, and shared by them: most are constants, and
-/// one that has to be put together is put together once a pod.
+/// Why a node cannot take a pod, in upstream's words. Made for nodes that cannot, and shared by
+/// them: most are constants, and one that has to be put together is put together once a pod.
 #[derive(Debug, Clone)]
 pub(crate) enum Reason {
     Constant(&'static str),
@@ -66,7 +66,8 @@ impl fmt::Display for Reason {
 pub(crate) enum Code {
     /// Yes, or done.
     Success,
-    /// The plugin has nothing to say about this pod: it is not asked at the point that belongs to this one.
+    /// The plugin has nothing to say about this pod: it is not asked at the point that belongs to
+    /// this one.
     Skip,
     /// Permit alone: yes, but not before somebody says so, for this long.
     Wait(Duration),
@@ -92,32 +93,53 @@ impl Status {
     pub(crate) const SKIP: Self = Self::of(Code::Skip);
 
     const fn of(code: Code) -> Self {
-        Self { code, plugin: None, reasons: Vec::new(), source: None }
+        Self {
+            code,
+            plugin: None,
+            reasons: Vec::new(),
+            source: None,
+        }
     }
 
     /// Not before the pod is allowed, and for `timeout` at most.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no plugin of the default profile holds pods back"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no plugin of the default profile holds pods back")
+    )]
     pub(crate) fn wait(timeout: Duration) -> Self {
         Self::of(Code::Wait(timeout))
     }
 
     pub(crate) fn unschedulable(reasons: Vec<Reason>) -> Self {
-        Self { reasons, ..Self::of(Code::Unschedulable) }
+        Self {
+            reasons,
+            ..Self::of(Code::Unschedulable)
+        }
     }
 
     pub(crate) fn unresolvable(reasons: Vec<Reason>) -> Self {
-        Self { reasons, ..Self::of(Code::UnschedulableAndUnresolvable) }
+        Self {
+            reasons,
+            ..Self::of(Code::UnschedulableAndUnresolvable)
+        }
     }
 
     /// The plugin has failed at `reason`.
     pub(crate) fn error(reason: impl Into<Reason>) -> Self {
-        Self { reasons: vec![reason.into()], ..Self::of(Code::Error) }
+        Self {
+            reasons: vec![reason.into()],
+            ..Self::of(Code::Error)
+        }
     }
 
     /// The plugin has failed with `source`, whose text is the reason.
     pub(crate) fn failed(source: impl Error + Send + Sync + 'static) -> Self {
         let reasons = vec![source.to_string().into()];
-        Self { reasons, source: Some(Box::new(source)), ..Self::of(Code::Error) }
+        Self {
+            reasons,
+            source: Some(Box::new(source)),
+            ..Self::of(Code::Error)
+        }
     }
 
     /// The same, said by `plugin`.
@@ -137,7 +159,10 @@ impl Status {
 
     /// Whether it is a no, not a failure.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self.code, Code::Unschedulable | Code::UnschedulableAndUnresolvable)
+        matches!(
+            self.code,
+            Code::Unschedulable | Code::UnschedulableAndUnresolvable
+        )
     }
 
     /// Who has said so; nobody in a success.
@@ -156,6 +181,10 @@ impl Status {
 
     /// All reasons in one line.
     pub(crate) fn message(&self) -> String {
-        self.reasons.iter().map(Reason::as_str).collect::<Vec<_>>().join(", ")
+        self.reasons
+            .iter()
+            .map(Reason::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }

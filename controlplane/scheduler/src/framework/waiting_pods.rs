@@ -16,7 +16,8 @@ use super::{
 };
 use crate::pod_info::PodUid;
 
-/// See the module. Shared by the scheduler's task, which puts pods in, and the tasks of their bindings, which wait.
+/// See the module. Shared by the scheduler's task, which puts pods in, and the tasks of their
+/// bindings, which wait.
 #[derive(Default)]
 pub(crate) struct WaitingPods {
     pods: Mutex<HashMap<PodUid, Held>>,
@@ -39,14 +40,22 @@ impl WaitingPods {
     pub(super) fn hold(&self, uid: &PodUid, timeouts: Vec<(PluginName, Duration)>) -> Permission {
         let (sender, verdict) = oneshot::channel();
         let by = timeouts.iter().map(|(plugin, _)| *plugin).collect();
-        self.lock().insert(uid.clone(), Held { by, verdict: sender });
+        self.lock().insert(
+            uid.clone(),
+            Held {
+                by,
+                verdict: sender,
+            },
+        );
         Permission { verdict, timeouts }
     }
 
     /// `plugin` holds the pod back no more; with the last of them its binding goes on.
     pub(super) fn allow(&self, uid: &PodUid, plugin: PluginName) {
         let mut pods = self.lock();
-        let Some(held) = pods.get_mut(uid) else { return };
+        let Some(held) = pods.get_mut(uid) else {
+            return;
+        };
         held.by.remove(plugin);
         if held.by.is_empty()
             && let Some(held) = pods.remove(uid)
@@ -65,15 +74,21 @@ impl WaitingPods {
 
     /// Waits until the pod is allowed, rejected or has waited too long.
     pub(super) async fn wait(&self, uid: &PodUid, permission: Permission) -> Status {
-        let Some((plugin, timeout)) = permission.timeouts.into_iter().min_by_key(|(_, timeout)| *timeout) else {
+        let Some((plugin, timeout)) = permission
+            .timeouts
+            .into_iter()
+            .min_by_key(|(_, timeout)| *timeout)
+        else {
             return Status::SUCCESS;
         };
         match tokio::time::timeout(timeout, permission.verdict).await {
             Ok(Ok(verdict)) => verdict,
             _ => {
                 self.lock().remove(uid);
-                Status::unschedulable(vec![format!("timeout after {} s of waiting", timeout.as_secs()).into()])
-                    .by(plugin)
+                Status::unschedulable(vec![
+                    format!("timeout after {} s of waiting", timeout.as_secs()).into(),
+                ])
+                .by(plugin)
             }
         }
     }

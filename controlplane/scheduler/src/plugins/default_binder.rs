@@ -55,7 +55,8 @@ impl DefaultBinder {
         });
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
         let params = PostParams::default();
-        let request = pods.create_subresource::<_, serde_json::Value>("binding", &pod.name, &params, &binding);
+        let request = pods
+            .create_subresource::<_, serde_json::Value>("binding", &pod.name, &params, &binding);
         match tokio::time::timeout(DEADLINE, request).await {
             Ok(result) => result.map(drop).map_err(BindError::Api),
             Err(_) => Err(BindError::Timeout),
@@ -70,7 +71,17 @@ impl Plugin for DefaultBinder {
 }
 
 impl Bind for DefaultBinder {
-    fn bind<'a>(&'a self, _: &'a CycleState, pod: &'a PodInfo, node: &'a str) -> BoxFuture<'a, Status> {
-        async move { self.write(pod, node).await.map_or_else(Status::failed, |()| Status::SUCCESS) }.boxed()
+    fn bind<'a>(
+        &'a self,
+        _: &'a CycleState,
+        pod: &'a PodInfo,
+        node: &'a str,
+    ) -> BoxFuture<'a, Status> {
+        async move {
+            self.write(pod, node)
+                .await
+                .map_or_else(Status::failed, |()| Status::SUCCESS)
+        }
+        .boxed()
     }
 }

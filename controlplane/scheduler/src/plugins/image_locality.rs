@@ -1,5 +1,5 @@
-//! ImageLocality: nodes that have the images already start the pod sooner. An image counts the less the fewer nodes have it:
-//! else the first node that has it would get all pods.
+//! ImageLocality: nodes that have the images already start the pod sooner. An image counts the less
+//! the fewer nodes have it: else the first node that has it would get all pods.
 //!
 //! Source: `pkg/scheduler/framework/plugins/imagelocality/image_locality.go` at v1.37.
 
@@ -41,13 +41,21 @@ impl Plugin for ImageLocality {
 
 impl PreScore for ImageLocality {
     #[allow(clippy::cast_precision_loss, reason = "counts of nodes")]
-    fn pre_score(&self, cycle: &mut CycleState, pod: &PodInfo, _: &[&NodeInfo], snapshot: &Snapshot<'_>) -> Status {
+    fn pre_score(
+        &self,
+        cycle: &mut CycleState,
+        pod: &PodInfo,
+        _: &[&NodeInfo],
+        snapshot: &Snapshot<'_>,
+    ) -> Status {
         let share = |name: String| {
             let nodes = snapshot.images().nodes_with(&name);
             (nodes > 0).then(|| (name, nodes as f64 / snapshot.nodes().len() as f64))
         };
         let mut times = BTreeMap::<&str, i64>::new();
-        pod.images.iter().for_each(|image| *times.entry(image).or_default() += 1);
+        pod.images
+            .iter()
+            .for_each(|image| *times.entry(image).or_default() += 1);
         let count = times.values().sum();
         let listed = times.into_iter().map(|(image, times)| {
             let names = names(image).into_iter().filter_map(share).collect();
@@ -63,12 +71,19 @@ impl PreScore for ImageLocality {
 }
 
 impl Score for ImageLocality {
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "sizes of images")]
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "sizes of images"
+    )]
     fn score(&self, cycle: &CycleState, _: &PodInfo, node: &NodeInfo) -> i64 {
-        let Some(Wanted { images, count }) = cycle.read() else { return 0 };
+        let Some(Wanted { images, count }) = cycle.read() else {
+            return 0;
+        };
         let scaled = |image: &Image| {
             let mut names = image.names.iter();
-            let (size, share) = names.find_map(|(name, share)| Some((*node.images.get(name)?, share)))?;
+            let (size, share) =
+                names.find_map(|(name, share)| Some((*node.images.get(name)?, share)))?;
             Some((size as f64 * share) as i64 * image.times)
         };
         let present: i64 = images.iter().filter_map(scaled).sum();
@@ -83,12 +98,19 @@ impl Score for ImageLocality {
 
 /// Nodes list images in full form; manifests name them in short form, too.
 fn names(image: &str) -> [String; 3] {
-    let tagged = if image.rsplit('/').next().is_some_and(|last| last.contains([':', '@'])) {
+    let tagged = if image
+        .rsplit('/')
+        .next()
+        .is_some_and(|last| last.contains([':', '@']))
+    {
         image.to_owned()
     } else {
         format!("{image}:latest")
     };
-    let (library, hub) = (format!("docker.io/library/{tagged}"), format!("docker.io/{tagged}"));
+    let (library, hub) = (
+        format!("docker.io/library/{tagged}"),
+        format!("docker.io/{tagged}"),
+    );
     [tagged, library, hub]
 }
 
@@ -110,22 +132,38 @@ mod tests {
     fn cluster(nodes: &[Vec<(&str, i64)>]) -> Cache {
         let mut cache = Cache::default();
         for (number, images) in nodes.iter().enumerate() {
-            let images: Vec<Value> =
-                images.iter().map(|(name, size)| json!({"names": [name], "sizeBytes": size * MIB})).collect();
-            cache.set_node(&node_with(&number.to_string(), json!({}), json!({"images": images})));
+            let images: Vec<Value> = images
+                .iter()
+                .map(|(name, size)| json!({"names": [name], "sizeBytes": size * MIB}))
+                .collect();
+            cache.set_node(&node_with(
+                &number.to_string(),
+                json!({}),
+                json!({"images": images}),
+            ));
         }
         cache
     }
 
     fn scores(cache: &Cache, spec: Value) -> Vec<i64> {
-        let (pod, mut cycle, snapshot) = (pod_with("p", spec), CycleState::default(), cache.snapshot());
+        let (pod, mut cycle, snapshot) =
+            (pod_with("p", spec), CycleState::default(), cache.snapshot());
         let status = ImageLocality.pre_score(&mut cycle, &pod, &[], &snapshot);
         assert!(status.is_success() || status.code() == Code::Skip);
-        snapshot.nodes().iter().map(|node| ImageLocality.score(&cycle, &pod, node)).collect()
+        snapshot
+            .nodes()
+            .iter()
+            .map(|node| ImageLocality.score(&cycle, &pod, node))
+            .collect()
     }
 
     fn containers(images: &[&str]) -> Value {
-        json!(images.iter().map(|image| json!({"name": "c", "image": image})).collect::<Vec<_>>())
+        json!(
+            images
+                .iter()
+                .map(|image| json!({"name": "c", "image": image}))
+                .collect::<Vec<_>>()
+        )
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "sizes of images")]
@@ -136,7 +174,10 @@ mod tests {
     /// After the cases of `image_locality_test.go`.
     #[test]
     fn an_image_counts_by_its_size_and_by_the_share_of_nodes_that_have_it() {
-        let two = [vec![("a:1", 40), ("b:1", 300), ("c:1", 2000)], vec![("d:1", 250), ("e:1", 10)]];
+        let two = [
+            vec![("a:1", 40), ("b:1", 300), ("c:1", 2000)],
+            vec![("d:1", 250), ("e:1", 10)],
+        ];
         for (images, expected) in [
             (vec!["a:1", "d:1"], [0, 5]),
             (vec!["a:1", "b:1"], [7, 0]),
@@ -144,12 +185,27 @@ mod tests {
             (vec!["a:1", "e:1"], [0, 0]),
             (vec!["none:1"], [0, 0]),
         ] {
-            assert_eq!(scores(&cluster(&two), json!({"containers": containers(&images)})), expected, "{images:?}");
+            assert_eq!(
+                scores(&cluster(&two), json!({"containers": containers(&images)})),
+                expected,
+                "{images:?}"
+            );
         }
         // The more nodes have it, the more it counts; alone it is worth little.
         let of_ten = |have: usize| {
-            let nodes: Vec<_> = (0..10).map(|node| if node < have { vec![("a:1", 500)] } else { vec![] }).collect();
-            scores(&cluster(&nodes), json!({"containers": containers(&["a:1"])}))[0]
+            let nodes: Vec<_> = (0..10)
+                .map(|node| {
+                    if node < have {
+                        vec![("a:1", 500)]
+                    } else {
+                        vec![]
+                    }
+                })
+                .collect();
+            scores(
+                &cluster(&nodes),
+                json!({"containers": containers(&["a:1"])}),
+            )[0]
         };
         assert_eq!([1, 2, 5, 10].map(of_ten), [2, 7, 23, 48]);
     }
@@ -158,10 +214,14 @@ mod tests {
     fn every_image_that_the_pod_needs_counts() {
         let cache = cluster(&[vec![("a:1", 500), ("i:1", 500), ("v:1", 500)]]);
         let plain = json!({"containers": containers(&["a:1"])});
-        let init = json!({"containers": containers(&["a:1"]), "initContainers": containers(&["i:1"])});
+        let init =
+            json!({"containers": containers(&["a:1"]), "initContainers": containers(&["i:1"])});
         let volume = json!({"containers": containers(&["none:1"]),
             "volumes": [{"name": "v", "image": {"reference": "v:1"}}, {"name": "w", "emptyDir": {}}]});
-        assert_eq!([plain, init, volume].map(|spec| scores(&cache, spec)), [vec![48], vec![49], vec![24]]);
+        assert_eq!(
+            [plain, init, volume].map(|spec| scores(&cache, spec)),
+            [vec![48], vec![49], vec![24]]
+        );
     }
 
     #[test]
@@ -174,7 +234,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the formula, whatever nodes have pulled and thrown away, and whichever have come and gone.
+        /// Against the formula, whatever nodes have pulled and thrown away, and whichever have come
+        /// and gone.
         #[test]
         fn shares_are_those_of_the_nodes_that_are_there(
             lists in proptest::collection::vec(proptest::collection::btree_map(0..4_usize, 0..2000_i64, 0..4), 1..6),

@@ -1,4 +1,5 @@
-//! InterPodAffinity: pods near pods, or apart from them; what the pod says about others, and others about it.
+//! InterPodAffinity: pods near pods, or apart from them; what the pod says about others, and others
+//! about it.
 //!
 //! Source: `pkg/scheduler/framework/plugins/interpodaffinity` at v1.37, with its default arguments.
 
@@ -12,8 +13,8 @@ use std::collections::{BTreeMap, HashMap};
 use self::kinds::Kinds;
 use crate::{
     framework::{
-        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin, PluginName, PreFilter,
-        QueueingHint, Status,
+        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin,
+        PluginName, PreFilter, QueueingHint, Status,
     },
     likes::Counts,
     node_info::NodeInfo,
@@ -27,18 +28,23 @@ const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-
 
 pub(super) struct InterPodAffinity;
 
-/// A number for each value of each label of nodes: how many pods there are meant, or how much they weigh.
+/// A number for each value of each label of nodes: how many pods there are meant, or how much they
+/// weigh.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Places(HashMap<String, HashMap<String, i64>>);
 
 impl Places {
     /// Adds `amount` where the node is, by its label `key`. A node without the label is nowhere.
     fn add(&mut self, node: &NodeInfo, key: &str, amount: i64) {
-        let Some(value) = node.labels.get(key) else { return };
+        let Some(value) = node.labels.get(key) else {
+            return;
+        };
         if !self.0.contains_key(key) {
             self.0.insert(key.to_owned(), HashMap::new());
         }
-        let Some(values) = self.0.get_mut(key) else { return };
+        let Some(values) = self.0.get_mut(key) else {
+            return;
+        };
         match values.get_mut(value) {
             Some(sum) => *sum += amount,
             None => drop(values.insert(value.clone(), amount)),
@@ -50,12 +56,21 @@ impl Places {
     }
 
     fn at(&self, key: &str, value: &str) -> i64 {
-        self.0.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
+        self.0
+            .get(key)
+            .and_then(|values| values.get(value))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// The numbers of all places where the node is.
-    fn of_node<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> impl Iterator<Item = i64> + 'a {
-        self.0.iter().filter_map(|(key, values)| values.get(labels.get(key)?).copied())
+    fn of_node<'a>(
+        &'a self,
+        labels: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = i64> + 'a {
+        self.0
+            .iter()
+            .filter_map(|(key, values)| values.get(labels.get(key)?).copied())
     }
 }
 
@@ -88,11 +103,22 @@ impl PreFilter for InterPodAffinity {
     ) -> (Option<NodeNames>, Status) {
         let existing_anti_affinity = existing_anti_affinity(pod, snapshot);
         let terms = &pod.terms;
-        if existing_anti_affinity.is_empty() && terms.required.is_empty() && terms.required_anti.is_empty() {
+        if existing_anti_affinity.is_empty()
+            && terms.required.is_empty()
+            && terms.required_anti.is_empty()
+        {
             return (None, Status::SKIP);
         }
-        let kinds = Kinds::of(pod, terms.required.iter().chain(&terms.required_anti), snapshot);
-        let affinity_keys = terms.required.chunk_by(is_same_place).map(|same| same[0].topology_key.clone()).collect();
+        let kinds = Kinds::of(
+            pod,
+            terms.required.iter().chain(&terms.required_anti),
+            snapshot,
+        );
+        let affinity_keys = terms
+            .required
+            .chunk_by(is_same_place)
+            .map(|same| same[0].topology_key.clone())
+            .collect();
         cycle.write(Counted {
             affinity: affinity(&kinds, &terms.required),
             affinity_keys,
@@ -107,7 +133,9 @@ impl PreFilter for InterPodAffinity {
 /// Where pods are that all terms mean.
 fn affinity(kinds: &Kinds<'_>, terms: &[AffinityTerm]) -> Places {
     let mut places = Places::default();
-    let Some((first, others)) = terms.split_first() else { return places };
+    let Some((first, others)) = terms.split_first() else {
+        return places;
+    };
     let mut meant = kinds.meant(first);
     for term in others {
         if meant.is_empty() {
@@ -116,7 +144,11 @@ fn affinity(kinds: &Kinds<'_>, terms: &[AffinityTerm]) -> Places {
         meant.intersect(&kinds.meant(term));
     }
     for same in terms.chunk_by(is_same_place) {
-        kinds.add(&mut places, &same[0].topology_key, meant.iter().map(|kind| (kind, 1)));
+        kinds.add(
+            &mut places,
+            &same[0].topology_key,
+            meant.iter().map(|kind| (kind, 1)),
+        );
     }
     places
 }
@@ -124,10 +156,17 @@ fn affinity(kinds: &Kinds<'_>, terms: &[AffinityTerm]) -> Places {
 /// Where pods are that any term means.
 fn anti_affinity(kinds: &Kinds<'_>, terms: &[AffinityTerm]) -> Places {
     let mut places = Places::default();
-    for same in terms.chunk_by(is_same_place).filter(|same| kinds.has_places(&same[0].topology_key)) {
+    for same in terms
+        .chunk_by(is_same_place)
+        .filter(|same| kinds.has_places(&same[0].topology_key))
+    {
         let mut meant = kinds.none();
         same.iter().for_each(|term| meant.unite(&kinds.meant(term)));
-        kinds.add(&mut places, &same[0].topology_key, meant.iter().map(|kind| (kind, 1)));
+        kinds.add(
+            &mut places,
+            &same[0].topology_key,
+            meant.iter().map(|kind| (kind, 1)),
+        );
     }
     places
 }
@@ -138,15 +177,25 @@ fn is_same_place(one: &AffinityTerm, other: &AffinityTerm) -> bool {
 
 impl Filter for InterPodAffinity {
     fn filter(&self, cycle: &CycleState, _: &PodInfo, node: &NodeInfo) -> Status {
-        let Some(counted) = cycle.read::<Counted>() else { return Status::error("PreFilter was not asked") };
+        let Some(counted) = cycle.read::<Counted>() else {
+            return Status::error("PreFilter was not asked");
+        };
         if !counted.satisfies_affinity(node) {
             // Pods that end bring no pod that would have to be there.
             return Status::unresolvable(vec![AFFINITY.into()]);
         }
-        if counted.anti_affinity.of_node(&node.labels).any(|count| count > 0) {
+        if counted
+            .anti_affinity
+            .of_node(&node.labels)
+            .any(|count| count > 0)
+        {
             return Status::unschedulable(vec![ANTI_AFFINITY.into()]);
         }
-        if counted.existing_anti_affinity.of_node(&node.labels).any(|count| count > 0) {
+        if counted
+            .existing_anti_affinity
+            .of_node(&node.labels)
+            .any(|count| count > 0)
+        {
             return Status::unschedulable(vec![EXISTING_ANTI_AFFINITY.into()]);
         }
         Status::SUCCESS
@@ -157,7 +206,9 @@ impl Counted {
     fn satisfies_affinity(&self, node: &NodeInfo) -> bool {
         let mut pods_are_there = true;
         for key in &self.affinity_keys {
-            let Some(value) = node.labels.get(key) else { return false };
+            let Some(value) = node.labels.get(key) else {
+                return false;
+            };
             pods_are_there &= self.affinity.at(key, value) > 0;
         }
         // The first of a series whose pods want to be together would wait for ever.
@@ -175,21 +226,32 @@ impl EnqueueExtensions for InterPodAffinity {
             | Actions::UPDATE_NAMESPACE_LABEL
     }
 
-    /// What the labels of namespaces decide is not looked at here: an attempt costs little beside a pod that waits for
-    /// nothing.
+    /// What the labels of namespaces decide is not looked at here: an attempt costs little beside a
+    /// pod that waits for nothing.
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
         let terms = &pod.terms;
         let near = |other: &PodInfo| {
             !terms.required.is_empty()
-                && terms.required.iter().all(|term| term.may_match(&other.namespace, &other.labels))
+                && terms
+                    .required
+                    .iter()
+                    .all(|term| term.may_match(&other.namespace, &other.labels))
         };
         let apart = |other: &PodInfo| {
             // Not worth a look at each of them.
             if other.asks_much {
                 return true;
             }
-            let by_own = terms.required_anti.iter().any(|term| term.may_match(&other.namespace, &other.labels));
-            by_own || other.terms.required_anti.iter().any(|term| term.may_match(&pod.namespace, &pod.labels))
+            let by_own = terms
+                .required_anti
+                .iter()
+                .any(|term| term.may_match(&other.namespace, &other.labels));
+            by_own
+                || other
+                    .terms
+                    .required_anti
+                    .iter()
+                    .any(|term| term.may_match(&pod.namespace, &pod.labels))
         };
         // The first of a series may go anywhere once there is none before it.
         let was_before = |other: &PodInfo| near(other) && near(pod);
@@ -202,9 +264,10 @@ impl EnqueueExtensions for InterPodAffinity {
                 near(new) && !near(old) || was_before(old) && !near(new) || no_longer_apart
             }
             ClusterEvent::AssignedPodDeleted(gone) => apart(gone) || was_before(gone),
-            ClusterEvent::NodeAdded(node) => {
-                terms.required.iter().all(|term| node.labels.contains_key(&term.topology_key))
-            }
+            ClusterEvent::NodeAdded(node) => terms
+                .required
+                .iter()
+                .all(|term| node.labels.contains_key(&term.topology_key)),
             // It may be of another place now for the pod's terms or for those of the pods on it.
             ClusterEvent::NodeUpdated { old, new } => old.labels != new.labels,
             ClusterEvent::NamespaceLabelled => true,

@@ -1,4 +1,5 @@
-//! NodeResourcesBalancedAllocation: the node whose CPU and memory are used most evenly with the pod.
+//! NodeResourcesBalancedAllocation: the node whose CPU and memory are used most evenly with the
+//! pod.
 //!
 //! Source: `pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go` at v1.37.
 
@@ -18,10 +19,19 @@ impl Plugin for NodeResourcesBalancedAllocation {
 
 impl Score for NodeResourcesBalancedAllocation {
     /// How much better balanced CPU and memory use would be with the pod than without, around 50.
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a score of two digits")]
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "a score of two digits"
+    )]
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let share =
-            |used: i64, capacity: i64| if capacity == 0 { 1.0 } else { (used as f64 / capacity as f64).min(1.0) };
+        let share = |used: i64, capacity: i64| {
+            if capacity == 0 {
+                1.0
+            } else {
+                (used as f64 / capacity as f64).min(1.0)
+            }
+        };
         let imbalance = |cpu: i64, memory: i64| {
             let cpu = share(cpu, node.allocatable.milli_cpu);
             let memory = share(memory, node.allocatable.memory_bytes);

@@ -1,11 +1,12 @@
-//! NodeResourcesFit: no more is promised of a node's resources than it has; the emptier node is the better (LeastAllocated).
+//! NodeResourcesFit: no more is promised of a node's resources than it has; the emptier node is the
+//! better (LeastAllocated).
 //!
 //! Source: `pkg/scheduler/framework/plugins/noderesources/{fit,least_allocated}.go` at v1.37.
 
 use crate::{
     framework::{
-        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeNames, Plugin, PluginName,
-        PreFilter, QueueingHint, Reason, Score, Status,
+        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeNames,
+        Plugin, PluginName, PreFilter, QueueingHint, Reason, Score, Status,
     },
     node_info::NodeInfo,
     pod_info::PodInfo,
@@ -17,7 +18,8 @@ pub(super) struct NodeResourcesFit;
 /// What a node has too little of, beyond which no more is told.
 const MOST_REASONS: usize = 16;
 
-/// What the pod asks for by name, with what is said where there is too little of it: put together once, not for each node.
+/// What the pod asks for by name, with what is said where there is too little of it: put together
+/// once, not for each node.
 struct Scalars(Vec<Scalar>);
 
 struct Scalar {
@@ -33,7 +35,12 @@ impl Plugin for NodeResourcesFit {
 }
 
 impl PreFilter for NodeResourcesFit {
-    fn pre_filter(&self, cycle: &mut CycleState, pod: &PodInfo, _: &Snapshot<'_>) -> (Option<NodeNames>, Status) {
+    fn pre_filter(
+        &self,
+        cycle: &mut CycleState,
+        pod: &PodInfo,
+        _: &Snapshot<'_>,
+    ) -> (Option<NodeNames>, Status) {
         let asked = pod.requests.scalars.iter().filter(|(_, asked)| **asked > 0);
         let scalars: Vec<Scalar> = asked
             .map(|(name, asked)| Scalar {
@@ -64,15 +71,35 @@ impl Filter for NodeResourcesFit {
         let (asked, has, used) = (&pod.requests, &node.allocatable, &node.requested);
         let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
         look(1, node.pods_max, pods, &|| "Too many pods".into());
-        look(asked.milli_cpu, has.milli_cpu, used.milli_cpu, &|| "Insufficient cpu".into());
-        look(asked.memory_bytes, has.memory_bytes, used.memory_bytes, &|| "Insufficient memory".into());
-        let storage = (asked.ephemeral_storage_bytes, has.ephemeral_storage_bytes, used.ephemeral_storage_bytes);
-        look(storage.0, storage.1, storage.2, &|| "Insufficient ephemeral-storage".into());
+        look(asked.milli_cpu, has.milli_cpu, used.milli_cpu, &|| {
+            "Insufficient cpu".into()
+        });
+        look(
+            asked.memory_bytes,
+            has.memory_bytes,
+            used.memory_bytes,
+            &|| "Insufficient memory".into(),
+        );
+        let storage = (
+            asked.ephemeral_storage_bytes,
+            has.ephemeral_storage_bytes,
+            used.ephemeral_storage_bytes,
+        );
+        look(storage.0, storage.1, storage.2, &|| {
+            "Insufficient ephemeral-storage".into()
+        });
         if !asked.scalars.is_empty()
             && let Some(Scalars(scalars)) = cycle.read()
         {
-            for Scalar { name, asked, insufficient } in scalars {
-                if !look(*asked, has.scalar(name), used.scalar(name), &|| insufficient.clone()) {
+            for Scalar {
+                name,
+                asked,
+                insufficient,
+            } in scalars
+            {
+                if !look(*asked, has.scalar(name), used.scalar(name), &|| {
+                    insufficient.clone()
+                }) {
                     break;
                 }
             }
@@ -89,10 +116,20 @@ impl Score for NodeResourcesFit {
     /// The free share of CPU and of memory, averaged.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
         let free = |capacity: i64, used: i64| {
-            if capacity == 0 || used > capacity { 0 } else { (capacity - used) * MAX_NODE_SCORE / capacity }
+            if capacity == 0 || used > capacity {
+                0
+            } else {
+                (capacity - used) * MAX_NODE_SCORE / capacity
+            }
         };
-        let cpu = free(node.allocatable.milli_cpu, node.nonzero.milli_cpu + pod.nonzero.milli_cpu);
-        let memory = free(node.allocatable.memory_bytes, node.nonzero.memory_bytes + pod.nonzero.memory_bytes);
+        let cpu = free(
+            node.allocatable.milli_cpu,
+            node.nonzero.milli_cpu + pod.nonzero.milli_cpu,
+        );
+        let memory = free(
+            node.allocatable.memory_bytes,
+            node.nonzero.memory_bytes + pod.nonzero.memory_bytes,
+        );
         i64::midpoint(cpu, memory)
     }
 
@@ -103,7 +140,10 @@ impl Score for NodeResourcesFit {
 
 impl EnqueueExtensions for NodeResourcesFit {
     fn events(&self) -> Actions {
-        Actions::ADD_NODE | Actions::UPDATE_NODE_ALLOCATABLE | Actions::DELETE_POD | Actions::UPDATE_POD_SCALE_DOWN
+        Actions::ADD_NODE
+            | Actions::UPDATE_NODE_ALLOCATABLE
+            | Actions::DELETE_POD
+            | Actions::UPDATE_POD_SCALE_DOWN
     }
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
@@ -114,7 +154,9 @@ impl EnqueueExtensions for NodeResourcesFit {
                 let has_more = new.allocatable.any_more_of(&pod.requests, &old.allocatable);
                 covers(new) && (has_more || new.pods_max > old.pods_max)
             }
-            ClusterEvent::AssignedPodUpdated { old, new } => old.requests.any_more_of(&pod.requests, &new.requests),
+            ClusterEvent::AssignedPodUpdated { old, new } => {
+                old.requests.any_more_of(&pod.requests, &new.requests)
+            }
             ClusterEvent::AssignedPodDeleted(_) | ClusterEvent::Updated { .. } => true,
             _ => false,
         };
@@ -135,11 +177,17 @@ mod tests {
     };
 
     fn refused(pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
-        reasons(&filtered(&NodeResourcesFit, pod, node)).into_iter().map(str::to_owned).collect()
+        reasons(&filtered(&NodeResourcesFit, pod, node))
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
     }
 
     fn asking(name: &str, requests: &Value) -> PodInfo {
-        pod_with(name, json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}))
+        pod_with(
+            name,
+            json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}),
+        )
     }
 
     #[test]
@@ -151,27 +199,57 @@ mod tests {
             node.add_pod(Arc::new(pod));
         }
         assert_eq!(refused(&pod("c", "1"), &node), ["Insufficient cpu"]);
-        assert!(refused(&pod("d", "0"), &node).is_empty(), "who asks for nothing fits");
+        assert!(
+            refused(&pod("d", "0"), &node).is_empty(),
+            "who asks for nothing fits"
+        );
         node.pods_max = 2;
         assert_eq!(refused(&pod("d", "0"), &node), ["Too many pods"]);
-        assert_eq!(refused(&pod("d", "1"), &node), ["Too many pods", "Insufficient cpu"], "all reasons");
+        assert_eq!(
+            refused(&pod("d", "1"), &node),
+            ["Too many pods", "Insufficient cpu"],
+            "all reasons"
+        );
     }
 
     #[test]
     fn no_more_of_an_extended_resource_is_given_than_the_node_has() {
-        let allocatable = json!({"cpu": "8", "pods": "10", "nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"});
-        let mut node = info(&node_with("n", json!({}), json!({"allocatable": allocatable})));
-        let one = Arc::new(asking("a", &json!({"nvidia.com/gpu": "1", "hugepages-2Mi": "4Mi"})));
+        let allocatable =
+            json!({"cpu": "8", "pods": "10", "nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"});
+        let mut node = info(&node_with(
+            "n",
+            json!({}),
+            json!({"allocatable": allocatable}),
+        ));
+        let one = Arc::new(asking(
+            "a",
+            &json!({"nvidia.com/gpu": "1", "hugepages-2Mi": "4Mi"}),
+        ));
         assert!(refused(&one, &node).is_empty());
         node.add_pod(one.clone());
         for (requests, expected) in [
             (json!({"nvidia.com/gpu": "1"}), None),
-            (json!({"nvidia.com/gpu": "2"}), Some(("Insufficient nvidia.com/gpu", Code::Unschedulable))),
-            (json!({"hugepages-2Mi": "2Mi"}), Some(("Insufficient hugepages-2Mi", Code::Unschedulable))),
-            (json!({"nvidia.com/gpu": "3"}), Some(("Insufficient nvidia.com/gpu", Code::UnschedulableAndUnresolvable))),
+            (
+                json!({"nvidia.com/gpu": "2"}),
+                Some(("Insufficient nvidia.com/gpu", Code::Unschedulable)),
+            ),
+            (
+                json!({"hugepages-2Mi": "2Mi"}),
+                Some(("Insufficient hugepages-2Mi", Code::Unschedulable)),
+            ),
+            (
+                json!({"nvidia.com/gpu": "3"}),
+                Some((
+                    "Insufficient nvidia.com/gpu",
+                    Code::UnschedulableAndUnresolvable,
+                )),
+            ),
             (
                 json!({"example.org/none": "1"}),
-                Some(("Insufficient example.org/none", Code::UnschedulableAndUnresolvable)),
+                Some((
+                    "Insufficient example.org/none",
+                    Code::UnschedulableAndUnresolvable,
+                )),
             ),
         ] {
             let status = filtered(&NodeResourcesFit, &asking("b", &requests), &node);
@@ -184,21 +262,61 @@ mod tests {
 
     #[test]
     fn only_more_of_what_a_pod_asks_for_helps_it() {
-        let with = |resources: Value| info(&node_with("n", json!({}), json!({"allocatable": resources})));
+        let with = |resources: Value| {
+            info(&node_with(
+                "n",
+                json!({}),
+                json!({"allocatable": resources}),
+            ))
+        };
         let pod = asking("p", &json!({"cpu": "2", "nvidia.com/gpu": "1"}));
         let bare = with(json!({"cpu": "4", "memory": "1Gi", "pods": "9"}));
         let more_memory = with(json!({"cpu": "4", "memory": "2Gi", "pods": "9"}));
-        let with_gpu = with(json!({"cpu": "4", "memory": "1Gi", "pods": "9", "nvidia.com/gpu": "1"}));
-        let (large, small) = (asking("x", &json!({"memory": "2Gi"})), asking("x", &json!({"memory": "1Gi"})));
-        let (many, few) = (asking("x", &json!({"nvidia.com/gpu": "2"})), asking("x", &json!({"nvidia.com/gpu": "1"})));
+        let with_gpu =
+            with(json!({"cpu": "4", "memory": "1Gi", "pods": "9", "nvidia.com/gpu": "1"}));
+        let (large, small) = (
+            asking("x", &json!({"memory": "2Gi"})),
+            asking("x", &json!({"memory": "1Gi"})),
+        );
+        let (many, few) = (
+            asking("x", &json!({"nvidia.com/gpu": "2"})),
+            asking("x", &json!({"nvidia.com/gpu": "1"})),
+        );
         for (event, expected) in [
             (ClusterEvent::NodeAdded(&bare), QueueingHint::Skip),
             (ClusterEvent::NodeAdded(&with_gpu), QueueingHint::Queue),
-            (ClusterEvent::NodeUpdated { old: &bare, new: &more_memory }, QueueingHint::Skip),
-            (ClusterEvent::NodeUpdated { old: &bare, new: &with_gpu }, QueueingHint::Queue),
-            (ClusterEvent::AssignedPodUpdated { old: &large, new: &small }, QueueingHint::Skip),
-            (ClusterEvent::AssignedPodUpdated { old: &many, new: &few }, QueueingHint::Queue),
-            (ClusterEvent::AssignedPodDeleted(&small), QueueingHint::Queue),
+            (
+                ClusterEvent::NodeUpdated {
+                    old: &bare,
+                    new: &more_memory,
+                },
+                QueueingHint::Skip,
+            ),
+            (
+                ClusterEvent::NodeUpdated {
+                    old: &bare,
+                    new: &with_gpu,
+                },
+                QueueingHint::Queue,
+            ),
+            (
+                ClusterEvent::AssignedPodUpdated {
+                    old: &large,
+                    new: &small,
+                },
+                QueueingHint::Skip,
+            ),
+            (
+                ClusterEvent::AssignedPodUpdated {
+                    old: &many,
+                    new: &few,
+                },
+                QueueingHint::Queue,
+            ),
+            (
+                ClusterEvent::AssignedPodDeleted(&small),
+                QueueingHint::Queue,
+            ),
         ] {
             assert_eq!(NodeResourcesFit.hint(&pod, &event), expected, "{event:?}");
         }
@@ -210,6 +328,9 @@ mod tests {
         let mut busy = info(&node("b", "4"));
         busy.add_pod(Arc::new(pod("x", "3")));
         let (pod, cycle) = (pod("p", "1"), CycleState::default());
-        assert!(NodeResourcesFit.score(&cycle, &pod, &empty) > NodeResourcesFit.score(&cycle, &pod, &busy));
+        assert!(
+            NodeResourcesFit.score(&cycle, &pod, &empty)
+                > NodeResourcesFit.score(&cycle, &pod, &busy)
+        );
     }
 }

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
     framework::{
-        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, Plugin, PluginName, QueueingHint, Status,
+        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, Plugin, PluginName,
+        QueueingHint, Status,
     },
     node_info::NodeInfo,
     pod_info::PodInfo,

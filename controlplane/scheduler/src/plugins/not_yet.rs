@@ -1,5 +1,5 @@
-//! Plugins of upstream's whose work nobody does here yet. What a pod requires of them holds it back: placed as if it had not
-//! asked, a database would start without its disk.
+//! Plugins of upstream's whose work nobody does here yet. What a pod requires of them holds it
+//! back: placed as if it had not asked, a database would start without its disk.
 
 use crate::{
     framework::{CycleState, NodeNames, Plugin, PluginName, PreFilter, Status},
@@ -25,8 +25,10 @@ impl NotYet {
             ])
         },
     };
-    pub(super) const DYNAMIC_RESOURCES: Self =
-        Self { name: PluginName::DynamicResources, required: |pod| told([(pod.claims.resources, "resource claims")]) };
+    pub(super) const DYNAMIC_RESOURCES: Self = Self {
+        name: PluginName::DynamicResources,
+        required: |pod| told([(pod.claims.resources, "resource claims")]),
+    };
 }
 
 impl Plugin for NotYet {
@@ -36,7 +38,12 @@ impl Plugin for NotYet {
 }
 
 impl PreFilter for NotYet {
-    fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot<'_>) -> (Option<NodeNames>, Status) {
+    fn pre_filter(
+        &self,
+        _: &mut CycleState,
+        pod: &PodInfo,
+        _: &Snapshot<'_>,
+    ) -> (Option<NodeNames>, Status) {
         let required = (self.required)(pod);
         if required.is_empty() {
             return (None, Status::SKIP);
@@ -50,7 +57,11 @@ impl PreFilter for NotYet {
 }
 
 fn told<const N: usize>(table: [(bool, &'static str); N]) -> Vec<&'static str> {
-    table.into_iter().filter(|(asked, _)| *asked).map(|(_, what)| what).collect()
+    table
+        .into_iter()
+        .filter(|(asked, _)| *asked)
+        .map(|(_, what)| what)
+        .collect()
 }
 
 #[cfg(test)]
@@ -65,8 +76,16 @@ mod tests {
         let volumes = NotYet::VOLUME_BINDING;
         let cases: [(Value, NotYet, &str); 4] = [
             (json!({}), volumes, ""),
-            (json!({"resourceClaims": [{"name": "gpu"}]}), NotYet::DYNAMIC_RESOURCES, "resource claims"),
-            (json!({"volumes": [{"name": "v", "emptyDir": {}}]}), volumes, ""),
+            (
+                json!({"resourceClaims": [{"name": "gpu"}]}),
+                NotYet::DYNAMIC_RESOURCES,
+                "resource claims",
+            ),
+            (
+                json!({"volumes": [{"name": "v", "emptyDir": {}}]}),
+                volumes,
+                "",
+            ),
             (
                 json!({"volumes": [
                     {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "w", "ephemeral": {}},
@@ -79,7 +98,11 @@ mod tests {
             spec["containers"] = json!([]);
             let nodes = Nodes::of(&[]);
             let snapshot = nodes.snapshot();
-            let (_, status) = plugin.pre_filter(&mut CycleState::default(), &pod_with("p", spec.clone()), &snapshot);
+            let (_, status) = plugin.pre_filter(
+                &mut CycleState::default(),
+                &pod_with("p", spec.clone()),
+                &snapshot,
+            );
             let message = match expected {
                 "" => String::new(),
                 _ => format!(

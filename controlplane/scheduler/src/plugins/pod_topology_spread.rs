@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use super::node_affinity;
 use crate::{
     framework::{
-        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin, PluginName, PreFilter,
-        QueueingHint, Status,
+        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin,
+        PluginName, PreFilter, QueueingHint, Status,
     },
     node_info::NodeInfo,
     pod_info::{PodInfo, SpreadConstraint},
@@ -20,7 +20,8 @@ use crate::{
 };
 
 const NOT_MATCHED: &str = "node(s) didn't match pod topology spread constraints";
-const LABEL_MISSING: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
+const LABEL_MISSING: &str =
+    "node(s) didn't match pod topology spread constraints (missing required label)";
 
 pub(super) struct PodTopologySpread;
 
@@ -55,14 +56,25 @@ impl PreFilter for PodTopologySpread {
             return (None, Status::SKIP);
         }
         let mut domains: Vec<Domains> = constraints.iter().map(|_| Domains::default()).collect();
-        let nodes: Vec<&NodeInfo> = snapshot.nodes().iter().filter(|node| has_all_labels(node, constraints)).collect();
+        let nodes: Vec<&NodeInfo> = snapshot
+            .nodes()
+            .iter()
+            .filter(|node| has_all_labels(node, constraints))
+            .collect();
         // Else there are no more of them than a node has labels.
         if !nodes.is_empty() {
             for (constraint, domains) in constraints.iter().zip(&mut domains) {
                 let selected = constraint.selected(&pod.namespace, snapshot.likes());
-                for node in nodes.iter().filter(|node| counts(constraint, cycle, pod, node)) {
+                for node in nodes
+                    .iter()
+                    .filter(|node| counts(constraint, cycle, pod, node))
+                {
                     if let Some(value) = node.labels.get(&constraint.topology_key) {
-                        add(&mut domains.pods, value, selected.get(node.name.as_str()).copied().unwrap_or(0));
+                        add(
+                            &mut domains.pods,
+                            value,
+                            selected.get(node.name.as_str()).copied().unwrap_or(0),
+                        );
                     }
                 }
             }
@@ -70,7 +82,13 @@ impl PreFilter for PodTopologySpread {
         for (constraint, domains) in constraints.iter().zip(&mut domains) {
             // Places that are not there yet are empty.
             let has_enough = domains.pods.len() >= constraint.min_domains;
-            domains.fewest = domains.pods.values().copied().min().filter(|_| has_enough).unwrap_or(0);
+            domains.fewest = domains
+                .pods
+                .values()
+                .copied()
+                .min()
+                .filter(|_| has_enough)
+                .unwrap_or(0);
             domains.selects_itself = constraint.selects(&pod.labels);
         }
         cycle.write(Counted(domains));
@@ -80,12 +98,15 @@ impl PreFilter for PodTopologySpread {
 
 impl Filter for PodTopologySpread {
     fn filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
-        let Some(Counted(domains)) = cycle.read() else { return Status::error("PreFilter was not asked") };
+        let Some(Counted(domains)) = cycle.read() else {
+            return Status::error("PreFilter was not asked");
+        };
         for (constraint, domains) in pod.hard_spread.iter().zip(domains) {
             let Some(value) = node.labels.get(&constraint.topology_key) else {
                 return Status::unresolvable(vec![LABEL_MISSING.into()]);
             };
-            let pods = domains.pods.get(value).copied().unwrap_or(0) + i64::from(domains.selects_itself);
+            let pods =
+                domains.pods.get(value).copied().unwrap_or(0) + i64::from(domains.selects_itself);
             if pods - domains.fewest > constraint.max_skew {
                 return Status::unschedulable(vec![NOT_MATCHED.into()]);
             }
@@ -109,21 +130,29 @@ impl EnqueueExtensions for PodTopologySpread {
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
         let constraints = &pod.hard_spread;
         let is_counted = |other: &PodInfo| {
-            other.namespace == pod.namespace && constraints.iter().any(|one| one.selects(&other.labels))
+            other.namespace == pod.namespace
+                && constraints.iter().any(|one| one.selects(&other.labels))
         };
         let counts_otherwise = |old: &PodInfo, new: &PodInfo| {
-            constraints.iter().any(|one| one.selects(&old.labels) != one.selects(&new.labels))
+            constraints
+                .iter()
+                .any(|one| one.selects(&old.labels) != one.selects(&new.labels))
         };
         let helps = match event {
             ClusterEvent::Updated { old, new } => {
                 let tolerates_otherwise = old.tolerations != new.tolerations;
-                counts_otherwise(old, new) || tolerates_otherwise && constraints.iter().any(|one| one.honours_taints)
+                counts_otherwise(old, new)
+                    || tolerates_otherwise && constraints.iter().any(|one| one.honours_taints)
             }
-            ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodDeleted(other) => is_counted(other),
+            ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodDeleted(other) => {
+                is_counted(other)
+            }
             ClusterEvent::AssignedPodUpdated { old, new } => {
                 new.namespace == pod.namespace && counts_otherwise(old, new)
             }
-            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeDeleted(node) => has_all_labels(node, constraints),
+            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeDeleted(node) => {
+                has_all_labels(node, constraints)
+            }
             ClusterEvent::NodeUpdated { old, new } => {
                 let fresh = CycleState::default();
                 let place = |node: &NodeInfo, key: &str| node.labels.get(key).cloned();
@@ -141,13 +170,23 @@ impl EnqueueExtensions for PodTopologySpread {
 
 /// Whether the node is in some place for every constraint.
 fn has_all_labels(node: &NodeInfo, constraints: &[SpreadConstraint]) -> bool {
-    constraints.iter().all(|constraint| node.labels.contains_key(&constraint.topology_key))
+    constraints
+        .iter()
+        .all(|constraint| node.labels.contains_key(&constraint.topology_key))
 }
 
 /// Whether the constraint looks at this node, by its policies.
-fn counts(constraint: &SpreadConstraint, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> bool {
+fn counts(
+    constraint: &SpreadConstraint,
+    cycle: &CycleState,
+    pod: &PodInfo,
+    node: &NodeInfo,
+) -> bool {
     let tolerates = || {
-        let mut hard = node.taints.iter().filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
+        let mut hard = node
+            .taints
+            .iter()
+            .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
         hard.all(|taint| pod.tolerations.tolerate(taint))
     };
     (!constraint.honours_affinity || node_affinity::matches(cycle, pod, node))

@@ -1,10 +1,13 @@
 //! SchedulingGates: a pod is not tried before the last of its gates is taken away.
 //!
-//! Source: `pkg/scheduler/framework/plugins/schedulinggates` at v1.37. There the reason names the gates; nobody reads it: what
-//! the API tells of a gated pod is written as the pod is created.
+//! Source: `pkg/scheduler/framework/plugins/schedulinggates` at v1.37. There the reason names the
+//! gates; nobody reads it: what the API tells of a gated pod is written as the pod is created.
 
 use crate::{
-    framework::{Actions, ClusterEvent, EnqueueExtensions, Plugin, PluginName, PreEnqueue, QueueingHint, Status},
+    framework::{
+        Actions, ClusterEvent, EnqueueExtensions, Plugin, PluginName, PreEnqueue, QueueingHint,
+        Status,
+    },
     pod_info::PodInfo,
 };
 

@@ -1,4 +1,5 @@
-//! What a pod says about the pods beside it: the terms of its affinity, read once when the pod is seen.
+//! What a pod says about the pods beside it: the terms of its affinity, read once when the pod is
+//! seen.
 //!
 //! Source: `AffinityTerm` in `pkg/scheduler/framework/types.go` at v1.37.
 
@@ -19,8 +20,8 @@ use crate::namespaces::Namespaces;
 /// Namespaces up to which it is kept who means them.
 const NAMESPACES_KEPT: usize = 16;
 
-/// Pods of these namespaces, or of namespaces with these labels, that have these labels, wherever a node's label says that it is
-/// the same place.
+/// Pods of these namespaces, or of namespaces with these labels, that have these labels, wherever a
+/// node's label says that it is the same place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct AffinityTerm {
     // First: terms are ordered by it.
@@ -59,11 +60,17 @@ impl Hash for AffinityTerms {
 
 impl AffinityTerms {
     /// Of a pod in `namespace` with `labels`.
-    pub(crate) fn of(affinity: Option<&Affinity>, namespace: &str, labels: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn of(
+        affinity: Option<&Affinity>,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Self {
         let near = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
         let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
         let of = |term: &PodAffinityTerm| AffinityTerm::of(term, namespace, labels);
-        let required = |terms: Option<&Vec<PodAffinityTerm>>| distinct(terms.into_iter().flatten().map(of).collect());
+        let required = |terms: Option<&Vec<PodAffinityTerm>>| {
+            distinct(terms.into_iter().flatten().map(of).collect())
+        };
         let weighted = |terms: Option<&Vec<WeightedPodAffinityTerm>>, sign: i64| {
             let one = |wish: &WeightedPodAffinityTerm| WeightedTerm {
                 term: of(&wish.pod_affinity_term),
@@ -71,22 +78,53 @@ impl AffinityTerms {
             };
             terms.into_iter().flatten().map(one).collect::<Vec<_>>()
         };
-        let wished = near.and_then(|near| near.preferred_during_scheduling_ignored_during_execution.as_ref());
-        let unwanted = apart.and_then(|apart| apart.preferred_during_scheduling_ignored_during_execution.as_ref());
+        let wished = near.and_then(|near| {
+            near.preferred_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+        let unwanted = apart.and_then(|apart| {
+            apart
+                .preferred_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
         let preferred = merged([weighted(wished, 1), weighted(unwanted, -1)].concat());
-        let required_anti =
-            required(apart.and_then(|apart| apart.required_during_scheduling_ignored_during_execution.as_ref()));
-        let required =
-            required(near.and_then(|near| near.required_during_scheduling_ignored_during_execution.as_ref()));
+        let required_anti = required(apart.and_then(|apart| {
+            apart
+                .required_during_scheduling_ignored_during_execution
+                .as_ref()
+        }));
+        let required = required(near.and_then(|near| {
+            near.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        }));
         Self::new(required, required_anti, preferred)
     }
 
-    fn new(required: Vec<AffinityTerm>, required_anti: Vec<AffinityTerm>, preferred: Vec<WeightedTerm>) -> Self {
+    fn new(
+        required: Vec<AffinityTerm>,
+        required_anti: Vec<AffinityTerm>,
+        preferred: Vec<WeightedTerm>,
+    ) -> Self {
         static DIGEST: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let wished = preferred.iter().map(|wish| &wish.term);
-        let length = required.iter().chain(&required_anti).chain(wished).map(AffinityTerm::length).sum();
-        let digest = if length == 0 { 0 } else { DIGEST.hash_one((&required, &required_anti, &preferred)) };
-        Self { required, required_anti, preferred, length, digest }
+        let length = required
+            .iter()
+            .chain(&required_anti)
+            .chain(wished)
+            .map(AffinityTerm::length)
+            .sum();
+        let digest = if length == 0 {
+            0
+        } else {
+            DIGEST.hash_one((&required, &required_anti, &preferred))
+        };
+        Self {
+            required,
+            required_anti,
+            preferred,
+            length,
+            digest,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -107,11 +145,17 @@ impl AffinityTerms {
         )
     }
 
-    /// The only namespaces whose pods they may mean; `None` if these are not known beforehand, or too many.
+    /// The only namespaces whose pods they may mean; `None` if these are not known beforehand, or
+    /// too many.
     pub(crate) fn reach(&self) -> Option<BTreeSet<&String>> {
         let mut namespaces = BTreeSet::new();
         let wished = self.preferred.iter().map(|wish| &wish.term);
-        for term in self.required.iter().chain(&self.required_anti).chain(wished) {
+        for term in self
+            .required
+            .iter()
+            .chain(&self.required_anti)
+            .chain(wished)
+        {
             namespaces.extend(term.only_in()?);
             if namespaces.len() > NAMESPACES_KEPT {
                 return None;
@@ -146,7 +190,9 @@ impl AffinityTerm {
         if namespaces.is_empty() && term.namespace_selector.is_none() {
             namespaces.insert(namespace.to_owned());
         }
-        let keys = |keys: &Option<Vec<String>>, operator| with_labels_of(keys.as_deref(), operator, labels);
+        let keys = |keys: &Option<Vec<String>>, operator| {
+            with_labels_of(keys.as_deref(), operator, labels)
+        };
         let mut more = keys(&term.match_label_keys, "In");
         more.extend(keys(&term.mismatch_label_keys, "NotIn"));
         Self {
@@ -164,41 +210,59 @@ impl AffinityTerm {
 
     fn length(&self) -> usize {
         let of = |selector: &LabelSelector| {
-            selector.requirements().iter().map(|requirement| 1 + requirement.values.len()).sum::<usize>()
+            selector
+                .requirements()
+                .iter()
+                .map(|requirement| 1 + requirement.values.len())
+                .sum::<usize>()
         };
         1 + self.namespaces.len() + of(&self.namespace_selector) + of(&self.selector)
     }
 
     /// Whether a pod in `namespace` with `labels` is meant.
-    pub(crate) fn matches(&self, namespace: &str, labels: &BTreeMap<String, String>, all: &Namespaces) -> bool {
+    pub(crate) fn matches(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+        all: &Namespaces,
+    ) -> bool {
         #[cfg(test)]
         crate::postings::work::done(1);
         let is_there = || {
             self.namespaces.contains(namespace)
-                || self.namespace_selector.matches(|key| all.labels(namespace)?.get(key).map(String::as_str))
+                || self
+                    .namespace_selector
+                    .matches(|key| all.labels(namespace)?.get(key).map(String::as_str))
         };
         self.selects(labels) && is_there()
     }
 
     /// Whether such a pod is meant if its namespace has the labels for it.
     pub(crate) fn may_match(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
-        let may_be_there = self.only_in().is_none_or(|namespaces| namespaces.contains(namespace));
+        let may_be_there = self
+            .only_in()
+            .is_none_or(|namespaces| namespaces.contains(namespace));
         may_be_there && self.selects(labels)
     }
 
     fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.selector.matches(|key| labels.get(key).map(String::as_str))
+        self.selector
+            .matches(|key| labels.get(key).map(String::as_str))
     }
 }
 
-/// The requirement that pods have, or do not have, the same value of these labels. Upstream's API server writes them into the
-/// selector as the pod is created; here the object stays as it was given.
+/// The requirement that pods have, or do not have, the same value of these labels. Upstream's API
+/// server writes them into the selector as the pod is created; here the object stays as it was
+/// given.
 pub(super) fn with_labels_of(
     keys: Option<&[String]>,
     operator: &str,
     labels: &BTreeMap<String, String>,
 ) -> Vec<LabelSelectorRequirement> {
-    let known = keys.into_iter().flatten().filter_map(|key| Some((key, labels.get(key)?)));
+    let known = keys
+        .into_iter()
+        .flatten()
+        .filter_map(|key| Some((key, labels.get(key)?)));
     known
         .map(|(key, value)| LabelSelectorRequirement {
             key: key.clone(),
@@ -208,11 +272,20 @@ pub(super) fn with_labels_of(
         .collect()
 }
 
-/// A selector as it is asked. None selects nothing, and so does one that the API server would not have taken.
-pub(super) fn selector(object: Option<&meta::LabelSelector>, more: Vec<LabelSelectorRequirement>) -> LabelSelector {
-    let Some(mut object) = object.cloned() else { return LabelSelector::nothing() };
+/// A selector as it is asked. None selects nothing, and so does one that the API server would not
+/// have taken.
+pub(super) fn selector(
+    object: Option<&meta::LabelSelector>,
+    more: Vec<LabelSelectorRequirement>,
+) -> LabelSelector {
+    let Some(mut object) = object.cloned() else {
+        return LabelSelector::nothing();
+    };
     if !more.is_empty() {
-        object.match_expressions.get_or_insert_default().extend(more);
+        object
+            .match_expressions
+            .get_or_insert_default()
+            .extend(more);
     }
     let object = serde_json::to_value(object).unwrap_or_default();
     LabelSelector::from_object(&object).unwrap_or_else(|_| LabelSelector::nothing())

@@ -31,22 +31,28 @@ impl Ports {
 
     /// Whether both cannot be on one node.
     pub(crate) fn conflict(&self, other: &Self) -> bool {
-        let (few, many) = if self.0.len() < other.0.len() { (self, other) } else { (other, self) };
+        let (few, many) = if self.0.len() < other.0.len() {
+            (self, other)
+        } else {
+            (other, self)
+        };
         few.0.iter().any(|port| many.has_conflicting(port))
     }
 
     fn has_conflicting(&self, (port, protocol, ip): &(i32, String, String)) -> bool {
         let at = |ip: &str| {
             let sought = (*port, protocol.as_str(), ip);
-            self.0.binary_search_by(|(port, protocol, ip)| (*port, &**protocol, &**ip).cmp(&sought))
+            self.0
+                .binary_search_by(|(port, protocol, ip)| (*port, &**protocol, &**ip).cmp(&sought))
         };
         match at("") {
             // On all addresses.
             Ok(_) => true,
             // Whatever comes next has the same port if any address of it is taken.
-            Err(next) if ip.is_empty() => {
-                self.0.get(next).is_some_and(|(taken, taken_by, _)| taken == port && taken_by == protocol)
-            }
+            Err(next) if ip.is_empty() => self
+                .0
+                .get(next)
+                .is_some_and(|(taken, taken_by, _)| taken == port && taken_by == protocol),
             Err(_) => at(ip).is_ok(),
         }
     }

@@ -1,6 +1,7 @@
 //! How a pod wants to be spread with its like, read once when the pod is seen.
 //!
-//! Source: `topologySpreadConstraint` in `pkg/scheduler/framework/plugins/podtopologyspread/common.go` at v1.37.
+//! Source: `topologySpreadConstraint` in
+//! `pkg/scheduler/framework/plugins/podtopologyspread/common.go` at v1.37.
 
 use std::collections::BTreeMap;
 
@@ -30,18 +31,29 @@ impl SpreadConstraint {
         required: bool,
         labels: &BTreeMap<String, String>,
     ) -> Vec<Self> {
-        let meant = |one: &&TopologySpreadConstraint| (one.when_unsatisfiable == "DoNotSchedule") == required;
-        constraints.into_iter().flatten().filter(meant).map(|one| Self::of(one, labels)).collect()
+        let meant = |one: &&TopologySpreadConstraint| {
+            (one.when_unsatisfiable == "DoNotSchedule") == required
+        };
+        constraints
+            .into_iter()
+            .flatten()
+            .filter(meant)
+            .map(|one| Self::of(one, labels))
+            .collect()
     }
 
     fn of(constraint: &TopologySpreadConstraint, labels: &BTreeMap<String, String>) -> Self {
         let keys = with_labels_of(constraint.match_label_keys.as_deref(), "In", labels);
-        let honours = |policy: &Option<String>, unsaid: &str| policy.as_deref().unwrap_or(unsaid) == "Honor";
+        let honours =
+            |policy: &Option<String>, unsaid: &str| policy.as_deref().unwrap_or(unsaid) == "Honor";
         Self {
             max_skew: constraint.max_skew.into(),
             topology_key: constraint.topology_key.clone(),
             selector: selector(constraint.label_selector.as_ref(), keys),
-            min_domains: constraint.min_domains.and_then(|number| number.try_into().ok()).unwrap_or(1),
+            min_domains: constraint
+                .min_domains
+                .and_then(|number| number.try_into().ok())
+                .unwrap_or(1),
             honours_affinity: honours(&constraint.node_affinity_policy, "Honor"),
             honours_taints: honours(&constraint.node_taints_policy, "Ignore"),
         }
@@ -61,16 +73,26 @@ impl SpreadConstraint {
 
     /// The pods of a namespace that it selects; none if it would select every pod.
     pub(crate) fn selected(&self, namespace: &str, likes: &Likes) -> Counts {
-        if self.selects_everything() { Counts::new() } else { likes.selected(namespace, &self.selector) }
+        if self.selects_everything() {
+            Counts::new()
+        } else {
+            likes.selected(namespace, &self.selector)
+        }
     }
 
     /// How much is written in it.
     pub(crate) fn length(&self) -> usize {
-        1 + self.selector.requirements().iter().map(|requirement| 1 + requirement.values.len()).sum::<usize>()
+        1 + self
+            .selector
+            .requirements()
+            .iter()
+            .map(|requirement| 1 + requirement.values.len())
+            .sum::<usize>()
     }
 
     pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.selector.matches(|key| labels.get(key).map(String::as_str))
+        self.selector
+            .matches(|key| labels.get(key).map(String::as_str))
     }
 
     /// Whether it selects every pod; then none is counted.

@@ -4,8 +4,9 @@
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// Sorted, each once: key, value or `None` for every value, effect. An empty key stands for every key, an empty effect for
-/// every effect. How long a taint is tolerated is nothing to the scheduler.
+/// Sorted, each once: key, value or `None` for every value, effect. An empty key stands for every
+/// key, an empty effect for every effect. How long a taint is tolerated is nothing to the
+/// scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tolerations(Vec<(String, Option<String>, String)>);
 
@@ -30,7 +31,11 @@ impl Tolerations {
         let value = taint.value.as_deref().unwrap_or_default();
         let listed = |key: &str, value: Option<&str>, effect: &str| {
             let sought = (key, value, effect);
-            self.0.binary_search_by(|(key, value, effect)| (&**key, value.as_deref(), &**effect).cmp(&sought)).is_ok()
+            self.0
+                .binary_search_by(|(key, value, effect)| {
+                    (&**key, value.as_deref(), &**effect).cmp(&sought)
+                })
+                .is_ok()
         };
         !self.0.is_empty()
             && [taint.key.as_str(), ""].into_iter().any(|key| {

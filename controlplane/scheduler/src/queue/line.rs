@@ -1,13 +1,15 @@
-//! The active pods, and who is next: the highest priority, then who came first; but within a priority, whoever has taken more
-//! than a share of the scheduler's time of late lets the others go before.
+//! The active pods, and who is next: the highest priority, then who came first; but within a
+//! priority, whoever has taken more than a share of the scheduler's time of late lets the others go
+//! before.
 //!
 //! ```text
 //! an attempt that took t --> its namespace owes 4 t, paid off as time passes
 //! owes more than 100 ms  --> behind the others of its priority; of several such, who will have paid first
 //! ```
-//! One scheduler decides for all tenants, one pod after another, and what an attempt costs is the tenant's to choose, by what
-//! its pods ask for. Nothing is lost by this: while nobody else waits, who owes goes on. Nobody owes more than ten seconds, so
-//! that who had it to himself for an hour is not behind for one. Priorities stand above it: they are the administrator's.
+//! One scheduler decides for all tenants, one pod after another, and what an attempt costs is the
+//! tenant's to choose, by what its pods ask for. Nothing is lost by this: while nobody else waits,
+//! who owes goes on. Nobody owes more than ten seconds, so that who had it to himself for an hour
+//! is not behind for one. Priorities stand above it: they are the administrator's.
 
 use std::{
     cmp::Reverse,
@@ -66,12 +68,22 @@ impl Line {
             Some((known, _)) => known.clone(),
             None => pod.namespace.as_str().into(),
         };
-        let pods = self.namespaces.entry(namespace.clone()).or_default().entry(priority).or_default();
+        let pods = self
+            .namespaces
+            .entry(namespace.clone())
+            .or_default()
+            .entry(priority)
+            .or_default();
         let is_first = pods.is_empty();
         pods.insert(sequence, pod.uid.clone());
         if is_first {
             let behind = self.behind(&namespace);
-            self.heads.insert(Head { priority, behind, sequence, namespace });
+            self.heads.insert(Head {
+                priority,
+                behind,
+                sequence,
+                namespace,
+            });
         }
         self.len += 1;
         sequence
@@ -79,7 +91,12 @@ impl Line {
 
     /// Takes the next pod.
     pub(super) fn pop(&mut self) -> Option<PodUid> {
-        let Head { priority, sequence, namespace, .. } = self.heads.first().cloned()?;
+        let Head {
+            priority,
+            sequence,
+            namespace,
+            ..
+        } = self.heads.first().cloned()?;
         self.take(&namespace, priority.0, sequence)
     }
 
@@ -89,13 +106,21 @@ impl Line {
     }
 
     fn take(&mut self, namespace: &str, priority: i32, sequence: u64) -> Option<PodUid> {
-        let (namespace, priority) = (self.namespaces.get_key_value(namespace)?.0.clone(), Reverse(priority));
+        let (namespace, priority) = (
+            self.namespaces.get_key_value(namespace)?.0.clone(),
+            Reverse(priority),
+        );
         let behind = self.behind(&namespace);
         let priorities = self.namespaces.get_mut(&namespace)?;
         let pods = priorities.get_mut(&priority)?;
         let uid = pods.remove(&sequence)?;
         self.len -= 1;
-        let mut head = Head { priority, behind, sequence, namespace };
+        let mut head = Head {
+            priority,
+            behind,
+            sequence,
+            namespace,
+        };
         let was_first = self.heads.remove(&head);
         if let Some((&next, _)) = pods.first_key_value() {
             if was_first {
@@ -117,7 +142,8 @@ impl Line {
             Some((known, _)) => known.clone(),
             None => namespace.into(),
         };
-        let paid = self.paid.get(&key).copied().unwrap_or(now).max(now) + took.saturating_mul(SHARE);
+        let paid =
+            self.paid.get(&key).copied().unwrap_or(now).max(now) + took.saturating_mul(SHARE);
         let paid = paid.min(now + DEBT_MAX);
         self.put(&key, (paid > now + CREDIT).then_some(paid - CREDIT));
         self.paid.insert(key, paid);
@@ -142,8 +168,15 @@ impl Line {
             return;
         }
         for (priority, pods) in self.namespaces.get(namespace).into_iter().flatten() {
-            let Some((&sequence, _)) = pods.first_key_value() else { continue };
-            let mut head = Head { priority: *priority, behind: before, sequence, namespace: namespace.clone() };
+            let Some((&sequence, _)) = pods.first_key_value() else {
+                continue;
+            };
+            let mut head = Head {
+                priority: *priority,
+                behind: before,
+                sequence,
+                namespace: namespace.clone(),
+            };
             self.heads.remove(&head);
             head.behind = behind;
             self.heads.insert(head);
@@ -159,6 +192,8 @@ impl Line {
     /// Until when a namespace is behind the others.
     fn behind(&self, namespace: &Arc<str>) -> Option<Instant> {
         let until = self.paid.get(namespace)?.checked_sub(CREDIT)?;
-        self.behind.contains(&(until, namespace.clone())).then_some(until)
+        self.behind
+            .contains(&(until, namespace.clone()))
+            .then_some(until)
     }
 }

@@ -20,7 +20,12 @@ fn by(names: &[PluginName]) -> PluginSet {
 }
 
 /// Parks a pod that these plugins have refused.
-fn parked(queue: &mut SchedulingQueue, pod: PodInfo, refused_by: &[PluginName], now: Instant) -> PodUid {
+fn parked(
+    queue: &mut SchedulingQueue,
+    pod: PodInfo,
+    refused_by: &[PluginName],
+    now: Instant,
+) -> PodUid {
     queue.add(pod, now);
     let uid = queue.pop().expect("the pod").uid.clone();
     queue.add_unschedulable(&uid, by(refused_by), now);
@@ -42,11 +47,19 @@ fn higher_priority_goes_first_then_first_come() {
 #[test]
 fn a_parked_pod_comes_back_after_an_event_that_helps_and_its_backoff() {
     let (mut queue, start) = (queue(), Instant::now());
-    parked(&mut queue, pod("a", "1"), &[PluginName::NodeResourcesFit], start);
+    parked(
+        &mut queue,
+        pod("a", "1"),
+        &[PluginName::NodeResourcesFit],
+        start,
+    );
     queue.flush(start + Duration::from_secs(60));
     assert_eq!(popped(&mut queue), None, "nothing has changed");
     let gone = pod("x", "1");
-    queue.move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&gone), start + Duration::from_millis(500));
+    queue.move_to_active_or_backoff(
+        &ClusterEvent::AssignedPodDeleted(&gone),
+        start + Duration::from_millis(500),
+    );
     assert_eq!(popped(&mut queue), None, "still backing off");
     assert_eq!(queue.next_flush(), Some(start + BACKOFF_INITIAL));
     queue.flush(start + BACKOFF_INITIAL);
@@ -56,27 +69,73 @@ fn a_parked_pod_comes_back_after_an_event_that_helps_and_its_backoff() {
 #[test]
 fn an_event_wakes_only_those_whom_it_may_help() {
     let (mut queue, start) = (queue(), Instant::now());
-    parked(&mut queue, pod("large", "64"), &[PluginName::NodeResourcesFit], start);
-    let selecting = pod_with("selecting", json!({"containers": [], "nodeSelector": {"disk": "ssd"}}));
+    parked(
+        &mut queue,
+        pod("large", "64"),
+        &[PluginName::NodeResourcesFit],
+        start,
+    );
+    let selecting = pod_with(
+        "selecting",
+        json!({"containers": [], "nodeSelector": {"disk": "ssd"}}),
+    );
     parked(&mut queue, selecting, &[PluginName::NodeAffinity], start);
-    parked(&mut queue, pod("shy", "1"), &[PluginName::TaintToleration, PluginName::NodeAffinity], start);
-    parked(&mut queue, pod("never", "1"), &[PluginName::VolumeBinding], start);
+    parked(
+        &mut queue,
+        pod("shy", "1"),
+        &[PluginName::TaintToleration, PluginName::NodeAffinity],
+        start,
+    );
+    parked(
+        &mut queue,
+        pod("never", "1"),
+        &[PluginName::VolumeBinding],
+        start,
+    );
     parked(&mut queue, pod("unlucky", "1"), &[], start);
     let later = start + Duration::from_secs(60);
     let bare = info(&node("n", "4"));
     let mut labelled = bare.clone();
     labelled.labels.insert("disk".to_owned(), "ssd".to_owned());
     let taint = json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
-    let tainted = info(&node_with("n", taint, json!({"allocatable": {"cpu": "4", "pods": "10"}})));
+    let tainted = info(&node_with(
+        "n",
+        taint,
+        json!({"allocatable": {"cpu": "4", "pods": "10"}}),
+    ));
     let huge = info(&node("n", "128"));
     let gone = pod("x", "1");
     let events = [
         (ClusterEvent::AssignedPodAdded(&gone), vec!["unlucky"]),
         (ClusterEvent::AssignedPodDeleted(&gone), vec!["large"]),
-        (ClusterEvent::NodeUpdated { old: &bare, new: &labelled }, vec!["selecting"]),
-        (ClusterEvent::NodeUpdated { old: &tainted, new: &bare }, vec!["shy"]),
-        (ClusterEvent::NodeUpdated { old: &bare, new: &huge }, vec!["large"]),
-        (ClusterEvent::NodeUpdated { old: &bare, new: &bare }, vec![]),
+        (
+            ClusterEvent::NodeUpdated {
+                old: &bare,
+                new: &labelled,
+            },
+            vec!["selecting"],
+        ),
+        (
+            ClusterEvent::NodeUpdated {
+                old: &tainted,
+                new: &bare,
+            },
+            vec!["shy"],
+        ),
+        (
+            ClusterEvent::NodeUpdated {
+                old: &bare,
+                new: &huge,
+            },
+            vec!["large"],
+        ),
+        (
+            ClusterEvent::NodeUpdated {
+                old: &bare,
+                new: &bare,
+            },
+            vec![],
+        ),
         (ClusterEvent::NodeAdded(&huge), vec!["large", "shy"]),
     ];
     for (event, expected) in events {
@@ -110,7 +169,10 @@ fn a_gated_pod_is_not_tried_before_its_last_gate_is_gone() {
     queue.flush(now + UNSCHEDULABLE_MAX);
     assert_eq!((popped(&mut queue), queue.lengths().gated), (None, 1));
     queue.add(gated(json!([])), now);
-    assert_eq!((popped(&mut queue).as_deref(), queue.lengths()), (Some("p"), Lengths::default()));
+    assert_eq!(
+        (popped(&mut queue).as_deref(), queue.lengths()),
+        (Some("p"), Lengths::default())
+    );
     queue.add(gated(json!([])), now);
     queue.remove(&PodUid("p".into()));
     queue.add(gated(json!([{"name": "a"}])), now);
@@ -137,7 +199,12 @@ fn backoff_doubles_up_to_its_limit() {
 #[test]
 fn a_pod_that_asks_for_less_is_tried_after_its_backoff() {
     let (mut queue, start) = (queue(), Instant::now());
-    parked(&mut queue, pod("a", "8"), &[PluginName::NodeResourcesFit], start);
+    parked(
+        &mut queue,
+        pod("a", "8"),
+        &[PluginName::NodeResourcesFit],
+        start,
+    );
     let later = start + BACKOFF_INITIAL;
     queue.add(pod("a", "8"), later);
     assert_eq!(popped(&mut queue), None, "nothing has changed");
@@ -148,7 +215,12 @@ fn a_pod_that_asks_for_less_is_tried_after_its_backoff() {
 #[test]
 fn a_pod_is_tried_again_after_a_while_whatever_happens() {
     let (mut queue, start) = (queue(), Instant::now());
-    parked(&mut queue, pod("a", "1"), &[PluginName::VolumeBinding], start);
+    parked(
+        &mut queue,
+        pod("a", "1"),
+        &[PluginName::VolumeBinding],
+        start,
+    );
     queue.flush(start + UNSCHEDULABLE_MAX);
     assert_eq!(popped(&mut queue).as_deref(), Some("a"));
 }
@@ -170,12 +242,19 @@ fn a_removed_pod_is_forgotten_in_every_state() {
     }
     queue.move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod("x", "1")), now);
     queue.flush(now + Duration::from_secs(1000));
-    assert_eq!((popped(&mut queue), queue.next_flush(), queue.entries.len()), (None, None, 0));
+    assert_eq!(
+        (popped(&mut queue), queue.next_flush(), queue.entries.len()),
+        (None, None, 0)
+    );
 }
 
 /// A pod of `namespace`.
 fn of(namespace: &str, name: &str, priority: i32) -> PodInfo {
-    PodInfo { namespace: namespace.to_owned(), priority, ..pod(name, "1") }
+    PodInfo {
+        namespace: namespace.to_owned(),
+        priority,
+        ..pod(name, "1")
+    }
 }
 
 /// Takes the next pod, whose attempt takes so long.
@@ -193,13 +272,26 @@ fn who_has_taken_much_time_goes_behind_others_of_its_priority() {
         queue.add(of("greedy", &format!("g{number}"), 0), start);
     }
     let second = Duration::from_secs(1);
-    assert_eq!(attempted(&mut queue, second, start).as_deref(), Some("g0"), "nobody owes anything yet");
-    for (namespace, name, priority) in [("modest", "m0", 0), ("modest", "m1", 0), ("greedy", "urgent", 5)] {
+    assert_eq!(
+        attempted(&mut queue, second, start).as_deref(),
+        Some("g0"),
+        "nobody owes anything yet"
+    );
+    for (namespace, name, priority) in [
+        ("modest", "m0", 0),
+        ("modest", "m1", 0),
+        ("greedy", "urgent", 5),
+    ] {
         queue.add(of(namespace, name, priority), start + second);
     }
     let short = Duration::from_micros(100);
-    let order: Vec<_> = std::iter::from_fn(|| attempted(&mut queue, short, start + second)).collect();
-    assert_eq!(order, ["urgent", "m0", "m1", "g1", "g2", "g3"], "priority stands above it, and nothing is lost");
+    let order: Vec<_> =
+        std::iter::from_fn(|| attempted(&mut queue, short, start + second)).collect();
+    assert_eq!(
+        order,
+        ["urgent", "m0", "m1", "g1", "g2", "g3"],
+        "priority stands above it, and nothing is lost"
+    );
 }
 
 #[test]
@@ -212,9 +304,16 @@ fn who_owes_is_back_in_line_in_time() {
     for (namespace, name) in [("greedy", "g1"), ("modest", "m0"), ("modest", "m1")] {
         queue.add(of(namespace, name, 0), start + hour);
     }
-    assert_eq!(attempted(&mut queue, Duration::ZERO, start + hour).as_deref(), Some("m0"));
+    assert_eq!(
+        attempted(&mut queue, Duration::ZERO, start + hour).as_deref(),
+        Some("m0")
+    );
     let paid = start + hour + Duration::from_secs(10);
-    assert_eq!(attempted(&mut queue, Duration::ZERO, paid).as_deref(), Some("g1"), "it came first");
+    assert_eq!(
+        attempted(&mut queue, Duration::ZERO, paid).as_deref(),
+        Some("g1"),
+        "it came first"
+    );
 }
 
 #[test]
@@ -225,14 +324,18 @@ fn of_those_who_owe_the_one_that_took_less_goes_first() {
     }
     attempted(&mut queue, Duration::from_millis(900), start);
     attempted(&mut queue, Duration::from_millis(300), start);
-    assert_eq!((popped(&mut queue).as_deref(), popped(&mut queue).as_deref()), (Some("b1"), Some("a1")));
+    assert_eq!(
+        (popped(&mut queue).as_deref(), popped(&mut queue).as_deref()),
+        (Some("b1"), Some("a1"))
+    );
 }
 
 #[test]
 fn an_attempt_that_took_long_is_paid_with_a_longer_backoff() {
     let (mut queue, start) = (queue(), Instant::now());
     let label = |value: &str| {
-        let metadata = json!({"name": "p", "namespace": "default", "uid": "p", "labels": {"a": value}});
+        let metadata =
+            json!({"name": "p", "namespace": "default", "uid": "p", "labels": {"a": value}});
         pod_of(json!({"metadata": metadata, "spec": {"containers": []}}))
     };
     queue.add(label("0"), start);
@@ -243,7 +346,11 @@ fn an_attempt_that_took_long_is_paid_with_a_longer_backoff() {
         let now = start + Duration::from_secs(second);
         queue.add(label(&second.to_string()), now);
         queue.flush(now);
-        assert_eq!(popped(&mut queue), None, "however often it is changed: {second}");
+        assert_eq!(
+            popped(&mut queue),
+            None,
+            "however often it is changed: {second}"
+        );
     }
     queue.flush(start + Duration::from_secs(30));
     assert_eq!(popped(&mut queue).as_deref(), Some("p"));

@@ -39,17 +39,30 @@ fn pods_spread_over_equal_nodes() {
         let node = place(&mut algorithm, &pod, &cache).expect("fits");
         cache.assume(pod, &node);
     }
-    assert!(cache.snapshot().nodes().iter().all(|node| node.pods.len() == 2));
+    assert!(
+        cache
+            .snapshot()
+            .nodes()
+            .iter()
+            .all(|node| node.pods.len() == 2)
+    );
 }
 
 #[test]
 fn what_does_not_fit_is_told_in_upstreams_words() {
     let mut cache = cache(&[("a", "1"), ("b", "1")]);
     let taint = json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
-    cache.set_node(&node_with("c", taint, json!({"allocatable": {"cpu": "64", "pods": "110"}})));
+    cache.set_node(&node_with(
+        "c",
+        taint,
+        json!({"allocatable": {"cpu": "64", "pods": "110"}}),
+    ));
     assert_eq!(
         place(&mut algorithm(), &pod("p", "2"), &cache),
-        Err("0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.".to_owned())
+        Err(
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
+                .to_owned()
+        )
     );
     let none = place(&mut algorithm(), &pod("p", "2"), &Cache::default());
     assert_eq!(none, Err("no nodes available to schedule pods".to_owned()));
@@ -61,8 +74,12 @@ fn who_has_refused_a_pod_is_known() {
     cache.set_node(&node_with("c", json!({"unschedulable": true}), json!({})));
     let snapshot = cache.snapshot();
     let refused = algorithm().schedule(&mut CycleState::default(), &pod("p", "2"), &snapshot);
-    let Err(SchedulingFailure::Unschedulable(diagnosis)) = refused else { panic!("it fits") };
-    let expected: PluginSet = [PluginName::NodeResourcesFit, PluginName::NodeUnschedulable].into_iter().collect();
+    let Err(SchedulingFailure::Unschedulable(diagnosis)) = refused else {
+        panic!("it fits")
+    };
+    let expected: PluginSet = [PluginName::NodeResourcesFit, PluginName::NodeUnschedulable]
+        .into_iter()
+        .collect();
     assert_eq!(diagnosis.refused_by, expected);
 }
 
@@ -71,12 +88,19 @@ fn nodes_that_a_pod_does_not_name_are_told_in_one() {
     let cache = cache(&[("a", "1"), ("b", "8"), ("c", "8")]);
     let field = json!({"key": "metadata.name", "operator": "In", "values": ["a"]});
     let terms = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
-    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
     let asks = |cpu: &str| {
         let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
-        pod_with("p", json!({"containers": [container], "affinity": affinity}))
+        pod_with(
+            "p",
+            json!({"containers": [container], "affinity": affinity}),
+        )
     };
-    assert_eq!(place(&mut algorithm(), &asks("1"), &cache).as_deref(), Ok("a"));
+    assert_eq!(
+        place(&mut algorithm(), &asks("1"), &cache).as_deref(),
+        Ok("a")
+    );
     assert_eq!(
         place(&mut algorithm(), &asks("2"), &cache),
         Err("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."

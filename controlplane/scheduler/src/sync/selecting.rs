@@ -1,4 +1,5 @@
-//! Services and controllers, of which nothing is read or held but their names and what they select by.
+//! Services and controllers, of which nothing is read or held but their names and what they select
+//! by.
 
 use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 
@@ -19,7 +20,9 @@ use super::{Inbox, SyncEvent};
 use crate::selectors::{SelectorKind, SelectorOwner};
 
 /// A kind that selects pods.
-pub(super) trait Selects: Resource<DynamicType = (), Scope = NamespaceResourceScope> + 'static {
+pub(super) trait Selects:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + 'static
+{
     const KIND: SelectorKind;
 
     /// From `spec.selector`; `None` if that selects nothing.
@@ -71,13 +74,20 @@ pub(super) struct Selecting<K> {
 
 impl<K> Clone for Selecting<K> {
     fn clone(&self) -> Self {
-        Self { metadata: self.metadata.clone(), selector: self.selector.clone(), kind: PhantomData }
+        Self {
+            metadata: self.metadata.clone(),
+            selector: self.selector.clone(),
+            kind: PhantomData,
+        }
     }
 }
 
 impl<K> fmt::Debug for Selecting<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Selecting").field("name", &self.metadata.name).field("selector", &self.selector).finish()
+        f.debug_struct("Selecting")
+            .field("name", &self.metadata.name)
+            .field("selector", &self.selector)
+            .finish()
     }
 }
 
@@ -105,10 +115,28 @@ struct Spec {
 
 impl<'de, K: Selects> Deserialize<'de> for Selecting<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Narrow { metadata: Named { name, namespace, uid, resource_version }, spec } =
-            Narrow::deserialize(deserializer)?;
-        let metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
-        Ok(Self { metadata, selector: K::selector(&spec.selector).map(Arc::new), kind: PhantomData })
+        let Narrow {
+            metadata:
+                Named {
+                    name,
+                    namespace,
+                    uid,
+                    resource_version,
+                },
+            spec,
+        } = Narrow::deserialize(deserializer)?;
+        let metadata = ObjectMeta {
+            name,
+            namespace,
+            uid,
+            resource_version,
+            ..ObjectMeta::default()
+        };
+        Ok(Self {
+            metadata,
+            selector: K::selector(&spec.selector).map(Arc::new),
+            kind: PhantomData,
+        })
     }
 }
 
@@ -145,20 +173,24 @@ impl<K: Selects> Resource for Selecting<K> {
 pub(super) fn follow<K: Selects>(informers: Informers, inbox: &Arc<Inbox>) -> Informers {
     let mut informers = informers.only(|one: &Selecting<K>| one.selector.is_some());
     let inbox = inbox.clone();
-    informers.of().on_change(move |change: &Change<'_, Selecting<K>>| {
-        let one = change.latest();
-        let owner = SelectorOwner {
-            kind: K::KIND,
-            namespace: one.metadata.namespace.clone().unwrap_or_default(),
-            name: one.metadata.name.clone().unwrap_or_default(),
-        };
-        match change {
-            // Most changes are of its status.
-            Change::Updated { old, new } if old.selector == new.selector => {}
-            Change::Added(_) | Change::Updated { .. } => inbox.put(SyncEvent::Selects(owner, one.selector.clone())),
-            Change::Deleted(_) => inbox.put(SyncEvent::Selects(owner, None)),
-        }
-    });
+    informers
+        .of()
+        .on_change(move |change: &Change<'_, Selecting<K>>| {
+            let one = change.latest();
+            let owner = SelectorOwner {
+                kind: K::KIND,
+                namespace: one.metadata.namespace.clone().unwrap_or_default(),
+                name: one.metadata.name.clone().unwrap_or_default(),
+            };
+            match change {
+                // Most changes are of its status.
+                Change::Updated { old, new } if old.selector == new.selector => {}
+                Change::Added(_) | Change::Updated { .. } => {
+                    inbox.put(SyncEvent::Selects(owner, one.selector.clone()))
+                }
+                Change::Deleted(_) => inbox.put(SyncEvent::Selects(owner, None)),
+            }
+        });
     informers
 }
 
@@ -174,15 +206,32 @@ mod tests {
             let metadata = json!({"name": "n", "namespace": "default", "uid": "u", "resourceVersion": "1",
                 "labels": {"a": "b"}, "managedFields": [{"manager": "m"}]});
             let one: Selecting<K> =
-                serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": {}})).expect("an object");
-            assert_eq!((one.metadata.labels, one.metadata.managed_fields), (None, None));
+                serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": {}}))
+                    .expect("an object");
+            assert_eq!(
+                (one.metadata.labels, one.metadata.managed_fields),
+                (None, None)
+            );
             one.selector.map(|selector| selector.to_string())
         }
-        let expressions = json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}});
-        assert_eq!(read::<Service>(json!({"selector": {"a": "b"}})).as_deref(), Some("a=b"));
-        assert_eq!(read::<Service>(json!({"ports": [], "externalName": "x"})), None);
-        assert_eq!(read::<ReplicationController>(json!({"selector": {"a": "b"}})).as_deref(), Some("a=b"));
-        assert_eq!(read::<ReplicaSet>(json!({"selector": {"matchLabels": {"a": "b"}}})).as_deref(), Some("a=b"));
+        let expressions =
+            json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}});
+        assert_eq!(
+            read::<Service>(json!({"selector": {"a": "b"}})).as_deref(),
+            Some("a=b")
+        );
+        assert_eq!(
+            read::<Service>(json!({"ports": [], "externalName": "x"})),
+            None
+        );
+        assert_eq!(
+            read::<ReplicationController>(json!({"selector": {"a": "b"}})).as_deref(),
+            Some("a=b")
+        );
+        assert_eq!(
+            read::<ReplicaSet>(json!({"selector": {"matchLabels": {"a": "b"}}})).as_deref(),
+            Some("a=b")
+        );
         assert_eq!(read::<StatefulSet>(expressions).as_deref(), Some("a"));
     }
 }

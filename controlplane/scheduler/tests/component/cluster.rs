@@ -1,4 +1,5 @@
-//! An API server in memory with a scheduler whose requests can be counted, held up and made to fail.
+//! An API server in memory with a scheduler whose requests can be counted, held up and made to
+//! fail.
 
 use std::{
     sync::{
@@ -57,7 +58,11 @@ impl Watched {
         }
     }
 
-    async fn send(self, own: Client, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+    async fn send(
+        self,
+        own: Client,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, kube::Error> {
         let path = request.uri().path();
         if request.method() == Method::PATCH && path.ends_with("/status") {
             self.status_writes.fetch_add(1, SeqCst);
@@ -66,9 +71,11 @@ impl Watched {
         let unbindable = self.unbindable.lock().unwrap().clone();
         if unbindable.is_some_and(|name| path.ends_with(&format!("/{name}/binding"))) {
             self.failed_bindings.fetch_add(1, SeqCst);
-            let status =
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "no"});
-            return Ok(Response::builder().status(500).body(Body::from(status.to_string().into_bytes())).unwrap());
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "no"});
+            return Ok(Response::builder()
+                .status(500)
+                .body(Body::from(status.to_string().into_bytes()))
+                .unwrap());
         }
         own.send(request).await
     }
@@ -79,7 +86,13 @@ impl Cluster {
         let server = testing::server().await;
         let client = server.client(UserInfo::component("test"));
         let metrics = MetricsRegistry::default();
-        let mut cluster = Self { client, server, watched: Watched::new(), metrics, scheduler: None };
+        let mut cluster = Self {
+            client,
+            server,
+            watched: Watched::new(),
+            metrics,
+            scheduler: None,
+        };
         cluster.restart_scheduler();
         cluster
     }
@@ -92,9 +105,12 @@ impl Cluster {
     /// Ends the scheduler, if there is one, and starts another that counts anew.
     pub(crate) fn restart_scheduler(&mut self) {
         self.stop_scheduler();
-        let own = self.server.client(UserInfo::new("system:kube-scheduler", &[]));
+        let own = self
+            .server
+            .client(UserInfo::new("system:kube-scheduler", &[]));
         let watched = self.watched.clone();
-        let on_the_way = tower::service_fn(move |request| watched.clone().send(own.clone(), request));
+        let on_the_way =
+            tower::service_fn(move |request| watched.clone().send(own.clone(), request));
         let (shutdown, config) = (CancellationToken::new(), SchedulerConfig::default());
         self.metrics = config.metrics.clone();
         coracle_telemetry::spawn(
@@ -113,20 +129,31 @@ impl Cluster {
     }
 
     pub(crate) async fn add_node(&self, name: &str, allocatable: Value) {
-        self.add_node_with(name, json!({"taints": null}), allocatable).await;
+        self.add_node_with(name, json!({"taints": null}), allocatable)
+            .await;
     }
 
     pub(crate) async fn add_node_with(&self, name: &str, spec: Value, allocatable: Value) {
         let node: Node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-        self.nodes().create(&PostParams::default(), &node).await.unwrap();
+        self.nodes()
+            .create(&PostParams::default(), &node)
+            .await
+            .unwrap();
         // What the API taints new nodes with goes.
         self.patch_node(name, json!({"spec": spec})).await;
-        let status = Patch::Merge(json!({"status": {"allocatable": allocatable, "capacity": allocatable}}));
-        self.nodes().patch_status(name, &PatchParams::default(), &status).await.unwrap();
+        let status =
+            Patch::Merge(json!({"status": {"allocatable": allocatable, "capacity": allocatable}}));
+        self.nodes()
+            .patch_status(name, &PatchParams::default(), &status)
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn patch_node(&self, name: &str, patch: Value) {
-        self.nodes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        self.nodes()
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn add_pod(&self, name: &str, requests: Value, more: Value) {
@@ -135,7 +162,8 @@ impl Cluster {
         for (key, value) in more.as_object().unwrap() {
             spec[key] = value.clone();
         }
-        self.create(json!({"metadata": {"name": name}, "spec": spec})).await;
+        self.create(json!({"metadata": {"name": name}, "spec": spec}))
+            .await;
     }
 
     /// One that asks for no resources.
@@ -144,7 +172,8 @@ impl Cluster {
         for (key, value) in more.as_object().unwrap() {
             spec[key] = value.clone();
         }
-        self.create(json!({"metadata": {"name": name, "labels": labels}, "spec": spec})).await;
+        self.create(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))
+            .await;
     }
 
     /// One that asks for nothing and is somebody's.
@@ -156,27 +185,56 @@ impl Cluster {
 
     async fn create(&self, pod: Value) {
         let pod = serde_json::from_value(pod).unwrap();
-        self.pods().create(&PostParams::default(), &pod).await.unwrap();
+        self.pods()
+            .create(&PostParams::default(), &pod)
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn scheduled(&self, name: &str) -> Option<PodCondition> {
-        let status = self.pods().get(name).await.unwrap().status.unwrap_or_default();
-        status.conditions.unwrap_or_default().into_iter().find(|condition| condition.type_ == "PodScheduled")
+        let status = self
+            .pods()
+            .get(name)
+            .await
+            .unwrap()
+            .status
+            .unwrap_or_default();
+        status
+            .conditions
+            .unwrap_or_default()
+            .into_iter()
+            .find(|condition| condition.type_ == "PodScheduled")
     }
 
     /// Waits until the pod has a node, and says which.
     pub(crate) async fn placed(&self, name: &str) -> String {
         wait(&format!("{name} to be placed"), || async {
-            self.scheduled(name).await.is_some_and(|condition| condition.status == "True")
+            self.scheduled(name)
+                .await
+                .is_some_and(|condition| condition.status == "True")
         })
         .await;
-        self.pods().get(name).await.unwrap().spec.unwrap().node_name.unwrap()
+        self.pods()
+            .get(name)
+            .await
+            .unwrap()
+            .spec
+            .unwrap()
+            .node_name
+            .unwrap()
     }
 
     /// Waits until the pod is known to fit nowhere, and says why.
     pub(crate) async fn refused(&self, name: &str) -> String {
-        let told = || async { self.scheduled(name).await.filter(|condition| condition.status == "False") };
-        wait(&format!("{name} to be refused"), || async { told().await.is_some() }).await;
+        let told = || async {
+            self.scheduled(name)
+                .await
+                .filter(|condition| condition.status == "False")
+        };
+        wait(&format!("{name} to be refused"), || async {
+            told().await.is_some()
+        })
+        .await;
         let condition = told().await.unwrap();
         assert_eq!(condition.reason.as_deref(), Some("Unschedulable"));
         condition.message.unwrap()
@@ -184,27 +242,37 @@ impl Cluster {
 
     /// Attempts that found no node.
     pub(crate) fn attempts(&self) -> usize {
-        self.figure("scheduler_schedule_attempts_total", "result=\"unschedulable\"")
+        self.figure(
+            "scheduler_schedule_attempts_total",
+            "result=\"unschedulable\"",
+        )
     }
 
     /// What `/metrics` says, under this name and with this label.
     pub(crate) fn figure(&self, name: &str, label: &str) -> usize {
         let text = self.metrics.text();
-        let line = text.lines().find(|line| line.starts_with(name) && line.contains(label));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(name) && line.contains(label));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+            .unwrap_or(0)
     }
 
     /// A sum of seconds, as `/metrics` says.
     pub(crate) fn seconds(&self, name: &str) -> f64 {
         let text = self.metrics.text();
-        text.lines().find_map(|line| line.strip_prefix(name)?.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.rsplit(' ').next()?.parse().ok())
+            .unwrap_or(0.0)
     }
 
     /// The Events that say why pods were not placed.
     pub(crate) async fn failures(&self) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let all = events.list(&ListParams::default()).await.unwrap().items;
-        all.into_iter().filter(|event| event.reason.as_deref() == Some("FailedScheduling")).collect()
+        all.into_iter()
+            .filter(|event| event.reason.as_deref() == Some("FailedScheduling"))
+            .collect()
     }
 }
 

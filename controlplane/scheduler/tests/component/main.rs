@@ -1,4 +1,5 @@
-//! The scheduler against a real API server in memory: what it writes, whom it tries when, and what it leaves alone.
+//! The scheduler against a real API server in memory: what it writes, whom it tries when, and what
+//! it leaves alone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

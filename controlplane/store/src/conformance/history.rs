@@ -10,8 +10,15 @@ use crate::{
 };
 
 /// Everything under the root, as of `at`.
-pub(super) async fn state_at(store: &dyn Backend, at: Revision) -> Result<Vec<KeyValue>, StoreError> {
-    let request = RangeRequest { prefix: "/registry/".to_owned(), at: Some(at), ..RangeRequest::default() };
+pub(super) async fn state_at(
+    store: &dyn Backend,
+    at: Revision,
+) -> Result<Vec<KeyValue>, StoreError> {
+    let request = RangeRequest {
+        prefix: "/registry/".to_owned(),
+        at: Some(at),
+        ..RangeRequest::default()
+    };
     Ok(store.range(request).await?.items)
 }
 
@@ -34,10 +41,23 @@ pub(super) async fn every_past_state_is_served(store: Arc<dyn Backend>) -> Outco
     }
     for (revision, expected) in (0_u64..).zip(&states) {
         let found = state_at(&*store, Revision(revision)).await?;
-        let newest = found.iter().map(|kv| kv.mod_revision).max().unwrap_or_default();
-        ensure(newest <= Revision(revision), || format!("the state at {revision} shows revision {newest}"))?;
-        let found: BTreeMap<String, String> =
-            found.into_iter().map(|kv| (kv.key.to_string(), String::from_utf8_lossy(&kv.value).into_owned())).collect();
+        let newest = found
+            .iter()
+            .map(|kv| kv.mod_revision)
+            .max()
+            .unwrap_or_default();
+        ensure(newest <= Revision(revision), || {
+            format!("the state at {revision} shows revision {newest}")
+        })?;
+        let found: BTreeMap<String, String> = found
+            .into_iter()
+            .map(|kv| {
+                (
+                    kv.key.to_string(),
+                    String::from_utf8_lossy(&kv.value).into_owned(),
+                )
+            })
+            .collect();
         ensure_eq(&found, expected, &format!("the state at {revision}"))?;
     }
     Ok(())
@@ -50,8 +70,7 @@ pub(super) async fn future_revision_is_refused(store: Arc<dyn Backend>) -> Outco
     let watch = store.watch("/registry/", ahead).await.err();
     let compact = store.compact(ahead).await.err();
     for error in [range, watch, compact] {
-        let refused =
-            matches!(error, Some(StoreError::Future { asked, current: at }) if asked == ahead && at == current);
+        let refused = matches!(error, Some(StoreError::Future { asked, current: at }) if asked == ahead && at == current);
         ensure(refused, || format!("a future revision gave {error:?}"))?;
     }
     state_at(&*store, current).await?;

@@ -69,7 +69,12 @@ impl Mutant {
     /// Plants `fault` in `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>, fault: Fault) -> Self {
-        Self { inner, fault, count: Arc::default(), compacted: AtomicBool::new(false) }
+        Self {
+            inner,
+            fault,
+            count: Arc::default(),
+            compacted: AtomicBool::new(false),
+        }
     }
 
     fn now(&self) -> bool {
@@ -96,8 +101,12 @@ impl Backend for Mutant {
         }
         let outcome = self.inner.txn(txn).await?;
         match outcome {
-            TxnOutcome::Committed(revision) if self.fault == Fault::RegressesRevision && self.now() => {
-                Ok(TxnOutcome::Committed(Revision(revision.0.saturating_sub(1))))
+            TxnOutcome::Committed(revision)
+                if self.fault == Fault::RegressesRevision && self.now() =>
+            {
+                Ok(TxnOutcome::Committed(Revision(
+                    revision.0.saturating_sub(1),
+                )))
             }
             outcome => Ok(outcome),
         }
@@ -107,7 +116,12 @@ impl Backend for Mutant {
         if self.fault != Fault::ReadsStale {
             return self.inner.get(key).await;
         }
-        let range = self.range(RangeRequest { prefix: key.to_owned(), ..RangeRequest::default() }).await?;
+        let range = self
+            .range(RangeRequest {
+                prefix: key.to_owned(),
+                ..RangeRequest::default()
+            })
+            .await?;
         Ok(range.items.into_iter().find(|kv| &*kv.key == key))
     }
 
@@ -120,7 +134,8 @@ impl Backend for Mutant {
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
         let stream = self.inner.watch(prefix, from).await?;
-        let first = self.fault == Fault::LosesEventAtCompaction && self.compacted.swap(false, Ordering::Relaxed);
+        let first = self.fault == Fault::LosesEventAtCompaction
+            && self.compacted.swap(false, Ordering::Relaxed);
         let (fault, count) = (self.fault, Arc::clone(&self.count));
         let mut lose_first = first;
         let broken = stream.filter_map(move |item| {
@@ -128,13 +143,16 @@ impl Backend for Mutant {
             if let Ok(batch) = &mut item {
                 distort(fault, &mut batch.events, &count, &mut lose_first);
             }
-            let silent = fault == Fault::DropsForSlowWatcher && matches!(item, Err(StoreError::WatcherTooSlow));
+            let silent = fault == Fault::DropsForSlowWatcher
+                && matches!(item, Err(StoreError::WatcherTooSlow));
             async move { (!silent).then_some(item) }
         });
         if fault != Fault::SplitsRevision {
             return Ok(broken.boxed());
         }
-        Ok(broken.flat_map(|item| futures::stream::iter(split(item))).boxed())
+        Ok(broken
+            .flat_map(|item| futures::stream::iter(split(item)))
+            .boxed())
     }
 
     async fn compact(&self, to: Revision) -> Result<(), StoreError> {
@@ -154,7 +172,10 @@ fn distort(fault: Fault, events: &mut Vec<Event>, count: &AtomicUsize, lose_firs
     match fault {
         Fault::DropsEvent => events.retain(|_| !is_now(count)),
         Fault::DuplicatesEvent => {
-            *events = events.drain(..).flat_map(|event| vec![event; 1 + usize::from(is_now(count))]).collect();
+            *events = events
+                .drain(..)
+                .flat_map(|event| vec![event; 1 + usize::from(is_now(count))])
+                .collect();
         }
         Fault::ReordersEvents if events.len() > 1 => events.reverse(),
         Fault::LosesEventAtCompaction if *lose_first && !events.is_empty() => {
@@ -170,7 +191,13 @@ fn split(item: Result<EventBatch, StoreError>) -> Vec<Result<EventBatch, StoreEr
         Ok(mut batch) if batch.events.len() > 1 => {
             let rest = batch.events.split_off(batch.events.len() / 2);
             let revision = batch.revision;
-            vec![Ok(batch), Ok(EventBatch { revision, events: rest })]
+            vec![
+                Ok(batch),
+                Ok(EventBatch {
+                    revision,
+                    events: rest,
+                }),
+            ]
         }
         item => vec![item],
     }

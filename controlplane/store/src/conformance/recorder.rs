@@ -1,4 +1,5 @@
-//! Follows a watch and judges every batch: order, uniqueness, atomicity, the state that the events add up to.
+//! Follows a watch and judges every batch: order, uniqueness, atomicity, the state that the events
+//! add up to.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,7 +25,11 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Watches everything after `from`, where the state is what the store says it was.
     pub(super) async fn start(store: &dyn Backend, from: Revision) -> Result<Self, StoreError> {
-        let state = state_at(store, from).await?.into_iter().map(|kv| (Arc::clone(&kv.key), kv)).collect();
+        let state = state_at(store, from)
+            .await?
+            .into_iter()
+            .map(|kv| (Arc::clone(&kv.key), kv))
+            .collect();
         Self::resume(store, from, state).await
     }
 
@@ -33,7 +38,12 @@ impl Recorder {
         from: Revision,
         state: BTreeMap<Arc<str>, KeyValue>,
     ) -> Result<Self, StoreError> {
-        Ok(Self { stream: store.watch("/registry/", from).await?, revision: from, events: Vec::new(), state })
+        Ok(Self {
+            stream: store.watch("/registry/", from).await?,
+            revision: from,
+            events: Vec::new(),
+            state,
+        })
     }
 
     /// Watches on from what has been seen, with the state that the events added up to.
@@ -48,20 +58,32 @@ impl Recorder {
             match self.stream.next().await {
                 Some(Ok(batch)) => self.judge(batch)?,
                 Some(Err(error)) => return Err(error.into()),
-                None => return Err(Violation(format!("the watch ended at {} before {until}", self.revision))),
+                None => {
+                    return Err(Violation(format!(
+                        "the watch ended at {} before {until}",
+                        self.revision
+                    )));
+                }
             }
         }
         Ok(())
     }
 
     /// Takes batches until the watch is cut off; whether it was.
-    pub(super) async fn record_until_cut_off(&mut self, until: Revision) -> Result<bool, Violation> {
+    pub(super) async fn record_until_cut_off(
+        &mut self,
+        until: Revision,
+    ) -> Result<bool, Violation> {
         while self.revision < until {
             match self.stream.next().await {
                 Some(Ok(batch)) => self.judge(batch)?,
                 Some(Err(StoreError::WatcherTooSlow)) => return Ok(true),
                 Some(Err(error)) => return Err(error.into()),
-                None => return Err(Violation("a slow watch ended without saying why".to_owned())),
+                None => {
+                    return Err(Violation(
+                        "a slow watch ended without saying why".to_owned(),
+                    ));
+                }
             }
         }
         Ok(false)
@@ -69,15 +91,19 @@ impl Recorder {
 
     fn judge(&mut self, batch: EventBatch) -> Outcome {
         ensure(batch.revision > self.revision, || {
-            format!("a batch up to {} after one up to {}", batch.revision, self.revision)
+            format!(
+                "a batch up to {} after one up to {}",
+                batch.revision, self.revision
+            )
         })?;
         let mut last = self.revision;
         for event in batch.events {
             let revision = event.kv.mod_revision;
             let first_of_batch = last == self.revision;
-            ensure(revision > last || (revision == last && !first_of_batch), || {
-                format!("an event of {revision} after everything up to {last}")
-            })?;
+            ensure(
+                revision > last || (revision == last && !first_of_batch),
+                || format!("an event of {revision} after everything up to {last}"),
+            )?;
             ensure(revision <= batch.revision, || {
                 format!("an event of {revision} in a batch up to {}", batch.revision)
             })?;
@@ -91,13 +117,21 @@ impl Recorder {
     fn apply(&mut self, event: Event) -> Outcome {
         let before = self.state.get(&event.kv.key).cloned();
         if event.deleted {
-            let gone = before.map(|prev| KeyValue { mod_revision: event.kv.mod_revision, ..prev });
+            let gone = before.map(|prev| KeyValue {
+                mod_revision: event.kv.mod_revision,
+                ..prev
+            });
             ensure_eq(&Some(event.kv.clone()), &gone, "what a deletion shows")?;
             self.state.remove(&event.kv.key);
         } else {
             let created = before.map_or(event.kv.mod_revision, |prev| prev.create_revision);
-            ensure_eq(&event.kv.create_revision, &created, "the create revision of an event")?;
-            self.state.insert(Arc::clone(&event.kv.key), event.kv.clone());
+            ensure_eq(
+                &event.kv.create_revision,
+                &created,
+                "the create revision of an event",
+            )?;
+            self.state
+                .insert(Arc::clone(&event.kv.key), event.kv.clone());
         }
         self.events.push(event);
         Ok(())
@@ -107,6 +141,10 @@ impl Recorder {
     pub(super) async fn compare(&mut self, store: &dyn Backend) -> Outcome {
         let stored = state_at(store, self.revision).await?;
         let followed: Vec<KeyValue> = self.state.values().cloned().collect();
-        ensure_eq(&followed, &stored, &format!("the state at {} by its events", self.revision))
+        ensure_eq(
+            &followed,
+            &stored,
+            &format!("the state at {} by its events", self.revision),
+        )
     }
 }

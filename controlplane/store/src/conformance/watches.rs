@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use super::{Outcome, Violation, delete, ensure, ensure_eq, put, recorder::Recorder, write, write_concurrently};
+use super::{
+    Outcome, Violation, delete, ensure, ensure_eq, put, recorder::Recorder, write,
+    write_concurrently,
+};
 use crate::{backend::Backend, types::Revision};
 
 pub(super) async fn events_are_complete_and_in_order(store: Arc<dyn Backend>) -> Outcome {
@@ -16,25 +19,45 @@ pub(super) async fn events_are_complete_and_in_order(store: Arc<dyn Backend>) ->
         recorder.record(current).await?;
         recorder.compare(&*store).await?;
     }
-    let revisions = live.events.iter().map(|event| event.kv.mod_revision).collect::<std::collections::BTreeSet<_>>();
-    ensure_eq(&(revisions.len() as u64), &current.0, "the number of revisions that had events")?;
+    let revisions = live
+        .events
+        .iter()
+        .map(|event| event.kv.mod_revision)
+        .collect::<std::collections::BTreeSet<_>>();
+    ensure_eq(
+        &(revisions.len() as u64),
+        &current.0,
+        "the number of revisions that had events",
+    )?;
     ensure_eq(&past.events, &live.events, "history and the live watch")
 }
 
 pub(super) async fn revision_is_never_split(store: Arc<dyn Backend>) -> Outcome {
     let mut streams = vec![store.watch("/registry/", Revision(0)).await?];
     for n in 0..20 {
-        let ops = (0..10).map(|key| put(&format!("/registry/pods/ns/{key}"), &n.to_string())).collect();
+        let ops = (0..10)
+            .map(|key| put(&format!("/registry/pods/ns/{key}"), &n.to_string()))
+            .collect();
         write(&*store, ops).await?;
     }
     streams.push(store.watch("/registry/", Revision(0)).await?);
     for mut stream in streams {
         let mut seen = Revision(0);
         while seen < Revision(20) {
-            let batch = stream.next().await.ok_or_else(|| Violation("the watch ended".to_owned()))??;
-            let first = batch.events.first().map_or(batch.revision, |event| event.kv.mod_revision);
-            ensure(first > seen, || format!("revision {first} was split over two batches"))?;
-            ensure(batch.events.len() % 10 == 0, || format!("{} events of whole transactions", batch.events.len()))?;
+            let batch = stream
+                .next()
+                .await
+                .ok_or_else(|| Violation("the watch ended".to_owned()))??;
+            let first = batch
+                .events
+                .first()
+                .map_or(batch.revision, |event| event.kv.mod_revision);
+            ensure(first > seen, || {
+                format!("revision {first} was split over two batches")
+            })?;
+            ensure(batch.events.len() % 10 == 0, || {
+                format!("{} events of whole transactions", batch.events.len())
+            })?;
             seen = batch.revision;
         }
     }
@@ -48,14 +71,31 @@ pub(super) async fn delete_event_shows_what_was(store: Arc<dyn Backend>) -> Outc
     write(&*store, vec![delete(KEY)]).await?;
     let mut recorder = Recorder::start(&*store, Revision(0)).await?;
     recorder.record(Revision(3)).await?;
-    let last = recorder.events.last().ok_or_else(|| Violation("no events".to_owned()))?;
-    let shown = (last.deleted, &*last.kv.value, last.kv.create_revision, last.kv.mod_revision);
-    ensure_eq(&shown, &(true, b"2".as_slice(), Revision(1), Revision(3)), "the deletion")
+    let last = recorder
+        .events
+        .last()
+        .ok_or_else(|| Violation("no events".to_owned()))?;
+    let shown = (
+        last.deleted,
+        &*last.kv.value,
+        last.kv.create_revision,
+        last.kv.mod_revision,
+    );
+    ensure_eq(
+        &shown,
+        &(true, b"2".as_slice(), Revision(1), Revision(3)),
+        "the deletion",
+    )
 }
 
 pub(super) async fn watch_sees_its_prefix_only(store: Arc<dyn Backend>) -> Outcome {
     let live = store.watch("/registry/pods/", Revision(0)).await?;
-    let keys = ["/registry/pods/a", "/registry/podsx/a", "/registry/pod/a", "/registry/pods/b/c"];
+    let keys = [
+        "/registry/pods/a",
+        "/registry/podsx/a",
+        "/registry/pod/a",
+        "/registry/pods/b/c",
+    ];
     for _ in 0..2 {
         for key in keys {
             write(&*store, vec![put(key, "x")]).await?;
@@ -65,11 +105,20 @@ pub(super) async fn watch_sees_its_prefix_only(store: Arc<dyn Backend>) -> Outco
     for mut stream in [live, past] {
         let (mut seen, mut revision) = (Vec::new(), Revision(0));
         while revision < Revision(8) {
-            let batch = stream.next().await.ok_or_else(|| Violation("the watch ended".to_owned()))??;
+            let batch = stream
+                .next()
+                .await
+                .ok_or_else(|| Violation("the watch ended".to_owned()))??;
             revision = batch.revision;
-            seen.extend(batch.events.iter().map(|event| (event.kv.key.to_string(), event.kv.mod_revision.0)));
+            seen.extend(
+                batch
+                    .events
+                    .iter()
+                    .map(|event| (event.kv.key.to_string(), event.kv.mod_revision.0)),
+            );
         }
-        let expected = [(keys[0], 1), (keys[3], 4), (keys[0], 5), (keys[3], 8)].map(|(key, n)| (key.to_owned(), n));
+        let expected = [(keys[0], 1), (keys[3], 4), (keys[0], 5), (keys[3], 8)]
+            .map(|(key, n)| (key.to_owned(), n));
         ensure_eq(&seen, &expected.to_vec(), "the events of a prefix")?;
     }
     Ok(())
@@ -83,24 +132,44 @@ pub(super) async fn watch_resumes_from_every_revision(store: Arc<dyn Backend>) -
     for from in (0..=current.0).map(Revision) {
         let mut resumed = Recorder::start(&*store, from).await?;
         resumed.record(current).await?;
-        let expected: Vec<_> = whole.events.iter().filter(|event| event.kv.mod_revision > from).cloned().collect();
-        ensure_eq(&resumed.events, &expected, &format!("the events after {from}"))?;
+        let expected: Vec<_> = whole
+            .events
+            .iter()
+            .filter(|event| event.kv.mod_revision > from)
+            .cloned()
+            .collect();
+        ensure_eq(
+            &resumed.events,
+            &expected,
+            &format!("the events after {from}"),
+        )?;
     }
     Ok(())
 }
 
-pub(super) async fn watchers_that_join_while_others_write_miss_nothing(store: Arc<dyn Backend>) -> Outcome {
+pub(super) async fn watchers_that_join_while_others_write_miss_nothing(
+    store: Arc<dyn Backend>,
+) -> Outcome {
     let writing = {
         let store = Arc::clone(&store);
-        coracle_telemetry::spawn("task of a test", async move { write_concurrently(&store, 4, 60).await })
+        coracle_telemetry::spawn("task of a test", async move {
+            write_concurrently(&store, 4, 60).await
+        })
     };
     let mut recorders = Vec::new();
     while !writing.is_finished() {
-        let from = Revision(store.current_revision().0.saturating_sub(recorders.len() as u64 % 9));
+        let from = Revision(
+            store
+                .current_revision()
+                .0
+                .saturating_sub(recorders.len() as u64 % 9),
+        );
         recorders.push(Recorder::start(&*store, from).await?);
         tokio::task::yield_now().await;
     }
-    writing.await.map_err(|error| Violation(error.to_string()))??;
+    writing
+        .await
+        .map_err(|error| Violation(error.to_string()))??;
     let current = store.current_revision();
     for mut recorder in recorders {
         recorder.record(current).await?;
@@ -120,7 +189,11 @@ pub(super) async fn all_watchers_see_one_order(store: Arc<dyn Backend>) -> Outco
         recorder.record(current).await?;
     }
     for recorder in &recorders[1..] {
-        ensure_eq(&recorder.events, &recorders[0].events, "the events of two watchers")?;
+        ensure_eq(
+            &recorder.events,
+            &recorders[0].events,
+            "the events of two watchers",
+        )?;
     }
     Ok(())
 }
@@ -136,10 +209,16 @@ pub(super) async fn slow_watcher_is_cut_off_and_resumes(store: Arc<dyn Backend>)
     }
     let current = store.current_revision();
     if !slow.record_until_cut_off(current).await? {
-        return Err(Violation("a watcher that took nothing was not cut off".to_owned()));
+        return Err(Violation(
+            "a watcher that took nothing was not cut off".to_owned(),
+        ));
     }
     slow.restart(&*store).await?;
     slow.record(current).await?;
-    ensure_eq(&(slow.events.len() as u64), &TOO_MUCH, "the events of the watcher after all")?;
+    ensure_eq(
+        &(slow.events.len() as u64),
+        &TOO_MUCH,
+        "the events of the watcher after all",
+    )?;
     slow.compare(&*store).await
 }

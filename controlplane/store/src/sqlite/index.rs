@@ -1,4 +1,5 @@
-//! What is live and where its row is. The writer alone changes it, after a commit; everybody reads it.
+//! What is live and where its row is. The writer alone changes it, after a commit; everybody reads
+//! it.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
@@ -56,16 +57,25 @@ impl State {
     /// Whether the state at `asked` can be served.
     pub(super) fn check(&self, asked: Revision) -> Result<(), StoreError> {
         if asked < self.compacted {
-            return Err(StoreError::Compacted { asked, oldest: self.compacted });
+            return Err(StoreError::Compacted {
+                asked,
+                oldest: self.compacted,
+            });
         }
         if asked > self.revision {
-            return Err(StoreError::Future { asked, current: self.revision });
+            return Err(StoreError::Future {
+                asked,
+                current: self.revision,
+            });
         }
         Ok(())
     }
 
     /// Live keys of a range, limit aside.
-    pub(super) fn range<'a>(&'a self, request: &'a RangeRequest) -> impl Iterator<Item = (&'a Arc<str>, &'a Live)> {
+    pub(super) fn range<'a>(
+        &'a self,
+        request: &'a RangeRequest,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Live)> {
         self.live
             .range::<str, _>((Bound::Included(request.first_key()), Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(&*request.prefix))

@@ -1,8 +1,8 @@
 //! Reading: the present by the index, the past by undoing what came later, history for watches.
 //!
-//! A read holds the index just long enough to note rows and to begin a snapshot of the file. The file may be ahead of the
-//! index by one batch, never behind it; and compaction deletes a row only after the index has stopped pointing to it, so
-//! every noted row is in the snapshot.
+//! A read holds the index just long enough to note rows and to begin a snapshot of the file. The
+//! file may be ahead of the index by one batch, never behind it; and compaction deletes a row only
+//! after the index has stopped pointing to it, so every noted row is in the snapshot.
 
 use std::{
     collections::HashMap,
@@ -41,7 +41,10 @@ pub(super) struct Readers {
 
 impl Readers {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, idle: Mutex::new(Some(Vec::new())) }
+        Self {
+            path,
+            idle: Mutex::new(Some(Vec::new())),
+        }
     }
 
     /// No read begins after this.
@@ -54,7 +57,12 @@ impl Readers {
     }
 
     fn give_back(&self, connection: Connection) {
-        if let Some(idle) = self.idle.lock().as_mut().filter(|idle| idle.len() < IDLE_READERS) {
+        if let Some(idle) = self
+            .idle
+            .lock()
+            .as_mut()
+            .filter(|idle| idle.len() < IDLE_READERS)
+        {
             idle.push(connection);
         }
     }
@@ -68,25 +76,38 @@ pub(super) async fn on_reader<T: Send + 'static>(
     let blocking = move || {
         let mut connection = match shared.readers.take()? {
             Some(connection) => connection,
-            None => schema::open_reader(&shared.readers.path).map_err(failed(&shared, "open a reader"))?,
+            None => schema::open_reader(&shared.readers.path)
+                .map_err(failed(&shared, "open a reader"))?,
         };
         let result = read(&shared, &mut connection);
         shared.readers.give_back(connection);
         result
     };
     // Fails only when the runtime is going down.
-    tokio::task::spawn_blocking(blocking).await.map_err(|_| StoreError::Closed)?
+    tokio::task::spawn_blocking(blocking)
+        .await
+        .map_err(|_| StoreError::Closed)?
 }
 
 /// One key, now.
-pub(super) fn get(shared: &Shared, connection: &mut Connection, key: &str) -> Result<Option<KeyValue>, StoreError> {
+pub(super) fn get(
+    shared: &Shared,
+    connection: &mut Connection,
+    key: &str,
+) -> Result<Option<KeyValue>, StoreError> {
     let failed = failed(shared, "read a key");
     let (snapshot, found) = {
         let state = shared.state.read();
-        let found = state.live.get_key_value(key).map(|(key, live)| (Arc::clone(key), *live));
+        let found = state
+            .live
+            .get_key_value(key)
+            .map(|(key, live)| (Arc::clone(key), *live));
         (begin(connection).map_err(&failed)?, found)
     };
-    found.map(|(key, live)| key_value(&snapshot, key, live)).transpose().map_err(failed)
+    found
+        .map(|(key, live)| key_value(&snapshot, key, live))
+        .transpose()
+        .map_err(failed)
 }
 
 /// See [`crate::Backend::range`].
@@ -100,10 +121,18 @@ pub(super) fn range(
         let state = shared.state.read();
         let at = request.at.unwrap_or(state.revision);
         state.check(at)?;
-        let unchanged = state.range(request).filter(|(_, live)| live.row.revision() <= at);
-        let rows: Vec<(Arc<str>, Option<Live>, RowId)> =
-            unchanged.map(|(key, live)| (Arc::clone(key), Some(*live), live.row)).collect();
-        (begin(connection).map_err(&failed)?, rows, at, state.revision)
+        let unchanged = state
+            .range(request)
+            .filter(|(_, live)| live.row.revision() <= at);
+        let rows: Vec<(Arc<str>, Option<Live>, RowId)> = unchanged
+            .map(|(key, live)| (Arc::clone(key), Some(*live), live.row))
+            .collect();
+        (
+            begin(connection).map_err(&failed)?,
+            rows,
+            at,
+            state.revision,
+        )
     };
     // What has changed since then the index no longer has as it was.
     if at < current {
@@ -111,7 +140,9 @@ pub(super) fn range(
         rows.extend(superseded.into_iter().map(|(key, row)| (key, None, row)));
         rows.sort_unstable_by(|(a, ..), (b, ..)| a.cmp(b));
     }
-    let remaining = rows.len().saturating_sub(request.limit.unwrap_or(usize::MAX));
+    let remaining = rows
+        .len()
+        .saturating_sub(request.limit.unwrap_or(usize::MAX));
     rows.truncate(rows.len() - remaining);
     let items = rows
         .into_iter()
@@ -121,11 +152,19 @@ pub(super) fn range(
         })
         .collect::<Result<_, _>>()
         .map_err(failed)?;
-    Ok(RangeResponse { items, revision: at, remaining })
+    Ok(RangeResponse {
+        items,
+        revision: at,
+        remaining,
+    })
 }
 
 /// See [`crate::Backend::watch`].
-pub(super) fn watch(shared: &Arc<Shared>, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
+pub(super) fn watch(
+    shared: &Arc<Shared>,
+    prefix: &str,
+    from: Revision,
+) -> Result<WatchStream, StoreError> {
     let (subscription, current) = {
         let mut state = shared.state.write();
         if state.closed {
@@ -135,8 +174,13 @@ pub(super) fn watch(shared: &Arc<Shared>, prefix: &str, from: Revision) -> Resul
         (state.fanout.subscribe(prefix), state.revision)
     };
     // The watch does not keep the store open.
-    let watch =
-        Watch { shared: Arc::downgrade(shared), prefix: prefix.to_owned(), next: from, until: current, subscription };
+    let watch = Watch {
+        shared: Arc::downgrade(shared),
+        prefix: prefix.to_owned(),
+        next: from,
+        until: current,
+        subscription,
+    };
     let stream = futures::stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;
         let item = watch.next().await?;
@@ -162,8 +206,10 @@ impl Watch {
         }
         let shared = self.shared.upgrade()?;
         let (prefix, after, until) = (self.prefix.clone(), self.next, self.until);
-        let batch =
-            on_reader(shared, move |shared, connection| history(shared, connection, &prefix, after, until)).await;
+        let batch = on_reader(shared, move |shared, connection| {
+            history(shared, connection, &prefix, after, until)
+        })
+        .await;
         if let Ok(batch) = &batch {
             self.next = batch.revision;
         }
@@ -198,7 +244,10 @@ fn read_history(
         "SELECT id, prev_id, create_revision, deleted, key, value FROM log WHERE id > ?1 AND id <= ?2 ORDER BY id",
     )?;
     let mut rows = statement.query(params![RowId::last_of(after).0, RowId::last_of(until).0])?;
-    let mut batch = EventBatch { revision: after, events: Vec::new() };
+    let mut batch = EventBatch {
+        revision: after,
+        events: Vec::new(),
+    };
     while let Some(row) = rows.next()? {
         let revision = RowId(row.get(0)?).revision();
         // Only between two revisions: who goes on from here must not miss half of one.
@@ -219,7 +268,12 @@ fn read_history(
             Bytes::copy_from_slice(row.get_ref(5)?.as_blob()?)
         };
         let create_revision = Revision(row.get::<_, i64>(2)?.unsigned_abs());
-        let kv = KeyValue { key, value, create_revision, mod_revision: revision };
+        let kv = KeyValue {
+            key,
+            value,
+            create_revision,
+            mod_revision: revision,
+        };
         batch.events.push(Event { kv, deleted });
     }
     batch.revision = until;
@@ -230,7 +284,9 @@ fn read_history(
 fn begin(connection: &mut Connection) -> rusqlite::Result<rusqlite::Transaction<'_>> {
     let transaction = connection.transaction()?;
     // The first read takes the snapshot.
-    transaction.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?;
+    transaction
+        .prepare_cached("SELECT 1 FROM meta LIMIT 1")?
+        .query_row([], |_| Ok(()))?;
     Ok(transaction)
 }
 
@@ -242,8 +298,8 @@ fn superseded_since(
     current: Revision,
 ) -> rusqlite::Result<Vec<(Arc<str>, RowId)>> {
     let mut first_change: HashMap<Arc<str>, i64> = HashMap::new();
-    let mut statement =
-        connection.prepare_cached("SELECT prev_id, key FROM log WHERE id > ?1 AND id <= ?2 ORDER BY id")?;
+    let mut statement = connection
+        .prepare_cached("SELECT prev_id, key FROM log WHERE id > ?1 AND id <= ?2 ORDER BY id")?;
     let mut rows = statement.query(params![RowId::last_of(at).0, RowId::last_of(current).0])?;
     while let Some(row) = rows.next()? {
         let key = row.get_ref(1)?.as_str()?;
@@ -251,30 +307,50 @@ fn superseded_since(
             first_change.insert(key.into(), row.get(0)?);
         }
     }
-    Ok(first_change.into_iter().filter(|(_, prev)| *prev != 0).map(|(key, prev)| (key, RowId(prev))).collect())
+    Ok(first_change
+        .into_iter()
+        .filter(|(_, prev)| *prev != 0)
+        .map(|(key, prev)| (key, RowId(prev)))
+        .collect())
 }
 
 /// The value in a row.
 pub(super) fn row_value(connection: &Connection, row: RowId) -> rusqlite::Result<Bytes> {
     connection
         .prepare_cached("SELECT value FROM log WHERE id = ?1")?
-        .query_row([row.0], |found| Ok(Bytes::copy_from_slice(found.get_ref(0)?.as_blob()?)))
+        .query_row([row.0], |found| {
+            Ok(Bytes::copy_from_slice(found.get_ref(0)?.as_blob()?))
+        })
 }
 
 fn key_value(connection: &Connection, key: Arc<str>, live: Live) -> rusqlite::Result<KeyValue> {
-    let Live { row, create_revision } = live;
-    Ok(KeyValue { key, value: row_value(connection, row)?, create_revision, mod_revision: row.revision() })
+    let Live {
+        row,
+        create_revision,
+    } = live;
+    Ok(KeyValue {
+        key,
+        value: row_value(connection, row)?,
+        create_revision,
+        mod_revision: row.revision(),
+    })
 }
 
-fn past_key_value(connection: &Connection, key: Arc<str>, row: RowId) -> rusqlite::Result<KeyValue> {
-    connection.prepare_cached("SELECT create_revision, value FROM log WHERE id = ?1")?.query_row([row.0], |found| {
-        Ok(KeyValue {
-            key,
-            value: Bytes::copy_from_slice(found.get_ref(1)?.as_blob()?),
-            create_revision: Revision(found.get::<_, i64>(0)?.unsigned_abs()),
-            mod_revision: row.revision(),
+fn past_key_value(
+    connection: &Connection,
+    key: Arc<str>,
+    row: RowId,
+) -> rusqlite::Result<KeyValue> {
+    connection
+        .prepare_cached("SELECT create_revision, value FROM log WHERE id = ?1")?
+        .query_row([row.0], |found| {
+            Ok(KeyValue {
+                key,
+                value: Bytes::copy_from_slice(found.get_ref(1)?.as_blob()?),
+                create_revision: Revision(found.get::<_, i64>(0)?.unsigned_abs()),
+                mod_revision: row.revision(),
+            })
         })
-    })
 }
 
 fn failed<'a>(shared: &'a Shared, what: &'a str) -> impl Fn(rusqlite::Error) -> StoreError + 'a {

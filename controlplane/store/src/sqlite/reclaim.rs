@@ -1,7 +1,7 @@
 //! Removes, in small steps, what compaction made garbage: superseded rows and deletions.
 //!
-//! Steps ride on the commits of others or, when nobody writes, make small commits of their own, so that no writer ever
-//! waits for more than one step.
+//! Steps ride on the commits of others or, when nobody writes, make small commits of their own, so
+//! that no writer ever waits for more than one step.
 
 use rusqlite::{Connection, params};
 
@@ -14,10 +14,16 @@ const VACUUM_PAGES: u32 = 64;
 /// Free pages that stay for the writes to come.
 const SPARE_PAGES: i64 = 512;
 
-/// A step in an open transaction that writes `writes` rows: more than it adds, so that garbage always shrinks.
+/// A step in an open transaction that writes `writes` rows: more than it adds, so that garbage
+/// always shrinks.
 ///
 /// Returns how far it came; the caller keeps that once the transaction is committed.
-pub(super) fn step(connection: &Connection, from: RowId, to: RowId, writes: usize) -> rusqlite::Result<RowId> {
+pub(super) fn step(
+    connection: &Connection,
+    from: RowId,
+    to: RowId,
+    writes: usize,
+) -> rusqlite::Result<RowId> {
     if from >= to {
         return Ok(from);
     }
@@ -25,33 +31,48 @@ pub(super) fn step(connection: &Connection, from: RowId, to: RowId, writes: usiz
 }
 
 /// A step in a transaction of its own, for garbage that no commit takes along.
-pub(super) fn idle_step(connection: &mut Connection, from: RowId, to: RowId) -> rusqlite::Result<RowId> {
+pub(super) fn idle_step(
+    connection: &mut Connection,
+    from: RowId,
+    to: RowId,
+) -> rusqlite::Result<RowId> {
     let transaction = connection.transaction()?;
     let reached = remove(&transaction, from, to, IDLE_ROWS)?;
     transaction.commit()?;
     Ok(reached)
 }
 
-/// Gives some free pages back to the file system; says whether there may be more to give. On a full disk the store keeps
-/// no more than it needs.
+/// Gives some free pages back to the file system; says whether there may be more to give. On a full
+/// disk the store keeps no more than it needs.
 pub(super) fn vacuum_step(connection: &Connection, is_full: bool) -> rusqlite::Result<bool> {
     let free: i64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
     if free < SPARE_PAGES.max(if is_full { 0 } else { pages / 4 }) {
         return Ok(false);
     }
-    let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
+    let mut statement =
+        connection.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
     let mut rows = statement.query([])?;
     while rows.next()?.is_some() {}
     Ok(true)
 }
 
-/// Removes what the rows in `(from, to]` superseded, and deletions among them; looks at no more than `limit`.
-fn remove(connection: &Connection, from: RowId, to: RowId, limit: usize) -> rusqlite::Result<RowId> {
+/// Removes what the rows in `(from, to]` superseded, and deletions among them; looks at no more
+/// than `limit`.
+fn remove(
+    connection: &Connection,
+    from: RowId,
+    to: RowId,
+    limit: usize,
+) -> rusqlite::Result<RowId> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows: Vec<(i64, i64, bool)> = connection
-        .prepare_cached("SELECT id, prev_id, deleted FROM log WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3")?
-        .query_map(params![from.0, to.0, limit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .prepare_cached(
+            "SELECT id, prev_id, deleted FROM log WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3",
+        )?
+        .query_map(params![from.0, to.0, limit], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?
         .collect::<Result<_, _>>()?;
     let mut delete = connection.prepare_cached("DELETE FROM log WHERE id = ?1")?;
     for &(id, prev, deleted) in &rows {
@@ -67,6 +88,8 @@ fn remove(connection: &Connection, from: RowId, to: RowId, limit: usize) -> rusq
         Some((last, ..)) if !all_seen => RowId(*last),
         _ => to,
     };
-    connection.prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'reclaimed'")?.execute([reached.0])?;
+    connection
+        .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'reclaimed'")?
+        .execute([reached.0])?;
     Ok(reached)
 }

@@ -1,12 +1,15 @@
-//! Room that is kept for when the disk is full: a file that is made shorter then, a piece at a time.
+//! Room that is kept for when the disk is full: a file that is made shorter then, a piece at a
+//! time.
 //!
-//! A start takes nothing of it: SQLite's index of the log is in memory, and the log has its blocks (see [`super::room`]).
-//! What lives on it are transactions that say so: deletions and what belongs to them, heartbeats. A piece that is given up
-//! goes to the store's own files in the same moment, so a neighbour who writes without end gets little of it. Everything
-//! else is refused until the reserve is whole again. So an administrator can make room through the API.
+//! A start takes nothing of it: SQLite's index of the log is in memory, and the log has its blocks
+//! (see [`super::room`]). What lives on it are transactions that say so: deletions and what belongs
+//! to them, heartbeats. A piece that is given up goes to the store's own files in the same moment,
+//! so a neighbour who writes without end gets little of it. Everything else is refused until the
+//! reserve is whole again. So an administrator can make room through the API.
 //!
-//! A large object is written anew when it is to be deleted: that takes as many pieces as it needs, but of half the reserve
-//! at most. Whoever has large objects and writes them again and again leaves the other half to what is small.
+//! A large object is written anew when it is to be deleted: that takes as many pieces as it needs,
+//! but of half the reserve at most. Whoever has large objects and writes them again and again
+//! leaves the other half to what is small.
 
 use std::{
     fs::{self, File},
@@ -63,7 +66,15 @@ impl Reserve {
         let bytes = fs::metadata(&path).map(|file| file.len());
         // None at all is a new store's, or a disk's that had no room for one yet.
         let is_given_up = bytes.as_ref().is_ok_and(|bytes| *bytes < whole);
-        Self { path, room, whole, bytes: bytes.unwrap_or(0), is_given_up, lacking: None, tried: None }
+        Self {
+            path,
+            room,
+            whole,
+            bytes: bytes.unwrap_or(0),
+            is_given_up,
+            lacking: None,
+            tried: None,
+        }
     }
 
     /// Sees to blocks for a database of `bytes` before they are written.
@@ -76,12 +87,21 @@ impl Reserve {
         covered
     }
 
-    /// Gives up what a batch of `batch_bytes` lacks if the disk is full: room for the database if that lacked some, and
-    /// one step more for the log. Whether there was as much.
+    /// Gives up what a batch of `batch_bytes` lacks if the disk is full: room for the database if
+    /// that lacked some, and one step more for the log. Whether there was as much.
     pub(super) fn give_up(&mut self, batch_bytes: u64) -> bool {
-        let Some(free) = self.free() else { return false };
-        let for_database = self.lacking.map_or(0, |bytes| self.room.beyond_database(bytes));
-        let needed = PIECE + if batch_bytes > STEP { for_database.max(batch_bytes) + batch_bytes } else { 0 };
+        let Some(free) = self.free() else {
+            return false;
+        };
+        let for_database = self
+            .lacking
+            .map_or(0, |bytes| self.room.beyond_database(bytes));
+        let needed = PIECE
+            + if batch_bytes > STEP {
+                for_database.max(batch_bytes) + batch_bytes
+            } else {
+                0
+            };
         let missing = needed.saturating_sub(free);
         if self.bytes == 0 || missing == 0 {
             return false;
@@ -90,13 +110,25 @@ impl Reserve {
             return false;
         }
         let left = self.bytes.saturating_sub(missing.next_multiple_of(PIECE));
-        if let Err(error) = File::options().write(true).open(&self.path).and_then(|file| file.set_len(left)) {
+        if let Err(error) = File::options()
+            .write(true)
+            .open(&self.path)
+            .and_then(|file| file.set_len(left))
+        {
             tracing::error!(path = %self.path.display(), error = %ErrorChain(&error), "cannot give up the reserve");
             return false;
         }
-        let for_database = self.lacking.take().map_or(Ok(()), |bytes| self.room.for_database(bytes));
-        let log_bytes = LOG_BYTES.min(self.whole).min(self.room.log_bytes() + STEP.max(batch_bytes));
-        for error in [for_database, self.room.for_log(log_bytes)].into_iter().filter_map(Result::err) {
+        let for_database = self
+            .lacking
+            .take()
+            .map_or(Ok(()), |bytes| self.room.for_database(bytes));
+        let log_bytes = LOG_BYTES
+            .min(self.whole)
+            .min(self.room.log_bytes() + STEP.max(batch_bytes));
+        for error in [for_database, self.room.for_log(log_bytes)]
+            .into_iter()
+            .filter_map(Result::err)
+        {
             if error.kind() == io::ErrorKind::StorageFull {
                 tracing::debug!(error = %ErrorChain(&error), "somebody else took the room that was given up");
             } else {
@@ -119,7 +151,8 @@ impl Reserve {
         self.is_given_up
     }
 
-    /// Whether there is room for what is new. Once a piece was given up: as soon as it could be taken back.
+    /// Whether there is room for what is new. Once a piece was given up: as soon as it could be
+    /// taken back.
     pub(super) fn allows_growth(&mut self) -> bool {
         if self.is_given_up {
             self.take();
@@ -173,7 +206,11 @@ impl Reserve {
             return Ok(());
         }
         let bytes = self.bytes + missing.min(spare);
-        let file = File::options().create(true).truncate(false).write(true).open(&self.path)?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&self.path)?;
         match retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes)) {
             Ok(()) => self.bytes = bytes,
             // The file system cannot promise room.

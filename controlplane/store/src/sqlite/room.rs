@@ -1,9 +1,10 @@
-//! Blocks of the store's own files that are there before anything is written to them, so that a neighbour who fills the
-//! disk takes none of them.
+//! Blocks of the store's own files that are there before anything is written to them, so that a
+//! neighbour who fills the disk takes none of them.
 //!
-//! The write-ahead log has as much as it ever needs between two checkpoints; it keeps that when the store is closed. The
-//! database gets, before a commit, what the next checkpoint will write: a full disk is seen while the batch can be undone.
-//! Files keep their length: SQLite sees nothing of this.
+//! The write-ahead log has as much as it ever needs between two checkpoints; it keeps that when the
+//! store is closed. The database gets, before a commit, what the next checkpoint will write: a full
+//! disk is seen while the batch can be undone. Files keep their length: SQLite sees nothing of
+//! this.
 
 use std::{
     fs::File,
@@ -23,7 +24,8 @@ use super::schema;
 pub(super) const LOG_BYTES: u64 = 8 << 20;
 /// Taken for the database at once, so that few commits ask.
 const CHUNK: u64 = 1 << 20;
-/// Where there is not so much: what each of the two files gets of a piece that the reserve gives up.
+/// Where there is not so much: what each of the two files gets of a piece that the reserve gives
+/// up.
 pub(super) const STEP: u64 = 256 << 10;
 /// What a file system counts blocks in, for `stat`.
 const BLOCK: u64 = 512;
@@ -42,13 +44,19 @@ impl Room {
     pub(super) fn of(dir: &Path) -> io::Result<Self> {
         let database_path = schema::file(dir);
         let database = File::options().write(true).open(&database_path)?;
-        Ok(Self { database, database_path, log: dir.join("store.db-wal"), given: None })
+        Ok(Self {
+            database,
+            database_path,
+            log: dir.join("store.db-wal"),
+            given: None,
+        })
     }
 
     /// Sees to blocks for a database of `bytes`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if there are not so many. Its text names the file and how far it should have reached.
+    /// [`io::ErrorKind::StorageFull`] if there are not so many. Its text names the file and how far
+    /// it should have reached.
     pub(super) fn for_database(&mut self, bytes: u64) -> io::Result<()> {
         let length = self.database.metadata()?.len();
         let has_room = |(at, until)| at == length && bytes <= until;
@@ -57,8 +65,8 @@ impl Room {
         }
         let mut allocated = Ok(());
         for until in [bytes.next_multiple_of(CHUNK), bytes + STEP, bytes] {
-            allocated =
-                allocate(&self.database, length, until).map_err(|error| of_file(&self.database_path, until, &error));
+            allocated = allocate(&self.database, length, until)
+                .map_err(|error| of_file(&self.database_path, until, &error));
             match &allocated {
                 Ok(()) => self.given = Some((length, until)),
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => continue,
@@ -71,7 +79,9 @@ impl Room {
 
     /// How many bytes a database of `bytes` is longer than it is now.
     pub(super) fn beyond_database(&self, bytes: u64) -> u64 {
-        self.database.metadata().map_or(0, |database| bytes.saturating_sub(database.len()))
+        self.database
+            .metadata()
+            .map_or(0, |database| bytes.saturating_sub(database.len()))
     }
 
     /// How many bytes the log has blocks for.
@@ -88,20 +98,35 @@ impl Room {
             return Ok(());
         }
         let log = File::options().write(true).open(&self.log);
-        log.and_then(|log| allocate(&log, 0, bytes)).map_err(|error| of_file(&self.log, bytes, &error))
+        log.and_then(|log| allocate(&log, 0, bytes))
+            .map_err(|error| of_file(&self.log, bytes, &error))
     }
 }
 
-/// Gives `file` blocks for `[from, until)`. A file system that cannot do this has no room to promise: that is no error.
+/// Gives `file` blocks for `[from, until)`. A file system that cannot do this has no room to
+/// promise: that is no error.
 fn allocate(file: &File, from: u64, until: u64) -> io::Result<()> {
-    match retry_on_intr(|| fallocate(file, FallocateFlags::KEEP_SIZE, from, until.saturating_sub(from))) {
+    match retry_on_intr(|| {
+        fallocate(
+            file,
+            FallocateFlags::KEEP_SIZE,
+            from,
+            until.saturating_sub(from),
+        )
+    }) {
         Err(Errno::OPNOTSUPP) => Ok(()),
         allocated => Ok(allocated?),
     }
 }
 
 fn of_file(path: &Path, bytes: u64, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot give {} blocks for {bytes} bytes: {error}", path.display()))
+    io::Error::new(
+        error.kind(),
+        format!(
+            "cannot give {} blocks for {bytes} bytes: {error}",
+            path.display()
+        ),
+    )
 }
 
 #[cfg(test)]
@@ -114,7 +139,10 @@ mod tests {
         File::create(schema::file(dir.path())).unwrap();
         let error = Room::of(dir.path()).unwrap().for_log(4096).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        let expect = format!("cannot give {}/store.db-wal blocks for 4096 bytes: No such file", dir.path().display());
+        let expect = format!(
+            "cannot give {}/store.db-wal blocks for 4096 bytes: No such file",
+            dir.path().display()
+        );
         assert!(error.to_string().starts_with(&expect), "{error}");
         let full = of_file(dir.path(), 1, &io::ErrorKind::StorageFull.into());
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);

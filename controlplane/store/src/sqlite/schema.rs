@@ -18,7 +18,8 @@ use crate::{error::StoreError, fanout::Fanout, types::Revision};
 /// "cora".
 const APPLICATION_ID: i32 = 0x636f_7261;
 const VERSION: i32 = 1;
-/// One process has the file, so SQLite keeps its index of the WAL in memory. As a file it would need room at each start.
+/// One process has the file, so SQLite keeps its index of the WAL in memory. As a file it would
+/// need room at each start.
 const VFS: &str = "unix-excl";
 /// Pages in the WAL at which a commit moves them to the main file; bounds the WAL at some 4 MB.
 const CHECKPOINT_PAGES: u32 = 1000;
@@ -43,18 +44,27 @@ pub(super) fn file(dir: &Path) -> PathBuf {
 
 /// Takes the directory for this process until the file is dropped.
 pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
-    let not_writable = |source| StoreError::NotWritable { path: dir.to_path_buf(), source };
+    let not_writable = |source| StoreError::NotWritable {
+        path: dir.to_path_buf(),
+        source,
+    };
     fs::create_dir_all(dir).map_err(not_writable)?;
     let mut options = File::options();
     options.create(true).truncate(false).write(true);
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let lock = options.open(dir.join("store.lock")).map_err(|source| match source.kind() {
-        std::io::ErrorKind::StorageFull => StoreError::DiskFull { path: dir.to_path_buf() },
-        _ => not_writable(source),
-    })?;
+    let lock = options
+        .open(dir.join("store.lock"))
+        .map_err(|source| match source.kind() {
+            std::io::ErrorKind::StorageFull => StoreError::DiskFull {
+                path: dir.to_path_buf(),
+            },
+            _ => not_writable(source),
+        })?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Locked { path: dir.to_path_buf() }),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
+            path: dir.to_path_buf(),
+        }),
         Err(TryLockError::Error(source)) => Err(not_writable(source)),
     }
 }
@@ -62,17 +72,25 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
 /// The connection that writes; makes the tables if there are none.
 pub(super) fn open_writer(dir: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let path = file(dir);
-    make_private(&path).map_err(|source| StoreError::NotWritable { path: dir.to_path_buf(), source })?;
+    make_private(&path).map_err(|source| StoreError::NotWritable {
+        path: dir.to_path_buf(),
+        source,
+    })?;
     let failed = |source| engine_error(dir, "open store.db", source);
     let connection = Connection::open_with_flags_and_vfs(
         &path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         VFS,
     )
     .map_err(failed)?;
     if connection.is_readonly("main").map_err(failed)? {
         let source = std::io::ErrorKind::ReadOnlyFilesystem.into();
-        return Err(StoreError::NotWritable { path: dir.to_path_buf(), source });
+        return Err(StoreError::NotWritable {
+            path: dir.to_path_buf(),
+            source,
+        });
     }
     configure_writer(&connection, options).map_err(failed)?;
     create_tables(&connection).map_err(failed)?;
@@ -92,7 +110,9 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Closing leaves the WAL where it is, with its room.
 fn keep_log(connection: &Connection) -> rusqlite::Result<()> {
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map(drop)
 }
 
 /// Secrets are in this file: nobody else may read it, nor the WAL, which inherits its mode.
@@ -134,7 +154,8 @@ fn plant_faults(_: &Connection, _: SqliteOptions) -> rusqlite::Result<()> {
 }
 
 fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if tables > 0 {
         return Ok(());
     }
@@ -143,19 +164,25 @@ fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 fn check_version(connection: &Connection) -> rusqlite::Result<()> {
-    let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let application: i32 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if (application, version) == (APPLICATION_ID, VERSION) {
         return Ok(());
     }
     let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_MISMATCH);
-    let why = format!("not a store of this version (application {application:#x}, version {version})");
+    let why =
+        format!("not a store of this version (application {application:#x}, version {version})");
     Err(rusqlite::Error::SqliteFailure(error, Some(why)))
 }
 
 /// One named number of the store.
 fn meta(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
-    let value = connection.query_row("SELECT value FROM meta WHERE name = ?1", [name], |row| row.get(0)).optional()?;
+    let value = connection
+        .query_row("SELECT value FROM meta WHERE name = ?1", [name], |row| {
+            row.get(0)
+        })
+        .optional()?;
     Ok(value.unwrap_or_default())
 }
 
@@ -165,7 +192,8 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<(State, RowId)> 
     let reclaimed = RowId(meta(connection, "reclaimed")?);
     let mut live: BTreeMap<Arc<str>, Live> = BTreeMap::new();
     let mut revision = compacted;
-    let mut statement = connection.prepare("SELECT id, create_revision, deleted, key FROM log ORDER BY id")?;
+    let mut statement =
+        connection.prepare("SELECT id, create_revision, deleted, key FROM log ORDER BY id")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let id = RowId(row.get(0)?);
@@ -175,7 +203,10 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<(State, RowId)> 
             live.remove(key);
             continue;
         }
-        let now = Live { row: id, create_revision: Revision(row.get::<_, i64>(1)?.unsigned_abs()) };
+        let now = Live {
+            row: id,
+            create_revision: Revision(row.get::<_, i64>(1)?.unsigned_abs()),
+        };
         match live.get_mut(key) {
             Some(before) => *before = now,
             None => {
@@ -183,5 +214,14 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<(State, RowId)> 
             }
         }
     }
-    Ok((State { live, revision, compacted, fanout: Fanout::default(), closed: false }, reclaimed))
+    Ok((
+        State {
+            live,
+            revision,
+            compacted,
+            fanout: Fanout::default(),
+            closed: false,
+        },
+        reclaimed,
+    ))
 }

@@ -1,9 +1,10 @@
-//! The one thread that writes. It takes what is queued, carries it out in one SQLite transaction, and only when that is
-//! on disk does anybody see or hear of it.
+//! The one thread that writes. It takes what is queued, carries it out in one SQLite transaction,
+//! and only when that is on disk does anybody see or hear of it.
 //!
-//! A batch fails or succeeds as a whole; for want of room its transactions are then tried one by one. After a failure nothing of it exists: the index is changed by [`Writer::publish`]
-//! alone. After an error that leaves the disk's state in doubt (a failed fsync, a damaged file) the thread ends and the
-//! store is closed: what was acknowledged is on disk, and a new start finds it.
+//! A batch fails or succeeds as a whole; for want of room its transactions are then tried one by
+//! one. After a failure nothing of it exists: the index is changed by [`Writer::publish`] alone.
+//! After an error that leaves the disk's state in doubt (a failed fsync, a damaged file) the thread
+//! ends and the store is closed: what was acknowledged is on disk, and a new start finds it.
 
 mod full;
 
@@ -101,7 +102,8 @@ impl Writer {
                     return None;
                 }
                 Err(error) => {
-                    // No retry here: the next job tries again, or fails with what its caller can act on.
+                    // No retry here: the next job tries again, or fails with what its caller can
+                    // act on.
                     tracing::warn!(error = %ErrorChain(&error), "could not reclaim space in the store");
                     return self.jobs.blocking_recv();
                 }
@@ -138,22 +140,34 @@ impl Writer {
                     let _ = reply.send(self.compact(to));
                 }
             }
-            next = if txns.len() < BATCH_TXNS { self.jobs.try_recv().ok() } else { None };
+            next = if txns.len() < BATCH_TXNS {
+                self.jobs.try_recv().ok()
+            } else {
+                None
+            };
         }
         self.commit(txns)
     }
 
     fn commit(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
-        let txns = if self.reserve.allows_growth() { txns } else { self.without_growth(txns) };
+        let txns = if self.reserve.allows_growth() {
+            txns
+        } else {
+            self.without_growth(txns)
+        };
         self.carry_out(txns)
     }
 
-    /// On a full disk it goes on with what may use the reserve, of which each round gives up some. What finds no room
-    /// together is carried out one by one: a large write is not to fail small ones of others.
+    /// On a full disk it goes on with what may use the reserve, of which each round gives up some.
+    /// What finds no room together is carried out one by one: a large write is not to fail small
+    /// ones of others.
     fn carry_out(&mut self, mut left: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
         while !left.is_empty() {
             let (txns, replies): (Vec<Txn>, Vec<_>) = left.into_iter().unzip();
-            let mut batch = Batch { replies, ..Batch::default() };
+            let mut batch = Batch {
+                replies,
+                ..Batch::default()
+            };
             let source = match self.stage_and_commit(&txns, &mut batch) {
                 Ok(reclaimed) => {
                     self.may_vacuum |= reclaimed > self.reclaimed;
@@ -192,7 +206,9 @@ impl Writer {
 
     /// Writes the whole batch to disk. Returns how far garbage was removed on the way.
     fn stage_and_commit(&mut self, txns: &[Txn], batch: &mut Batch) -> rusqlite::Result<RowId> {
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        self.connection
+            .prepare_cached("BEGIN IMMEDIATE")?
+            .execute([])?;
         let mut revision = self.shared.state.read().revision;
         for txn in txns {
             self.stage(txn, &mut revision, batch)?;
@@ -201,7 +217,12 @@ impl Writer {
             self.connection.prepare_cached("ROLLBACK")?.execute([])?;
             return Ok(self.reclaimed);
         }
-        let reclaimed = reclaim::step(&self.connection, self.reclaimed, self.compacted(), batch.events.len())?;
+        let reclaimed = reclaim::step(
+            &self.connection,
+            self.reclaimed,
+            self.compacted(),
+            batch.events.len(),
+        )?;
         self.cover()?;
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
@@ -210,14 +231,19 @@ impl Writer {
 
     fn stage(&self, txn: &Txn, revision: &mut Revision, batch: &mut Batch) -> rusqlite::Result<()> {
         if !txn.compare.iter().all(|compare| self.holds(compare, batch)) {
-            let now = txn.compare.iter().map(|compare| self.present(compare.key(), batch)).collect::<Result<_, _>>()?;
+            let now = txn
+                .compare
+                .iter()
+                .map(|compare| self.present(compare.key(), batch))
+                .collect::<Result<_, _>>()?;
             batch.outcomes.push(TxnOutcome::Conflict(now));
             return Ok(());
         }
         let next = Revision(revision.0 + 1);
         let events_before = batch.events.len();
         for (place, op) in txn.ops.iter().enumerate() {
-            let row = RowId::new(next, place).ok_or(rusqlite::Error::IntegralValueOutOfRange(0, i64::MAX))?;
+            let row = RowId::new(next, place)
+                .ok_or(rusqlite::Error::IntegralValueOutOfRange(0, i64::MAX))?;
             self.stage_op(op, row, batch)?;
         }
         if batch.events.len() > events_before {
@@ -252,8 +278,19 @@ impl Writer {
                 &*key,
                 (!deleted).then_some(&*value)
             ])?;
-        batch.overlay.insert(Arc::clone(&key), (!deleted).then_some(Live { row, create_revision }));
-        let kv = KeyValue { key, value, create_revision, mod_revision: revision };
+        batch.overlay.insert(
+            Arc::clone(&key),
+            (!deleted).then_some(Live {
+                row,
+                create_revision,
+            }),
+        );
+        let kv = KeyValue {
+            key,
+            value,
+            create_revision,
+            mod_revision: revision,
+        };
         batch.events.push(Event { kv, deleted });
         Ok(())
     }
@@ -261,9 +298,9 @@ impl Writer {
     fn holds(&self, compare: &Compare, batch: &Batch) -> bool {
         match compare {
             Compare::Absent(key) => self.known(key, batch).is_none(),
-            Compare::ModRevision(key, revision) => {
-                self.known(key, batch).is_some_and(|(_, live)| live.row.revision() == *revision)
-            }
+            Compare::ModRevision(key, revision) => self
+                .known(key, batch)
+                .is_some_and(|(_, live)| live.row.revision() == *revision),
         }
     }
 
@@ -271,7 +308,13 @@ impl Writer {
     fn known(&self, key: &Arc<str>, batch: &Batch) -> Option<(Arc<str>, Live)> {
         match batch.overlay.get_key_value(key) {
             Some((key, staged)) => staged.map(|live| (Arc::clone(key), live)),
-            None => self.shared.state.read().live.get_key_value(key).map(|(key, live)| (Arc::clone(key), *live)),
+            None => self
+                .shared
+                .state
+                .read()
+                .live
+                .get_key_value(key)
+                .map(|(key, live)| (Arc::clone(key), *live)),
         }
     }
 
@@ -281,14 +324,30 @@ impl Writer {
             return Ok(None);
         };
         let value = row_value(&self.connection, live.row)?;
-        let Live { row, create_revision } = live;
-        Ok(Some(KeyValue { key, value, create_revision, mod_revision: row.revision() }))
+        let Live {
+            row,
+            create_revision,
+        } = live;
+        Ok(Some(KeyValue {
+            key,
+            value,
+            create_revision,
+            mod_revision: row.revision(),
+        }))
     }
 
     /// Makes a committed batch visible, tells the watchers, then those who wrote.
     fn publish(&self, batch: Batch) {
-        let Batch { overlay, events, outcomes, replies } = batch;
-        self.shared.counters.txns.fetch_add(outcomes.len() as u64, Ordering::Relaxed);
+        let Batch {
+            overlay,
+            events,
+            outcomes,
+            replies,
+        } = batch;
+        self.shared
+            .counters
+            .txns
+            .fetch_add(outcomes.len() as u64, Ordering::Relaxed);
         if let Some(last) = events.last() {
             let mut state = self.shared.state.write();
             for (key, staged) in overlay {
@@ -313,11 +372,18 @@ impl Writer {
             tracing::error!(error = %ErrorChain(&source), "closing the store: the state of the disk is in doubt");
         }
         if !is_full(&source) {
-            *self.shared.failure.lock() = Some(format!("cannot write to {}: {source}", self.shared.dir.display()));
+            *self.shared.failure.lock() = Some(format!(
+                "cannot write to {}: {source}",
+                self.shared.dir.display()
+            ));
         }
         let source = Arc::new(source);
         for reply in replies {
-            let _ = reply.send(Err(engine_error(&self.shared.dir, "commit a batch", Arc::clone(&source))));
+            let _ = reply.send(Err(engine_error(
+                &self.shared.dir,
+                "commit a batch",
+                Arc::clone(&source),
+            )));
         }
         if fatal { Next::Stop } else { Next::Work }
     }
@@ -346,7 +412,10 @@ impl Writer {
             return Ok(());
         }
         self.connection
-            .execute("UPDATE meta SET value = ?1 WHERE name = 'compacted'", [to.0.cast_signed()])
+            .execute(
+                "UPDATE meta SET value = ?1 WHERE name = 'compacted'",
+                [to.0.cast_signed()],
+            )
             .map_err(|source| engine_error(&self.shared.dir, "compact", source))?;
         // From here on nobody begins to read what is older; then it may be deleted.
         self.shared.state.write().compacted = to;
@@ -359,7 +428,14 @@ impl Writer {
 
     /// Ends all watches and gives the directory free.
     fn close(self) {
-        let Self { connection, shared, lock, jobs, reserve, .. } = self;
+        let Self {
+            connection,
+            shared,
+            lock,
+            jobs,
+            reserve,
+            ..
+        } = self;
         let mut state = shared.state.write();
         state.closed = true;
         state.fanout.close();
@@ -368,7 +444,8 @@ impl Writer {
         // Waiting callers get an answer when their job is dropped.
         drop(jobs);
         // Whoever copies the database alone gets all of it.
-        if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+        if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        {
             tracing::warn!(error = %ErrorChain(&error), "could not empty the write-ahead log");
         }
         reserve.keep_log();
@@ -384,6 +461,11 @@ fn is_fatal(error: &rusqlite::Error) -> bool {
     let Some(error) = error.sqlite_error() else {
         return false;
     };
-    matches!(error.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-        || matches!(error.extended_code, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
+    matches!(
+        error.code,
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase
+    ) || matches!(
+        error.extended_code,
+        ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC
+    )
 }

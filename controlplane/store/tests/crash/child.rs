@@ -36,7 +36,10 @@ impl Task {
             "fsync" => Fault::SkipsFsync,
             _ => Fault::None,
         };
-        Some(Self { dir: std::env::var_os(DIR)?.into(), fault })
+        Some(Self {
+            dir: std::env::var_os(DIR)?.into(),
+            fault,
+        })
     }
 
     pub(super) fn env(&self) -> [(&'static str, std::ffi::OsString); 2] {
@@ -51,7 +54,10 @@ impl Task {
 
 /// Writes until it is killed.
 pub(super) fn run(task: &Task) {
-    let options = SqliteOptions { skip_fsync: task.fault == Fault::SkipsFsync, ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        skip_fsync: task.fault == Fault::SkipsFsync,
+        ..SqliteOptions::default()
+    };
     let store: Arc<dyn Backend> = Arc::new(SqliteBackend::open_with(&task.dir, options).unwrap());
     let store: Arc<dyn Backend> = match task.fault {
         Fault::AcknowledgesEarly => Arc::new(Mutant::new(store, mutants::Fault::AcknowledgesEarly)),
@@ -67,32 +73,59 @@ pub(super) fn run(task: &Task) {
                 }
             }),
         );
-        let writers =
-            (0..WRITERS).map(|writer| coracle_telemetry::spawn("task of a test", write(Arc::clone(&store), writer)));
+        let writers = (0..WRITERS).map(|writer| {
+            coracle_telemetry::spawn("task of a test", write(Arc::clone(&store), writer))
+        });
         futures::future::join_all(writers).await;
     });
 }
 
 async fn write(store: Arc<dyn Backend>, writer: usize) {
     let key: Arc<str> = format!("/registry/writers/{writer}").into();
-    let before = store.get(&key).await.unwrap().map_or(0, |kv| parse(&kv.key, &kv.value).1);
+    let before = store
+        .get(&key)
+        .await
+        .unwrap()
+        .map_or(0, |kv| parse(&kv.key, &kv.value).1);
     for count in before + 1.. {
         let value = format!("{count} {}", "x".repeat(700));
         let txn = Txn {
             compare: vec![],
-            ops: vec![Op::Put { key: Arc::clone(&key), value: value.into() }],
+            ops: vec![Op::Put {
+                key: Arc::clone(&key),
+                value: value.into(),
+            }],
             ..Txn::default()
         };
-        let TxnOutcome::Committed(revision) = store.txn(txn).await.unwrap() else { panic!("nothing was compared") };
-        say("acknowledged", Write { writer, count, revision: revision.0 });
+        let TxnOutcome::Committed(revision) = store.txn(txn).await.unwrap() else {
+            panic!("nothing was compared")
+        };
+        say(
+            "acknowledged",
+            Write {
+                writer,
+                count,
+                revision: revision.0,
+            },
+        );
         if writer == 0 && count % 50 == 0 {
-            store.compact(coracle_store::Revision(revision.0.saturating_sub(200))).await.unwrap();
+            store
+                .compact(coracle_store::Revision(revision.0.saturating_sub(200)))
+                .await
+                .unwrap();
         }
     }
 }
 
 /// One line, written at once: a kill leaves it whole or cut short before the full stop.
-fn say(what: &str, Write { writer, count, revision }: Write) {
+fn say(
+    what: &str,
+    Write {
+        writer,
+        count,
+        revision,
+    }: Write,
+) {
     let line = format!("{what} {writer} {count} {revision} .\n");
     // The parent may have stopped listening.
     let _ = std::io::stdout().lock().write_all(line.as_bytes());
@@ -101,11 +134,21 @@ fn say(what: &str, Write { writer, count, revision }: Write) {
 /// Which writer a key is of, and its count.
 pub(super) fn parse(key: &str, value: &[u8]) -> (usize, u64) {
     let writer = key.rsplit('/').next().unwrap().parse().unwrap();
-    let count = std::str::from_utf8(value).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let count = std::str::from_utf8(value)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     (writer, count)
 }
 
 pub(super) fn write_of(kv: &KeyValue) -> Write {
     let (writer, count) = parse(&kv.key, &kv.value);
-    Write { writer, count, revision: kv.mod_revision.0 }
+    Write {
+        writer,
+        count,
+        revision: kv.mod_revision.0,
+    }
 }

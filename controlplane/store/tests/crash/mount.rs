@@ -9,7 +9,10 @@ use std::{
 /// Whether tests may mount. Says so if not, and fails if root was promised.
 pub(crate) fn may(what: &str) -> bool {
     let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
-    assert!(root || std::env::var_os("REQUIRE_ROOT").is_none(), "{what} needs root");
+    assert!(
+        root || std::env::var_os("REQUIRE_ROOT").is_none(),
+        "{what} needs root"
+    );
     if !root {
         eprintln!("skipped: {what} needs root");
     }
@@ -31,7 +34,10 @@ impl Mounted {
     /// Mounts an empty tmpfs.
     #[allow(dead_code, reason = "one of two users")]
     pub(crate) fn tmpfs(size: &str, path: PathBuf) -> Self {
-        Self::mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"], path)
+        Self::mount(
+            &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"],
+            path,
+        )
     }
 
     fn mount(args: &[&str], path: PathBuf) -> Self {
@@ -71,6 +77,10 @@ pub(crate) fn sync(path: &Path) {
 }
 
 fn run(program: &str, args: &[&str]) {
-    let status = Command::new(program).args(args).env("LC_ALL", "C").status().unwrap();
+    let status = Command::new(program)
+        .args(args)
+        .env("LC_ALL", "C")
+        .status()
+        .unwrap();
     assert!(status.success(), "{program} {args:?}: {status}");
 }

@@ -29,7 +29,8 @@ pub(crate) fn config_map(metadata: Value) -> Bytes {
 enum Load {
     Get(String),
     Create(String),
-    /// Each connection has an object of its own, and every request changes it, so that every one is a durable write.
+    /// Each connection has an object of its own, and every request changes it, so that every one is
+    /// a durable write.
     Update(String),
     /// As before, but all of one object: each has to win over all others.
     Contend(String),
@@ -40,7 +41,11 @@ impl Load {
     fn request(&self, number: usize, connection: usize) -> (Method, String, Option<Bytes>) {
         let put = |maps: &str, name: String| {
             let labels = json!({"app": "bench", "number": number.to_string()});
-            (Method::PUT, format!("{maps}/{name}"), Some(config_map(json!({"name": name, "labels": labels}))))
+            (
+                Method::PUT,
+                format!("{maps}/{name}"),
+                Some(config_map(json!({"name": name, "labels": labels}))),
+            )
         };
         match self {
             Self::Get(path) => (Method::GET, path.clone(), None),
@@ -64,10 +69,18 @@ pub(crate) async fn rates(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let mut connection = target.connect().await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RATES}});
-    connection.json(Method::POST, NAMESPACES, Some(&namespace)).await?;
+    connection
+        .json(Method::POST, NAMESPACES, Some(&namespace))
+        .await?;
     let maps = format!("{NAMESPACES}/{RATES}/configmaps");
     for owner in 0..CROWD {
-        connection.bytes(Method::POST, &maps, Some(config_map(json!({"name": own(owner)})))).await?;
+        connection
+            .bytes(
+                Method::POST,
+                &maps,
+                Some(config_map(json!({"name": own(owner)}))),
+            )
+            .await?;
     }
     let mut result = json!({});
     for connections in [1, CROWD] {
@@ -94,11 +107,24 @@ pub(crate) async fn rates(kubeconfig: &str) -> anyhow::Result<Value> {
 pub(crate) async fn many_objects(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let path = format!("{MAPS}?limit=1");
-    let list = target.connect().await?.json(Method::GET, &path, None).await?;
-    let present = list.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0) + 1;
-    let missing = OBJECTS.saturating_sub(usize::try_from(present)?);
-    create_many(&target, MAPS, missing, config_map(json!({"generateName": "many-", "labels": {"app": "bench"}})))
+    let list = target
+        .connect()
+        .await?
+        .json(Method::GET, &path, None)
         .await?;
+    let present = list
+        .pointer("/metadata/remainingItemCount")
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+        + 1;
+    let missing = OBJECTS.saturating_sub(usize::try_from(present)?);
+    create_many(
+        &target,
+        MAPS,
+        missing,
+        config_map(json!({"generateName": "many-", "labels": {"app": "bench"}})),
+    )
+    .await?;
     Ok(json!({
         "objects": present.max(OBJECTS as u64),
         "list500_4": load(&target, 4, &Load::Get(format!("{MAPS}?limit=500"))).await?,
@@ -107,13 +133,20 @@ pub(crate) async fn many_objects(kubeconfig: &str) -> anyhow::Result<Value> {
 }
 
 /// Creates `count` objects of one text, which has a `generateName`, on 32 connections.
-pub(crate) async fn create_many(target: &Target, path: &str, count: usize, object: Bytes) -> anyhow::Result<()> {
+pub(crate) async fn create_many(
+    target: &Target,
+    path: &str,
+    count: usize,
+    object: Bytes,
+) -> anyhow::Result<()> {
     let tasks = (0..32).map(|k| {
         let (target, path, object) = (target.clone(), path.to_owned(), object.clone());
         tokio::spawn(async move {
             let mut connection = target.connect().await?;
             for _ in (k..count).step_by(32) {
-                connection.bytes(Method::POST, &path, Some(object.clone())).await?;
+                connection
+                    .bytes(Method::POST, &path, Some(object.clone()))
+                    .await?;
             }
             anyhow::Ok(())
         })
@@ -148,5 +181,7 @@ async fn load(target: &Target, connections: usize, what: &Load) -> anyhow::Resul
         times.extend(task.await??);
     }
     let rate = times.len() as f64 / begin.elapsed().as_secs_f64();
-    Ok(json!({"per_s": rate, "p50_ms": percentile(&mut times, 50), "p99_ms": percentile(&mut times, 99)}))
+    Ok(
+        json!({"per_s": rate, "p50_ms": percentile(&mut times, 50), "p99_ms": percentile(&mut times, 99)}),
+    )
 }

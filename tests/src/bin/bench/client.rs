@@ -1,5 +1,5 @@
-//! The smallest client that can measure a Kubernetes API: a connection of HTTP/1.1, or of HTTP/2 for many watches; TLS,
-//! the kubeconfig's certificate.
+//! The smallest client that can measure a Kubernetes API: a connection of HTTP/1.1, or of HTTP/2
+//! for many watches; TLS, the kubeconfig's certificate.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,17 +31,22 @@ pub(crate) struct Target {
 impl Target {
     /// Reads the kubeconfig's first cluster and user.
     pub(crate) fn load(kubeconfig: &str) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(kubeconfig).with_context(|| format!("read {kubeconfig}"))?;
+        let text =
+            std::fs::read_to_string(kubeconfig).with_context(|| format!("read {kubeconfig}"))?;
         let config: Value = serde_yaml::from_str(&text).context("parse the kubeconfig")?;
         let field = |pointer: &str| {
             let found = config.pointer(pointer).and_then(Value::as_str);
-            found.map(str::to_owned).ok_or_else(|| anyhow!("the kubeconfig has no {pointer}"))
+            found
+                .map(str::to_owned)
+                .ok_or_else(|| anyhow!("the kubeconfig has no {pointer}"))
         };
         let pem = |pointer: &str| -> anyhow::Result<Vec<u8>> {
             Ok(base64::engine::general_purpose::STANDARD.decode(field(pointer)?)?)
         };
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&pem("/clusters/0/cluster/certificate-authority-data")?)?)?;
+        roots.add(CertificateDer::from_pem_slice(&pem(
+            "/clusters/0/cluster/certificate-authority-data",
+        )?)?)?;
         let chain = CertificateDer::pem_slice_iter(&pem("/users/0/user/client-certificate-data")?)
             .collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(&pem("/users/0/user/client-key-data")?)?;
@@ -51,8 +56,14 @@ impl Target {
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)?;
         let server = field("/clusters/0/cluster/server")?;
-        let address = server.strip_prefix("https://").context("the server is not https")?.to_owned();
-        Ok(Self { address, tls: Arc::new(tls) })
+        let address = server
+            .strip_prefix("https://")
+            .context("the server is not https")?
+            .to_owned();
+        Ok(Self {
+            address,
+            tls: Arc::new(tls),
+        })
     }
 
     /// Opens a connection.
@@ -74,7 +85,10 @@ impl Target {
             .handshake(stream)
             .await?;
         drop(tokio::spawn(connection));
-        Ok(Shared { sender, host: self.address.clone() })
+        Ok(Shared {
+            sender,
+            host: self.address.clone(),
+        })
     }
 
     async fn dial(
@@ -83,9 +97,18 @@ impl Target {
     ) -> anyhow::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
         let tcp = TcpStream::connect(&self.address).await.context("connect")?;
         tcp.set_nodelay(true)?;
-        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host).to_owned();
+        let host = self
+            .address
+            .rsplit_once(':')
+            .map_or(self.address.as_str(), |(host, _)| host)
+            .to_owned();
         let connector = tokio_rustls::TlsConnector::from(tls);
-        Ok(TokioIo::new(connector.connect(ServerName::try_from(host)?, tcp).await.context("TLS handshake")?))
+        Ok(TokioIo::new(
+            connector
+                .connect(ServerName::try_from(host)?, tcp)
+                .await
+                .context("TLS handshake")?,
+        ))
     }
 }
 
@@ -104,7 +127,11 @@ impl Shared {
             .body(Full::default())?;
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
-        anyhow::ensure!(response.status().is_success(), "{path}: {}", response.status());
+        anyhow::ensure!(
+            response.status().is_success(),
+            "{path}: {}",
+            response.status()
+        );
         Ok(response.into_body())
     }
 }
@@ -115,8 +142,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Sends and reads the whole answer, keeping nothing of it, as `hey` does; its status must be a success.
-    pub(crate) async fn drain(&mut self, method: Method, path: &str, body: Option<Bytes>) -> anyhow::Result<usize> {
+    /// Sends and reads the whole answer, keeping nothing of it, as `hey` does; its status must be a
+    /// success.
+    pub(crate) async fn drain(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> anyhow::Result<usize> {
         let work = async {
             let response = self.send(method.clone(), path, body).await?;
             let status = response.status();
@@ -127,27 +160,46 @@ impl Connection {
             }
             Ok(length)
         };
-        tokio::time::timeout(DEADLINE, work).await.map_err(|_| anyhow!("no answer within {DEADLINE:?}"))?
+        tokio::time::timeout(DEADLINE, work)
+            .await
+            .map_err(|_| anyhow!("no answer within {DEADLINE:?}"))?
     }
 
     /// Sends and reads the whole answer; its status must be a success.
-    pub(crate) async fn bytes(&mut self, method: Method, path: &str, body: Option<Bytes>) -> anyhow::Result<Bytes> {
+    pub(crate) async fn bytes(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> anyhow::Result<Bytes> {
         let work = async {
             let response = self.send(method.clone(), path, body).await?;
             let status = response.status();
             let bytes = response.into_body().collect().await?.to_bytes();
             if !status.is_success() {
-                bail!("{method} {path}: {status} {}", String::from_utf8_lossy(&bytes[..bytes.len().min(300)]));
+                bail!(
+                    "{method} {path}: {status} {}",
+                    String::from_utf8_lossy(&bytes[..bytes.len().min(300)])
+                );
             }
             Ok(bytes)
         };
-        tokio::time::timeout(DEADLINE, work).await.map_err(|_| anyhow!("no answer within {DEADLINE:?}"))?
+        tokio::time::timeout(DEADLINE, work)
+            .await
+            .map_err(|_| anyhow!("no answer within {DEADLINE:?}"))?
     }
 
     /// As [`Connection::bytes`], parsed.
-    pub(crate) async fn json(&mut self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+    pub(crate) async fn json(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Value> {
         let body = body.map(|body| Bytes::from(body.to_string()));
-        Ok(serde_json::from_slice(&self.bytes(method, path, body).await?)?)
+        Ok(serde_json::from_slice(
+            &self.bytes(method, path, body).await?,
+        )?)
     }
 
     /// Sends; the body of the answer is the caller's to read (a watch).
@@ -177,7 +229,10 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(body: Incoming) -> Self {
-        Self { body, buffer: Vec::new() }
+        Self {
+            body,
+            buffer: Vec::new(),
+        }
     }
 
     /// The next event; an error at the end of the stream.
@@ -187,7 +242,9 @@ impl Lines {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Ok(serde_json::from_slice(&line)?);
             }
-            let frame = tokio::time::timeout(DEADLINE, self.body.frame()).await.context("the watch is silent")?;
+            let frame = tokio::time::timeout(DEADLINE, self.body.frame())
+                .await
+                .context("the watch is silent")?;
             let frame = frame.context("the watch has ended")??;
             if let Ok(data) = frame.into_data() {
                 self.buffer.extend_from_slice(&data);

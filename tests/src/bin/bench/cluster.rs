@@ -42,7 +42,12 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
     let mut site = Site::new();
     site.add_host("n1", 1);
     site.memory_dir("run");
-    let mut bench = Bench { site, up: None, rows: Vec::new(), stages: Vec::new() };
+    let mut bench = Bench {
+        site,
+        up: None,
+        rows: Vec::new(),
+        stages: Vec::new(),
+    };
     bench.import();
     let result = (|| {
         bench.start_up()?;
@@ -83,7 +88,11 @@ impl Bench {
     fn import(&self) {
         for image in ["nginx", "busybox"] {
             let mut command = Command::new(binary("coracle"));
-            succeed(command.args(["image", "import", "--data-dir", &self.path("data")]).arg(image_archive(image)));
+            succeed(
+                command
+                    .args(["image", "import", "--data-dir", &self.path("data")])
+                    .arg(image_archive(image)),
+            );
         }
     }
 
@@ -112,14 +121,18 @@ impl Bench {
 
     pub(crate) fn up_command(&self) -> Command {
         let mut command = self.site.command("n1", binary("coracle"));
-        command.args(["up", "--bind", "198.18.0.1:6443"]).args(self.node_args());
+        command
+            .args(["up", "--bind", "198.18.0.1:6443"])
+            .args(self.node_args());
         // How full this machine's disk is must not matter.
         command.args(["--eviction-hard", ""]);
         command
     }
 
     pub(crate) fn start_as(&mut self, command: Command) -> u64 {
-        let begin = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let begin = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos());
         self.up = Some(Process::start(command, &self.site.dir().join("up.log")));
         u64::try_from(begin).unwrap_or(0)
     }
@@ -141,7 +154,11 @@ impl Bench {
         if !output.status.success() {
             let log = self.up.as_ref().map(Process::output).unwrap_or_default();
             let tail: Vec<&str> = log.lines().rev().take(15).collect();
-            bail!("{}\nlog (newest first):\n{}", String::from_utf8_lossy(&output.stderr), tail.join("\n"));
+            bail!(
+                "{}\nlog (newest first):\n{}",
+                String::from_utf8_lossy(&output.stderr),
+                tail.join("\n")
+            );
         }
         Ok(serde_json::from_slice(&output.stdout)?)
     }
@@ -156,8 +173,18 @@ impl Bench {
         self.stop_process();
         let begin = self.start();
         let pod = since(&self.within("first-pod")?, begin)?;
-        self.rows.push(Row::at_most("`coracle up`: exec to /readyz ok", ready, "ms", 300.0));
-        self.rows.push(Row::at_most("`coracle up`: exec to the first pod Ready", pod, "ms", 1000.0));
+        self.rows.push(Row::at_most(
+            "`coracle up`: exec to /readyz ok",
+            ready,
+            "ms",
+            300.0,
+        ));
+        self.rows.push(Row::at_most(
+            "`coracle up`: exec to the first pod Ready",
+            pod,
+            "ms",
+            1000.0,
+        ));
         Ok(())
     }
 
@@ -165,13 +192,38 @@ impl Bench {
         let value = self.within("pods")?;
         let ms = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);
         let (pss, pods) = self.shim_pss()?;
-        self.rows.push(Row::at_most("pod create to Ready, p50", ms("start_p50_ms"), "ms", 50.0));
-        self.rows.push(Row::at_most("pod create to Ready, p99", ms("start_p99_ms"), "ms", 120.0));
-        self.rows.push(Row::at_most("50 pods at once, all Ready", ms("burst_ms"), "ms", 1500.0));
-        self.rows.push(Row::at_most(format!("shim, PSS a pod ({pods} pods)"), pss, "MB", 1.5));
+        self.rows.push(Row::at_most(
+            "pod create to Ready, p50",
+            ms("start_p50_ms"),
+            "ms",
+            50.0,
+        ));
+        self.rows.push(Row::at_most(
+            "pod create to Ready, p99",
+            ms("start_p99_ms"),
+            "ms",
+            120.0,
+        ));
+        self.rows.push(Row::at_most(
+            "50 pods at once, all Ready",
+            ms("burst_ms"),
+            "ms",
+            1500.0,
+        ));
+        self.rows.push(Row::at_most(
+            format!("shim, PSS a pod ({pods} pods)"),
+            pss,
+            "MB",
+            1.5,
+        ));
         let gone = self.within("pods-gone")?;
         let gone = gone["gone_ms"].as_f64().unwrap_or(f64::NAN);
-        self.rows.push(Row::at_most("50 pods deleted, all gone", gone, "ms", 3000.0));
+        self.rows.push(Row::at_most(
+            "50 pods deleted, all gone",
+            gone,
+            "ms",
+            3000.0,
+        ));
         Ok(())
     }
 
@@ -184,16 +236,36 @@ impl Bench {
         std::thread::park_timeout(IDLE_SPAN);
         let ticks = cpu_ticks(pid.as_raw())? - before;
         let percent = ticks / begin.elapsed().as_secs_f64();
-        self.rows.push(Row::at_most("`coracle up` idle: resident", resident_mb(pid.as_raw())?, "MB", 50.0));
-        self.rows.push(Row::at_most("`coracle up` idle: CPU of one core", percent, "%", 1.0));
+        self.rows.push(Row::at_most(
+            "`coracle up` idle: resident",
+            resident_mb(pid.as_raw())?,
+            "MB",
+            50.0,
+        ));
+        self.rows.push(Row::at_most(
+            "`coracle up` idle: CPU of one core",
+            percent,
+            "%",
+            1.0,
+        ));
         Ok(())
     }
 
     fn service(&mut self) -> anyhow::Result<()> {
         let value = self.within("service")?;
         let ms = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);
-        self.rows.push(Row::at_most("new Service works, 1000 present, p50", ms("p50_ms"), "ms", 50.0));
-        self.rows.push(Row::at_most("new Service works, 1000 present, max of 10", ms("max_ms"), "ms", 50.0));
+        self.rows.push(Row::at_most(
+            "new Service works, 1000 present, p50",
+            ms("p50_ms"),
+            "ms",
+            50.0,
+        ));
+        self.rows.push(Row::at_most(
+            "new Service works, 1000 present, max of 10",
+            ms("max_ms"),
+            "ms",
+            50.0,
+        ));
         Ok(())
     }
 
@@ -213,7 +285,10 @@ impl Bench {
         if shares.is_empty() {
             bail!("no shim runs");
         }
-        Ok((shares.iter().sum::<f64>() / shares.len() as f64, shares.len()))
+        Ok((
+            shares.iter().sum::<f64>() / shares.len() as f64,
+            shares.len(),
+        ))
     }
 
     pub(crate) fn stop_process(&mut self) {
@@ -231,27 +306,43 @@ impl Bench {
 }
 
 fn since(value: &Value, begin: u64) -> anyhow::Result<f64> {
-    let at = value["at_ns"].as_u64().context("the measurement tells when")?;
+    let at = value["at_ns"]
+        .as_u64()
+        .context("the measurement tells when")?;
     Ok(at.saturating_sub(begin) as f64 / 1e6)
 }
 
 pub(crate) fn resident_mb(pid: i32) -> anyhow::Result<f64> {
-    Ok(kilobytes(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:")? / 1e3)
+    Ok(kilobytes(
+        &fs::read_to_string(format!("/proc/{pid}/status"))?,
+        "VmRSS:",
+    )? / 1e3)
 }
 
 /// Without pages of files: what a load adds, whatever of the program is mapped meanwhile.
 pub(crate) fn anonymous_kb(pid: i32) -> anyhow::Result<f64> {
-    kilobytes(&fs::read_to_string(format!("/proc/{pid}/status"))?, "RssAnon:")
+    kilobytes(
+        &fs::read_to_string(format!("/proc/{pid}/status"))?,
+        "RssAnon:",
+    )
 }
 
 fn kilobytes(text: &str, field: &str) -> anyhow::Result<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("no {field}"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .with_context(|| format!("no {field}"))?;
     Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
 }
 
 /// User and system time in clock ticks: hundredths of a second on every Linux.
 fn cpu_ticks(pid: i32) -> anyhow::Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat.rsplit_once(')').context("stat has a name")?.1.split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .rsplit_once(')')
+        .context("stat has a name")?
+        .1
+        .split_whitespace()
+        .collect();
     Ok(fields[11].parse::<f64>()? + fields[12].parse::<f64>()?)
 }

@@ -1,4 +1,5 @@
-//! The API's figures: rates and lists beside a whole node, memory and watches in servers of their own.
+//! The API's figures: rates and lists beside a whole node, memory and watches in servers of their
+//! own.
 
 use anyhow::Context;
 use coracle_tests::{binary, process::Process};
@@ -25,12 +26,26 @@ impl Bench {
             self.rows.push(Row::at_least(what, rate, "/s", goal));
         }
         let contended = value["contend_32"]["per_s"].as_f64().unwrap_or(f64::NAN);
-        self.rows.push(Row::told("API update of one object, 32 connection(s)", contended, "/s"));
+        self.rows.push(Row::told(
+            "API update of one object, 32 connection(s)",
+            contended,
+            "/s",
+        ));
         let value = self.within("many")?;
         let rate = |name: &str| value[name]["per_s"].as_f64().unwrap_or(f64::NAN);
         let objects = &value["objects"];
-        self.rows.push(Row::at_least(format!("list 500 of {objects}, 4 connections"), rate("list500_4"), "/s", 1000.0));
-        self.rows.push(Row::at_least(format!("list all {objects}"), rate("list_all_1"), "/s", 40.0));
+        self.rows.push(Row::at_least(
+            format!("list 500 of {objects}, 4 connections"),
+            rate("list500_4"),
+            "/s",
+            1000.0,
+        ));
+        self.rows.push(Row::at_least(
+            format!("list all {objects}"),
+            rate("list_all_1"),
+            "/s",
+            40.0,
+        ));
         Ok(())
     }
 
@@ -40,11 +55,18 @@ impl Bench {
         let value = self.within_of("watched", "watchers")?;
         let number = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
         let what = "updates that each of 1000 watchers receives";
-        self.rows.push(Row::at_least(what, number(&value, "per_s"), "/s", 1000.0));
-        self.rows.push(Row::at_most("resident a watcher", number(&value, "watcher_kb"), "KB", 4.0));
+        self.rows
+            .push(Row::at_least(what, number(&value, "per_s"), "/s", 1000.0));
+        self.rows.push(Row::at_most(
+            "resident a watcher",
+            number(&value, "watcher_kb"),
+            "KB",
+            4.0,
+        ));
         let value = self.within_of("watched", "connections")?;
         let what = "resident a watcher with a TLS connection of its own";
-        self.rows.push(Row::told(what, number(&value, "watcher_kb"), "KB"));
+        self.rows
+            .push(Row::told(what, number(&value, "watcher_kb"), "KB"));
         self.stop_process();
         Ok(())
     }
@@ -52,17 +74,25 @@ impl Bench {
     /// Memory of servers without a node, each begun for the purpose.
     pub(crate) fn memory(&mut self) -> anyhow::Result<()> {
         let pid = self.start_server("maps")?;
-        self.rows.push(Row::told("`coracle server` without objects: resident", resident_mb(pid)?, "MB"));
+        self.rows.push(Row::told(
+            "`coracle server` without objects: resident",
+            resident_mb(pid)?,
+            "MB",
+        ));
         let value = self.within_of("maps", "maps-memory")?;
         let what = format!("resident with {} ConfigMaps of 1 KB", value["objects"]);
-        self.rows.push(Row::at_most(what, resident_mb(pid)?, "MB", 80.0));
+        self.rows
+            .push(Row::at_most(what, resident_mb(pid)?, "MB", 80.0));
         self.stop_process();
         let pid = self.start_server("podful")?;
         let before = resident_mb(pid)?;
         let value = self.within_of("podful", "pods-memory")?;
         let pods = value["objects"].as_f64().context("a number of pods")?;
         let each = (resident_mb(pid)? - before) * 1e3 / pods;
-        let what = format!("resident a Pod at {pods} Pods ({} B of JSON each)", value["json_bytes"]);
+        let what = format!(
+            "resident a Pod at {pods} Pods ({} B of JSON each)",
+            value["json_bytes"]
+        );
         self.rows.push(Row::at_most(what, each, "KB", 6.0));
         self.stop_process();
         Ok(())
@@ -72,7 +102,13 @@ impl Bench {
     fn start_server(&mut self, data: &str) -> anyhow::Result<i32> {
         self.stop_process();
         let mut command = self.site.command("n1", binary("coracle"));
-        command.args(["server", "--bind", "198.18.0.1:6443", "--data-dir", &self.path(data)]);
+        command.args([
+            "server",
+            "--bind",
+            "198.18.0.1:6443",
+            "--data-dir",
+            &self.path(data),
+        ]);
         let up = Process::start(command, &self.site.dir().join(format!("{data}.log")));
         let pid = up.pid().as_raw();
         self.up = Some(up);

@@ -1,10 +1,14 @@
 //! `make bench`: the figures of ARCHITECTURE.md, measured on this machine from outside.
 //!
-//! Without arguments it makes a cluster in a network namespace without an uplink and starts itself there once for
-//! every measurement (`bench within WHAT KUBECONFIG`), because requests must come from inside that namespace.
-//! Definitions are those of the field's instruments: pod latency from the POST to Running and Ready in a watch;
-//! request rates of sequential requests on each connection, TLS and authentication on.
-#![allow(clippy::disallowed_methods, reason = "a bench ends with its first panic")]
+//! Without arguments it makes a cluster in a network namespace without an uplink and starts itself
+//! there once for every measurement (`bench within WHAT KUBECONFIG`), because requests must come
+//! from inside that namespace. Definitions are those of the field's instruments: pod latency from
+//! the POST to Running and Ready in a watch; request rates of sequential requests on each
+//! connection, TLS and authentication on.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a bench ends with its first panic"
+)]
 
 mod api;
 mod client;
@@ -23,7 +27,12 @@ use anyhow::{Context, bail};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    let result = match args
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
         ["within", what, kubeconfig] => within(what, kubeconfig),
         sections => cluster::run(sections),
     };
@@ -38,7 +47,10 @@ fn main() -> ExitCode {
 
 /// Inside the namespace: one measurement, printed as one line of JSON.
 fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let value = runtime.block_on(async {
         match what {
             "ready" => pods::until_ready(kubeconfig).await,

@@ -19,18 +19,28 @@ const SETTLE: Duration = Duration::from_secs(3);
 pub(crate) async fn of_config_maps(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let object = api::config_map(json!({"generateName": "many-", "labels": {"app": "bench"}}));
-    create_many(&target, &format!("{NAMESPACE}/configmaps"), api::OBJECTS, object).await?;
+    create_many(
+        &target,
+        &format!("{NAMESPACE}/configmaps"),
+        api::OBJECTS,
+        object,
+    )
+    .await?;
     tokio::time::sleep(SETTLE).await;
     Ok(json!({"objects": api::OBJECTS}))
 }
 
-/// 100,000 Pods as a Deployment makes them, but left alone by the scheduler: what is measured is Pods, not the Event and
-/// the status that each of them gets where there is no node for it.
+/// 100,000 Pods as a Deployment makes them, but left alone by the scheduler: what is measured is
+/// Pods, not the Event and the status that each of them gets where there is no node for it.
 pub(crate) async fn of_pods(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let path = format!("{NAMESPACE}/pods");
     create_many(&target, &path, PODS, pod()).await?;
-    let list = target.connect().await?.bytes(Method::GET, &format!("{path}?limit=100"), None).await?;
+    let list = target
+        .connect()
+        .await?
+        .bytes(Method::GET, &format!("{path}?limit=100"), None)
+        .await?;
     tokio::time::sleep(SETTLE).await;
     Ok(json!({"objects": PODS, "json_bytes": list.len() / 100}))
 }

@@ -42,8 +42,14 @@ fn pod(name: &str) -> Value {
 
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True");
-    ready && pod.pointer("/status/phase").is_some_and(|phase| phase == "Running")
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == "Ready" && c["status"] == "True");
+    ready
+        && pod
+            .pointer("/status/phase")
+            .is_some_and(|phase| phase == "Running")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,9 +79,19 @@ struct PodWatch {
 impl PodWatch {
     async fn start(target: &Target) -> anyhow::Result<Self> {
         let mut connection = target.connect().await?;
-        let list = connection.json(Method::GET, &format!("{PODS}?labelSelector=app%3Dbench"), None).await?;
-        let revision = list["metadata"]["resourceVersion"].as_str().context("the list has a resourceVersion")?;
-        let path = format!("{PODS}?watch=1&labelSelector=app%3Dbench&resourceVersion={revision}&timeoutSeconds=3600");
+        let list = connection
+            .json(
+                Method::GET,
+                &format!("{PODS}?labelSelector=app%3Dbench"),
+                None,
+            )
+            .await?;
+        let revision = list["metadata"]["resourceVersion"]
+            .as_str()
+            .context("the list has a resourceVersion")?;
+        let path = format!(
+            "{PODS}?watch=1&labelSelector=app%3Dbench&resourceVersion={revision}&timeoutSeconds=3600"
+        );
         let response = connection.send(Method::GET, &path, None).await?;
         let (sender, events) = mpsc::unbounded_channel();
         drop(tokio::spawn(async move {
@@ -84,7 +100,10 @@ impl PodWatch {
             let mut lines = Lines::new(response.into_body());
             while let Ok(event) = lines.next().await {
                 let now = Instant::now();
-                let name = event["object"]["metadata"]["name"].as_str().unwrap_or("").to_owned();
+                let name = event["object"]["metadata"]["name"]
+                    .as_str()
+                    .unwrap_or("")
+                    .to_owned();
                 if let Some(seen) = seen(&event)
                     && sender.send((name, seen, now)).is_err()
                 {
@@ -92,25 +111,36 @@ impl PodWatch {
                 }
             }
         }));
-        Ok(Self { events, first: HashMap::new() })
+        Ok(Self {
+            events,
+            first: HashMap::new(),
+        })
     }
 
     async fn wait(&mut self, names: &[String], what: Seen) -> anyhow::Result<Instant> {
         loop {
-            let times: Vec<_> = names.iter().filter_map(|name| self.first.get(&(name.clone(), what))).collect();
+            let times: Vec<_> = names
+                .iter()
+                .filter_map(|name| self.first.get(&(name.clone(), what)))
+                .collect();
             if times.len() == names.len() {
                 return Ok(*times.into_iter().max().context("there are names")?);
             }
             let next = tokio::time::timeout(START_DEADLINE, self.events.recv()).await;
             let Ok(Some((name, seen, at))) = next else {
-                bail!("{} of {} pods are missing", names.len() - times.len(), names.len());
+                bail!(
+                    "{} of {} pods are missing",
+                    names.len() - times.len(),
+                    names.len()
+                );
             };
             self.first.entry((name, seen)).or_insert(at);
         }
     }
 }
 
-/// When `/readyz` first says ok, in nanoseconds since the epoch: another process knows when the server was started.
+/// When `/readyz` first says ok, in nanoseconds since the epoch: another process knows when the
+/// server was started.
 pub(crate) async fn until_ready(kubeconfig: &str) -> anyhow::Result<Value> {
     let deadline = Instant::now() + START_DEADLINE;
     loop {
@@ -146,7 +176,9 @@ pub(crate) async fn first_pod(kubeconfig: &str) -> anyhow::Result<Value> {
     }
     watch.wait(std::slice::from_ref(&name), Seen::Ready).await?;
     let at_ns = epoch_ns()?;
-    connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
+    connection
+        .json(Method::DELETE, &format!("{PODS}/{name}"), None)
+        .await?;
     watch.wait(&[name], Seen::Gone).await?;
     Ok(json!({"at_ns": at_ns}))
 }
@@ -160,10 +192,14 @@ pub(crate) async fn serial_and_burst(kubeconfig: &str) -> anyhow::Result<Value> 
     for k in 0..SERIAL {
         let name = format!("serial-{k}");
         let begin = Instant::now();
-        connection.json(Method::POST, PODS, Some(&pod(&name))).await?;
+        connection
+            .json(Method::POST, PODS, Some(&pod(&name)))
+            .await?;
         starts.push(watch.wait(std::slice::from_ref(&name), Seen::Ready).await? - begin);
         let begin = Instant::now();
-        connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
+        connection
+            .json(Method::DELETE, &format!("{PODS}/{name}"), None)
+            .await?;
         ends.push(watch.wait(&[name], Seen::Gone).await? - begin);
     }
     let names: Vec<String> = (0..BURST).map(|k| format!("burst-{k}")).collect();
@@ -178,7 +214,8 @@ pub(crate) async fn serial_and_burst(kubeconfig: &str) -> anyhow::Result<Value> 
     }))
 }
 
-/// A few pods one after another, for a server that tells of its spans; what of them this client sees, in milliseconds.
+/// A few pods one after another, for a server that tells of its spans; what of them this client
+/// sees, in milliseconds.
 pub(crate) async fn staged(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let mut watch = PodWatch::start(&target).await?;
@@ -187,18 +224,28 @@ pub(crate) async fn staged(kubeconfig: &str) -> anyhow::Result<Value> {
     for k in 0..STAGED {
         let name = format!("staged-{k}");
         let begin = Instant::now();
-        connection.json(Method::POST, PODS, Some(&pod(&name))).await?;
+        connection
+            .json(Method::POST, PODS, Some(&pod(&name)))
+            .await?;
         let created = Instant::now();
         let ready = watch.wait(std::slice::from_ref(&name), Seen::Ready).await?;
-        let scheduled = watch.first.get(&(name.clone(), Seen::Scheduled)).copied().unwrap_or(created);
+        let scheduled = watch
+            .first
+            .get(&(name.clone(), Seen::Scheduled))
+            .copied()
+            .unwrap_or(created);
         api.push(created - begin);
         scheduling.push(scheduled.saturating_duration_since(created));
         total.push(ready - begin);
-        connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
+        connection
+            .json(Method::DELETE, &format!("{PODS}/{name}"), None)
+            .await?;
         watch.wait(&[name], Seen::Gone).await?;
     }
     let told = |times: &mut Vec<Duration>| json!({"p50": percentile(times, 50), "p99": percentile(times, 99)});
-    Ok(json!({"api": told(&mut api), "scheduling": told(&mut scheduling), "total": told(&mut total)}))
+    Ok(
+        json!({"api": told(&mut api), "scheduling": told(&mut scheduling), "total": told(&mut total)}),
+    )
 }
 
 /// Deletes the burst's pods; how long until the last is gone.
@@ -220,9 +267,13 @@ async fn fan_out(target: &Target, names: &[String], method: Method) -> anyhow::R
             let mut connection: Connection = target.connect().await?;
             for name in mine {
                 if method == Method::POST {
-                    connection.json(Method::POST, PODS, Some(&pod(&name))).await?;
+                    connection
+                        .json(Method::POST, PODS, Some(&pod(&name)))
+                        .await?;
                 } else {
-                    connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
+                    connection
+                        .json(Method::DELETE, &format!("{PODS}/{name}"), None)
+                        .await?;
                 }
             }
             anyhow::Ok(())
@@ -235,5 +286,7 @@ async fn fan_out(target: &Target, names: &[String], method: Method) -> anyhow::R
 }
 
 fn epoch_ns() -> anyhow::Result<u64> {
-    Ok(u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?)
+    Ok(u64::try_from(
+        SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos(),
+    )?)
 }

@@ -26,17 +26,48 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn at_most(what: impl Into<String>, measured: f64, unit: &'static str, goal: f64) -> Self {
-        Self { what: what.into(), measured, unit, goal, at_most: true, has_goal: true }
+    pub(crate) fn at_most(
+        what: impl Into<String>,
+        measured: f64,
+        unit: &'static str,
+        goal: f64,
+    ) -> Self {
+        Self {
+            what: what.into(),
+            measured,
+            unit,
+            goal,
+            at_most: true,
+            has_goal: true,
+        }
     }
 
-    pub(crate) fn at_least(what: impl Into<String>, measured: f64, unit: &'static str, goal: f64) -> Self {
-        Self { what: what.into(), measured, unit, goal, at_most: false, has_goal: true }
+    pub(crate) fn at_least(
+        what: impl Into<String>,
+        measured: f64,
+        unit: &'static str,
+        goal: f64,
+    ) -> Self {
+        Self {
+            what: what.into(),
+            measured,
+            unit,
+            goal,
+            at_most: false,
+            has_goal: true,
+        }
     }
 
     /// Said for comparison; no goal is set.
     pub(crate) fn told(what: impl Into<String>, measured: f64, unit: &'static str) -> Self {
-        Self { what: what.into(), measured, unit, goal: f64::NAN, at_most: true, has_goal: false }
+        Self {
+            what: what.into(),
+            measured,
+            unit,
+            goal: f64::NAN,
+            at_most: true,
+            has_goal: false,
+        }
     }
 }
 
@@ -44,15 +75,25 @@ impl Row {
 pub(crate) fn print_table(rows: &[Row]) {
     println!("\n{:<58} {:>12} {:>14}", "what", "measured", "goal");
     for row in rows {
-        let met = if row.at_most { row.measured <= row.goal } else { row.measured >= row.goal };
+        let met = if row.at_most {
+            row.measured <= row.goal
+        } else {
+            row.measured >= row.goal
+        };
         let sign = if row.at_most { "<=" } else { ">=" };
-        let (measured, goal) =
-            (format!("{:.1} {}", row.measured, row.unit), format!("{sign} {} {}", row.goal, row.unit));
+        let (measured, goal) = (
+            format!("{:.1} {}", row.measured, row.unit),
+            format!("{sign} {} {}", row.goal, row.unit),
+        );
         if !row.has_goal {
             println!("{:<58} {measured:>12}", row.what);
             continue;
         }
-        println!("{:<58} {measured:>12} {goal:>14}  {}", row.what, if met { "met" } else { "MISSED" });
+        println!(
+            "{:<58} {measured:>12} {goal:>14}  {}",
+            row.what,
+            if met { "met" } else { "MISSED" }
+        );
     }
 }
 
@@ -61,9 +102,21 @@ pub(crate) fn print_stages(stages: &[Stage]) {
     if stages.is_empty() {
         return;
     }
-    println!("\n{:<58} {:>12} {:>14}", "where the time of one pod start goes", "p50", "p99");
-    for Stage { what, p50_ms, p99_ms } in stages {
-        println!("{what:<58} {:>12} {:>14}", format!("{p50_ms:.2} ms"), format!("{p99_ms:.2} ms"));
+    println!(
+        "\n{:<58} {:>12} {:>14}",
+        "where the time of one pod start goes", "p50", "p99"
+    );
+    for Stage {
+        what,
+        p50_ms,
+        p99_ms,
+    } in stages
+    {
+        println!(
+            "{what:<58} {:>12} {:>14}",
+            format!("{p50_ms:.2} ms"),
+            format!("{p99_ms:.2} ms")
+        );
     }
 }
 

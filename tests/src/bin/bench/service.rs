@@ -1,4 +1,5 @@
-//! How long a new Service takes to work once its endpoints are known, with a thousand others present.
+//! How long a new Service takes to work once its endpoints are known, with a thousand others
+//! present.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +17,16 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "/api/v1/namespaces/default";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
-/// The endpoint is a listener of this process on the node's own address: what is measured is the proxy, not a pod.
+/// The endpoint is a listener of this process on the node's own address: what is measured is the
+/// proxy, not a pod.
 pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let mut connection = target.connect().await?;
     let nodes = connection.json(Method::GET, "/api/v1/nodes", None).await?;
-    let address =
-        nodes.pointer("/items/0/status/addresses/0/address").and_then(Value::as_str).context("a node address")?;
+    let address = nodes
+        .pointer("/items/0/status/addresses/0/address")
+        .and_then(Value::as_str)
+        .context("a node address")?;
     let listener = TcpListener::bind((address, 0)).await?;
     let port = listener.local_addr()?.port();
     drop(tokio::spawn(async move {
@@ -37,8 +41,16 @@ pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
             let mut connection = target.connect().await?;
             for n in (k..SERVICES).step_by(CONNECTIONS) {
                 let name = format!("svc-{n}");
-                connection.json(Method::POST, &format!("{NAMESPACE}/services"), Some(&service(&name))).await?;
-                connection.json(Method::POST, SLICES, Some(&slice(&name, &address, port))).await?;
+                connection
+                    .json(
+                        Method::POST,
+                        &format!("{NAMESPACE}/services"),
+                        Some(&service(&name)),
+                    )
+                    .await?;
+                connection
+                    .json(Method::POST, SLICES, Some(&slice(&name, &address, port)))
+                    .await?;
             }
             anyhow::Ok(())
         })
@@ -46,14 +58,28 @@ pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
     for task in tasks.collect::<Vec<_>>() {
         task.await??;
     }
-    let last = connection.json(Method::GET, &format!("{NAMESPACE}/services/svc-{}", SERVICES - 1), None).await?;
+    let last = connection
+        .json(
+            Method::GET,
+            &format!("{NAMESPACE}/services/svc-{}", SERVICES - 1),
+            None,
+        )
+        .await?;
     until_connected(cluster_ip(&last)?).await?;
 
     let mut times = Vec::new();
     for n in 0..NEW {
         let name = format!("new-{n}");
-        let created = connection.json(Method::POST, &format!("{NAMESPACE}/services"), Some(&service(&name))).await?;
-        connection.json(Method::POST, SLICES, Some(&slice(&name, address, port))).await?;
+        let created = connection
+            .json(
+                Method::POST,
+                &format!("{NAMESPACE}/services"),
+                Some(&service(&name)),
+            )
+            .await?;
+        connection
+            .json(Method::POST, SLICES, Some(&slice(&name, address, port)))
+            .await?;
         let known = Instant::now();
         until_connected(cluster_ip(&created)?).await?;
         times.push(known.elapsed());
@@ -77,7 +103,11 @@ fn slice(name: &str, address: &str, port: u16) -> Value {
 }
 
 fn cluster_ip(service: &Value) -> anyhow::Result<String> {
-    Ok(service.pointer("/spec/clusterIP").and_then(Value::as_str).context("a clusterIP")?.to_owned())
+    Ok(service
+        .pointer("/spec/clusterIP")
+        .and_then(Value::as_str)
+        .context("a clusterIP")?
+        .to_owned())
 }
 
 async fn until_connected(ip: String) -> anyhow::Result<()> {

@@ -1,7 +1,8 @@
-//! Where the time of one pod start goes: what the server and the agent tell of their spans, beside what a client sees.
+//! Where the time of one pod start goes: what the server and the agent tell of their spans, beside
+//! what a client sees.
 //!
-//! A cluster that tells of them is a little slower, so this one is started for the purpose and all other figures are taken
-//! without.
+//! A cluster that tells of them is a little slower, so this one is started for the purpose and all
+//! other figures are taken without.
 
 use std::time::Duration;
 
@@ -13,11 +14,15 @@ use serde_json::Value;
 
 use crate::{cluster::Bench, report::percentile};
 
-/// What happens to each pod, in the order of their beginnings: the span, the request that it is or is directly within, and
-/// how it is told.
+/// What happens to each pod, in the order of their beginnings: the span, the request that it is or
+/// is directly within, and how it is told.
 const STAGES: [(&str, Option<&str>, &str); 17] = [
     ("KubernetesAPI", Some("create pods"), "server: create pods"),
-    ("admission", Some("create pods"), "server:   admission, each of its parts"),
+    (
+        "admission",
+        Some("create pods"),
+        "server:   admission, each of its parts",
+    ),
     ("commit", Some("create pods"), "server:   commit"),
     ("Scheduling", None, "scheduler: Scheduling"),
     ("Binding", None, "scheduler: Binding"),
@@ -53,10 +58,21 @@ impl Bench {
         let before = told(self).len();
         let seen = self.within("staged")?;
         let spans = spans::closed(&told(self)[before..]);
-        self.stages.push(seen_stage("client: POST answered", &seen["api"]));
-        self.stages.push(seen_stage("client: bound, as a watch sees it", &seen["scheduling"]));
-        self.stages.extend(STAGES.iter().filter_map(|(name, request, what)| stage(&spans, name, *request, what)));
-        self.stages.push(seen_stage("client: POST to Ready in the watch", &seen["total"]));
+        self.stages
+            .push(seen_stage("client: POST answered", &seen["api"]));
+        self.stages.push(seen_stage(
+            "client: bound, as a watch sees it",
+            &seen["scheduling"],
+        ));
+        self.stages.extend(
+            STAGES
+                .iter()
+                .filter_map(|(name, request, what)| stage(&spans, name, *request, what)),
+        );
+        self.stages.push(seen_stage(
+            "client: POST to Ready in the watch",
+            &seen["total"],
+        ));
         self.stop_process();
         self.start();
         self.within("ready")?;
@@ -66,7 +82,11 @@ impl Bench {
 
 fn seen_stage(what: &str, seen: &Value) -> Stage {
     let ms = |name: &str| seen[name].as_f64().unwrap_or(f64::NAN);
-    Stage { what: what.to_owned(), p50_ms: ms("p50"), p99_ms: ms("p99") }
+    Stage {
+        what: what.to_owned(),
+        p50_ms: ms("p50"),
+        p99_ms: ms("p99"),
+    }
 }
 
 /// `None` if no pod came by.
@@ -75,12 +95,18 @@ fn stage(spans: &[Span], name: &str, request: Option<&str>, what: &str) -> Optio
         span.name == name
             && match request {
                 Some(request) => span.request().as_deref() == Some(request),
-                None => span.text("pod").is_some_and(|pod| pod.starts_with("default/staged-")),
+                None => span
+                    .text("pod")
+                    .is_some_and(|pod| pod.starts_with("default/staged-")),
             }
     };
     let mut times: Vec<Duration> = spans.iter().filter(is_it).map(|span| span.took).collect();
     if times.is_empty() {
         return None;
     }
-    Some(Stage { what: what.to_owned(), p50_ms: percentile(&mut times, 50), p99_ms: percentile(&mut times, 99) })
+    Some(Stage {
+        what: what.to_owned(),
+        p50_ms: percentile(&mut times, 50),
+        p99_ms: percentile(&mut times, 99),
+    })
 }

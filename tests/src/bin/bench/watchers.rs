@@ -1,7 +1,9 @@
-//! A thousand watchers of one resource: what each of them receives in a second, and what it costs the server.
+//! A thousand watchers of one resource: what each of them receives in a second, and what it costs
+//! the server.
 //!
-//! The watched object is as small as those that change most often (Leases, EndpointSlices): some 400 bytes an event.
-//! Watches share connections, 200 on each, as those of Go's client do; each reads every event whole, and counts.
+//! The watched object is as small as those that change most often (Leases, EndpointSlices): some
+//! 400 bytes an event. Watches share connections, 200 on each, as those of Go's client do; each
+//! reads every event whole, and counts.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +67,11 @@ pub(crate) async fn connections(kubeconfig: &str) -> anyhow::Result<Value> {
     for _ in 0..WATCHERS {
         let mut connection = target.connect().await?;
         let response = connection.send(Method::GET, &path, None).await?;
-        ensure!(response.status().is_success(), "{path}: {}", response.status());
+        ensure!(
+            response.status().is_success(),
+            "{path}: {}",
+            response.status()
+        );
         open.push((connection, response));
     }
     tokio::time::sleep(SETTLE).await;
@@ -77,11 +83,22 @@ async fn prepare(target: &Target) -> anyhow::Result<String> {
     let mut connection = target.connect().await?;
     for writer in 0..WRITERS {
         // There already, the second time.
-        let _ = connection.bytes(Method::POST, LEASES, Some(lease(writer, 0).to_string().into())).await;
+        let _ = connection
+            .bytes(
+                Method::POST,
+                LEASES,
+                Some(lease(writer, 0).to_string().into()),
+            )
+            .await;
     }
     let list = connection.json(Method::GET, LEASES, None).await?;
-    let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str).context("a version")?;
-    Ok(format!("{LEASES}?watch=true&resourceVersion={version}&timeoutSeconds=600"))
+    let version = list
+        .pointer("/metadata/resourceVersion")
+        .and_then(Value::as_str)
+        .context("a version")?;
+    Ok(format!(
+        "{LEASES}?watch=true&resourceVersion={version}&timeoutSeconds=600"
+    ))
 }
 
 fn lease(writer: usize, transitions: usize) -> Value {
@@ -125,13 +142,17 @@ async fn count(mut body: Incoming, begin: Instant) -> anyhow::Result<Duration> {
         let frame = frame.with_context(|| format!("silent after {events} events"))?;
         let frame = frame.with_context(|| format!("cut off after {events} events"))??;
         let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
-        events += data.iter().map(|byte| usize::from(*byte == b'\n')).sum::<usize>();
+        events += data
+            .iter()
+            .map(|byte| usize::from(*byte == b'\n'))
+            .sum::<usize>();
     }
     ensure!(events == UPDATES, "{events} events for {UPDATES} updates");
     Ok(begin.elapsed())
 }
 
 fn server_kb() -> anyhow::Result<f64> {
-    let pid = std::env::var(PID_VARIABLE).with_context(|| format!("{PID_VARIABLE} names the server"))?;
+    let pid =
+        std::env::var(PID_VARIABLE).with_context(|| format!("{PID_VARIABLE} names the server"))?;
     anonymous_kb(pid.parse()?)
 }

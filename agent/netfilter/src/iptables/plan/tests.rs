@@ -22,13 +22,23 @@ COMMIT
 fn desired() -> Desired {
     Desired {
         chains: BTreeMap::from([
-            ("OUR-A".to_owned(), Chain::sequence(vec!["-j OUR-SET".into()])),
+            (
+                "OUR-A".to_owned(),
+                Chain::sequence(vec!["-j OUR-SET".into()]),
+            ),
             (
                 "OUR-SET".to_owned(),
-                Chain::set(vec!["-s 10.0.0.2/32 -j ACCEPT".into(), "-s 10.0.0.1/32 -j ACCEPT".into()]),
+                Chain::set(vec![
+                    "-s 10.0.0.2/32 -j ACCEPT".into(),
+                    "-s 10.0.0.1/32 -j ACCEPT".into(),
+                ]),
             ),
         ]),
-        jumps: vec![Jump { from: "PREROUTING", rule: "-j OUR-A".into(), first: true }],
+        jumps: vec![Jump {
+            from: "PREROUTING",
+            rule: "-j OUR-A".into(),
+            first: true,
+        }],
         owned_prefixes: vec!["OUR-"],
     }
 }
@@ -36,14 +46,20 @@ fn desired() -> Desired {
 #[test]
 fn stale_chains_and_surplus_jumps_go_and_foreign_rules_stay() {
     let text = transaction("nat", &reconcile(&parse(SAVED), &desired()));
-    assert_eq!(text, "*nat\n:OUR-OLD - [0:0]\n-D PREROUTING -j OUR-A\n-D PREROUTING -j OUR-OLD\n-X OUR-OLD\nCOMMIT\n");
+    assert_eq!(
+        text,
+        "*nat\n:OUR-OLD - [0:0]\n-D PREROUTING -j OUR-A\n-D PREROUTING -j OUR-OLD\n-X OUR-OLD\nCOMMIT\n"
+    );
 }
 
 #[test]
 fn equal_rules_need_no_transaction() {
     let mut actual = parse(SAVED);
     actual.remove("OUR-OLD");
-    actual.insert("PREROUTING".into(), vec!["-j OUR-A".into(), "-j FOREIGN".into()]);
+    actual.insert(
+        "PREROUTING".into(),
+        vec!["-j OUR-A".into(), "-j FOREIGN".into()],
+    );
     assert_eq!(transaction("nat", &reconcile(&actual, &desired())), "");
 }
 
@@ -55,7 +71,10 @@ fn a_set_changes_by_single_rules() {
     let changes = reconcile(&parse(SAVED), &desired);
     assert_eq!(
         changes.rules[..2],
-        ["-A OUR-SET -s 10.0.0.3/32 -j ACCEPT".to_owned(), "-D OUR-SET -s 10.0.0.2/32 -j ACCEPT".to_owned()]
+        [
+            "-A OUR-SET -s 10.0.0.3/32 -j ACCEPT".to_owned(),
+            "-D OUR-SET -s 10.0.0.2/32 -j ACCEPT".to_owned()
+        ]
     );
     assert!(!changes.declared.contains(&"OUR-SET".to_owned()));
 }
@@ -73,7 +92,10 @@ fn from_nothing_everything_is_made() {
 #[test]
 fn a_sequence_that_differs_is_rewritten() {
     let mut actual = parse(SAVED);
-    actual.insert("OUR-A".into(), vec!["-j RETURN".into(), "-j OUR-SET".into()]);
+    actual.insert(
+        "OUR-A".into(),
+        vec!["-j RETURN".into(), "-j OUR-SET".into()],
+    );
     let changes = reconcile(&actual, &desired());
     assert!(changes.declared.contains(&"OUR-A".to_owned()));
     assert!(changes.rules.contains(&"-A OUR-A -j OUR-SET".to_owned()));

@@ -1,9 +1,11 @@
 //! The rules of one Service. Pure.
 //!
-//! Where a packet may go depends on where it comes from, as upstream's `pkg/proxy/iptables/proxier.go` has it: to the
-//! cluster IP by `internalTrafficPolicy`, from outside by `externalTrafficPolicy`; pods of this node and the node itself
-//! reach external addresses as if a balancer had brought them back in. Under `Local` the source address is kept, and
-//! what has no endpoint here but one elsewhere is dropped, not refused: the sender asks again, and may be lucky.
+//! Where a packet may go depends on where it comes from, as upstream's
+//! `pkg/proxy/iptables/proxier.go` has it: to the cluster IP by `internalTrafficPolicy`, from
+//! outside by `externalTrafficPolicy`; pods of this node and the node itself reach external
+//! addresses as if a balancer had brought them back in. Under `Local` the source address is kept,
+//! and what has no endpoint here but one elsewhere is dropped, not refused: the sender asks again,
+//! and may be lucky.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +15,8 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    BaseRules, EXTERNAL_PREFIX, FIREWALL_PREFIX, LOCAL_PREFIX, MARK_MASQ, REFUSE_OTHERS, REFUSE_TCP, SERVICE_PREFIX,
+    BaseRules, EXTERNAL_PREFIX, FIREWALL_PREFIX, LOCAL_PREFIX, MARK_MASQ, REFUSE_OTHERS,
+    REFUSE_TCP, SERVICE_PREFIX,
     balance::{balance, port_hash},
 };
 use crate::{
@@ -38,20 +41,29 @@ pub struct ServiceRules {
     pub node_ports: Vec<String>,
     /// Its rules in [`super::UNSERVED`].
     pub unserved: Vec<String>,
-    /// Local endpoint addresses: each needs a rule in [`super::HAIRPIN`], shared with other Services.
+    /// Local endpoint addresses: each needs a rule in [`super::HAIRPIN`], shared with other
+    /// Services.
     pub hairpins: BTreeSet<IpAddr>,
     /// Where UDP flows may go, for cleaning the connection table.
     pub udp: Targets,
 }
 
 impl ServiceRules {
-    /// All rules of the nat table, and all of the filter table, with jumps made harmless: for trying, in a chain that
-    /// nothing leads to, whether the kernel takes them.
+    /// All rules of the nat table, and all of the filter table, with jumps made harmless: for
+    /// trying, in a chain that nothing leads to, whether the kernel takes them.
     #[must_use]
     pub fn trial(&self) -> (Vec<String>, Vec<String>) {
-        let nat = self.chains.values().flatten().chain(&self.services).chain(&self.externals);
+        let nat = self
+            .chains
+            .values()
+            .flatten()
+            .chain(&self.services)
+            .chain(&self.externals);
         let nat = nat.chain(&self.node_ports);
-        (nat.map(|rule| harmless(rule)).collect(), self.unserved.clone())
+        (
+            nat.map(|rule| harmless(rule)).collect(),
+            self.unserved.clone(),
+        )
     }
 }
 
@@ -70,15 +82,28 @@ impl BaseRules {
         let mut service = ServiceRules::default();
         for ports in &view.ports {
             let port = &ports.port;
-            let label = if port.name.is_empty() { key.to_string() } else { format!("{key}:{}", port.name) };
-            let one = OnePort { base: self, view: &view, ports, label, hash: port_hash(key, port) };
+            let label = if port.name.is_empty() {
+                key.to_string()
+            } else {
+                format!("{key}:{}", port.name)
+            };
+            let one = OnePort {
+                base: self,
+                view: &view,
+                ports,
+                label,
+                hash: port_hash(key, port),
+            };
             one.translate(&mut service);
             one.refuse(&mut service);
             if port.protocol == Protocol::Udp {
                 let allowed: BTreeSet<IpAddr> = ports.serving.iter().copied().collect();
                 let balancers = view.external_ips_of(port).chain(view.balancer_ips_of(port));
                 for ip in view.cluster_ips.iter().copied().chain(balancers) {
-                    service.udp.services.insert((ip, port.port), allowed.clone());
+                    service
+                        .udp
+                        .services
+                        .insert((ip, port.port), allowed.clone());
                 }
                 if let Some(node_port) = port.node_port {
                     service.udp.node_ports.insert(node_port, allowed);
@@ -88,8 +113,9 @@ impl BaseRules {
         service
     }
 
-    /// Addresses inside the service CIDR are cluster IPs, and those of pods are pods': as an external address one would
-    /// take what is meant for another Service or for another's pod (CVE-2020-8554).
+    /// Addresses inside the service CIDR are cluster IPs, and those of pods are pods': as an
+    /// external address one would take what is meant for another Service or for another's pod
+    /// (CVE-2020-8554).
     fn without_stolen_addresses(&self, key: &ServiceKey, view: &ServiceView) -> ServiceView {
         let mut view = view.clone();
         for list in [&mut view.external_ips, &mut view.balancer_ips] {
@@ -118,11 +144,19 @@ impl OnePort<'_> {
     }
 
     fn internal(&self) -> &[Endpoint] {
-        if self.view.internal_local { &self.ports.local } else { &self.ports.cluster }
+        if self.view.internal_local {
+            &self.ports.local
+        } else {
+            &self.ports.cluster
+        }
     }
 
     fn external(&self) -> &[Endpoint] {
-        if self.view.external_local { &self.ports.local } else { &self.ports.cluster }
+        if self.view.external_local {
+            &self.ports.local
+        } else {
+            &self.ports.cluster
+        }
     }
 
     fn name(&self, prefix: &str) -> String {
@@ -134,14 +168,20 @@ impl OnePort<'_> {
     }
 
     fn to_address(&self, ip: IpAddr, verdict: &str) -> String {
-        format!("-d {} {} {verdict}", IpNet::from(ip), matches(&self.ports.port, self.ports.port.port, &self.label))
+        format!(
+            "-d {} {} {verdict}",
+            IpNet::from(ip),
+            matches(&self.ports.port, self.ports.port.port, &self.label)
+        )
     }
 
     fn translate(&self, service: &mut ServiceRules) {
         let (view, port) = (self.view, &self.ports.port);
         let mut choose = |local: bool, endpoints: &[Endpoint]| {
             if !endpoints.is_empty() {
-                service.hairpins.extend(endpoints.iter().filter(|e| e.local).map(|e| e.address.ip()));
+                service
+                    .hairpins
+                    .extend(endpoints.iter().filter(|e| e.local).map(|e| e.address.ip()));
                 let rules = balance(port, endpoints, view.affinity_secs, &self.hash);
                 service.chains.insert(self.policy_chain(local), rules);
             }
@@ -169,7 +209,11 @@ impl OnePort<'_> {
     fn lead(&self, service: &mut ServiceRules, ips: impl Iterator<Item = IpAddr>, jump: &str) {
         for ip in ips {
             let inside = self.base.0.is_of_services(&ip);
-            let list = if inside { &mut service.services } else { &mut service.externals };
+            let list = if inside {
+                &mut service.services
+            } else {
+                &mut service.externals
+            };
             list.push(self.to_address(ip, jump));
         }
     }
@@ -180,13 +224,17 @@ impl OnePort<'_> {
         let jump = format!("-j {external}");
         self.lead(service, view.external_ips_of(port), &jump);
         if let Some(node_port) = port.node_port {
-            service.node_ports.push(format!("{} {jump}", matches(port, node_port, &self.label)));
+            service
+                .node_ports
+                .push(format!("{} {jump}", matches(port, node_port, &self.label)));
         }
         let mut balancer_jump = jump.clone();
         if let (Some(ranges), false) = (&view.source_ranges, view.balancer_ips.is_empty()) {
             let firewall = self.name(FIREWALL_PREFIX);
             balancer_jump = format!("-j {firewall}");
-            service.chains.insert(firewall, self.firewall(ranges, &jump));
+            service
+                .chains
+                .insert(firewall, self.firewall(ranges, &jump));
         }
         self.lead(service, view.balancer_ips_of(port), &balancer_jump);
         service.chains.insert(external, self.external_rules());
@@ -198,7 +246,12 @@ impl OnePort<'_> {
             // The answer must come back through here, whichever node the endpoint is on.
             return vec![format!("-j {MARK_MASQ}"), format!("-j {cluster}")];
         }
-        let mut rules: Vec<String> = self.base.own_pods().iter().map(|from| format!("{from} -j {cluster}")).collect();
+        let mut rules: Vec<String> = self
+            .base
+            .own_pods()
+            .iter()
+            .map(|from| format!("{from} -j {cluster}"))
+            .collect();
         // The node's own packets may have the external address as their source.
         rules.push(format!("-m addrtype --src-type LOCAL -j {MARK_MASQ}"));
         rules.push(format!("-m addrtype --src-type LOCAL -j {cluster}"));
@@ -213,12 +266,27 @@ impl OnePort<'_> {
         let mut rules: Vec<String> = ranges
             .iter()
             // As iptables-save prints it.
-            .map(|range| if range.prefix_len() == 0 { jump.to_owned() } else { format!("-s {range} {jump}") })
+            .map(|range| {
+                if range.prefix_len() == 0 {
+                    jump.to_owned()
+                } else {
+                    format!("-s {range} {jump}")
+                }
+            })
             .collect();
-        let node_may = self.base.0.node_ip.is_some_and(|ip| ranges.iter().any(|range| range.contains(&ip)));
+        let node_may = self
+            .base
+            .0
+            .node_ip
+            .is_some_and(|ip| ranges.iter().any(|range| range.contains(&ip)));
         if node_may {
             // Where the balancer's address is also on the node, its own packets come from there.
-            rules.extend(self.view.balancer_ips.iter().map(|ip| format!("-s {} {jump}", IpNet::from(*ip))));
+            rules.extend(
+                self.view
+                    .balancer_ips
+                    .iter()
+                    .map(|ip| format!("-s {} {jump}", IpNet::from(*ip))),
+            );
         }
         rules
     }
@@ -227,26 +295,46 @@ impl OnePort<'_> {
     fn refuse(&self, service: &mut ServiceRules) {
         let (view, port) = (self.view, &self.ports.port);
         let nobody = self.ports.cluster.is_empty();
-        let refuse = if port.protocol == Protocol::Tcp { REFUSE_TCP } else { REFUSE_OTHERS };
-        let verdict = |empty: bool| if nobody { Some(refuse) } else { empty.then_some(DROP) };
+        let refuse = if port.protocol == Protocol::Tcp {
+            REFUSE_TCP
+        } else {
+            REFUSE_OTHERS
+        };
+        let verdict = |empty: bool| {
+            if nobody {
+                Some(refuse)
+            } else {
+                empty.then_some(DROP)
+            }
+        };
         if let Some(verdict) = verdict(self.internal().is_empty()) {
-            // Without any endpoint the last rule rejects, for the whole service CIDR: a Service inside gets its first
-            // endpoint without a change of this table.
+            // Without any endpoint the last rule rejects, for the whole service CIDR: a Service
+            // inside gets its first endpoint without a change of this table.
             let covered = |ip: &IpAddr| nobody && self.base.0.is_of_services(ip);
             let ips = view.cluster_ips.iter().filter(|ip| !covered(ip));
-            service.unserved.extend(ips.map(|ip| self.to_address(*ip, verdict)));
+            service
+                .unserved
+                .extend(ips.map(|ip| self.to_address(*ip, verdict)));
         }
         let unserved = self.external().is_empty();
         if let Some(verdict) = verdict(unserved) {
-            service.unserved.extend(view.external_ips_of(port).map(|ip| self.to_address(ip, verdict)));
+            service.unserved.extend(
+                view.external_ips_of(port)
+                    .map(|ip| self.to_address(ip, verdict)),
+            );
             if let Some(node_port) = port.node_port {
                 let matches = matches(port, node_port, &self.label);
                 // iptables-save keeps the order of matches.
-                service.unserved.push(format!("{matches} -m addrtype --dst-type LOCAL {verdict}"));
+                service
+                    .unserved
+                    .push(format!("{matches} -m addrtype --dst-type LOCAL {verdict}"));
             }
         }
         if let Some(verdict) = verdict(unserved || view.source_ranges.is_some()) {
-            service.unserved.extend(view.balancer_ips_of(port).map(|ip| self.to_address(ip, verdict)));
+            service.unserved.extend(
+                view.balancer_ips_of(port)
+                    .map(|ip| self.to_address(ip, verdict)),
+            );
         }
     }
 }

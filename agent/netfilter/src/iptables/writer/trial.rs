@@ -1,8 +1,9 @@
 //! Which Services the kernel refuses.
 //!
-//! One rule that the kernel does not take (a match whose module is missing) undoes a whole transaction. Then the
-//! Services of that transaction are tried in a chain that nothing leads to, in ever smaller groups, and those that are
-//! refused are set aside: without rules, and said so. Works with both variants: legacy tables are checked as a whole.
+//! One rule that the kernel does not take (a match whose module is missing) undoes a whole
+//! transaction. Then the Services of that transaction are tried in a chain that nothing leads to,
+//! in ever smaller groups, and those that are refused are set aside: without rules, and said so.
+//! Works with both variants: legacy tables are checked as a whole.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,11 +20,13 @@ use crate::{
     service::ServiceKey,
 };
 
-/// Most trials in a row: each takes as long as a transaction. After them, whole groups are set aside.
+/// Most trials in a row: each takes as long as a transaction. After them, whole groups are set
+/// aside.
 const MOST_TRIALS: usize = 64;
 
 impl Writer {
-    /// Sets aside what is refused of `candidates`, or of all Services if none of them is, and writes the rest.
+    /// Sets aside what is refused of `candidates`, or of all Services if none of them is, and
+    /// writes the rest.
     ///
     /// # Errors
     /// `error` if it is no Service's fault; else what stops the rest from being written.
@@ -46,20 +49,31 @@ impl Writer {
             return Err(error);
         }
         for (key, why) in culprits {
-            let Some(service) = self.written.remove(&key) else { continue };
+            let Some(service) = self.written.remove(&key) else {
+                continue;
+            };
             self.count_hairpins(&service, &ServiceRules::default());
             tracing::error!(service = %key, why, "the kernel refuses the rules of this Service: it has none here");
             let uid = self.uids.get(&key).cloned();
-            self.news.push(Refusal { service: key.clone(), uid, why: why.clone() });
+            self.news.push(Refusal {
+                service: key.clone(),
+                uid,
+                why: why.clone(),
+            });
             self.refused.insert(key, Refused { service, why });
         }
         self.refused_at = Some(Instant::now());
         self.write_difference().map(drop)
     }
 
-    /// Takes Services that were set aside long enough ago in again: the next write shows whether they are refused.
+    /// Takes Services that were set aside long enough ago in again: the next write shows whether
+    /// they are refused.
     pub(super) fn retry_refused(&mut self) {
-        if self.refused.is_empty() || self.refused_at.is_some_and(|at| at.elapsed() < RETRY_REFUSED) {
+        if self.refused.is_empty()
+            || self
+                .refused_at
+                .is_some_and(|at| at.elapsed() < RETRY_REFUSED)
+        {
             return;
         }
         for (key, refused) in std::mem::take(&mut self.refused) {
@@ -70,12 +84,19 @@ impl Writer {
         self.suspect = true;
     }
 
-    fn culprits(&self, candidates: &[ServiceKey]) -> Result<Vec<(ServiceKey, String)>, IptablesError> {
+    fn culprits(
+        &self,
+        candidates: &[ServiceKey],
+    ) -> Result<Vec<(ServiceKey, String)>, IptablesError> {
         // Rules of one shape are refused together: a module is there or not.
-        let mut shapes: BTreeMap<BTreeSet<String>, Vec<(&ServiceKey, &ServiceRules)>> = BTreeMap::new();
+        let mut shapes: BTreeMap<BTreeSet<String>, Vec<(&ServiceKey, &ServiceRules)>> =
+            BTreeMap::new();
         for key in candidates {
             if let Some((key, service)) = self.written.get_key_value(key) {
-                shapes.entry(shape(service)).or_default().push((key, service));
+                shapes
+                    .entry(shape(service))
+                    .or_default()
+                    .push((key, service));
             }
         }
         let mut culprits = Vec::new();
@@ -94,7 +115,9 @@ impl Writer {
         culprits: &mut Vec<(ServiceKey, String)>,
     ) -> Result<(), IptablesError> {
         let services: Vec<&ServiceRules> = group.iter().map(|(_, service)| *service).collect();
-        let Some(why) = self.try_rules(&services)? else { return Ok(()) };
+        let Some(why) = self.try_rules(&services)? else {
+            return Ok(());
+        };
         *left = left.saturating_sub(1);
         if group.len() == 1 || *left == 0 {
             culprits.extend(group.iter().map(|(key, _)| ((*key).clone(), why.clone())));
@@ -114,10 +137,15 @@ impl Writer {
             filter.extend(more_filter);
         }
         let table = |name: &str, rules: &[String]| {
-            let rules: String = rules.iter().map(|rule| format!("-A {TRIAL} {rule}\n")).collect();
+            let rules: String = rules
+                .iter()
+                .map(|rule| format!("-A {TRIAL} {rule}\n"))
+                .collect();
             format!("*{name}\n:{TRIAL} - [0:0]\n{rules}COMMIT\n")
         };
-        let outcome = self.iptables.restore(&(table("nat", &nat) + &table("filter", &filter)));
+        let outcome = self
+            .iptables
+            .restore(&(table("nat", &nat) + &table("filter", &filter)));
         let clear = |name: &str| format!("*{name}\n:{TRIAL} - [0:0]\n-X {TRIAL}\nCOMMIT\n");
         let cleared = self.iptables.restore(&(clear("nat") + &clear("filter")));
         match outcome {
@@ -134,7 +162,9 @@ fn shape(service: &ServiceRules) -> BTreeSet<String> {
     let mut shape = BTreeSet::new();
     for rule in nat.iter().chain(&filter) {
         let words: Vec<&str> = rule.split(' ').collect();
-        let named = words.windows(2).filter(|pair| matches!(pair[0], "-m" | "-p" | "-j"));
+        let named = words
+            .windows(2)
+            .filter(|pair| matches!(pair[0], "-m" | "-p" | "-j"));
         shape.extend(named.map(|pair| pair.join(" ")));
     }
     shape

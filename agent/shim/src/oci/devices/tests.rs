@@ -15,8 +15,22 @@ fn default_rules() -> Vec<Rule> {
         }
         rule
     };
-    let mut list = vec![json!({ "allow": false, "access": "rwm" }), device("c", -1, -1, "m"), device("b", -1, -1, "m")];
-    for (major, minor) in [(1, 3), (1, 5), (1, 7), (5, 0), (1, 8), (1, 9), (5, 1), (5, 2), (136, -1)] {
+    let mut list = vec![
+        json!({ "allow": false, "access": "rwm" }),
+        device("c", -1, -1, "m"),
+        device("b", -1, -1, "m"),
+    ];
+    for (major, minor) in [
+        (1, 3),
+        (1, 5),
+        (1, 7),
+        (5, 0),
+        (1, 8),
+        (1, 9),
+        (5, 1),
+        (5, 2),
+        (136, -1),
+    ] {
         list.push(device("c", major, minor, "rwm"));
     }
     planned(list).unwrap().expect("a filter")
@@ -34,7 +48,10 @@ fn run(program: &[Instruction], kind: i32, access: i32, major: i32, minor: i32) 
     let mut at = 0;
     loop {
         let instruction = program[at];
-        let (to, from) = (usize::from(instruction.registers & 15), usize::from(instruction.registers >> 4));
+        let (to, from) = (
+            usize::from(instruction.registers & 15),
+            usize::from(instruction.registers >> 4),
+        );
         at += 1;
         match instruction.code {
             0x61 => registers[to] = context[usize::try_from(instruction.offset / 4).unwrap()],
@@ -42,7 +59,9 @@ fn run(program: &[Instruction], kind: i32, access: i32, major: i32, minor: i32) 
             0x54 => registers[to] &= instruction.immediate,
             0x74 => registers[to] >>= instruction.immediate,
             0xb7 => registers[to] = instruction.immediate,
-            0x56 if registers[to] != instruction.immediate => at += usize::try_from(instruction.offset).unwrap(),
+            0x56 if registers[to] != instruction.immediate => {
+                at += usize::try_from(instruction.offset).unwrap()
+            }
             0x56 => {}
             0x95 => return registers[0] == 1,
             other => panic!("instruction {other:#x}"),
@@ -69,7 +88,11 @@ fn only_harmless_devices_can_be_opened() {
         (BLOCK, READ, 1, 3, false),
         (BLOCK, READ, 136, 3, false),
     ] {
-        assert_eq!(run(&program, kind, access, major, minor), allowed, "{kind} {access} {major}:{minor}");
+        assert_eq!(
+            run(&program, kind, access, major, minor),
+            allowed,
+            "{kind} {access} {major}:{minor}"
+        );
     }
 }
 
@@ -77,17 +100,33 @@ fn only_harmless_devices_can_be_opened() {
 fn the_last_word_on_everything_counts() {
     let everything = |allow: bool| json!({ "allow": allow, "access": "rwm" });
     assert_eq!(planned(vec![everything(true)]).unwrap(), None);
-    assert_eq!(planned(vec![everything(true), everything(false)]).unwrap(), Some(vec![]));
-    assert_eq!(planned(vec![]).unwrap(), Some(vec![]), "no rules allow nothing");
+    assert_eq!(
+        planned(vec![everything(true), everything(false)]).unwrap(),
+        Some(vec![])
+    );
+    assert_eq!(
+        planned(vec![]).unwrap(),
+        Some(vec![]),
+        "no rules allow nothing"
+    );
     assert!(!run(&program(&[]), CHARACTER, READ, 1, 3));
-    assert!(planned(vec![everything(true), json!({ "allow": false, "type": "b", "access": "rwm" })]).is_err());
+    assert!(
+        planned(vec![
+            everything(true),
+            json!({ "allow": false, "type": "b", "access": "rwm" })
+        ])
+        .is_err()
+    );
 }
 
 fn is_root() -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;
     }
-    assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+    assert!(
+        std::env::var_os("REQUIRE_ROOT").is_none(),
+        "this test needs root"
+    );
     eprintln!("skipped: needs root");
     false
 }
@@ -98,7 +137,10 @@ struct Cgroup(std::path::PathBuf);
 impl Cgroup {
     fn new() -> Self {
         let mounts = cgroup::mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap());
-        let (root, _) = mounts.into_iter().find(|(_, options)| options.is_empty()).expect("cgroup v2 is mounted");
+        let (root, _) = mounts
+            .into_iter()
+            .find(|(_, options)| options.is_empty())
+            .expect("cgroup v2 is mounted");
         let path = root.join(format!("coracle-devices-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         Self(path)
@@ -126,8 +168,14 @@ fn a_process_in_the_cgroup_cannot_open_a_disk() {
         cgroup.0.display(),
         dir = directory.path().display(),
     );
-    let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.starts_with("made\n") && told.contains("Operation not permitted"), "{told}");
+    assert!(
+        told.starts_with("made\n") && told.contains("Operation not permitted"),
+        "{told}"
+    );
     assert!(told.ends_with("1\nnull\n"), "{told}");
 }

@@ -1,6 +1,7 @@
 //! Patches as kubectl computes them, and what comes of them here.
 //!
-//! Source: `CreateThreeWayMergePatch` and `diffMaps` of `k8s.io/apimachinery/pkg/util/strategicpatch/patch.go`.
+//! Source: `CreateThreeWayMergePatch` and `diffMaps` of
+//! `k8s.io/apimachinery/pkg/util/strategicpatch/patch.go`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ fn pod_type() -> Type {
     table().by_gvk(&Gvk::new("", "v1", "Pod")).expect("Pod")
 }
 
-/// What of `new` is otherwise than in `old`, with the directives that kubectl gives; with `deletions`, also what is gone.
+/// What of `new` is otherwise than in `old`, with the directives that kubectl gives; with
+/// `deletions`, also what is gone.
 fn difference(
     old: &Map<String, Value>,
     new: &Map<String, Value>,
@@ -26,27 +28,47 @@ fn difference(
         match (old.get(key), value) {
             (Some(before), _) if before == value => {}
             (Some(Value::Object(before)), Value::Object(after)) => {
-                patch.insert(key.clone(), Value::Object(difference(before, after, schema.of_value(key), deletions)));
+                patch.insert(
+                    key.clone(),
+                    Value::Object(difference(before, after, schema.of_value(key), deletions)),
+                );
             }
             (Some(Value::Array(before)), Value::Array(after))
                 if field.is_some_and(|f| f.has_patch_strategy("merge")) =>
             {
-                list_difference(&mut patch, &field.expect("just seen"), (before, after), deletions);
+                list_difference(
+                    &mut patch,
+                    &field.expect("just seen"),
+                    (before, after),
+                    deletions,
+                );
             }
             _ => drop(patch.insert(key.clone(), value.clone())),
         }
     }
     if deletions {
-        patch.extend(old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null)));
+        patch.extend(
+            old.keys()
+                .filter(|key| !new.contains_key(*key))
+                .map(|key| (key.clone(), Value::Null)),
+        );
     }
     patch
 }
 
-fn list_difference(patch: &mut Map<String, Value>, field: &Field, (old, new): (&[Value], &[Value]), deletions: bool) {
+fn list_difference(
+    patch: &mut Map<String, Value>,
+    field: &Field,
+    (old, new): (&[Value], &[Value]),
+    deletions: bool,
+) {
     let name = field.json_name;
     let Some(key) = field.patch_merge_key else {
         let missing = |from: &[Value], of: &[Value]| -> Vec<Value> {
-            of.iter().filter(|item| !from.contains(item)).cloned().collect()
+            of.iter()
+                .filter(|item| !from.contains(item))
+                .cloned()
+                .collect()
         };
         let (added, gone) = (missing(old, new), missing(new, old));
         if !added.is_empty() {
@@ -65,7 +87,10 @@ fn list_difference(patch: &mut Map<String, Value>, field: &Field, (old, new): (&
         match find(old, &after[key]) {
             Some(before) if before == *after => {}
             Some(before) => {
-                let (before, after) = (before.as_object().expect("a map"), after.as_object().expect("a map"));
+                let (before, after) = (
+                    before.as_object().expect("a map"),
+                    after.as_object().expect("a map"),
+                );
                 let mut change = difference(before, after, of_field(field), deletions);
                 change.insert(key.to_owned(), after[key].clone());
                 if retains {
@@ -77,7 +102,9 @@ fn list_difference(patch: &mut Map<String, Value>, field: &Field, (old, new): (&
         }
     }
     if deletions {
-        let gone = old.iter().filter(|before| find(new, &before[key]).is_none());
+        let gone = old
+            .iter()
+            .filter(|before| find(new, &before[key]).is_none());
         changes.extend(gone.map(|before| json!({key: before[key], "$patch": "delete"})));
     }
     let order = new.iter().map(|item| json!({key: item[key]}));
@@ -87,9 +114,11 @@ fn list_difference(patch: &mut Map<String, Value>, field: &Field, (old, new): (&
     }
 }
 
-/// The patch of `kubectl apply`: deletions of what was applied before and is no more, and changes against the live object.
+/// The patch of `kubectl apply`: deletions of what was applied before and is no more, and changes
+/// against the live object.
 fn three_way(before: &Value, after: &Value, live: &Value) -> Map<String, Value> {
-    let [before, after, live] = [before, after, live].map(|object| object.as_object().expect("an object"));
+    let [before, after, live] =
+        [before, after, live].map(|object| object.as_object().expect("an object"));
     let schema = Schema::Object(pod_type());
     let changes = difference(live, after, schema, false);
     let deletions = only_deletions(difference(before, after, schema, true));
@@ -145,7 +174,12 @@ fn merge_patches(one: Value, two: Value) -> Value {
             }
             Value::Object(one)
         }
-        (Value::Array(one), Value::Array(two)) if one.iter().chain(&two).all(|item| item.get("name").is_some()) => {
+        (Value::Array(one), Value::Array(two))
+            if one
+                .iter()
+                .chain(&two)
+                .all(|item| item.get("name").is_some()) =>
+        {
             let mut rest = one;
             let mut out = Vec::new();
             for item in two {
@@ -167,26 +201,36 @@ fn manifests(letters: &'static str) -> impl Strategy<Value = Value> {
     let env = proptest::sample::subsequence(vec!["K", "L", "M"], 0..=3).prop_shuffle();
     let container = (proptest::option::of("[x-z]"), env, "[0-2]");
     let named = proptest::collection::btree_map(letters, container, 1..4);
-    let volume = prop_oneof![Just(json!({"emptyDir": {}})), "[p-q]".prop_map(|p| json!({"hostPath": {"path": p}}))];
+    let volume = prop_oneof![
+        Just(json!({"emptyDir": {}})),
+        "[p-q]".prop_map(|p| json!({"hostPath": {"path": p}}))
+    ];
     let volumes = proptest::collection::btree_map(letters, volume, 0..3);
     let finalizers = proptest::collection::btree_set(letters, 0..4);
     let labels = proptest::collection::btree_map(letters, "[0-2]", 0..3);
-    (named, volumes, finalizers, labels, any::<bool>()).prop_map(|(containers, volumes, finalizers, labels, flip)| {
-        let mut containers: Vec<Value> =
-            containers.into_iter().map(|(name, parts)| container_of(&name, parts)).collect();
-        if flip {
-            containers.reverse();
-        }
-        let volumes: Vec<Value> = volumes.into_iter().map(named_volume).collect();
-        json!({
-            "metadata": {"name": "p", "labels": labels, "finalizers": finalizers},
-            "spec": {"containers": containers, "volumes": volumes, "nodeSelector": {"a": "b"}},
-        })
-    })
+    (named, volumes, finalizers, labels, any::<bool>()).prop_map(
+        |(containers, volumes, finalizers, labels, flip)| {
+            let mut containers: Vec<Value> = containers
+                .into_iter()
+                .map(|(name, parts)| container_of(&name, parts))
+                .collect();
+            if flip {
+                containers.reverse();
+            }
+            let volumes: Vec<Value> = volumes.into_iter().map(named_volume).collect();
+            json!({
+                "metadata": {"name": "p", "labels": labels, "finalizers": finalizers},
+                "spec": {"containers": containers, "volumes": volumes, "nodeSelector": {"a": "b"}},
+            })
+        },
+    )
 }
 
 fn container_of(name: &str, (image, env, value): (Option<String>, Vec<&str>, String)) -> Value {
-    let env: Vec<Value> = env.into_iter().map(|name| json!({"name": name, "value": value})).collect();
+    let env: Vec<Value> = env
+        .into_iter()
+        .map(|name| json!({"name": name, "value": value}))
+        .collect();
     let mut container = json!({"name": name, "env": env, "args": [value]});
     if let Some(image) = image {
         container["image"] = image.into();
@@ -200,8 +244,13 @@ fn named_volume((name, mut volume): (String, Value)) -> Value {
 }
 
 fn names(object: &Value, list: &str) -> Vec<String> {
-    let items = object["spec"][list].as_array().map_or(&[][..], Vec::as_slice);
-    items.iter().map(|item| item["name"].as_str().expect("a name").to_owned()).collect()
+    let items = object["spec"][list]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    items
+        .iter()
+        .map(|item| item["name"].as_str().expect("a name").to_owned())
+        .collect()
 }
 
 proptest! {
@@ -216,7 +265,8 @@ proptest! {
     fn kubectl_apply_gives_what_is_wanted_and_leaves_what_others_added(
         before in manifests("[a-d]"), after in manifests("[a-d]"), others in manifests("[s-v]")
     ) {
-        // What is live: what was applied before, and containers, volumes, labels and finalizers of others.
+        // What is live: what was applied before, and containers, volumes, labels and finalizers of
+        // others.
         let mut live = before.clone();
         for list in ["containers", "volumes"] {
             let added = others["spec"][list].as_array().expect("a list").clone();

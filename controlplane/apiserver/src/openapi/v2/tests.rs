@@ -27,8 +27,14 @@ fn old_and_new_names_of_the_protobuf_form_are_taken() {
         ("", Some(Form::Json)),
         ("application/json", Some(Form::Json)),
         ("*/*", Some(Form::Json)),
-        ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Some(Form::Protobuf)),
-        ("application/com.github.proto-openapi.spec.v2.v1.0+protobuf,application/json", Some(Form::Protobuf)),
+        (
+            "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+            Some(Form::Protobuf),
+        ),
+        (
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf,application/json",
+            Some(Form::Protobuf),
+        ),
         ("application/xml", None),
     ] {
         assert_eq!(Form::negotiate(accept), expect, "{accept}");
@@ -66,13 +72,17 @@ fn definitions_are_structured_as_kubernetes_own() {
     let Some(golden) = golden() else { return };
     let (mut types, mut fields, mut wrong) = (0, 0, Vec::new());
     for (name, ours) in definitions(&published()) {
-        let Some(expect) = golden["definitions"].get(&name) else { continue };
+        let Some(expect) = golden["definitions"].get(&name) else {
+            continue;
+        };
         types += 1;
         if ours["type"] != expect["type"] || ours["format"] != expect["format"] {
             wrong.push(format!("{name}: {} {}", ours["type"], ours["format"]));
         }
         for (field, expect) in expect["properties"].as_object().into_iter().flatten() {
-            let Some(have) = ours["properties"].get(field) else { continue };
+            let Some(have) = ours["properties"].get(field) else {
+                continue;
+            };
             fields += 1;
             let (have, expect) = (structure(have), structure(expect));
             if have != expect {
@@ -81,7 +91,12 @@ fn definitions_are_structured_as_kubernetes_own() {
         }
     }
     eprintln!("{types} definitions with {fields} properties compared");
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     assert!(fields > 2200, "{fields}");
 }
 
@@ -91,13 +106,27 @@ fn operations_speak_of_the_same_kinds_as_kubernetes_own() {
     let document = parsed();
     let (mut compared, mut wrong) = (0, Vec::new());
     for expect in golden["operations"].as_array().unwrap() {
-        let (path, method) = (expect["path"].as_str().unwrap(), expect["method"].as_str().unwrap());
-        let Some(ours) = document["paths"].get(path).and_then(|item| item.get(method)) else { continue };
+        let (path, method) = (
+            expect["path"].as_str().unwrap(),
+            expect["method"].as_str().unwrap(),
+        );
+        let Some(ours) = document["paths"]
+            .get(path)
+            .and_then(|item| item.get(method))
+        else {
+            continue;
+        };
         compared += 1;
-        let parts = [("x-kubernetes-action", "action"), ("x-kubernetes-group-version-kind", "gvk")];
+        let parts = [
+            ("x-kubernetes-action", "action"),
+            ("x-kubernetes-group-version-kind", "gvk"),
+        ];
         for (have, want) in parts {
             if ours[have] != expect[want] {
-                wrong.push(format!("{method} {path}: {} not {}", ours[have], expect[want]));
+                wrong.push(format!(
+                    "{method} {path}: {} not {}",
+                    ours[have], expect[want]
+                ));
             }
         }
         if expect["action"] != "patch" && ours["consumes"] != expect["consumes"] {
@@ -105,7 +134,12 @@ fn operations_speak_of_the_same_kinds_as_kubernetes_own() {
         }
     }
     eprintln!("{compared} operations compared");
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     assert!(compared > 550, "{compared}");
 }
 
@@ -114,9 +148,15 @@ fn bodies_are_parameters() {
     let post = &parsed()["paths"]["/api/v1/namespaces/{namespace}/pods"]["post"];
     let body = &post["parameters"][0];
     assert_eq!(body["in"], "body");
-    assert_eq!(body["schema"], json!({"$ref": "#/definitions/io.k8s.api.core.v1.Pod"}));
+    assert_eq!(
+        body["schema"],
+        json!({"$ref": "#/definitions/io.k8s.api.core.v1.Pod"})
+    );
     assert_eq!(post["parameters"][1]["type"], "string");
-    assert_eq!(post["responses"]["200"]["schema"]["$ref"], "#/definitions/io.k8s.api.core.v1.Pod");
+    assert_eq!(
+        post["responses"]["200"]["schema"]["$ref"],
+        "#/definitions/io.k8s.api.core.v1.Pod"
+    );
     assert!(post.get("requestBody").is_none());
 }
 
@@ -164,16 +204,34 @@ fn protobuf_form_says_what_the_json_form_says() {
     assert_eq!(text(&document[&1][0]), "2.0");
     let members = |tag, inner| -> BTreeMap<String, BTreeMap<u64, Vec<Vec<u8>>>> {
         let all = fields(&document[&tag][0]);
-        all[&inner].iter().map(|one| fields(one)).map(|one| (text(&one[&1][0]), fields(&one[&2][0]))).collect()
+        all[&inner]
+            .iter()
+            .map(|one| fields(one))
+            .map(|one| (text(&one[&1][0]), fields(&one[&2][0])))
+            .collect()
     };
     let paths = members(8, 2);
-    assert_eq!(paths.keys().collect::<BTreeSet<_>>(), json["paths"].as_object().unwrap().keys().collect());
+    assert_eq!(
+        paths.keys().collect::<BTreeSet<_>>(),
+        json["paths"].as_object().unwrap().keys().collect()
+    );
     let definitions = members(9, 1);
-    assert_eq!(definitions.keys().collect::<BTreeSet<_>>(), json["definitions"].as_object().unwrap().keys().collect());
+    assert_eq!(
+        definitions.keys().collect::<BTreeSet<_>>(),
+        json["definitions"].as_object().unwrap().keys().collect()
+    );
     let mut compared = 0;
     for (name, definition) in &definitions {
-        let properties = definition.get(&25).map(|all| fields(&all[0])).unwrap_or_default();
-        for property in properties.get(&1).into_iter().flatten().map(|one| fields(one)) {
+        let properties = definition
+            .get(&25)
+            .map(|all| fields(&all[0]))
+            .unwrap_or_default();
+        for property in properties
+            .get(&1)
+            .into_iter()
+            .flatten()
+            .map(|one| fields(one))
+        {
             let expect = &json["definitions"][name]["properties"][text(&property[&1][0])];
             let schema = fields(&property[&2][0]);
             let have = |tag| schema.get(&tag).map(|one| text(&one[0]));
@@ -186,15 +244,41 @@ fn protobuf_form_says_what_the_json_form_says() {
                 .into_iter()
                 .flatten()
                 .map(|one| fields(one))
-                .map(|one| (text(&one[&1][0]), serde_yaml::from_slice(&fields(&one[&2][0])[&2][0]).unwrap()))
+                .map(|one| {
+                    (
+                        text(&one[&1][0]),
+                        serde_yaml::from_slice(&fields(&one[&2][0])[&2][0]).unwrap(),
+                    )
+                })
                 .collect();
-            let expect = expect.as_object().unwrap().iter().filter(|(name, _)| name.starts_with("x-"));
-            assert_eq!(extensions, expect.map(|(name, value)| (name.clone(), value.clone())).collect());
+            let expect = expect
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(name, _)| name.starts_with("x-"));
+            assert_eq!(
+                extensions,
+                expect
+                    .map(|(name, value)| (name.clone(), value.clone()))
+                    .collect()
+            );
             compared += 1;
         }
     }
     let patch = fields(&paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"][&8][0]);
-    let kinds: Vec<_> = patch[&13].iter().map(|one| text(&fields(one)[&1][0])).collect();
-    assert!(kinds.iter().any(|name| name == "x-kubernetes-group-version-kind"), "{kinds:?}");
-    eprintln!("{} paths, {} definitions, {compared} properties compared", paths.len(), definitions.len());
+    let kinds: Vec<_> = patch[&13]
+        .iter()
+        .map(|one| text(&fields(one)[&1][0]))
+        .collect();
+    assert!(
+        kinds
+            .iter()
+            .any(|name| name == "x-kubernetes-group-version-kind"),
+        "{kinds:?}"
+    );
+    eprintln!(
+        "{} paths, {} definitions, {compared} properties compared",
+        paths.len(),
+        definitions.len()
+    );
 }

@@ -1,4 +1,5 @@
-//! Where a stream comes from: which container, which node, which path there. Pure but for the look-up of the node.
+//! Where a stream comes from: which container, which node, which path there. Pure but for the
+//! look-up of the node.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -39,9 +40,19 @@ pub(super) async fn agent_of(call: &Call<'_>, pod: &Value) -> Result<Option<Agen
 
 /// The agent of a node.
 pub(crate) async fn agent(call: &Call<'_>, name: &str) -> Result<Agent, Status> {
-    let nodes = call.server.registry.core("nodes").ok_or_else(Status::no_such_path)?;
-    let current = call.server.store.current(nodes, &nodes.key("", name)).await?;
-    let node = current.ok_or_else(|| Status::not_found(&nodes.group_resource, name))?.object;
+    let nodes = call
+        .server
+        .registry
+        .core("nodes")
+        .ok_or_else(Status::no_such_path)?;
+    let current = call
+        .server
+        .store
+        .current(nodes, &nodes.key("", name))
+        .await?;
+    let node = current
+        .ok_or_else(|| Status::not_found(&nodes.group_resource, name))?
+        .object;
     agent_on(call.server, &node)
 }
 
@@ -53,9 +64,14 @@ pub(crate) fn agent_on(server: &State, node: &Value) -> Result<Agent, Status> {
         Status::new(500, Reason::InternalError, message)
     })?;
     if !server.may_be_nodes(address.ip()) || address == server.config.advertise {
-        return Err(Status::bad_request(format!("address {address} of node {name:?} is not allowed")));
+        return Err(Status::bad_request(format!(
+            "address {address} of node {name:?} is not allowed"
+        )));
     }
-    Ok(Agent { node: name.to_owned(), address })
+    Ok(Agent {
+        node: name.to_owned(),
+        address,
+    })
 }
 
 fn listens(node: &Value) -> Option<SocketAddr> {
@@ -65,37 +81,65 @@ fn listens(node: &Value) -> Option<SocketAddr> {
         addresses.find_map(|address| address["address"].as_str()?.parse::<IpAddr>().ok())
     };
     let ip = of_kind("InternalIP").or_else(|| of_kind("ExternalIP"))?;
-    let port = meta::get_i64(node, &["status", "daemonEndpoints", "kubeletEndpoint", "Port"]);
-    let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(DEFAULT_PORT);
+    let port = meta::get_i64(
+        node,
+        &["status", "daemonEndpoints", "kubeletEndpoint", "Port"],
+    );
+    let port = port
+        .and_then(|port| u16::try_from(port).ok())
+        .filter(|port| *port > 0)
+        .unwrap_or(DEFAULT_PORT);
     Some(SocketAddr::new(ip.to_canonical(), port))
 }
 
 /// The container that is meant: the named one, or the only one.
 pub(super) fn container(pod: &Value, named: Option<&str>) -> Result<String, Status> {
     let names = |list: &str| -> Vec<String> {
-        meta::get_array(pod, &["spec", list]).iter().map(|one| meta::get_str(one, &["name"]).to_owned()).collect()
+        meta::get_array(pod, &["spec", list])
+            .iter()
+            .map(|one| meta::get_str(one, &["name"]).to_owned())
+            .collect()
     };
-    let (containers, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    let (containers, init, ephemeral) = (
+        names("containers"),
+        names("initContainers"),
+        names("ephemeralContainers"),
+    );
     let pod_name = meta::name(pod);
     if let Some(named) = named {
-        if [&containers, &init, &ephemeral].iter().any(|list| list.iter().any(|one| one == named)) {
+        if [&containers, &init, &ephemeral]
+            .iter()
+            .any(|list| list.iter().any(|one| one == named))
+        {
             return Ok(named.to_owned());
         }
-        return Err(Status::bad_request(format!("container {named} is not valid for pod {pod_name}")));
+        return Err(Status::bad_request(format!(
+            "container {named} is not valid for pod {pod_name}"
+        )));
     }
     if let [only] = &containers[..] {
         return Ok(only.clone());
     }
     if containers.is_empty() {
-        return Err(Status::bad_request(format!("a container name must be specified for pod {pod_name}")));
+        return Err(Status::bad_request(format!(
+            "a container name must be specified for pod {pod_name}"
+        )));
     }
-    let mut message =
-        format!("a container name must be specified for pod {pod_name}, choose one of: [{}]", containers.join(" "));
+    let mut message = format!(
+        "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+        containers.join(" ")
+    );
     if !init.is_empty() {
-        message.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
+        message.push_str(&format!(
+            " or one of the init containers: [{}]",
+            init.join(" ")
+        ));
     }
     if !ephemeral.is_empty() {
-        message.push_str(&format!(" or one of the ephemeral containers: [{}]", ephemeral.join(" ")));
+        message.push_str(&format!(
+            " or one of the ephemeral containers: [{}]",
+            ephemeral.join(" ")
+        ));
     }
     Err(Status::bad_request(message))
 }
@@ -112,21 +156,36 @@ pub(super) fn path(verb: &str, call: &Call<'_>, container: Option<&str>) -> Stri
 
 /// The path with those of the parameters that the client gave.
 pub(super) fn with_query(path: &str, query: &Query<'_>, names: &[&str]) -> String {
-    let pairs: Vec<String> =
-        names.iter().filter_map(|name| Some(format!("{name}={}", escape(query.text(name)?)))).collect();
-    if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
+    let pairs: Vec<String> = names
+        .iter()
+        .filter_map(|name| Some(format!("{name}={}", escape(query.text(name)?))))
+        .collect();
+    if pairs.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{}", pairs.join("&"))
+    }
 }
 
 /// The parameters of exec and attach in the node's words.
 pub(super) fn stream_query(query: &Query<'_>, is_exec: bool) -> String {
     let mut pairs = Vec::new();
-    for (ours, theirs) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")] {
+    for (ours, theirs) in [
+        ("stdin", "input"),
+        ("stdout", "output"),
+        ("stderr", "error"),
+        ("tty", "tty"),
+    ] {
         if query.flag(ours).unwrap_or(false) {
             pairs.push(format!("{theirs}=1"));
         }
     }
     if is_exec {
-        pairs.extend(query.all("command").map(|word| format!("command={}", escape(word))));
+        pairs.extend(
+            query
+                .all("command")
+                .map(|word| format!("command={}", escape(word))),
+        );
     }
     pairs.join("&")
 }
@@ -164,15 +223,15 @@ mod tests {
         check(&["a", "b"], Some("b"), Ok("b"));
         check(&["a", "b"], Some("i"), Ok("i"));
         check(&["a"], Some("x"), Err("container x is not valid for pod p"));
-        let choose =
-            "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]";
+        let choose = "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]";
         check(&["a", "b"], None, Err(choose));
     }
 
     #[test]
     fn commands_reach_the_node_unharmed() {
-        let query =
-            Query::parse("command=sh&command=-c&command=echo+%22a%26b%22&stdout=true&stderr=1&tty=false&stdin=true");
+        let query = Query::parse(
+            "command=sh&command=-c&command=echo+%22a%26b%22&stdout=true&stderr=1&tty=false&stdin=true",
+        );
         assert_eq!(
             stream_query(&query, true),
             "input=1&output=1&error=1&command=sh&command=-c&command=echo%20%22a%26b%22"

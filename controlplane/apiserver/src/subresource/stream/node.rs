@@ -1,7 +1,8 @@
 //! Requests to a node's agent over TLS, with the API server's client certificate.
 //!
-//! An upgrade is relayed byte for byte only after the agent has agreed to it with 101; any other answer is relayed as
-//! an answer and the connection closed, and redirects are never followed (CVE-2018-1002105, CVE-2020-8559).
+//! An upgrade is relayed byte for byte only after the agent has agreed to it with 101; any other
+//! answer is relayed as an answer and the connection closed, and redirects are never followed
+//! (CVE-2018-1002105, CVE-2020-8559).
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,11 +57,31 @@ pub(super) enum Side {
 }
 
 /// A connection to a TCP port of a pod, made by the pod's node: pods need no route to this server.
-pub(super) async fn tunnel(server: &State, pod: &Pod, port: u16, side: Side) -> Result<Upgraded, Status> {
-    let side = if side == Side::Pod { "&address=pod" } else { "" };
-    let path_and_query = format!("/portForward/{}/{}?port={port}{side}", pod.namespace, pod.name);
-    let target = Target { agent: pod.agent.clone(), path_and_query };
-    upgraded(server, &target, upgrade_headers(HeaderValue::from_static("tcp"))).await
+pub(super) async fn tunnel(
+    server: &State,
+    pod: &Pod,
+    port: u16,
+    side: Side,
+) -> Result<Upgraded, Status> {
+    let side = if side == Side::Pod {
+        "&address=pod"
+    } else {
+        ""
+    };
+    let path_and_query = format!(
+        "/portForward/{}/{}?port={port}{side}",
+        pod.namespace, pod.name
+    );
+    let target = Target {
+        agent: pod.agent.clone(),
+        path_and_query,
+    };
+    upgraded(
+        server,
+        &target,
+        upgrade_headers(HeaderValue::from_static("tcp")),
+    )
+    .await
 }
 
 /// A WebSocket with one of a node's streams.
@@ -70,8 +91,14 @@ pub(super) async fn websocket(
     protocol: &'static str,
 ) -> Result<WebSocketStream<TokioIo<Upgraded>>, Status> {
     let mut headers = upgrade_headers(HeaderValue::from_static("websocket"));
-    headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    headers.insert(
+        header::SEC_WEBSOCKET_VERSION,
+        HeaderValue::from_static("13"),
+    );
+    headers.insert(
+        header::SEC_WEBSOCKET_PROTOCOL,
+        HeaderValue::from_static(protocol),
+    );
     let key = HeaderValue::from_str(&generate_key()).map_err(Status::internal)?;
     headers.insert(header::SEC_WEBSOCKET_KEY, key);
     let upgraded = upgraded(server, target, headers).await?;
@@ -90,7 +117,10 @@ async fn upgraded(server: &State, target: &Target, headers: HeaderMap) -> Result
     }
     match tokio::time::timeout(ANSWER_TIMEOUT, hyper::upgrade::on(&mut response)).await {
         Ok(upgraded) => upgraded.map_err(|error| unreachable_node(target, &error)),
-        Err(_) => Err(unreachable_node(target, &"timed out waiting for the upgrade")),
+        Err(_) => Err(unreachable_node(
+            target,
+            &"timed out waiting for the upgrade",
+        )),
     }
 }
 
@@ -112,8 +142,13 @@ pub(super) async fn relay_upgrade(
     Ok(joined(server, client, &mut response))
 }
 
-/// Relays an upgrade that the other side has agreed to: the answer to the client, and then every byte.
-pub(super) fn joined(server: &State, client: OnUpgrade, response: &mut Response<Incoming>) -> Response<Body> {
+/// Relays an upgrade that the other side has agreed to: the answer to the client, and then every
+/// byte.
+pub(super) fn joined(
+    server: &State,
+    client: OnUpgrade,
+    response: &mut Response<Incoming>,
+) -> Response<Body> {
     let node = hyper::upgrade::on(&mut *response);
     let mut answer = Response::new(Body::Empty);
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -143,11 +178,15 @@ async fn send(
     headers: HeaderMap,
 ) -> Result<Response<Incoming>, Status> {
     let stream = open(server, &target.agent).await?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable_node(target, &error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| unreachable_node(target, &error))?;
     // Lives as long as the response's body or the upgraded stream.
     coracle_telemetry::spawn("connection to a node", connection.with_upgrades());
-    let mut request = Request::builder().method(method).uri(&target.path_and_query).body(Empty::<Bytes>::new());
+    let mut request = Request::builder()
+        .method(method)
+        .uri(&target.path_and_query)
+        .body(Empty::<Bytes>::new());
     if let Ok(request) = &mut request {
         *request.headers_mut() = headers;
         let host = target.agent.address.to_string();
@@ -174,9 +213,16 @@ async fn connect(server: &State, agent: &Agent) -> std::io::Result<TlsStream<Tcp
     let stream = TcpStream::connect(agent.address).await?;
     let _ = stream.set_nodelay(true);
     let name = ServerName::IpAddress(agent.address.ip().into());
-    let stream = TlsConnector::from(Arc::clone(&server.node_tls)).connect(name, stream).await?;
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    // Before anything is said: what a Node's status names may be anybody with a certificate of this cluster.
+    let stream = TlsConnector::from(Arc::clone(&server.node_tls))
+        .connect(name, stream)
+        .await?;
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(<[_]>::first);
+    // Before anything is said: what a Node's status names may be anybody with a certificate of this
+    // cluster.
     if !identity::is_node(certificate, &agent.node) {
         let message = format!("tls: the certificate is not that of node {:?}", agent.node);
         return Err(std::io::Error::other(message));
@@ -189,17 +235,29 @@ fn unreachable_node(target: &Target, error: &dyn std::fmt::Display) -> Status {
 }
 
 fn unreachable(agent: &Agent, error: &dyn std::fmt::Display) -> Status {
-    Status::new(500, Reason::InternalError, format!("error dialing backend: {}: {error}", agent.address))
+    Status::new(
+        500,
+        Reason::InternalError,
+        format!("error dialing backend: {}: {error}", agent.address),
+    )
 }
 
 /// An answer of the node that is no success, as a Status.
 pub(super) async fn failure(response: Response<Incoming>) -> Status {
     let status = response.status();
-    let body = Limited::new(response.into_body(), ERROR_LIMIT).collect().await;
-    let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned()).unwrap_or_default();
+    let body = Limited::new(response.into_body(), ERROR_LIMIT)
+        .collect()
+        .await;
+    let text = body
+        .map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned())
+        .unwrap_or_default();
     match status.as_u16() {
         400 => Status::bad_request(text),
-        300..400 => Status::new(502, Reason::InternalError, "the node answered with a redirect, which is not followed"),
+        300..400 => Status::new(
+            502,
+            Reason::InternalError,
+            "the node answered with a redirect, which is not followed",
+        ),
         404 => Status::new(404, Reason::NotFound, text),
         code => Status::new(code.max(400), Reason::InternalError, text),
     }

@@ -1,7 +1,8 @@
 //! port-forward of kubectl: pairs of SPDY streams, each pair a TCP connection to a port of the pod.
 //!
-//! A client opens two streams a connection, with the same `requestID`: `error`, on which it gets at most one message,
-//! and `data`. Each pair becomes a connection of its own to the node, so that they do not wait for each other there.
+//! A client opens two streams a connection, with the same `requestID`: `error`, on which it gets at
+//! most one message, and `data`. Each pair becomes a connection of its own to the node, so that
+//! they do not wait for each other there.
 //!
 //! Source: `k8s.io/kubelet/pkg/cri/streaming/portforward/httpstream.go` at v1.37.
 
@@ -55,7 +56,11 @@ pub(super) async fn serve(server: Arc<State>, pod: Pod, mut opened: mpsc::Receiv
             None if halves.len() < HALVES_LIMIT => drop(halves.insert(id, stream)),
             None => stream.outgoing.cancel().await,
             Some(other) => {
-                let (data, error) = if is_error(&stream) { (other, stream) } else { (stream, other) };
+                let (data, error) = if is_error(&stream) {
+                    (other, stream)
+                } else {
+                    (stream, other)
+                };
                 let (server, pod) = (Arc::clone(&server), pod.clone());
                 connections.spawn(async move { connection(&server, &pod, data, error).await });
             }
@@ -67,14 +72,19 @@ fn is_error(stream: &Stream) -> bool {
     stream.header("streamtype") == Some("error")
 }
 
-/// What the two streams of a connection have in common. Old clients say nothing, but open `data` right after `error`.
+/// What the two streams of a connection have in common. Old clients say nothing, but open `data`
+/// right after `error`.
 fn pair(stream: &Stream) -> Option<String> {
     let implied = match stream.header("streamtype")? {
         "error" => stream.id,
         "data" => stream.id.checked_sub(2)?,
         _ => return None,
     };
-    Some(stream.header("requestid").map_or_else(|| implied.to_string(), str::to_owned))
+    Some(
+        stream
+            .header("requestid")
+            .map_or_else(|| implied.to_string(), str::to_owned),
+    )
 }
 
 async fn connection(server: &Arc<State>, pod: &Pod, data: Stream, error: Stream) {
@@ -86,7 +96,10 @@ async fn connection(server: &Arc<State>, pod: &Pod, data: Stream, error: Stream)
                 error.outgoing.finish(&[]).await;
             }
             Err((port, status)) => {
-                let message = format!("error forwarding port {port} to pod {}: {}", pod.name, status.message);
+                let message = format!(
+                    "error forwarding port {port} to pod {}: {}",
+                    pod.name, status.message
+                );
                 error.outgoing.finish(message.as_bytes()).await;
                 data.outgoing.finish(&[]).await;
             }
@@ -102,14 +115,20 @@ async fn dial(server: &State, pod: &Pod, port: Option<&str>) -> Result<Upgraded,
     let port = port.unwrap_or_default();
     let fail = |status| (port.to_owned(), status);
     match port.parse::<u16>() {
-        Ok(number) if number > 0 => node::tunnel(server, pod, number, node::Side::Loopback).await.map_err(fail),
+        Ok(number) if number > 0 => node::tunnel(server, pod, number, node::Side::Loopback)
+            .await
+            .map_err(fail),
         _ => Err(fail(Status::bad_request(format!("{port:?} is no port")))),
     }
 }
 
 /// Until the pod ends its side; the client's end is only half of it.
 async fn copy(connection: Upgraded, data: Stream) {
-    let Stream { mut incoming, outgoing, .. } = data;
+    let Stream {
+        mut incoming,
+        outgoing,
+        ..
+    } = data;
     let (mut reader, mut writer) = tokio::io::split(TokioIo::new(connection));
     let sending = async {
         while let Some(bytes) = incoming.recv().await {

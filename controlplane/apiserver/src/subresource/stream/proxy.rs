@@ -5,8 +5,9 @@
 //! .../pods/[https:]NAME[:PORT]/proxy/PATH        the pod, PORT by number; without it the pod's first
 //! .../nodes/NAME/proxy/PATH                      the node's agent
 //! ```
-//! Pods are reached through their node's agent, so this server needs no route to them. Links inside of pages are moved
-//! below the proxy ([`rewrite`]). Redirects are the client's to follow, never ours.
+//! Pods are reached through their node's agent, so this server needs no route to them. Links inside
+//! of pages are moved below the proxy ([`rewrite`]). Redirects are the client's to follow, never
+//! ours.
 //!
 //! Source: `pkg/registry/core/{pod,service,node}/.../strategy.go`, `ResourceLocation`, at v1.37.
 
@@ -17,7 +18,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header,
+    request::Parts,
+};
 use http_body_util::Full;
 use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
@@ -53,25 +57,43 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// Serves a request of any method.
 pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
     let path = parts.uri.path();
-    let Some(rest) = rest(path, call.info.rest) else { return Ok(redirect(parts)) };
+    let Some(rest) = rest(path, call.info.rest) else {
+        return Ok(redirect(parts));
+    };
     let id = Id::parse(&call.info.name).ok_or_else(|| {
-        Status::bad_request(format!("invalid {} request {:?}", call.resource.info.singular, call.info.name))
+        Status::bad_request(format!(
+            "invalid {} request {:?}",
+            call.resource.info.singular, call.info.name
+        ))
     })?;
     let backend = backend::find(call, &id).await?;
     let stream: Box<dyn Io> = match &backend {
         Backend::Agent(agent) => Box::new(node::open(call.server, agent).await?),
-        Backend::Pod { pod, port } => {
-            Box::new(TokioIo::new(node::tunnel(call.server, pod, *port, Side::Pod).await.map_err(failed)?))
-        }
+        Backend::Pod { pod, port } => Box::new(TokioIo::new(
+            node::tunnel(call.server, pod, *port, Side::Pod)
+                .await
+                .map_err(failed)?,
+        )),
         Backend::Address(address) => {
-            let connecting = tokio::time::timeout(HANDSHAKE_TIMEOUT, tokio::net::TcpStream::connect(address));
+            let connecting =
+                tokio::time::timeout(HANDSHAKE_TIMEOUT, tokio::net::TcpStream::connect(address));
             Box::new(connecting.await.map_err(failed)?.map_err(failed)?)
         }
     };
-    let stream = if id.is_https && !matches!(backend, Backend::Agent(_)) { encrypt(stream).await? } else { stream };
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let stream = if id.is_https && !matches!(backend, Backend::Agent(_)) {
+        encrypt(stream).await?
+    } else {
+        stream
+    };
+    let query = parts
+        .uri
+        .query()
+        .map(|query| format!("?{query}"))
+        .unwrap_or_default();
     let request = request(call, parts, &format!("{rest}{query}"), &backend.host())?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(failed)?;
     // Lives as long as the response's body or the upgraded stream.
     coracle_telemetry::spawn("connection to a backend", connection.with_upgrades());
     let response = match tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request)).await {
@@ -81,16 +103,25 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
     relay(call, parts, response, &backend.host())
 }
 
-/// What follows `/proxy`, with all its slashes; `None` if there is none. `named` is the same without those at the ends.
+/// What follows `/proxy`, with all its slashes; `None` if there is none. `named` is the same
+/// without those at the ends.
 fn rest<'a>(path: &'a str, named: &str) -> Option<&'a str> {
     let trimmed = path.trim_end_matches('/');
-    let start = if named.is_empty() { trimmed.len() } else { trimmed.len().checked_sub(named.len() + 1)? };
+    let start = if named.is_empty() {
+        trimmed.len()
+    } else {
+        trimmed.len().checked_sub(named.len() + 1)?
+    };
     path.get(start..).filter(|rest| !rest.is_empty())
 }
 
 /// Relative links of the page behind must not lead beside it.
 fn redirect(parts: &Parts) -> Response<Body> {
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let query = parts
+        .uri
+        .query()
+        .map(|query| format!("?{query}"))
+        .unwrap_or_default();
     let mut reply = Reply::new(StatusCode::MOVED_PERMANENTLY, TEXT, Body::Empty);
     if let Ok(location) = HeaderValue::from_str(&format!("{}/{query}", parts.uri.path())) {
         reply.headers.push((header::LOCATION, location));
@@ -98,9 +129,18 @@ fn redirect(parts: &Parts) -> Response<Body> {
     reply.into_response()
 }
 
-fn request(call: &Call<'_>, parts: &Parts, path: &str, host: &str) -> Result<Request<Full<Bytes>>, Status> {
+fn request(
+    call: &Call<'_>,
+    parts: &Parts,
+    path: &str,
+    host: &str,
+) -> Result<Request<Full<Bytes>>, Status> {
     let mut headers = relayed_headers::of_request(&parts.headers);
-    if headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).is_some_and(|accept| accept.contains(HTML)) {
+    if headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains(HTML))
+    {
         // Pages are read here: compressed ones could not be.
         headers.remove(header::ACCEPT_ENCODING);
     }
@@ -113,11 +153,16 @@ fn request(call: &Call<'_>, parts: &Parts, path: &str, host: &str) -> Result<Req
         (HeaderName::from_static("x-forwarded-uri"), parts.uri.path()),
         (HeaderName::from_static("x-forwarded-proto"), "https"),
     ] {
-        headers.insert(name, HeaderValue::from_str(value).map_err(Status::internal)?);
+        headers.insert(
+            name,
+            HeaderValue::from_str(value).map_err(Status::internal)?,
+        );
     }
     let mut request = Request::new(Full::new(call.body.clone()));
     *request.method_mut() = parts.method.clone();
-    *request.uri_mut() = path.parse().map_err(|_| Status::bad_request("invalid path"))?;
+    *request.uri_mut() = path
+        .parse()
+        .map_err(|_| Status::bad_request("invalid path"))?;
     *request.headers_mut() = headers;
     Ok(request)
 }
@@ -139,7 +184,10 @@ fn relay(
     let path = parts.uri.path();
     let prefix = rest(path, call.info.rest).map_or(path, |rest| &path[..path.len() - rest.len()]);
     // A path of the backend is one below the proxy.
-    if let Some(location) = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok())
+    if let Some(location) = head
+        .headers
+        .get(header::LOCATION)
+        .and_then(|value| value.to_str().ok())
         && location.starts_with('/')
         && let Ok(below) = HeaderValue::from_str(&format!("{prefix}{location}"))
     {
@@ -150,12 +198,21 @@ fn relay(
         && is_page(&head.headers)
         && let Body::Stream(pieces) = body
     {
-        let own = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let own = parts
+            .headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok());
         let own = own.or(parts.uri.authority().map(http::uri::Authority::as_str));
         let hosts = own.into_iter().chain([host]).map(str::to_owned).collect();
         // It is longer than was announced.
         head.headers.remove(header::CONTENT_LENGTH);
-        body = Body::Stream(Box::pin(rewrite::pieces(pieces, Place { prefix: prefix.to_owned(), hosts })));
+        body = Body::Stream(Box::pin(rewrite::pieces(
+            pieces,
+            Place {
+                prefix: prefix.to_owned(),
+                hosts,
+            },
+        )));
     }
     let mut relayed = Response::new(body);
     (*relayed.status_mut(), *relayed.headers_mut()) = (head.status, head.headers);
@@ -165,12 +222,22 @@ fn relay(
 /// Whether the answer is a page that can be read.
 fn is_page(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let kind = text(header::CONTENT_TYPE).unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case(HTML) && matches!(text(header::CONTENT_ENCODING), None | Some("" | "identity"))
+    let kind = text(header::CONTENT_TYPE)
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
+    kind.eq_ignore_ascii_case(HTML)
+        && matches!(text(header::CONTENT_ENCODING), None | Some("" | "identity"))
 }
 
 fn failed(error: impl std::fmt::Display) -> Status {
-    Status::new(503, Reason::ServiceUnavailable, format!("error trying to reach service: {error}"))
+    Status::new(
+        503,
+        Reason::ServiceUnavailable,
+        format!("error trying to reach service: {error}"),
+    )
 }
 
 async fn encrypt(stream: Box<dyn Io>) -> Result<Box<dyn Io>, Status> {
@@ -183,11 +250,15 @@ async fn encrypt(stream: Box<dyn Io>) -> Result<Box<dyn Io>, Status> {
         .with_no_client_auth();
     let name = ServerName::try_from("backend").map_err(Status::internal)?;
     let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(failed)?.map_err(failed)?;
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
+        .await
+        .map_err(failed)?
+        .map_err(failed)?;
     Ok(Box::new(stream))
 }
 
-/// Pods have certificates of their own making: as upstream, these are not verified. No secret of ours goes there.
+/// Pods have certificates of their own making: as upstream, these are not verified. No secret of
+/// ours goes there.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -203,8 +274,9 @@ impl ServerCertVerifier for AnyCertificate {
         Ok(ServerCertVerified::assertion())
     }
 
-    // Who may show any certificate proves nothing with its key. To ask for the proof would only refuse what cannot be
-    // read here: certificates of version 1, keys that are shorter than this library takes.
+    // Who may show any certificate proves nothing with its key. To ask for the proof would only
+    // refuse what cannot be read here: certificates of version 1, keys that are shorter than this
+    // library takes.
     fn verify_tls12_signature(
         &self,
         _: &[u8],
@@ -237,6 +309,10 @@ mod tests {
         let check = |path, named, expect| assert_eq!(rest(path, named), expect, "{path}");
         check("/api/v1/nodes/n/proxy", "", None);
         check("/api/v1/nodes/n/proxy/", "", Some("/"));
-        check("/api/v1/nodes/n/proxy/a/proxy/b/", "a/proxy/b", Some("/a/proxy/b/"));
+        check(
+            "/api/v1/nodes/n/proxy/a/proxy/b/",
+            "a/proxy/b",
+            Some("/a/proxy/b/"),
+        );
     }
 }

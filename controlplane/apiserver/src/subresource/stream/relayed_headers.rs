@@ -1,9 +1,10 @@
 //! Which headers of a client reach what is behind this server. Pure.
 //!
-//! Not: those that concern one connection only (also what `Connection` names), those that prove to this server who asks,
-//! and those by which a server behind could be told that somebody else asks.
+//! Not: those that concern one connection only (also what `Connection` names), those that prove to
+//! this server who asks, and those by which a server behind could be told that somebody else asks.
 //!
-//! Source: RFC 9110 section 7.6.1; `k8s.io/apiserver/pkg/endpoints/filters/{authentication,impersonation}.go` at v1.37.
+//! Source: RFC 9110 section 7.6.1;
+//! `k8s.io/apiserver/pkg/endpoints/filters/{authentication,impersonation}.go` at v1.37.
 
 use http::{HeaderMap, HeaderName, header};
 
@@ -20,7 +21,12 @@ pub(super) const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 /// What concerns this server and its client, or is made anew.
-const OURS: [HeaderName; 4] = [header::AUTHORIZATION, header::HOST, header::CONTENT_LENGTH, header::COOKIE];
+const OURS: [HeaderName; 4] = [
+    header::AUTHORIZATION,
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::COOKIE,
+];
 /// Who asks, in the words of impersonation and of proxies in front of an API server.
 const IDENTITIES: [&str; 2] = ["impersonate-", "x-remote-"];
 
@@ -31,7 +37,11 @@ pub(super) fn of_request(headers: &HeaderMap) -> HeaderMap {
     for name in &OURS {
         relayed.remove(name);
     }
-    let is_identity = |name: &&HeaderName| IDENTITIES.iter().any(|prefix| name.as_str().starts_with(prefix));
+    let is_identity = |name: &&HeaderName| {
+        IDENTITIES
+            .iter()
+            .any(|prefix| name.as_str().starts_with(prefix))
+    };
     let identities: Vec<HeaderName> = relayed.keys().filter(is_identity).cloned().collect();
     for name in identities {
         relayed.remove(name);
@@ -41,9 +51,14 @@ pub(super) fn of_request(headers: &HeaderMap) -> HeaderMap {
 
 /// Takes away what concerns one connection only.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named: Vec<HeaderName> =
-        values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
+    let values = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let named: Vec<HeaderName> = values
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }

@@ -1,4 +1,5 @@
-//! exec and attach of clients that speak SPDY, translated into the channels of a WebSocket, which is all that nodes speak.
+//! exec and attach of clients that speak SPDY, translated into the channels of a WebSocket, which
+//! is all that nodes speak.
 //!
 //! | stream of the client | channel of the node |
 //! |---|---|
@@ -47,7 +48,12 @@ impl Expected {
     pub(super) fn of(query: &Query<'_>) -> Self {
         let set = |name: &str| query.flag(name).unwrap_or(false);
         let tty = set("tty");
-        Self { stdin: set("stdin"), stdout: set("stdout"), stderr: set("stderr") && !tty, resize: tty }
+        Self {
+            stdin: set("stdin"),
+            stdout: set("stdout"),
+            stderr: set("stderr") && !tty,
+            resize: tty,
+        }
     }
 }
 
@@ -90,8 +96,18 @@ impl Streams {
 
 /// Moves bytes until the command ends or the client goes.
 pub(super) async fn translate(node: Node, mut opened: mpsc::Receiver<Stream>, expected: Expected) {
-    let gathered = tokio::time::timeout(STREAMS_TIMEOUT, Streams::gather(&mut opened, expected)).await;
-    let Ok(Some(Streams { error: Some(error), stdin, stdout, stderr, resize })) = gathered else { return };
+    let gathered =
+        tokio::time::timeout(STREAMS_TIMEOUT, Streams::gather(&mut opened, expected)).await;
+    let Ok(Some(Streams {
+        error: Some(error),
+        stdin,
+        stdout,
+        stderr,
+        resize,
+    })) = gathered
+    else {
+        return;
+    };
     let (sink, messages) = node.split();
     let (outgoing, queue) = mpsc::channel(MESSAGES);
     let (input, sizes) = (outgoing.clone(), outgoing);
@@ -112,7 +128,10 @@ pub(super) async fn translate(node: Node, mut opened: mpsc::Receiver<Stream>, ex
         tokio::join!(stdin, resize, write(sink, queue));
         std::future::pending::<()>().await;
     };
-    let (stdout, stderr) = (stdout.map(|stream| stream.outgoing), stderr.map(|stream| stream.outgoing));
+    let (stdout, stderr) = (
+        stdout.map(|stream| stream.outgoing),
+        stderr.map(|stream| stream.outgoing),
+    );
     let reset = error.reset.clone();
     let outputs = receive(messages, stdout, stderr, error.outgoing);
     tokio::select! {
@@ -122,7 +141,10 @@ pub(super) async fn translate(node: Node, mut opened: mpsc::Receiver<Stream>, ex
     }
 }
 
-async fn write(mut sink: futures::stream::SplitSink<Node, Message>, mut queue: mpsc::Receiver<Message>) {
+async fn write(
+    mut sink: futures::stream::SplitSink<Node, Message>,
+    mut queue: mpsc::Receiver<Message>,
+) {
     while let Some(message) = queue.recv().await {
         if sink.send(message).await.is_err() {
             return;
@@ -138,7 +160,9 @@ async fn send_stdin(mut stream: Stream, node: mpsc::Sender<Message>) {
             return;
         }
     }
-    let _ = node.send(Message::Binary(Frame::End(channel::STDIN).write().into())).await;
+    let _ = node
+        .send(Message::Binary(Frame::End(channel::STDIN).write().into()))
+        .await;
 }
 
 async fn send_sizes(mut stream: Stream, node: mpsc::Sender<Message>) {
@@ -147,7 +171,11 @@ async fn send_sizes(mut stream: Stream, node: mpsc::Sender<Message>) {
         pending.extend_from_slice(&bytes);
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            if node.send(message(channel::RESIZE, &line[..end])).await.is_err() {
+            if node
+                .send(message(channel::RESIZE, &line[..end]))
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -174,8 +202,12 @@ async fn receive(
             continue;
         };
         let is_connected = match (Frame::read(&data), &stdout, &stderr) {
-            (Some(Frame::Data(channel::STDOUT, bytes)), Some(stdout), _) => stdout.send(bytes).await,
-            (Some(Frame::Data(channel::STDERR, bytes)), _, Some(stderr)) => stderr.send(bytes).await,
+            (Some(Frame::Data(channel::STDOUT, bytes)), Some(stdout), _) => {
+                stdout.send(bytes).await
+            }
+            (Some(Frame::Data(channel::STDERR, bytes)), _, Some(stderr)) => {
+                stderr.send(bytes).await
+            }
             (Some(Frame::Data(channel::STATUS, bytes)), ..) => {
                 status = Some(Bytes::copy_from_slice(bytes));
                 break;
@@ -196,8 +228,7 @@ async fn receive(
 /// What the client is told when the node goes without a word.
 fn lost() -> Bytes {
     let message = "the connection to the node was lost";
-    let status =
-        json!({"metadata": {}, "status": "Failure", "reason": "InternalError", "message": message, "code": 500});
+    let status = json!({"metadata": {}, "status": "Failure", "reason": "InternalError", "message": message, "code": 500});
     status.to_string().into()
 }
 

@@ -1,7 +1,7 @@
 //! Which objects the pods of each node refer to.
 //!
-//! Nothing is kept until a node asks. From then on each bound pod is read once, and pods that refer to the same objects
-//! share one entry. The truth is in the watch cache.
+//! Nothing is kept until a node asks. From then on each bound pod is read once, and pods that refer
+//! to the same objects share one entry. The truth is in the watch cache.
 //!
 //! Source: `plugin/pkg/auth/authorizer/node/graph.go` at v1.37.
 
@@ -58,17 +58,27 @@ pub(super) struct Graph {
 
 impl Graph {
     pub(super) fn new(pods: &Arc<Resource>) -> Self {
-        Self { pods: Arc::clone(pods), state: Mutex::default() }
+        Self {
+            pods: Arc::clone(pods),
+            state: Mutex::default(),
+        }
     }
 
     /// Whether a pod on `node` in `namespace` refers to something, as `refers` says.
-    pub(super) fn is_related(&self, node: &str, namespace: &str, refers: impl Fn(&References) -> bool) -> bool {
+    pub(super) fn is_related(
+        &self,
+        node: &str,
+        namespace: &str,
+        refers: impl Fn(&References) -> bool,
+    ) -> bool {
         let mut state = self.state.lock();
         let (placements, watcher) = &mut *state;
         let scope = format!("{}{namespace}/", self.pods.prefix);
         let related = |placements: &Placements| {
             placements.nodes.get(node).is_some_and(|pods| {
-                pods.iter().any(|(key, placed)| key.starts_with(scope.as_str()) && refers(&placed.references))
+                pods.iter().any(|(key, placed)| {
+                    key.starts_with(scope.as_str()) && refers(&placed.references)
+                })
             })
         };
         if watcher.is_some() && related(placements) {
@@ -109,7 +119,11 @@ impl Graph {
         let everything = Selection::of(KeyScope::Resource);
         let (snapshot, watcher) = self.pods.cache.snapshot_and_watch(everything.clone());
         for pods in placements.nodes.values_mut() {
-            pods.retain(|key, placed| snapshot.get(key).is_some_and(|entry| entry.create_revision() == placed.created));
+            pods.retain(|key, placed| {
+                snapshot
+                    .get(key)
+                    .is_some_and(|entry| entry.create_revision() == placed.created)
+            });
         }
         placements.nodes.retain(|_, pods| !pods.is_empty());
         for entry in snapshot.select(&everything, &self.pods.prefix) {
@@ -121,25 +135,40 @@ impl Graph {
 
 impl Placements {
     fn put(&mut self, entry: &Entry) {
-        let Some(node) = entry.field(NODE_NAME).filter(|node| !node.is_empty()) else { return };
+        let Some(node) = entry.field(NODE_NAME).filter(|node| !node.is_empty()) else {
+            return;
+        };
         let known = self.nodes.get(node).and_then(|pods| pods.get(entry.key()));
-        // A bound pod goes on referring to the same objects, but for containers that are put in later.
-        if known.is_some_and(|placed| placed.created == entry.create_revision()) && !may_grow(entry.unmanaged()) {
+        // A bound pod goes on referring to the same objects, but for containers that are put in
+        // later.
+        if known.is_some_and(|placed| placed.created == entry.create_revision())
+            && !may_grow(entry.unmanaged())
+        {
             return;
         }
-        let Ok(pod) = serde_json::from_slice::<Value>(entry.unmanaged()) else { return };
-        // A node makes these itself: what it could read for them it would have chosen. They may refer to nothing anyway;
-        // this holds should one do.
+        let Ok(pod) = serde_json::from_slice::<Value>(entry.unmanaged()) else {
+            return;
+        };
+        // A node makes these itself: what it could read for them it would have chosen. They may
+        // refer to nothing anyway; this holds should one do.
         if meta::is_mirror(&pod) {
             return;
         }
         let references = self.share(References::of(&pod));
-        let placed = Placed { references, created: entry.create_revision() };
-        self.nodes.entry(node.into()).or_default().insert(entry.key().into(), placed);
+        let placed = Placed {
+            references,
+            created: entry.create_revision(),
+        };
+        self.nodes
+            .entry(node.into())
+            .or_default()
+            .insert(entry.key().into(), placed);
     }
 
     fn remove(&mut self, entry: &Entry) {
-        let Some(node) = entry.field(NODE_NAME) else { return };
+        let Some(node) = entry.field(NODE_NAME) else {
+            return;
+        };
         if let Some(pods) = self.nodes.get_mut(node) {
             pods.remove(entry.key());
             if pods.is_empty() {
@@ -178,7 +207,10 @@ impl References {
             found.volume(volume, meta::name(pod));
         }
         let containers = ["containers", "initContainers", "ephemeralContainers"];
-        for container in containers.iter().flat_map(|list| meta::get_array(pod, &["spec", list])) {
+        for container in containers
+            .iter()
+            .flat_map(|list| meta::get_array(pod, &["spec", list]))
+        {
             for from in meta::get_array(container, &["envFrom"]) {
                 found.secret(from, &["secretRef", "name"]);
                 found.config_map(from, &["configMapRef", "name"]);
@@ -190,14 +222,25 @@ impl References {
         }
         let mut resource_claims = Vec::new();
         for claim in meta::get_array(pod, &["spec", "resourceClaims"]) {
-            push(&mut resource_claims, meta::get_str(claim, &["resourceClaimName"]));
+            push(
+                &mut resource_claims,
+                meta::get_str(claim, &["resourceClaimName"]),
+            );
         }
         // Claims made from a template have names that only the status knows.
         for claim in meta::get_array(pod, &["status", "resourceClaimStatuses"]) {
-            push(&mut resource_claims, meta::get_str(claim, &["resourceClaimName"]));
+            push(
+                &mut resource_claims,
+                meta::get_str(claim, &["resourceClaimName"]),
+            );
         }
         Self {
-            account: if account.is_empty() { "default" } else { account }.into(),
+            account: if account.is_empty() {
+                "default"
+            } else {
+                account
+            }
+            .into(),
             secrets: found.secrets.into(),
             config_maps: found.config_maps.into(),
             claims: found.claims.into(),
@@ -225,15 +268,30 @@ impl Found {
     fn volume(&mut self, volume: &Value, pod: &str) {
         self.secret(volume, &["secret", "secretName"]);
         self.config_map(volume, &["configMap", "name"]);
-        push(&mut self.claims, meta::get_str(volume, &["persistentVolumeClaim", "claimName"]));
+        push(
+            &mut self.claims,
+            meta::get_str(volume, &["persistentVolumeClaim", "claimName"]),
+        );
         if volume.get("ephemeral").is_some_and(Value::is_object) {
-            push(&mut self.claims, &format!("{pod}-{}", meta::get_str(volume, &["name"])));
+            push(
+                &mut self.claims,
+                &format!("{pod}-{}", meta::get_str(volume, &["name"])),
+            );
         }
         for source in meta::get_array(volume, &["projected", "sources"]) {
             self.secret(source, &["secret", "name"]);
             self.config_map(source, &["configMap", "name"]);
         }
-        for plugin in ["azureFile", "cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"] {
+        for plugin in [
+            "azureFile",
+            "cephfs",
+            "cinder",
+            "flexVolume",
+            "iscsi",
+            "rbd",
+            "scaleIO",
+            "storageos",
+        ] {
             self.secret(volume, &[plugin, "secretRef", "name"]);
         }
         self.secret(volume, &["azureFile", "secretName"]);
@@ -270,7 +328,13 @@ mod tests {
             ]}],
         }});
         let found = References::of(&pod);
-        let texts = |names: &[Box<str>]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ");
+        let texts = |names: &[Box<str>]| {
+            names
+                .iter()
+                .map(|name| name.to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert_eq!(texts(&found.secrets), "pull vol proj env-all env-key");
         assert_eq!(texts(&found.config_maps), "cm-vol cm-proj cm-all cm-key");
         assert_eq!(texts(&found.claims), "data p-scratch");

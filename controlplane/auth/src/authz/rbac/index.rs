@@ -24,7 +24,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 4] = [Self::ClusterRole, Self::Role, Self::ClusterRoleBinding, Self::RoleBinding];
+    pub(super) const ALL: [Self; 4] = [
+        Self::ClusterRole,
+        Self::Role,
+        Self::ClusterRoleBinding,
+        Self::RoleBinding,
+    ];
 
     pub(super) fn plural(self) -> &'static str {
         match self {
@@ -106,9 +111,14 @@ impl Index {
             }
             Kind::Role => {
                 let rules = Rule::parse_all(object, pool);
-                self.roles.entry(shared_namespace).or_default().insert(shared_name, rules);
+                self.roles
+                    .entry(shared_namespace)
+                    .or_default()
+                    .insert(shared_name, rules);
             }
-            Kind::ClusterRoleBinding | Kind::RoleBinding => self.bind(shared_namespace, shared_name, object),
+            Kind::ClusterRoleBinding | Kind::RoleBinding => {
+                self.bind(shared_namespace, shared_name, object)
+            }
         }
     }
 
@@ -137,11 +147,13 @@ impl Index {
             Kind::Role => self.roles.clear(),
             Kind::ClusterRoleBinding => {
                 self.cluster = Subjects::default();
-                self.bindings.retain(|(namespace, _), _| !namespace.is_empty());
+                self.bindings
+                    .retain(|(namespace, _), _| !namespace.is_empty());
             }
             Kind::RoleBinding => {
                 self.namespaces.clear();
-                self.bindings.retain(|(namespace, _), _| namespace.is_empty());
+                self.bindings
+                    .retain(|(namespace, _), _| namespace.is_empty());
             }
         }
     }
@@ -160,28 +172,51 @@ impl Index {
             let is_account = text("kind") == SERVICE_ACCOUNT;
             let is_group = text("kind") == "Group";
             let subject = if is_account {
-                let home = Some(text("namespace")).filter(|own| !own.is_empty()).unwrap_or(&namespace);
+                let home = Some(text("namespace"))
+                    .filter(|own| !own.is_empty())
+                    .unwrap_or(&namespace);
                 pool.share(&format!("system:serviceaccount:{home}:{}", text("name")))
             } else {
                 pool.share(text("name"))
             };
-            let grant = Grant { binding: Arc::clone(&name), is_cluster_role, role: Arc::clone(&role), is_account };
-            let map = if is_group { &mut subjects.groups } else { &mut subjects.users };
+            let grant = Grant {
+                binding: Arc::clone(&name),
+                is_cluster_role,
+                role: Arc::clone(&role),
+                is_account,
+            };
+            let map = if is_group {
+                &mut subjects.groups
+            } else {
+                &mut subjects.users
+            };
             map.entry(Arc::clone(&subject)).or_default().push(grant);
-            keys.push(SubjectKey { is_group, name: subject });
+            keys.push(SubjectKey {
+                is_group,
+                name: subject,
+            });
         }
         self.bindings.insert((namespace, name), keys);
     }
 
     fn unbind(&mut self, namespace: &str, name: &str) {
-        let Some(keys) = self.bindings.remove(&(Arc::from(namespace), Arc::from(name))) else { return };
+        let Some(keys) = self
+            .bindings
+            .remove(&(Arc::from(namespace), Arc::from(name)))
+        else {
+            return;
+        };
         let subjects = match namespace {
             "" => Some(&mut self.cluster),
             _ => self.namespaces.get_mut(namespace),
         };
         let Some(subjects) = subjects else { return };
         for key in keys {
-            let map = if key.is_group { &mut subjects.groups } else { &mut subjects.users };
+            let map = if key.is_group {
+                &mut subjects.groups
+            } else {
+                &mut subjects.users
+            };
             if let Some(grants) = map.get_mut(&key.name) {
                 grants.retain(|grant| *grant.binding != *name);
                 if grants.is_empty() {
@@ -194,20 +229,33 @@ impl Index {
         }
     }
 
-    /// Shows `visit` what `user` has been granted, in the cluster and in `namespace`, until it returns true.
+    /// Shows `visit` what `user` has been granted, in the cluster and in `namespace`, until it
+    /// returns true.
     pub(crate) fn visit<'a>(
         &'a self,
         user: &'a UserInfo,
         namespace: &'a str,
         mut visit: impl FnMut(Found<'a>) -> bool,
     ) -> bool {
-        let local = if namespace.is_empty() { None } else { self.namespaces.get(namespace) };
-        let places = [Some((&self.cluster, "")), local.map(|local| (local, namespace))];
+        let local = if namespace.is_empty() {
+            None
+        } else {
+            self.namespaces.get(namespace)
+        };
+        let places = [
+            Some((&self.cluster, "")),
+            local.map(|local| (local, namespace)),
+        ];
         for (subjects, namespace) in places.into_iter().flatten() {
             let mut show = |subject, grants: &'a [Grant]| {
                 grants.iter().any(|grant| {
                     let rules = self.rules(grant.is_cluster_role, &grant.role, namespace);
-                    visit(Found { grant, namespace, subject, rules })
+                    visit(Found {
+                        grant,
+                        namespace,
+                        subject,
+                        rules,
+                    })
                 })
             };
             if let Some(grants) = subjects.users.get(user.name.as_str())
@@ -227,8 +275,17 @@ impl Index {
     }
 
     /// The rules of a role; `None` if there is no such role.
-    pub(crate) fn rules(&self, is_cluster_role: bool, name: &str, namespace: &str) -> Option<&[Rule]> {
-        let roles = if is_cluster_role { &self.cluster_roles } else { self.roles.get(namespace)? };
+    pub(crate) fn rules(
+        &self,
+        is_cluster_role: bool,
+        name: &str,
+        namespace: &str,
+    ) -> Option<&[Rule]> {
+        let roles = if is_cluster_role {
+            &self.cluster_roles
+        } else {
+            self.roles.get(namespace)?
+        };
         roles.get(name).map(|rules| &**rules)
     }
 }
@@ -236,17 +293,29 @@ impl Index {
 impl Found<'_> {
     /// Why something is allowed, in upstream's words.
     pub(super) fn reason(&self) -> String {
-        let Grant { binding, role, is_account, is_cluster_role } = self.grant;
+        let Grant {
+            binding,
+            role,
+            is_account,
+            is_cluster_role,
+        } = self.grant;
         let binding = match self.namespace {
             "" => format!("ClusterRoleBinding {binding:?}"),
             namespace => format!("RoleBinding {:?}", format!("{binding}/{namespace}")),
         };
-        let role_kind = if *is_cluster_role { "ClusterRole" } else { "Role" };
+        let role_kind = if *is_cluster_role {
+            "ClusterRole"
+        } else {
+            "Role"
+        };
         let subject = match self.subject {
             Subject::Group(name) => format!("Group {name:?}"),
             Subject::User(name) if *is_account => {
                 let mut parts = name.rsplitn(3, ':');
-                let (name, namespace) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+                let (name, namespace) = (
+                    parts.next().unwrap_or_default(),
+                    parts.next().unwrap_or_default(),
+                );
                 format!("ServiceAccount {:?}", format!("{name}/{namespace}"))
             }
             Subject::User(name) => format!("User {name:?}"),
@@ -262,6 +331,10 @@ impl Found<'_> {
 
 /// As upstream says that a role is not there.
 pub(crate) fn missing_role(is_cluster_role: bool, name: &str) -> String {
-    let kind = if is_cluster_role { "clusterrole" } else { "role" };
+    let kind = if is_cluster_role {
+        "clusterrole"
+    } else {
+        "role"
+    };
     format!("{kind}.rbac.authorization.k8s.io {name:?} not found")
 }

@@ -28,8 +28,14 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    integer("Mutations", "Mutations indicates the number of mutation rules defined in this configuration"),
-    text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy"),
+    integer(
+        "Mutations",
+        "Mutations indicates the number of mutation rules defined in this configuration",
+    ),
+    text(
+        "ParamKind",
+        "ParamKind specifies the kind of resources used to parameterize this policy",
+    ),
     AGE,
 ];
 
@@ -67,18 +73,33 @@ impl Strategy for MutatingAdmissionPolicy {
                 }
                 _ => {
                     let types = ["ApplyConfiguration", "JSONPatch"];
-                    errors.not_supported(format!("{path}.patchType"), &mutation["patchType"], &types);
+                    errors.not_supported(
+                        format!("{path}.patchType"),
+                        &mutation["patchType"],
+                        &types,
+                    );
                     continue;
                 }
             };
             if mutation[field].is_null() {
-                errors.required(format!("{path}.{field}"), format!("must be specified when patchType is {kind}"));
+                errors.required(
+                    format!("{path}.{field}"),
+                    format!("must be specified when patchType is {kind}"),
+                );
             } else if string(&mutation[field]["expression"]).trim().is_empty() {
-                errors.required(format!("{path}.{field}.expression"), "expression is not specified");
+                errors.required(
+                    format!("{path}.{field}.expression"),
+                    "expression is not specified",
+                );
             }
         }
         let policies = ["IfNeeded", "Never"];
-        check::one_of(&mut errors, "spec.reinvocationPolicy", &spec["reinvocationPolicy"], &policies);
+        check::one_of(
+            &mut errors,
+            "spec.reinvocationPolicy",
+            &spec["reinvocationPolicy"],
+            &policies,
+        );
         errors
     }
 
@@ -113,15 +134,26 @@ mod tests {
             "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}});
         for (pointer, value, expect) in [
             ("/spec/failurePolicy", json!("Ignore"), ""),
-            ("/spec/mutations", json!([]), "spec.mutations: Required value: mutations must be specified"),
+            (
+                "/spec/mutations",
+                json!([]),
+                "spec.mutations: Required value: mutations must be specified",
+            ),
             (
                 "/spec/mutations/0/jsonPatch",
                 Value::Null,
                 "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
             ),
-            ("/spec/reinvocationPolicy", Value::Null, "spec.reinvocationPolicy: Required value"),
+            (
+                "/spec/reinvocationPolicy",
+                Value::Null,
+                "spec.reinvocationPolicy: Required value",
+            ),
         ] {
-            let found = create_errors(&MutatingAdmissionPolicy, with(&policy, pointer, value.clone()));
+            let found = create_errors(
+                &MutatingAdmissionPolicy,
+                with(&policy, pointer, value.clone()),
+            );
             assert_eq!(found, expect, "{pointer} = {value}");
         }
     }

@@ -1,6 +1,7 @@
 //! MutatingAdmissionPolicyBinding: where a policy holds, and with which parameters.
 //!
-//! Source: `pkg/registry/admissionregistration/mutatingadmissionpolicybinding/strategy.go` at v1.37.
+//! Source: `pkg/registry/admissionregistration/mutatingadmissionpolicybinding/strategy.go` at
+//! v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;

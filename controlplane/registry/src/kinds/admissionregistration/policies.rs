@@ -22,7 +22,10 @@ const RULES: &[&str] = &["resourceRules", "excludeResourceRules"];
 pub(super) static BINDING_COLUMNS: &[Column] = &[
     NAME,
     text("PolicyName", "Name of the policy that is bound"),
-    text("ParamRef", "ParamRef specifies the parameter resource used to configure the admission control policy."),
+    text(
+        "ParamRef",
+        "ParamRef specifies the parameter resource used to configure the admission control policy.",
+    ),
     AGE,
 ];
 
@@ -31,13 +34,17 @@ pub(super) fn default_policy(object: &mut Value) {
     fill::object(object, "spec");
     let spec = &mut object["spec"];
     fill::text(spec, "failurePolicy", "Fail");
-    fill::within(spec, "matchConstraints", |matching| rules::default(matching, RULES));
+    fill::within(spec, "matchConstraints", |matching| {
+        rules::default(matching, RULES)
+    });
 }
 
 /// Fills in a binding.
 pub(super) fn default_binding(object: &mut Value) {
     fill::object(object, "spec");
-    fill::within(&mut object["spec"], "matchResources", |matching| rules::default(matching, RULES));
+    fill::within(&mut object["spec"], "matchResources", |matching| {
+        rules::default(matching, RULES)
+    });
 }
 
 /// What holds for every policy.
@@ -48,7 +55,12 @@ pub(super) fn policy(errors: &mut FieldErrors, spec: &Value) {
             check::required(errors, &format!("spec.paramKind.{field}"), &kind[field]);
         }
     }
-    check::one_of(errors, "spec.failurePolicy", &spec["failurePolicy"], &["Fail", "Ignore"]);
+    check::one_of(
+        errors,
+        "spec.failurePolicy",
+        &spec["failurePolicy"],
+        &["Fail", "Ignore"],
+    );
     let matching = &spec["matchConstraints"];
     if matching.is_null() {
         errors.required("spec.matchConstraints", "");
@@ -62,10 +74,16 @@ pub(super) fn policy(errors: &mut FieldErrors, spec: &Value) {
     let mut names = HashSet::new();
     for (index, variable) in items(&spec["variables"]).iter().enumerate() {
         let path = format!("spec.variables[{index}]");
-        if check::required(errors, &format!("{path}.name"), &variable["name"]) && !names.insert(&variable["name"]) {
+        if check::required(errors, &format!("{path}.name"), &variable["name"])
+            && !names.insert(&variable["name"])
+        {
             errors.duplicate(format!("{path}.name"), &variable["name"]);
         }
-        check::required(errors, &format!("{path}.expression"), &variable["expression"]);
+        check::required(
+            errors,
+            &format!("{path}.expression"),
+            &variable["expression"],
+        );
     }
 }
 
@@ -83,15 +101,28 @@ pub(super) fn binding(errors: &mut FieldErrors, spec: &Value) {
     }
     let param = &spec["paramRef"];
     if param.is_object() {
-        let (has_name, has_selector) = (!string(&param["name"]).is_empty(), param["selector"].is_object());
+        let (has_name, has_selector) = (
+            !string(&param["name"]).is_empty(),
+            param["selector"].is_object(),
+        );
         match (has_name, has_selector) {
-            (true, true) => errors.forbidden("spec.paramRef.name", "name and selector are mutually exclusive"),
-            (false, false) => errors.required("spec.paramRef", "one of name or selector must be specified"),
+            (true, true) => errors.forbidden(
+                "spec.paramRef.name",
+                "name and selector are mutually exclusive",
+            ),
+            (false, false) => {
+                errors.required("spec.paramRef", "one of name or selector must be specified")
+            }
             _ => {}
         }
         check::label_selector(errors, "spec.paramRef.selector", &param["selector"]);
         let action = &param["parameterNotFoundAction"];
-        check::one_of(errors, "spec.paramRef.parameterNotFoundAction", action, &["Allow", "Deny"]);
+        check::one_of(
+            errors,
+            "spec.paramRef.parameterNotFoundAction",
+            action,
+            &["Allow", "Deny"],
+        );
     }
     if spec["matchResources"].is_object() {
         constraints(errors, "spec.matchResources", &spec["matchResources"]);
@@ -101,7 +132,9 @@ pub(super) fn binding(errors: &mut FieldErrors, spec: &Value) {
 /// `apps/v1/Deployment`, or that none is set.
 pub(super) fn param_kind(spec: &Value) -> String {
     match &spec["paramKind"] {
-        kind @ Value::Object(_) => format!("{}/{}", string(&kind["apiVersion"]), string(&kind["kind"])),
+        kind @ Value::Object(_) => {
+            format!("{}/{}", string(&kind["apiVersion"]), string(&kind["kind"]))
+        }
         _ => UNSET.to_owned(),
     }
 }
@@ -117,5 +150,10 @@ pub(super) fn binding_row(object: &Value, now_secs: i64) -> Vec<Value> {
         ("", name) => format!("*/{name}"),
         (namespace, name) => format!("{namespace}/{name}"),
     };
-    vec![cells::name(object), string(&spec["policyName"]).into(), shown.into(), cells::age(object, now_secs)]
+    vec![
+        cells::name(object),
+        string(&spec["policyName"]).into(),
+        shown.into(),
+        cells::age(object, now_secs),
+    ]
 }

@@ -27,7 +27,12 @@ pub(super) fn default(matching: &mut Value, lists: &[&str]) {
 
 /// Both selectors and the way of matching.
 pub(super) fn selectors(errors: &mut FieldErrors, path: &str, matching: &Value) {
-    check::optional_one_of(errors, &format!("{path}.matchPolicy"), &matching["matchPolicy"], &["Equivalent", "Exact"]);
+    check::optional_one_of(
+        errors,
+        &format!("{path}.matchPolicy"),
+        &matching["matchPolicy"],
+        &["Equivalent", "Exact"],
+    );
     for selector in ["namespaceSelector", "objectSelector"] {
         check::label_selector(errors, &format!("{path}.{selector}"), &matching[selector]);
     }
@@ -37,14 +42,29 @@ pub(super) fn selectors(errors: &mut FieldErrors, path: &str, matching: &Value) 
 pub(super) fn all(errors: &mut FieldErrors, path: &str, rules: &Value) {
     for (index, rule) in items(rules).iter().enumerate() {
         let path = format!("{path}[{index}]");
-        alone(errors, &format!("{path}.operations"), &rule["operations"], "operations");
+        alone(
+            errors,
+            &format!("{path}.operations"),
+            &rule["operations"],
+            "operations",
+        );
         for (index, operation) in items(&rule["operations"]).iter().enumerate() {
             if !OPERATIONS.contains(&string(operation)) {
                 errors.not_supported(format!("{path}.operations[{index}]"), operation, OPERATIONS);
             }
         }
-        alone(errors, &format!("{path}.apiGroups"), &rule["apiGroups"], "API groups");
-        alone(errors, &format!("{path}.apiVersions"), &rule["apiVersions"], "API versions");
+        alone(
+            errors,
+            &format!("{path}.apiGroups"),
+            &rule["apiGroups"],
+            "API groups",
+        );
+        alone(
+            errors,
+            &format!("{path}.apiVersions"),
+            &rule["apiVersions"],
+            "API versions",
+        );
         for (index, version) in items(&rule["apiVersions"]).iter().enumerate() {
             if string(version).is_empty() {
                 errors.required(format!("{path}.apiVersions[{index}]"), "");
@@ -63,7 +83,11 @@ fn alone(errors: &mut FieldErrors, path: &str, list: &Value, what: &str) {
         errors.required(path, "");
     }
     if found.len() > 1 && found.iter().any(|one| one == "*") {
-        errors.invalid(path, list, format!("if '*' is present, must not specify other {what}"));
+        errors.invalid(
+            path,
+            list,
+            format!("if '*' is present, must not specify other {what}"),
+        );
     }
 }
 
@@ -78,7 +102,11 @@ fn resources(errors: &mut FieldErrors, path: &str, list: &Value) {
         }
     }
     if found.len() > 1 && found.contains(&"*/*") {
-        errors.invalid(path, list, "if '*/*' is present, must not specify other resources");
+        errors.invalid(
+            path,
+            list,
+            "if '*/*' is present, must not specify other resources",
+        );
     }
     if found.contains(&"*") && found.iter().any(|one| !one.contains('/') && *one != "*") {
         let message = "if '*' is present, must not specify other resources without subresources";
@@ -95,7 +123,11 @@ pub(super) fn conditions(errors: &mut FieldErrors, path: &str, conditions: &Valu
     let mut names = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        check::required(errors, &format!("{path}.expression"), &condition["expression"]);
+        check::required(
+            errors,
+            &format!("{path}.expression"),
+            &condition["expression"],
+        );
         if check::required(errors, &format!("{path}.name"), &condition["name"]) {
             check::qualified_name(errors, &format!("{path}.name"), &condition["name"]);
             if !names.insert(string(&condition["name"])) {

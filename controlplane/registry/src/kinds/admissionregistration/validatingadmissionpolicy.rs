@@ -29,8 +29,14 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    integer("Validations", "Validations indicates the number of validation rules defined in this configuration"),
-    text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy"),
+    integer(
+        "Validations",
+        "Validations indicates the number of validation rules defined in this configuration",
+    ),
+    text(
+        "ParamKind",
+        "ParamKind specifies the kind of resources used to parameterize this policy",
+    ),
     AGE,
 ];
 
@@ -58,23 +64,42 @@ impl Strategy for ValidatingAdmissionPolicy {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
         policies::policy(&mut errors, spec);
-        let (validations, annotations) = (items(&spec["validations"]), items(&spec["auditAnnotations"]));
+        let (validations, annotations) = (
+            items(&spec["validations"]),
+            items(&spec["auditAnnotations"]),
+        );
         if validations.is_empty() && annotations.is_empty() {
-            errors.required("spec.validations", "validations or auditAnnotations must be specified");
+            errors.required(
+                "spec.validations",
+                "validations or auditAnnotations must be specified",
+            );
         }
         for (index, validation) in validations.iter().enumerate() {
             let path = format!("spec.validations[{index}]");
             if string(&validation["expression"]).trim().is_empty() {
                 errors.required(format!("{path}.expression"), "expression is not specified");
             }
-            let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
-            check::optional_one_of(&mut errors, &format!("{path}.reason"), &validation["reason"], &reasons);
+            let reasons = [
+                "Forbidden",
+                "Invalid",
+                "RequestEntityTooLarge",
+                "Unauthorized",
+            ];
+            check::optional_one_of(
+                &mut errors,
+                &format!("{path}.reason"),
+                &validation["reason"],
+                &reasons,
+            );
         }
         for (index, annotation) in annotations.iter().enumerate() {
             let path = format!("spec.auditAnnotations[{index}]");
             check::required(&mut errors, &format!("{path}.key"), &annotation["key"]);
             if string(&annotation["valueExpression"]).trim().is_empty() {
-                errors.required(format!("{path}.valueExpression"), "valueExpression is not specified");
+                errors.required(
+                    format!("{path}.valueExpression"),
+                    "valueExpression is not specified",
+                );
             }
         }
         errors
@@ -110,7 +135,11 @@ mod tests {
             "validations": [{"expression": "true"}]}});
         for (pointer, value, expect) in [
             ("/spec/failurePolicy", json!("Ignore"), ""),
-            ("/spec/matchConstraints", Value::Null, "spec.matchConstraints: Required value"),
+            (
+                "/spec/matchConstraints",
+                Value::Null,
+                "spec.matchConstraints: Required value",
+            ),
             (
                 "/spec/validations",
                 json!([]),
@@ -127,11 +156,20 @@ mod tests {
                 "spec.failurePolicy: Unsupported value: \"x\": supported values: \"Fail\", \"Ignore\"",
             ),
         ] {
-            let found = create_errors(&ValidatingAdmissionPolicy, with(&policy, pointer, value.clone()));
+            let found = create_errors(
+                &ValidatingAdmissionPolicy,
+                with(&policy, pointer, value.clone()),
+            );
             assert_eq!(found, expect, "{pointer} = {value}");
         }
         let object = created(&ValidatingAdmissionPolicy, policy);
-        assert_eq!(json!(ValidatingAdmissionPolicy.row(&object, 0)), json!(["p", 1, "<unset>", "<unknown>"]));
-        assert_eq!(object["spec"]["matchConstraints"]["matchPolicy"], "Equivalent");
+        assert_eq!(
+            json!(ValidatingAdmissionPolicy.row(&object, 0)),
+            json!(["p", 1, "<unset>", "<unknown>"])
+        );
+        assert_eq!(
+            object["spec"]["matchConstraints"]["matchPolicy"],
+            "Equivalent"
+        );
     }
 }

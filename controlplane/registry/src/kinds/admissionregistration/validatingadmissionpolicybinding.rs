@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicyBinding: where a policy holds, and with which parameters.
 //!
-//! Source: `pkg/registry/admissionregistration/validatingadmissionpolicybinding/strategy.go` at v1.37.
+//! Source: `pkg/registry/admissionregistration/validatingadmissionpolicybinding/strategy.go` at
+//! v1.37.
 
 use std::collections::HashSet;
 
@@ -66,7 +67,11 @@ fn actions(errors: &mut FieldErrors, actions: &Value) {
     let mut seen = HashSet::new();
     for (index, action) in list.iter().enumerate() {
         if !matches!(string(action), "Audit" | "Deny" | "Warn") {
-            errors.not_supported(format!("{PATH}[{index}]"), action, &["Audit", "Deny", "Warn"]);
+            errors.not_supported(
+                format!("{PATH}[{index}]"),
+                action,
+                &["Audit", "Deny", "Warn"],
+            );
         }
         if !seen.insert(action) {
             errors.duplicate(format!("{PATH}[{index}]"), action);
@@ -90,7 +95,11 @@ mod tests {
         let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
         for (pointer, value, expect) in [
             ("/spec/matchResources", json!({}), ""),
-            ("/spec/policyName", json!(""), "spec.policyName: Required value"),
+            (
+                "/spec/policyName",
+                json!(""),
+                "spec.policyName: Required value",
+            ),
             (
                 "/spec/validationActions",
                 json!([]),
@@ -107,7 +116,10 @@ mod tests {
                 "spec.paramRef: Required value: one of name or selector must be specified",
             ),
         ] {
-            let found = create_errors(&ValidatingAdmissionPolicyBinding, with(&binding, pointer, value.clone()));
+            let found = create_errors(
+                &ValidatingAdmissionPolicyBinding,
+                with(&binding, pointer, value.clone()),
+            );
             assert_eq!(found, expect, "{pointer} = {value}");
         }
     }

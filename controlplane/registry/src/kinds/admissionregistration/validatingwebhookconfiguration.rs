@@ -1,6 +1,7 @@
 //! ValidatingWebhookConfiguration: webhooks that may refuse a request.
 //!
-//! Source: `pkg/registry/admissionregistration/validatingwebhookconfiguration/strategy.go` at v1.37.
+//! Source: `pkg/registry/admissionregistration/validatingwebhookconfiguration/strategy.go` at
+//! v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;

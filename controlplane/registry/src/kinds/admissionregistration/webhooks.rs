@@ -16,8 +16,14 @@ use crate::{
     value::{self, items, string},
 };
 
-pub(super) static COLUMNS: &[Column] =
-    &[NAME, integer("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration"), AGE];
+pub(super) static COLUMNS: &[Column] = &[
+    NAME,
+    integer(
+        "Webhooks",
+        "Webhooks indicates the number of webhooks registered in this configuration",
+    ),
+    AGE,
+];
 
 /// Fills in every webhook.
 pub(super) fn default(object: &mut Value, is_mutating: bool) {
@@ -29,7 +35,9 @@ pub(super) fn default(object: &mut Value, is_mutating: bool) {
             fill::text(webhook, "reinvocationPolicy", "Never");
         }
         fill::object(webhook, "clientConfig");
-        fill::within(&mut webhook["clientConfig"], "service", |service| fill::value(service, "port", 443));
+        fill::within(&mut webhook["clientConfig"], "service", |service| {
+            fill::value(service, "port", 443)
+        });
     });
 }
 
@@ -42,7 +50,12 @@ pub(super) fn validate(object: &Value, is_mutating: bool) -> FieldErrors {
         check_webhook(&mut errors, &path, webhook);
         if is_mutating {
             let policy = &webhook["reinvocationPolicy"];
-            check::optional_one_of(&mut errors, &format!("{path}.reinvocationPolicy"), policy, &["IfNeeded", "Never"]);
+            check::optional_one_of(
+                &mut errors,
+                &format!("{path}.reinvocationPolicy"),
+                policy,
+                &["IfNeeded", "Never"],
+            );
         }
         if !names.insert(string(&webhook["name"])) {
             errors.duplicate(format!("{path}.name"), &webhook["name"]);
@@ -52,7 +65,11 @@ pub(super) fn validate(object: &Value, is_mutating: bool) -> FieldErrors {
 }
 
 pub(super) fn row(object: &Value, now_secs: i64) -> Vec<Value> {
-    vec![cells::name(object), value::len(&object["webhooks"]).into(), cells::age(object, now_secs)]
+    vec![
+        cells::name(object),
+        value::len(&object["webhooks"]).into(),
+        cells::age(object, now_secs),
+    ]
 }
 
 fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {
@@ -65,18 +82,39 @@ fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {
         }
         check::invalid_all(errors, &at("name"), &webhook["name"], messages);
     }
-    review_versions(errors, &at("admissionReviewVersions"), &webhook["admissionReviewVersions"]);
+    review_versions(
+        errors,
+        &at("admissionReviewVersions"),
+        &webhook["admissionReviewVersions"],
+    );
     rules::all(errors, &at("rules"), &webhook["rules"]);
-    check::optional_one_of(errors, &at("failurePolicy"), &webhook["failurePolicy"], &["Fail", "Ignore"]);
+    check::optional_one_of(
+        errors,
+        &at("failurePolicy"),
+        &webhook["failurePolicy"],
+        &["Fail", "Ignore"],
+    );
     rules::selectors(errors, path, webhook);
     let effects = &webhook["sideEffects"];
     if effects.is_null() {
         errors.required(at("sideEffects"), "must specify one of None, NoneOnDryRun");
     }
-    check::optional_one_of(errors, &at("sideEffects"), effects, &["None", "NoneOnDryRun"]);
+    check::optional_one_of(
+        errors,
+        &at("sideEffects"),
+        effects,
+        &["None", "NoneOnDryRun"],
+    );
     let timeout = &webhook["timeoutSeconds"];
-    if timeout.as_i64().is_some_and(|secs| !(1..=30).contains(&secs)) {
-        errors.invalid(at("timeoutSeconds"), timeout, "the timeout value must be between 1 and 30 seconds");
+    if timeout
+        .as_i64()
+        .is_some_and(|secs| !(1..=30).contains(&secs))
+    {
+        errors.invalid(
+            at("timeoutSeconds"),
+            timeout,
+            "the timeout value must be between 1 and 30 seconds",
+        );
     }
     client_config(errors, &at("clientConfig"), &webhook["clientConfig"]);
     rules::conditions(errors, &at("matchConditions"), &webhook["matchConditions"]);
@@ -91,12 +129,20 @@ fn review_versions(errors: &mut FieldErrors, path: &str, versions: &Value) {
     let mut seen = HashSet::new();
     for (index, version) in list.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        check::invalid_all(errors, &path, version, name::dns_1035_label_errors(string(version)));
+        check::invalid_all(
+            errors,
+            &path,
+            version,
+            name::dns_1035_label_errors(string(version)),
+        );
         if !seen.insert(version) {
             errors.invalid(&path, version, "duplicate version");
         }
     }
-    if !list.iter().any(|version| version == "v1" || version == "v1beta1") {
+    if !list
+        .iter()
+        .any(|version| version == "v1" || version == "v1beta1")
+    {
         errors.invalid(path, versions, "must include at least one of v1, v1beta1");
     }
 }
@@ -110,12 +156,19 @@ fn client_config(errors: &mut FieldErrors, path: &str, config: &Value) {
     } else {
         for field in ["name", "namespace"] {
             if string(&service[field]).is_empty() {
-                errors.required(format!("{path}.service.{field}"), format!("service {field} is required"));
+                errors.required(
+                    format!("{path}.service.{field}"),
+                    format!("service {field} is required"),
+                );
             }
         }
         let port = &service["port"];
         if let Some(message) = port.as_i64().and_then(name::port_number_error) {
-            errors.invalid(format!("{path}.service.port"), port, format!("port is not valid: {message}"));
+            errors.invalid(
+                format!("{path}.service.port"),
+                port,
+                format!("port is not valid: {message}"),
+            );
         }
     }
 }
@@ -127,12 +180,19 @@ fn check_url(errors: &mut FieldErrors, path: &str, url: &Value) {
         return;
     };
     if parsed.scheme_str() != Some("https") {
-        errors.invalid(path, url, format!("'https' is the only allowed URL scheme; {FORM}"));
+        errors.invalid(
+            path,
+            url,
+            format!("'https' is the only allowed URL scheme; {FORM}"),
+        );
     }
     if parsed.host().unwrap_or_default().is_empty() {
         errors.invalid(path, url, format!("host must be specified; {FORM}"));
     }
-    if parsed.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+    if parsed
+        .authority()
+        .is_some_and(|authority| authority.as_str().contains('@'))
+    {
         errors.invalid(path, url, "user information is not permitted in the URL");
     }
     if string(url).contains('#') {
@@ -179,9 +239,15 @@ mod tests {
         }
         assert_eq!(webhook["clientConfig"]["service"]["port"], 443);
         assert_eq!(webhook["rules"][0]["scope"], "*");
-        assert_eq!(json!(MutatingWebhookConfiguration.row(&object, 0)), json!(["w", 1, "<unknown>"]));
+        assert_eq!(
+            json!(MutatingWebhookConfiguration.row(&object, 0)),
+            json!(["w", 1, "<unknown>"])
+        );
         let changed = with(&object, "/webhooks/0/timeoutSeconds", json!(5));
-        assert_eq!(updated(&MutatingWebhookConfiguration, changed, &object)["metadata"]["generation"], 2);
+        assert_eq!(
+            updated(&MutatingWebhookConfiguration, changed, &object)["metadata"]["generation"],
+            2
+        );
     }
 
     #[test]
@@ -218,7 +284,11 @@ mod tests {
                 json!(["v9"]),
                 "webhooks[0].admissionReviewVersions: Invalid value: [\"v9\"]: must include at least one of v1, v1beta1",
             ),
-            ("/webhooks/0/rules/0/resources", json!([]), "webhooks[0].rules[0].resources: Required value"),
+            (
+                "/webhooks/0/rules/0/resources",
+                json!([]),
+                "webhooks[0].rules[0].resources: Required value",
+            ),
             (
                 "/webhooks/0/rules/0/operations",
                 json!(["*", "CREATE"]),
@@ -231,7 +301,11 @@ mod tests {
             ),
         ] {
             let object = with(&configuration(), pointer, value.clone());
-            assert_eq!(create_errors(&ValidatingWebhookConfiguration, object), expect, "{pointer} = {value}");
+            assert_eq!(
+                create_errors(&ValidatingWebhookConfiguration, object),
+                expect,
+                "{pointer} = {value}"
+            );
         }
     }
 }

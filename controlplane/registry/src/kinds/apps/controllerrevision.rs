@@ -23,7 +23,10 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     text("Controller", "Controller of the object"),
-    text("Revision", "Revision indicates the revision of the state represented by Data."),
+    text(
+        "Revision",
+        "Revision indicates the revision of the state represented by Data.",
+    ),
     AGE,
 ];
 
@@ -54,8 +57,9 @@ impl Strategy for ControllerRevision {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let owner =
-            value::items(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
+        let owner = value::items(&object["metadata"]["ownerReferences"])
+            .iter()
+            .find(|owner| owner["controller"] == true);
         vec![
             cells::name(object),
             owner.map_or_else(|| NONE.to_owned(), controller).into(),
@@ -91,7 +95,10 @@ mod tests {
             "data: Required value: data is mandatory"
         );
         let new = json!({"revision": 1, "data": {"a": 2}});
-        assert_eq!(update_errors(&ControllerRevision, new, &old), "data: Invalid value: {\"a\":2}: field is immutable");
+        assert_eq!(
+            update_errors(&ControllerRevision, new, &old),
+            "data: Invalid value: {\"a\":2}: field is immutable"
+        );
     }
 
     #[test]

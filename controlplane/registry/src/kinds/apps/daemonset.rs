@@ -41,7 +41,10 @@ static COLUMNS: &[Column] = &[
         "Ready",
         "numberReady is the number of nodes that should be running the daemon pod and have one or more of the daemon pod running with a Ready Condition.",
     ),
-    integer("Up-to-date", "The total number of nodes that are running updated daemon pod"),
+    integer(
+        "Up-to-date",
+        "The total number of nodes that are running updated daemon pod",
+    ),
     integer(
         "Available",
         "The number of nodes that should be running the daemon pod and have one or more of the daemon pod running and available (ready for at least spec.minReadySeconds)",
@@ -60,7 +63,12 @@ static COLUMNS: &[Column] = &[
 ];
 
 /// Counts of the status that are always there.
-const COUNTS: [&str; 4] = ["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"];
+const COUNTS: [&str; 4] = [
+    "currentNumberScheduled",
+    "numberMisscheduled",
+    "desiredNumberScheduled",
+    "numberReady",
+];
 
 impl BuiltIn for DaemonSet {
     fn resource(&self) -> &'static ResourceInfo {
@@ -108,16 +116,30 @@ impl Strategy for DaemonSet {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(&mut errors, "spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        check::immutable(
+            &mut errors,
+            "spec.selector",
+            &new["spec"]["selector"],
+            &old["spec"]["selector"],
+        );
         errors
     }
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let more =
-            ["observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable", "collisionCount"];
+        let more = [
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ];
         for field in COUNTS.iter().chain(&more) {
-            check::not_negative(&mut errors, &format!("status.{field}"), &new["status"][*field]);
+            check::not_negative(
+                &mut errors,
+                &format!("status.{field}"),
+                &new["status"][*field],
+            );
         }
         errors
     }
@@ -153,19 +175,27 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
     let selector = &spec["selector"];
     check::label_selector(errors, "spec.selector", selector);
     let labels = &spec["template"]["metadata"]["labels"];
-    let matches =
-        LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches(|key| labels[key].as_str()));
+    let matches = LabelSelector::from_object(selector)
+        .is_ok_and(|selector| selector.matches(|key| labels[key].as_str()));
     if !check::selector_is_empty(selector) && !matches {
         let message = "`selector` does not match template `labels`";
         errors.invalid("spec.template.metadata.labels", labels, message);
     }
     if check::selector_is_empty(selector) {
-        errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset");
+        errors.invalid(
+            "spec.selector",
+            selector,
+            "empty selector is invalid for daemonset",
+        );
     }
     podspec::validate::template(errors, "spec.template", &spec["template"]);
     let pod = &spec["template"]["spec"];
     if pod["restartPolicy"] != "Always" {
-        errors.not_supported("spec.template.spec.restartPolicy", &pod["restartPolicy"], &["Always"]);
+        errors.not_supported(
+            "spec.template.spec.restartPolicy",
+            &pod["restartPolicy"],
+            &["Always"],
+        );
     }
     if !pod["activeDeadlineSeconds"].is_null() {
         let message = "activeDeadlineSeconds in DaemonSet is not Supported";
@@ -173,7 +203,11 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
     }
     check::not_negative(errors, "spec.minReadySeconds", &spec["minReadySeconds"]);
     update_strategy(errors, &spec["updateStrategy"]);
-    check::not_negative(errors, "spec.revisionHistoryLimit", &spec["revisionHistoryLimit"]);
+    check::not_negative(
+        errors,
+        "spec.revisionHistoryLimit",
+        &spec["revisionHistoryLimit"],
+    );
 }
 
 fn update_strategy(errors: &mut FieldErrors, strategy: &Value) {
@@ -184,20 +218,31 @@ fn update_strategy(errors: &mut FieldErrors, strategy: &Value) {
         "RollingUpdate" if rolling.is_null() => errors.required(PATH, ""),
         "RollingUpdate" => {
             let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
-            let (unavailable_path, surge_path) = (format!("{PATH}.maxUnavailable"), format!("{PATH}.maxSurge"));
+            let (unavailable_path, surge_path) =
+                (format!("{PATH}.maxUnavailable"), format!("{PATH}.maxSurge"));
             for (path, value) in [(&unavailable_path, unavailable), (&surge_path, surge)] {
                 check::count_or_percent(errors, path, value);
                 check::at_most_100_percent(errors, path, value);
             }
-            let (has_unavailable, has_surge) =
-                (check::count_or_percent_number(unavailable) != 0, check::count_or_percent_number(surge) != 0);
+            let (has_unavailable, has_surge) = (
+                check::count_or_percent_number(unavailable) != 0,
+                check::count_or_percent_number(surge) != 0,
+            );
             if has_unavailable && has_surge {
-                errors.invalid(surge_path, surge, "may not be set when maxUnavailable is non-zero");
+                errors.invalid(
+                    surge_path,
+                    surge,
+                    "may not be set when maxUnavailable is non-zero",
+                );
             } else if !has_unavailable && !has_surge {
                 errors.required(unavailable_path, "cannot be 0 when maxSurge is 0");
             }
         }
-        _ => errors.not_supported("spec.updateStrategy", strategy, &["RollingUpdate", "OnDelete"]),
+        _ => errors.not_supported(
+            "spec.updateStrategy",
+            strategy,
+            &["RollingUpdate", "OnDelete"],
+        ),
     }
 }
 
@@ -229,7 +274,11 @@ mod tests {
     fn daemon_sets_are_checked() {
         let rolling = "/spec/updateStrategy";
         for (pointer, value, expect) in [
-            ("/spec/selector", json!({}), "spec.selector: Invalid value: {}: empty selector is invalid for daemonset"),
+            (
+                "/spec/selector",
+                json!({}),
+                "spec.selector: Invalid value: {}: empty selector is invalid for daemonset",
+            ),
             (
                 "/spec/selector",
                 json!({"matchLabels": {"a": "b"}}),
@@ -251,7 +300,11 @@ mod tests {
                 "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero",
             ),
         ] {
-            assert_eq!(create_errors(&DaemonSet, with(&daemon_set(), pointer, value.clone())), expect, "{value}");
+            assert_eq!(
+                create_errors(&DaemonSet, with(&daemon_set(), pointer, value.clone())),
+                expect,
+                "{value}"
+            );
         }
         let old = created(&DaemonSet, daemon_set());
         let mut new = with(&old, "/spec/selector/matchLabels", json!({"b": "c"}));
@@ -268,7 +321,19 @@ mod tests {
         object["status"]["desiredNumberScheduled"] = json!(3);
         assert_eq!(
             json!(DaemonSet.row(&object, 0)),
-            json!(["d", 3, 0, 0, 0, 0, "<none>", "<unknown>", "c", "i:1", "app=d"])
+            json!([
+                "d",
+                3,
+                0,
+                0,
+                0,
+                0,
+                "<none>",
+                "<unknown>",
+                "c",
+                "i:1",
+                "app=d"
+            ])
         );
     }
 }

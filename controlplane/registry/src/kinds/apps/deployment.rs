@@ -84,7 +84,8 @@ impl Strategy for Deployment {
 
     fn is_changed(&self, new: &Value, old: &Value) -> bool {
         // Annotations are copied to the ReplicaSets, so a change of them is work to do as well.
-        new["spec"] != old["spec"] || new["metadata"]["annotations"] != old["metadata"]["annotations"]
+        new["spec"] != old["spec"]
+            || new["metadata"]["annotations"] != old["metadata"]["annotations"]
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
@@ -93,27 +94,49 @@ impl Strategy for Deployment {
         check::not_negative(&mut errors, "spec.replicas", &spec["replicas"]);
         super::selector_and_template(&mut errors, spec);
         strategy(&mut errors, "spec.strategy", &spec["strategy"]);
-        for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+        for field in [
+            "minReadySeconds",
+            "revisionHistoryLimit",
+            "progressDeadlineSeconds",
+        ] {
             check::not_negative(&mut errors, &format!("spec.{field}"), &spec[field]);
         }
         let deadline = &spec["progressDeadlineSeconds"];
         if deadline.is_i64() && number(deadline) <= number(&spec["minReadySeconds"]) {
-            errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds");
+            errors.invalid(
+                "spec.progressDeadlineSeconds",
+                deadline,
+                "must be greater than minReadySeconds",
+            );
         }
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(&mut errors, "spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        check::immutable(
+            &mut errors,
+            "spec.selector",
+            &new["spec"]["selector"],
+            &old["spec"]["selector"],
+        );
         errors
     }
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let status = &new["status"];
-        let counts = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"];
-        for field in ["observedGeneration", "collisionCount"].iter().chain(&counts) {
+        let counts = [
+            "replicas",
+            "updatedReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "unavailableReplicas",
+        ];
+        for field in ["observedGeneration", "collisionCount"]
+            .iter()
+            .chain(&counts)
+        {
             check::not_negative(&mut errors, &format!("status.{field}"), &status[*field]);
         }
         check::at_most(&mut errors, status, "updatedReplicas", "replicas");
@@ -136,7 +159,12 @@ impl Strategy for Deployment {
         let [containers, images] = cells::containers_and_images(&spec["template"]);
         vec![
             cells::name(object),
-            format!("{}/{}", value::number(&status["readyReplicas"]), value::number(&spec["replicas"])).into(),
+            format!(
+                "{}/{}",
+                value::number(&status["readyReplicas"]),
+                value::number(&spec["replicas"])
+            )
+            .into(),
             value::number(&status["updatedReplicas"]).into(),
             value::number(&status["availableReplicas"]).into(),
             cells::age(object, now_secs),
@@ -152,11 +180,16 @@ fn strategy(errors: &mut FieldErrors, path: &str, strategy: &Value) {
     let rolling_path = format!("{path}.rollingUpdate");
     match string(&strategy["type"]) {
         "Recreate" if rolling.is_object() => {
-            errors.forbidden(rolling_path, "may not be specified when strategy `type` is 'Recreate'");
+            errors.forbidden(
+                rolling_path,
+                "may not be specified when strategy `type` is 'Recreate'",
+            );
         }
         "Recreate" => {}
         "RollingUpdate" if rolling.is_object() => rolling_update(errors, &rolling_path, rolling),
-        "RollingUpdate" => errors.required(rolling_path, "this should be defaulted and never be nil"),
+        "RollingUpdate" => {
+            errors.required(rolling_path, "this should be defaulted and never be nil")
+        }
         _ => errors.not_supported(path, strategy, &["Recreate", "RollingUpdate"]),
     }
 }
@@ -166,8 +199,14 @@ fn rolling_update(errors: &mut FieldErrors, path: &str, rolling: &Value) {
     let unavailable_path = format!("{path}.maxUnavailable");
     check::count_or_percent(errors, &unavailable_path, unavailable);
     check::count_or_percent(errors, &format!("{path}.maxSurge"), surge);
-    if check::count_or_percent_number(unavailable) == 0 && check::count_or_percent_number(surge) == 0 {
-        errors.invalid(&unavailable_path, unavailable, "may not be 0 when `maxSurge` is 0");
+    if check::count_or_percent_number(unavailable) == 0
+        && check::count_or_percent_number(surge) == 0
+    {
+        errors.invalid(
+            &unavailable_path,
+            unavailable,
+            "may not be 0 when `maxSurge` is 0",
+        );
     }
     check::at_most_100_percent(errors, &unavailable_path, unavailable);
 }

@@ -28,12 +28,21 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     integer("Desired", "Replicas is the number of desired pods."),
-    integer("Current", "Replicas is the most recently observed number of non-terminating pods."),
-    integer("Ready", "The number of non-terminating pods targeted by this ReplicaSet with a Ready Condition."),
+    integer(
+        "Current",
+        "Replicas is the most recently observed number of non-terminating pods.",
+    ),
+    integer(
+        "Ready",
+        "The number of non-terminating pods targeted by this ReplicaSet with a Ready Condition.",
+    ),
     AGE,
     CONTAINERS,
     IMAGES,
-    wide("Selector", "Selector is a label query over pods that should match the replica count."),
+    wide(
+        "Selector",
+        "Selector is a label query over pods that should match the replica count.",
+    ),
 ];
 
 impl BuiltIn for ReplicaSet {
@@ -69,21 +78,36 @@ impl Strategy for ReplicaSet {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
         check::not_negative(&mut errors, "spec.replicas", &spec["replicas"]);
-        check::not_negative(&mut errors, "spec.minReadySeconds", &spec["minReadySeconds"]);
+        check::not_negative(
+            &mut errors,
+            "spec.minReadySeconds",
+            &spec["minReadySeconds"],
+        );
         super::selector_and_template(&mut errors, spec);
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(&mut errors, "spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        check::immutable(
+            &mut errors,
+            "spec.selector",
+            &new["spec"]["selector"],
+            &old["spec"]["selector"],
+        );
         errors
     }
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let status = &new["status"];
-        let counts = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
+        let counts = [
+            "replicas",
+            "fullyLabeledReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "observedGeneration",
+        ];
         for field in counts {
             check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
         }

@@ -27,7 +27,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-static COLUMNS: &[Column] = &[NAME, text("Ready", "Number of the pod with ready state"), AGE, CONTAINERS, IMAGES];
+static COLUMNS: &[Column] = &[
+    NAME,
+    text("Ready", "Number of the pod with ready state"),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+];
 
 const MAY_CHANGE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
@@ -47,7 +53,9 @@ impl Strategy for StatefulSet {
             fill::text(strategy, "type", "RollingUpdate");
             if strategy["type"] == "RollingUpdate" {
                 fill::object(strategy, "rollingUpdate");
-                fill::within(strategy, "rollingUpdate", |rolling| fill::value(rolling, "partition", 0));
+                fill::within(strategy, "rollingUpdate", |rolling| {
+                    fill::value(rolling, "partition", 0)
+                });
             }
         });
         fill::object(spec, "persistentVolumeClaimRetentionPolicy");
@@ -66,7 +74,9 @@ impl Strategy for StatefulSet {
             fill::object(claim, "metadata");
             claims::default(claim);
             fill::object(claim, "status");
-            fill::within(claim, "status", |status| fill::text(status, "phase", "Pending"));
+            fill::within(claim, "status", |status| {
+                fill::text(status, "phase", "Pending")
+            });
         });
         fill::object(object, "status");
         fill::value(&mut object["status"], "replicas", 0);
@@ -111,8 +121,17 @@ impl Strategy for StatefulSet {
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let status = &new["status"];
-        let counts = ["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-        for field in counts.iter().chain(&["observedGeneration", "collisionCount"]) {
+        let counts = [
+            "replicas",
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+        ];
+        for field in counts
+            .iter()
+            .chain(&["observedGeneration", "collisionCount"])
+        {
             check::not_negative(&mut errors, &format!("status.{field}"), &status[*field]);
         }
         check::at_most(&mut errors, status, "readyReplicas", "replicas");
@@ -160,7 +179,11 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
         "OrderedReady" | "Parallel" => {}
         _ => {
             let message = "must be 'OrderedReady' or 'Parallel'";
-            errors.invalid("spec.podManagementPolicy", &spec["podManagementPolicy"], message);
+            errors.invalid(
+                "spec.podManagementPolicy",
+                &spec["podManagementPolicy"],
+                message,
+            );
         }
     }
     update_strategy(errors, &spec["updateStrategy"]);
@@ -178,18 +201,27 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
     } else {
         check::label_selector(errors, "spec.selector", selector);
         if check::selector_is_empty(selector) {
-            errors.invalid("spec.selector", selector, "empty selector is invalid for statefulset");
+            errors.invalid(
+                "spec.selector",
+                selector,
+                "empty selector is invalid for statefulset",
+            );
         }
     }
     let service = &spec["serviceName"];
     if !string(service).is_empty() {
         check::dns_subdomain(errors, "spec.serviceName", service);
     }
-    // As upstream: neither the pods' spec nor the claims' are looked into; what is wrong shows when pods are made.
+    // As upstream: neither the pods' spec nor the claims' are looked into; what is wrong shows when
+    // pods are made.
     podspec::validate::selected_metadata(errors, "spec.template", &spec["template"], selector);
     let pod = &spec["template"]["spec"];
     if pod["restartPolicy"] != "Always" {
-        errors.not_supported("spec.template.spec.restartPolicy", &pod["restartPolicy"], &["Always"]);
+        errors.not_supported(
+            "spec.template.spec.restartPolicy",
+            &pod["restartPolicy"],
+            &["Always"],
+        );
     }
     if !pod["activeDeadlineSeconds"].is_null() {
         let message = "activeDeadlineSeconds in StatefulSet is not Supported";
@@ -220,7 +252,11 @@ fn update_strategy(errors: &mut FieldErrors, strategy: &Value) {
                 check::at_most_100_percent(errors, &path, unavailable);
             }
         }
-        _ => errors.invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'"),
+        _ => errors.invalid(
+            "spec.updateStrategy",
+            strategy,
+            "must be 'RollingUpdate' or 'OnDelete'",
+        ),
     }
 }
 
@@ -243,14 +279,26 @@ mod tests {
     fn defaults_are_upstreams() {
         let object = created(&StatefulSet, stateful_set());
         let spec = &object["spec"];
-        assert_eq!(spec["updateStrategy"], json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
+        assert_eq!(
+            spec["updateStrategy"],
+            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
+        );
         assert_eq!(
             spec["persistentVolumeClaimRetentionPolicy"],
             json!({"whenDeleted": "Retain", "whenScaled": "Retain"})
         );
-        assert_eq!(spec["volumeClaimTemplates"][0]["kind"], "PersistentVolumeClaim");
-        assert_eq!(spec["volumeClaimTemplates"][0]["spec"]["volumeMode"], "Filesystem");
-        assert_eq!(spec["volumeClaimTemplates"][0]["status"]["phase"], "Pending");
+        assert_eq!(
+            spec["volumeClaimTemplates"][0]["kind"],
+            "PersistentVolumeClaim"
+        );
+        assert_eq!(
+            spec["volumeClaimTemplates"][0]["spec"]["volumeMode"],
+            "Filesystem"
+        );
+        assert_eq!(
+            spec["volumeClaimTemplates"][0]["status"]["phase"],
+            "Pending"
+        );
         assert_eq!(create_errors(&StatefulSet, stateful_set()), "");
     }
 
@@ -267,7 +315,11 @@ mod tests {
                 json!({"type": "x"}),
                 "spec.updateStrategy: Invalid value: {\"type\":\"x\"}: must be 'RollingUpdate' or 'OnDelete'",
             ),
-            ("/spec/replicas", json!(-1), "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+            (
+                "/spec/replicas",
+                json!(-1),
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+            ),
             (
                 "/spec/selector",
                 json!({}),
@@ -280,15 +332,26 @@ mod tests {
             ),
         ] {
             let object = with(&stateful_set(), pointer, value.clone());
-            assert_eq!(create_errors(&StatefulSet, object), expect, "{pointer} = {value}");
+            assert_eq!(
+                create_errors(&StatefulSet, object),
+                expect,
+                "{pointer} = {value}"
+            );
         }
     }
 
     #[test]
     fn only_some_fields_can_change() {
         let old = created(&StatefulSet, stateful_set());
-        assert_eq!(update_errors(&StatefulSet, with(&old, "/spec/replicas", json!(3)), &old), "");
-        let errors = update_errors(&StatefulSet, with(&old, "/spec/serviceName", json!("x")), &old);
+        assert_eq!(
+            update_errors(&StatefulSet, with(&old, "/spec/replicas", json!(3)), &old),
+            ""
+        );
+        let errors = update_errors(
+            &StatefulSet,
+            with(&old, "/spec/serviceName", json!("x")),
+            &old,
+        );
         assert_eq!(errors, format!("spec: Forbidden: {MAY_CHANGE}"));
     }
 
@@ -296,6 +359,9 @@ mod tests {
     fn rows_show_readiness() {
         let mut object = created(&StatefulSet, stateful_set());
         object["status"] = json!({"readyReplicas": 1});
-        assert_eq!(json!(StatefulSet.row(&object, 0)), json!(["db", "1/1", "<unknown>", "c", "i:1"]));
+        assert_eq!(
+            json!(StatefulSet.row(&object, 0)),
+            json!(["db", "1/1", "<unknown>", "c", "i:1"])
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! HorizontalPodAutoscaler: as many pods as their load needs. Stored as v2; v1 is a view.
 //!
-//! Source: `pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go`, `pkg/apis/autoscaling/{v2,validation}` at
-//! v1.37.
+//! Source: `pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go`,
+//! `pkg/apis/autoscaling/{v2,validation}` at v1.37.
 
 mod metrics;
 mod validate;
@@ -20,7 +20,10 @@ use crate::{
 /// The strategy of HorizontalPodAutoscalers.
 pub struct HorizontalPodAutoscaler;
 
-static INFO: ResourceInfo = ResourceInfo { version: "v2", ..BOTH };
+static INFO: ResourceInfo = ResourceInfo {
+    version: "v2",
+    ..BOTH
+};
 
 /// What the names of the kind are in every version.
 pub(super) const BOTH: ResourceInfo = ResourceInfo {
@@ -96,7 +99,11 @@ impl Strategy for HorizontalPodAutoscaler {
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         for field in ["currentReplicas", "desiredReplicas"] {
-            crate::check::not_negative(&mut errors, &format!("status.{field}"), &new["status"][field]);
+            crate::check::not_negative(
+                &mut errors,
+                &format!("status.{field}"),
+                &new["status"][field],
+            );
         }
         errors
     }

@@ -15,9 +15,17 @@ use crate::{
 /// The strategy of HorizontalPodAutoscalers as version v1 shows them.
 pub struct HorizontalPodAutoscalerV1;
 
-static INFO: ResourceInfo = ResourceInfo { version: "v1", ..BOTH };
+static INFO: ResourceInfo = ResourceInfo {
+    version: "v1",
+    ..BOTH
+};
 
-static VIEW: View = View { of: &HorizontalPodAutoscaler, to_stored, from_stored, stored_field: |field| field };
+static VIEW: View = View {
+    of: &HorizontalPodAutoscaler,
+    to_stored,
+    from_stored,
+    stored_field: |field| field,
+};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -49,7 +57,11 @@ impl Strategy for HorizontalPodAutoscalerV1 {
             let path = "spec.metrics[0].resource.target.averageUtilization";
             errors.invalid(path, target, "must be greater than 0");
         }
-        check::not_negative(&mut errors, "spec.minReplicas", &object["spec"]["minReplicas"]);
+        check::not_negative(
+            &mut errors,
+            "spec.minReplicas",
+            &object["spec"]["minReplicas"],
+        );
         errors
     }
 
@@ -70,16 +82,25 @@ fn from_stored(mut object: Value) -> Value {
     let mut notes = Map::new();
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         let metrics = spec.remove("metrics").unwrap_or_default();
-        let cpu = |metric: &&Value| is_cpu(metric) && metric["resource"]["target"]["averageUtilization"].is_number();
-        // One goes where v1 has a field for it. A second one has no place there and travels with the rest.
+        let cpu = |metric: &&Value| {
+            is_cpu(metric) && metric["resource"]["target"]["averageUtilization"].is_number()
+        };
+        // One goes where v1 has a field for it. A second one has no place there and travels with
+        // the rest.
         let cpu_metric = items(&metrics).iter().find(cpu);
         if let Some(metric) = cpu_metric {
-            spec.insert(CPU_TARGET.to_owned(), metric["resource"]["target"]["averageUtilization"].clone());
+            spec.insert(
+                CPU_TARGET.to_owned(),
+                metric["resource"]["target"]["averageUtilization"].clone(),
+            );
         }
         note(
             &mut notes,
             METRICS,
-            items(&metrics).iter().filter(|one| cpu_metric != Some(one)).map(|one| flat(one, "target")),
+            items(&metrics)
+                .iter()
+                .filter(|one| cpu_metric != Some(one))
+                .map(|one| flat(one, "target")),
         );
         if let Some(behavior) = spec.remove("behavior").filter(Value::is_object) {
             notes.insert(BEHAVIOR.to_owned(), behavior.to_string().into());
@@ -93,7 +114,11 @@ fn from_stored(mut object: Value) -> Value {
                 status.insert(CPU_NOW.to_owned(), now.clone());
             }
         }
-        note(&mut notes, CURRENT_METRICS, items(&metrics).iter().map(|one| flat(one, "current")));
+        note(
+            &mut notes,
+            CURRENT_METRICS,
+            items(&metrics).iter().map(|one| flat(one, "current")),
+        );
         let conditions = status.remove("conditions").unwrap_or_default();
         note(&mut notes, CONDITIONS, items(&conditions).iter().cloned());
         status.entry("currentReplicas").or_insert_with(|| 0.into());
@@ -113,13 +138,19 @@ fn note(notes: &mut Map<String, Value>, key: &str, list: impl Iterator<Item = Va
 
 fn to_stored(mut object: Value) -> Value {
     let mut take = |key: &str| -> Value {
-        let annotations = object["metadata"].get_mut("annotations").and_then(Value::as_object_mut);
+        let annotations = object["metadata"]
+            .get_mut("annotations")
+            .and_then(Value::as_object_mut);
         let text = annotations.and_then(|annotations| annotations.remove(key));
-        text.and_then(|text| serde_json::from_str(string(&text)).ok()).unwrap_or_default()
+        text.and_then(|text| serde_json::from_str(string(&text)).ok())
+            .unwrap_or_default()
     };
     let (metrics, behavior) = (take(METRICS), take(BEHAVIOR));
     let (current, conditions) = (take(CURRENT_METRICS), take(CONDITIONS));
-    if object["metadata"]["annotations"].as_object().is_some_and(Map::is_empty) {
+    if object["metadata"]["annotations"]
+        .as_object()
+        .is_some_and(Map::is_empty)
+    {
         meta::remove(&mut object, &["metadata", "annotations"]);
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
@@ -138,7 +169,10 @@ fn to_stored(mut object: Value) -> Value {
     }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
         let now = status.remove(CPU_NOW).filter(Value::is_number);
-        let mut all: Vec<_> = items(&current).iter().map(|one| deep(one, "current")).collect();
+        let mut all: Vec<_> = items(&current)
+            .iter()
+            .map(|one| deep(one, "current"))
+            .collect();
         if let Some(now) = now {
             match all.iter_mut().find(|metric| is_cpu(metric)) {
                 Some(metric) => metric["resource"]["current"]["averageUtilization"] = now,
@@ -150,7 +184,10 @@ fn to_stored(mut object: Value) -> Value {
             status.insert("currentMetrics".to_owned(), all.into());
         }
         // Always there in v1, never when zero in v2.
-        if status.get("currentReplicas").is_some_and(|count| *count == 0) {
+        if status
+            .get("currentReplicas")
+            .is_some_and(|count| *count == 0)
+        {
             status.remove("currentReplicas");
         }
         if conditions.is_array() {
@@ -160,14 +197,23 @@ fn to_stored(mut object: Value) -> Value {
     object
 }
 
-/// The parts of a metric in v2, by where v1's annotations have them. `*` stands for `target` or `current`.
+/// The parts of a metric in v2, by where v1's annotations have them. `*` stands for `target` or
+/// `current`.
 const PARTS: &[(&str, &[&str], &str)] = &[
     ("resource", &["name"], "name"),
-    ("resource", &["*", "averageUtilization"], "*AverageUtilization"),
+    (
+        "resource",
+        &["*", "averageUtilization"],
+        "*AverageUtilization",
+    ),
     ("resource", &["*", "averageValue"], "*AverageValue"),
     ("containerResource", &["name"], "name"),
     ("containerResource", &["container"], "container"),
-    ("containerResource", &["*", "averageUtilization"], "*AverageUtilization"),
+    (
+        "containerResource",
+        &["*", "averageUtilization"],
+        "*AverageUtilization",
+    ),
     ("containerResource", &["*", "averageValue"], "*AverageValue"),
     ("pods", &["metric", "name"], "metricName"),
     ("pods", &["metric", "selector"], "selector"),
@@ -188,7 +234,9 @@ fn flat(metric: &Value, role: &str) -> Value {
     let mut out = json!({"type": metric["type"]});
     for (source, path, name) in PARTS {
         let path: Vec<_> = path.iter().map(|part| part.replace('*', role)).collect();
-        let found = path.iter().fold(&metric[*source], |value, part| &value[part.as_str()]);
+        let found = path
+            .iter()
+            .fold(&metric[*source], |value, part| &value[part.as_str()]);
         if !found.is_null() {
             out[*source][name.replace('*', role)] = found.clone();
         }
@@ -250,10 +298,17 @@ mod tests {
     #[test]
     fn v1_shows_the_cpu_and_keeps_the_rest_in_annotations() {
         let shown = from_stored(stored());
-        assert_eq!(shown["spec"], json!({"maxReplicas": 3, "minReplicas": 1, CPU_TARGET: 50}));
+        assert_eq!(
+            shown["spec"],
+            json!({"maxReplicas": 3, "minReplicas": 1, CPU_TARGET: 50})
+        );
         assert_eq!(shown["status"], json!({"currentReplicas": 2, CPU_NOW: 9}));
-        let metrics: Value = serde_json::from_str(string(&shown["metadata"]["annotations"][METRICS])).unwrap();
-        assert_eq!(metrics[0], json!({"type": "Pods", "pods": {"metricName": "m", "targetAverageValue": "5"}}));
+        let metrics: Value =
+            serde_json::from_str(string(&shown["metadata"]["annotations"][METRICS])).unwrap();
+        assert_eq!(
+            metrics[0],
+            json!({"type": "Pods", "pods": {"metricName": "m", "targetAverageValue": "5"}})
+        );
     }
 
     #[test]
@@ -265,7 +320,10 @@ mod tests {
     fn a_new_v1_autoscaler_has_its_cpu_target() {
         let object = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, CPU_TARGET: 60}});
         let stored = to_stored(defaulted(&HorizontalPodAutoscalerV1, object));
-        assert_eq!(stored["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
+        assert_eq!(
+            stored["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"],
+            60
+        );
         assert_eq!(stored["spec"]["minReplicas"], 1);
         let row = HorizontalPodAutoscalerV1.row(&from_stored(stored), 0);
         assert_eq!(row[2], "cpu: <unknown>/60%");

@@ -30,7 +30,10 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Schedule", "The schedule in Cron format, see https://en.wikipedia.org/wiki/Cron."),
+    text(
+        "Schedule",
+        "The schedule in Cron format, see https://en.wikipedia.org/wiki/Cron.",
+    ),
     text(
         "Timezone",
         "The time zone name for the given schedule, see https://en.wikipedia.org/wiki/List_of_tz_database_time_zones. If not specified, this will default to the time zone of the kube-controller-manager process. The set of valid time zone names and the time zone offset is loaded from the system-wide time zone database by the API server during CronJob validation and the controller manager during execution. If no system-wide time zone database can be found a bundled version of the database is used instead. If the time zone name becomes invalid during the lifetime of a CronJob or due to a change in host configuration, the controller will stop creating new new Jobs and will create a system event with the reason UnknownTimeZone. More information can be found in https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#time-zones",
@@ -40,7 +43,10 @@ static COLUMNS: &[Column] = &[
         "This flag tells the controller to suspend subsequent executions, it does not apply to already started executions.  Defaults to false.",
     ),
     integer("Active", "A list of pointers to currently running jobs."),
-    text("Last Schedule", "Information when was the last time the job was successfully scheduled."),
+    text(
+        "Last Schedule",
+        "Information when was the last time the job was successfully scheduled.",
+    ),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -86,12 +92,20 @@ impl Strategy for CronJob {
         let cron = &object["spec"]["schedule"];
         // Stored ones may still have it.
         if string(cron).contains("TZ") && object["spec"]["timeZone"].is_null() {
-            errors.invalid("spec.schedule", cron, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+            errors.invalid(
+                "spec.schedule",
+                cron,
+                "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+            );
         }
         check_spec(&mut errors, object);
         let name = &object["metadata"]["name"];
         if string(name).len() > MAX_NAME {
-            errors.invalid("metadata.name", name, format!("must be no more than {MAX_NAME} characters"));
+            errors.invalid(
+                "metadata.name",
+                name,
+                format!("must be no more than {MAX_NAME} characters"),
+            );
         }
         errors
     }
@@ -104,7 +118,8 @@ impl Strategy for CronJob {
 
     fn warnings(&self, object: &Value) -> Vec<String> {
         let job = &object["spec"]["jobTemplate"]["spec"];
-        let mut warnings = podspec::warnings::template("spec.jobTemplate.spec.template", &job["template"]);
+        let mut warnings =
+            podspec::warnings::template("spec.jobTemplate.spec.template", &job["template"]);
         warnings.extend(jobspec::not_honoured("spec.jobTemplate.spec", job));
         warnings
     }
@@ -125,7 +140,12 @@ impl Strategy for CronJob {
             cells::name(object),
             string(&spec["schedule"]).into(),
             value::string_or(&spec["timeZone"], NONE).into(),
-            if spec["suspend"] == true { "True" } else { "False" }.into(),
+            if spec["suspend"] == true {
+                "True"
+            } else {
+                "False"
+            }
+            .into(),
             value::len(&object["status"]["active"]).into(),
             last.into(),
             cells::age(object, now_secs),
@@ -148,7 +168,11 @@ fn check_spec(errors: &mut FieldErrors, object: &Value) {
             errors.invalid("spec.schedule", &spec["schedule"], message);
         }
     }
-    check::not_negative(errors, "spec.startingDeadlineSeconds", &spec["startingDeadlineSeconds"]);
+    check::not_negative(
+        errors,
+        "spec.startingDeadlineSeconds",
+        &spec["startingDeadlineSeconds"],
+    );
     if let Some(zone) = spec["timeZone"].as_str() {
         let message = match zone {
             "" => Some("timeZone must be nil or non-empty string".to_owned()),
@@ -161,14 +185,27 @@ fn check_spec(errors: &mut FieldErrors, object: &Value) {
         check::invalid_all(errors, "spec.timeZone", &spec["timeZone"], message);
     }
     let policies = ["Allow", "Forbid", "Replace"];
-    check::one_of(errors, "spec.concurrencyPolicy", &spec["concurrencyPolicy"], &policies);
+    check::one_of(
+        errors,
+        "spec.concurrencyPolicy",
+        &spec["concurrencyPolicy"],
+        &policies,
+    );
     let job = &spec["jobTemplate"]["spec"];
     jobspec::without_selector(errors, "spec.jobTemplate.spec", job);
     if !job["selector"].is_null() {
-        errors.invalid("spec.jobTemplate.spec.selector", &job["selector"], "`selector` will be auto-generated");
+        errors.invalid(
+            "spec.jobTemplate.spec.selector",
+            &job["selector"],
+            "`selector` will be auto-generated",
+        );
     }
     if job["manualSelector"] == true {
-        errors.not_supported("spec.jobTemplate.spec.manualSelector", &job["manualSelector"], &["nil", "false"]);
+        errors.not_supported(
+            "spec.jobTemplate.spec.manualSelector",
+            &job["manualSelector"],
+            &["nil", "false"],
+        );
     }
     for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         check::not_negative(errors, &format!("spec.{field}"), &spec[field]);
@@ -226,7 +263,10 @@ mod tests {
             (
                 "/metadata/name",
                 json!("a".repeat(53)),
-                &format!("metadata.name: Invalid value: {:?}: must be no more than 52 characters", "a".repeat(53)),
+                &format!(
+                    "metadata.name: Invalid value: {:?}: must be no more than 52 characters",
+                    "a".repeat(53)
+                ),
             ),
         ] {
             assert_eq!(
@@ -245,7 +285,18 @@ mod tests {
         object["status"] = json!({"active": [{}], "lastScheduleTime": "1970-01-01T00:00:10Z"});
         assert_eq!(
             json!(CronJob.row(&object, 40)),
-            json!(["c", "*/5 * * * *", "<none>", "False", 1, "30s", "<unknown>", "c", "i:1", "<none>"])
+            json!([
+                "c",
+                "*/5 * * * *",
+                "<none>",
+                "False",
+                1,
+                "30s",
+                "<unknown>",
+                "c",
+                "i:1",
+                "<none>"
+            ])
         );
     }
 }

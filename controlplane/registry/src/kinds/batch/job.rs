@@ -67,17 +67,27 @@ impl Strategy for Job {
             fill::value(spec, "completions", 1);
         }
         fill::value(spec, "parallelism", 1);
-        let limit = if spec["backoffLimitPerIndex"].is_null() { 6 } else { i32::MAX };
+        let limit = if spec["backoffLimitPerIndex"].is_null() {
+            6
+        } else {
+            i32::MAX
+        };
         fill::value(spec, "backoffLimit", limit);
         fill::value(spec, "completionMode", "NonIndexed");
         fill::value(spec, "suspend", false);
         fill::value(spec, "manualSelector", false);
         fill::within(spec, "podFailurePolicy", |policy| {
             fill::each(policy, "rules", |rule| {
-                fill::each(rule, "onPodConditions", |condition| fill::text(condition, "status", "True"));
+                fill::each(rule, "onPodConditions", |condition| {
+                    fill::text(condition, "status", "True")
+                });
             });
         });
-        let replacement = if spec["podFailurePolicy"].is_null() { "TerminatingOrFailed" } else { "Failed" };
+        let replacement = if spec["podFailurePolicy"].is_null() {
+            "TerminatingOrFailed"
+        } else {
+            "Failed"
+        };
         fill::value(spec, "podReplacementPolicy", replacement);
         fill::object(spec, "template");
         fill::within(spec, "template", podspec::defaults::template);
@@ -106,7 +116,11 @@ impl Strategy for Job {
         jobspec::with_selector(&mut errors, "spec", spec);
         let completions = number(&spec["completions"]);
         if spec["completionMode"] == "Indexed" && completions > 0 {
-            let host = format!("{}-{}", string(&object["metadata"]["name"]), completions - 1);
+            let host = format!(
+                "{}-{}",
+                string(&object["metadata"]["name"]),
+                completions - 1
+            );
             if !name::dns_label_errors(&host).is_empty() {
                 let message = format!("will not able to create pod with invalid DNS label: {host}");
                 errors.invalid("metadata.name", &object["metadata"]["name"], message);
@@ -128,9 +142,14 @@ impl Strategy for Job {
         for field in ["active", "succeeded", "failed", "ready", "terminating"] {
             check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
         }
-        let finished = |object: &Value| has_condition(object, "Complete") || has_condition(object, "Failed");
+        let finished =
+            |object: &Value| has_condition(object, "Complete") || has_condition(object, "Failed");
         if finished(old) && !finished(new) {
-            errors.invalid("status.conditions", &status["conditions"], "finished condition must not be removed");
+            errors.invalid(
+                "status.conditions",
+                &status["conditions"],
+                "finished condition must not be removed",
+            );
         }
         if has_condition(new, "Complete") && has_condition(new, "Failed") {
             let message = "cannot set Complete=True and Failed=true conditions";
@@ -138,7 +157,12 @@ impl Strategy for Job {
         }
         if !old["status"]["completionTime"].is_null() {
             let path = "status.completionTime";
-            check::immutable(&mut errors, path, &status["completionTime"], &old["status"]["completionTime"]);
+            check::immutable(
+                &mut errors,
+                path,
+                &status["completionTime"],
+                &old["status"]["completionTime"],
+            );
         }
         errors
     }
@@ -155,7 +179,8 @@ impl Strategy for Job {
         let mut warnings = podspec::warnings::template("spec.template", &spec["template"]);
         warnings.extend(jobspec::not_honoured("spec", spec));
         if spec["completionMode"] == "Indexed" {
-            let (completions, parallelism) = (number(&spec["completions"]), number(&spec["parallelism"]));
+            let (completions, parallelism) =
+                (number(&spec["completions"]), number(&spec["parallelism"]));
             if completions > 100_000 && parallelism > 10_000 {
                 warnings.push("In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail".to_owned());
             }
@@ -210,13 +235,17 @@ fn completions(object: &Value) -> String {
     let done = number(&object["status"]["succeeded"]);
     match spec["completions"].as_i64() {
         Some(wanted) => format!("{done}/{wanted}"),
-        None if number(&spec["parallelism"]) > 1 => format!("{done}/1 of {}", number(&spec["parallelism"])),
+        None if number(&spec["parallelism"]) > 1 => {
+            format!("{done}/1 of {}", number(&spec["parallelism"]))
+        }
         None => format!("{done}/1"),
     }
 }
 
 fn duration(status: &Value, now_secs: i64) -> String {
-    let Some(start) = value::unix_seconds(&status["startTime"]) else { return String::new() };
+    let Some(start) = value::unix_seconds(&status["startTime"]) else {
+        return String::new();
+    };
     let end = value::unix_seconds(&status["completionTime"]).unwrap_or(now_secs);
     cells::human_duration(end - start)
 }
@@ -232,7 +261,12 @@ fn generate_selector(object: &mut Value) {
     fill::object(&mut template["metadata"], "labels");
     let labels = &mut template["metadata"]["labels"];
     // Set by the client: validation judges them.
-    for (key, value) in [(OLD_UID_LABEL, &uid), (OLD_NAME_LABEL, &name), (UID_LABEL, &uid), (NAME_LABEL, &name)] {
+    for (key, value) in [
+        (OLD_UID_LABEL, &uid),
+        (OLD_NAME_LABEL, &name),
+        (UID_LABEL, &uid),
+        (NAME_LABEL, &name),
+    ] {
         fill::value(labels, key, string(value));
     }
     let labels = labels.clone();
@@ -243,7 +277,11 @@ fn generate_selector(object: &mut Value) {
     let spec = &mut object["spec"];
     fill::object(spec, "selector");
     fill::object(&mut spec["selector"], "matchLabels");
-    fill::value(&mut spec["selector"]["matchLabels"], UID_LABEL, string(&uid));
+    fill::value(
+        &mut spec["selector"]["matchLabels"],
+        UID_LABEL,
+        string(&uid),
+    );
 }
 
 /// The selector must be exactly what would have been generated.
@@ -258,7 +296,12 @@ fn generated_selector(errors: &mut FieldErrors, object: &Value) {
     }
     let labels = &spec["template"]["metadata"]["labels"];
     let name = string(&object["metadata"]["name"]);
-    for (key, expected) in [(OLD_UID_LABEL, uid), (OLD_NAME_LABEL, name), (UID_LABEL, uid), (NAME_LABEL, name)] {
+    for (key, expected) in [
+        (OLD_UID_LABEL, uid),
+        (OLD_NAME_LABEL, name),
+        (UID_LABEL, uid),
+        (NAME_LABEL, name),
+    ] {
         let path = format!("spec.template.metadata.labels[{key}]");
         let message = format!("must be '{expected}'");
         match labels[key].as_str() {
@@ -269,7 +312,11 @@ fn generated_selector(errors: &mut FieldErrors, object: &Value) {
     }
     let expected = |key: &str| spec["selector"] == json!({"matchLabels": {key: uid}});
     if !expected(UID_LABEL) && !expected(OLD_UID_LABEL) {
-        errors.invalid("spec.selector", &spec["selector"], "`selector` not auto-generated");
+        errors.invalid(
+            "spec.selector",
+            &spec["selector"],
+            "`selector` not auto-generated",
+        );
     }
 }
 

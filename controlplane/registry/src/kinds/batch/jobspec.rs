@@ -1,6 +1,7 @@
 //! Checks of what a Job does, shared by Jobs and the templates of CronJobs.
 //!
-//! Source: `validateJobSpec`, `ValidateJobSpecUpdate` in `pkg/apis/batch/validation/validation.go` at v1.37.
+//! Source: `validateJobSpec`, `ValidateJobSpecUpdate` in `pkg/apis/batch/validation/validation.go`
+//! at v1.37.
 
 use std::collections::HashSet;
 
@@ -28,7 +29,9 @@ pub(super) fn with_selector(errors: &mut FieldErrors, path: &str, spec: &Value) 
         check::label_selector(errors, &format!("{path}.selector"), selector);
     }
     let labels = &spec["template"]["metadata"]["labels"];
-    if LabelSelector::from_object(selector).is_ok_and(|selector| !selector.matches(|key| labels[key].as_str())) {
+    if LabelSelector::from_object(selector)
+        .is_ok_and(|selector| !selector.matches(|key| labels[key].as_str()))
+    {
         let message = "`selector` does not match template `labels`";
         errors.invalid(format!("{path}.template.metadata.labels"), labels, message);
     }
@@ -49,7 +52,10 @@ pub(super) fn without_selector(errors: &mut FieldErrors, path: &str, spec: &Valu
         check::not_negative(errors, &format!("{path}.{field}"), &spec[field]);
     }
     if !spec["maxFailedIndexes"].is_null() && spec["backoffLimitPerIndex"].is_null() {
-        errors.required(format!("{path}.backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+        errors.required(
+            format!("{path}.backoffLimitPerIndex"),
+            "when maxFailedIndexes is specified",
+        );
     }
     if let Some(manager) = spec["managedBy"].as_str() {
         check::domain_prefixed_path(errors, &format!("{path}.managedBy"), &spec["managedBy"]);
@@ -62,13 +68,25 @@ pub(super) fn without_selector(errors: &mut FieldErrors, path: &str, spec: &Valu
         failure_policy(errors, path, spec);
     }
     if spec["successPolicy"].is_object() {
-        success_policy(errors, &format!("{path}.successPolicy"), &spec["successPolicy"]);
+        success_policy(
+            errors,
+            &format!("{path}.successPolicy"),
+            &spec["successPolicy"],
+        );
     }
     let replacement = &spec["podReplacementPolicy"];
     // A failure policy looks at how a pod has ended: no pod is replaced before it has.
-    let allowed: &[&str] =
-        if spec["podFailurePolicy"].is_null() { &["Failed", "TerminatingOrFailed"] } else { &["Failed"] };
-    check::optional_one_of(errors, &format!("{path}.podReplacementPolicy"), replacement, allowed);
+    let allowed: &[&str] = if spec["podFailurePolicy"].is_null() {
+        &["Failed", "TerminatingOrFailed"]
+    } else {
+        &["Failed"]
+    };
+    check::optional_one_of(
+        errors,
+        &format!("{path}.podReplacementPolicy"),
+        replacement,
+        allowed,
+    );
     let template = format!("{path}.template");
     podspec::validate::template(errors, &template, &spec["template"]);
     restart_policy(errors, &format!("{template}.spec.restartPolicy"), spec);
@@ -81,7 +99,11 @@ fn restart_policy(errors: &mut FieldErrors, path: &str, spec: &Value) {
         "Always" | "" => errors.required(path, r#"valid values: "OnFailure", "Never""#),
         "Never" => {}
         "OnFailure" if spec["podFailurePolicy"].is_object() => {
-            errors.invalid(path, policy, r#"only "Never" is supported when podFailurePolicy is specified"#);
+            errors.invalid(
+                path,
+                policy,
+                r#"only "Never" is supported when podFailurePolicy is specified"#,
+            );
         }
         "OnFailure" => {}
         _ => errors.not_supported(path, policy, &["OnFailure", "Never"]),
@@ -97,11 +119,15 @@ fn completion_mode(errors: &mut FieldErrors, path: &str, spec: &Value) {
                 errors.required(at("completions"), "when completion mode is Indexed");
             }
             if number(&spec["parallelism"]) > MAX_PARALLELISM {
-                let message =
-                    format!("must be less than or equal to {MAX_PARALLELISM} when completion mode is Indexed");
+                let message = format!(
+                    "must be less than or equal to {MAX_PARALLELISM} when completion mode is Indexed"
+                );
                 errors.invalid(at("parallelism"), &spec["parallelism"], message);
             }
-            let (most, completions) = (spec["maxFailedIndexes"].as_i64(), spec["completions"].as_i64());
+            let (most, completions) = (
+                spec["maxFailedIndexes"].as_i64(),
+                spec["completions"].as_i64(),
+            );
             if let (Some(most), Some(completions)) = (most, completions)
                 && most > completions
             {
@@ -116,7 +142,11 @@ fn completion_mode(errors: &mut FieldErrors, path: &str, spec: &Value) {
                 }
             }
         }
-        _ => errors.not_supported(at("completionMode"), &spec["completionMode"], &["Indexed", "NonIndexed"]),
+        _ => errors.not_supported(
+            at("completionMode"),
+            &spec["completionMode"],
+            &["Indexed", "NonIndexed"],
+        ),
     }
 }
 
@@ -127,46 +157,93 @@ fn failure_policy(errors: &mut FieldErrors, path: &str, spec: &Value) {
         errors.too_many(&rules_path, rules.len(), MAX_RULES);
     }
     let pod = &spec["template"]["spec"];
-    let containers = ["containers", "initContainers"].iter().flat_map(|list| items(&pod[*list]));
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| items(&pod[*list]));
     let containers: HashSet<_> = containers.map(|container| &container["name"]).collect();
     for (index, rule) in rules.iter().enumerate() {
-        failure_rule(errors, &format!("{rules_path}[{index}]"), rule, spec, &containers);
+        failure_rule(
+            errors,
+            &format!("{rules_path}[{index}]"),
+            rule,
+            spec,
+            &containers,
+        );
     }
 }
 
-fn failure_rule(errors: &mut FieldErrors, path: &str, rule: &Value, spec: &Value, containers: &HashSet<&Value>) {
+fn failure_rule(
+    errors: &mut FieldErrors,
+    path: &str,
+    rule: &Value,
+    spec: &Value,
+    containers: &HashSet<&Value>,
+) {
     let action = &rule["action"];
     let action_path = format!("{path}.action");
     match string(action) {
-        "" => errors.required(action_path, r#"valid values: ["Count" "FailIndex" "FailJob" "Ignore"]"#),
+        "" => errors.required(
+            action_path,
+            r#"valid values: ["Count" "FailIndex" "FailJob" "Ignore"]"#,
+        ),
         "FailIndex" if spec["backoffLimitPerIndex"].is_null() => {
-            errors.invalid(action_path, action, "requires the backoffLimitPerIndex to be set");
+            errors.invalid(
+                action_path,
+                action,
+                "requires the backoffLimitPerIndex to be set",
+            );
         }
         "FailIndex" | "Count" | "FailJob" | "Ignore" => {}
-        _ => errors.not_supported(action_path, action, &["Count", "FailIndex", "FailJob", "Ignore"]),
+        _ => errors.not_supported(
+            action_path,
+            action,
+            &["Count", "FailIndex", "FailJob", "Ignore"],
+        ),
     }
     let (codes, conditions) = (&rule["onExitCodes"], items(&rule["onPodConditions"]));
     if codes.is_object() && !conditions.is_empty() {
-        errors.invalid(path, rule, "specifying both OnExitCodes and OnPodConditions is not supported");
+        errors.invalid(
+            path,
+            rule,
+            "specifying both OnExitCodes and OnPodConditions is not supported",
+        );
     } else if codes.is_null() && conditions.is_empty() {
-        errors.invalid(path, rule, "specifying one of OnExitCodes and OnPodConditions is required");
+        errors.invalid(
+            path,
+            rule,
+            "specifying one of OnExitCodes and OnPodConditions is required",
+        );
     }
     if codes.is_object() {
         exit_codes(errors, &format!("{path}.onExitCodes"), codes, containers);
     }
     if conditions.len() > MAX_PATTERNS {
-        errors.too_many(format!("{path}.onPodConditions"), conditions.len(), MAX_PATTERNS);
+        errors.too_many(
+            format!("{path}.onPodConditions"),
+            conditions.len(),
+            MAX_PATTERNS,
+        );
     }
     for (index, condition) in conditions.iter().enumerate() {
         let path = format!("{path}.onPodConditions[{index}]");
         check::qualified_name(errors, &format!("{path}.type"), &condition["type"]);
         let statuses = ["False", "True", "Unknown"];
-        check::one_of(errors, &format!("{path}.status"), &condition["status"], &statuses);
+        check::one_of(
+            errors,
+            &format!("{path}.status"),
+            &condition["status"],
+            &statuses,
+        );
     }
 }
 
 fn exit_codes(errors: &mut FieldErrors, path: &str, codes: &Value, containers: &HashSet<&Value>) {
-    check::one_of(errors, &format!("{path}.operator"), &codes["operator"], &["In", "NotIn"]);
+    check::one_of(
+        errors,
+        &format!("{path}.operator"),
+        &codes["operator"],
+        &["In", "NotIn"],
+    );
     let container = &codes["containerName"];
     if container.is_string() && !containers.contains(container) {
         let message = "must be one of the container or initContainer names in the pod template";
@@ -175,14 +252,22 @@ fn exit_codes(errors: &mut FieldErrors, path: &str, codes: &Value, containers: &
     let values = items(&codes["values"]);
     let values_path = format!("{path}.values");
     if values.is_empty() {
-        errors.invalid(&values_path, &codes["values"], "at least one value is required");
+        errors.invalid(
+            &values_path,
+            &codes["values"],
+            "at least one value is required",
+        );
     } else if values.len() > MAX_EXIT_CODES {
         errors.too_many(&values_path, values.len(), MAX_EXIT_CODES);
     }
     let mut seen = HashSet::new();
     for (index, value) in values.iter().enumerate() {
         if codes["operator"] == "In" && *value == 0 {
-            errors.invalid(format!("{values_path}[{index}]"), value, "must not be 0 for the In operator");
+            errors.invalid(
+                format!("{values_path}[{index}]"),
+                value,
+                "must not be 0 for the In operator",
+            );
         }
         if !seen.insert(value) {
             errors.duplicate(format!("{values_path}[{index}]"), value);
@@ -197,7 +282,10 @@ fn success_policy(errors: &mut FieldErrors, path: &str, policy: &Value) {
     let rules = items(&policy["rules"]);
     let path = format!("{path}.rules");
     if rules.is_empty() {
-        errors.required(&path, "at least one rules must be specified when the successPolicy is specified");
+        errors.required(
+            &path,
+            "at least one rules must be specified when the successPolicy is specified",
+        );
     }
     if rules.len() > MAX_RULES {
         errors.too_many(&path, rules.len(), MAX_RULES);
@@ -205,21 +293,45 @@ fn success_policy(errors: &mut FieldErrors, path: &str, policy: &Value) {
     for (index, rule) in rules.iter().enumerate() {
         let path = format!("{path}[{index}]");
         if rule["succeededCount"].is_null() && rule["succeededIndexes"].is_null() {
-            errors.required(&path, "at least one of succeededCount or succeededIndexes must be specified");
+            errors.required(
+                &path,
+                "at least one of succeededCount or succeededIndexes must be specified",
+            );
         }
-        check::not_negative(errors, &format!("{path}.succeededCount"), &rule["succeededCount"]);
+        check::not_negative(
+            errors,
+            &format!("{path}.succeededCount"),
+            &rule["succeededCount"],
+        );
     }
 }
 
-/// What an update of a Job may change: how fast it goes, and while it is suspended where its pods go.
+/// What an update of a Job may change: how fast it goes, and while it is suspended where its pods
+/// go.
 pub(super) fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let (spec, before) = (&new["spec"], &old["spec"]);
     completions(errors, spec, before);
-    check::immutable(errors, "spec.selector", &spec["selector"], &before["selector"]);
+    check::immutable(
+        errors,
+        "spec.selector",
+        &spec["selector"],
+        &before["selector"],
+    );
     template(errors, new, old);
-    let fixed = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
+    let fixed = [
+        "completionMode",
+        "podFailurePolicy",
+        "backoffLimitPerIndex",
+        "managedBy",
+        "successPolicy",
+    ];
     for field in fixed {
-        check::immutable(errors, &format!("spec.{field}"), &spec[field], &before[field]);
+        check::immutable(
+            errors,
+            &format!("spec.{field}"),
+            &spec[field],
+            &before[field],
+        );
     }
 }
 
@@ -252,13 +364,23 @@ fn template(errors: &mut FieldErrors, new: &Value, old: &Value) {
         errors.immutable("spec.template", &new["spec"]["template"]);
     }
 }
-/// Fields that the Job controller does not act on yet: a Job that relies on one fails later, or not at all.
-const NOT_HONOURED: [&str; 4] = ["podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes"];
+/// Fields that the Job controller does not act on yet: a Job that relies on one fails later, or not
+/// at all.
+const NOT_HONOURED: [&str; 4] = [
+    "podFailurePolicy",
+    "successPolicy",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+];
 
 /// A warning for each field at `path` that is stored and not honoured.
 pub(super) fn not_honoured(path: &str, spec: &Value) -> Vec<String> {
     let present = NOT_HONOURED.iter().filter(|field| !spec[**field].is_null());
-    present.map(|field| format!("{path}.{field}: stored, but the Job controller does not act on it yet")).collect()
+    present
+        .map(|field| {
+            format!("{path}.{field}: stored, but the Job controller does not act on it yet")
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -269,7 +391,8 @@ mod tests {
 
     #[test]
     fn a_field_that_nobody_acts_on_is_warned_of() {
-        let spec = json!({"backoffLimit": 1, "podFailurePolicy": {"rules": []}, "maxFailedIndexes": 0});
+        let spec =
+            json!({"backoffLimit": 1, "podFailurePolicy": {"rules": []}, "maxFailedIndexes": 0});
         assert_eq!(
             not_honoured("spec", &spec),
             [

@@ -21,9 +21,16 @@ pub(super) fn error(schedule: &str) -> Option<String> {
     }
     let fields: Vec<_> = rest.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
-        return Some(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+        return Some(format!(
+            "expected exactly 5 fields, found {}: [{}]",
+            fields.len(),
+            fields.join(" ")
+        ));
     }
-    fields.iter().zip(FIELDS).find_map(|(text, field)| text.split(',').find_map(|part| range_error(part, field)))
+    fields
+        .iter()
+        .zip(FIELDS)
+        .find_map(|(text, field)| text.split(',').find_map(|part| range_error(part, field)))
 }
 
 /// Why no time zone has that name, if so.
@@ -43,14 +50,36 @@ struct Field {
     names: &'static [&'static str],
 }
 
-const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: &[&str] = &[
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 const FIELDS: [&Field; 5] = [
-    &Field { min: 0, max: 59, names: &[] },
-    &Field { min: 0, max: 23, names: &[] },
-    &Field { min: 1, max: 31, names: &[] },
-    &Field { min: 1, max: 12, names: MONTHS },
-    &Field { min: 0, max: 6, names: DAYS },
+    &Field {
+        min: 0,
+        max: 59,
+        names: &[],
+    },
+    &Field {
+        min: 0,
+        max: 23,
+        names: &[],
+    },
+    &Field {
+        min: 1,
+        max: 31,
+        names: &[],
+    },
+    &Field {
+        min: 1,
+        max: 12,
+        names: MONTHS,
+    },
+    &Field {
+        min: 0,
+        max: 6,
+        names: DAYS,
+    },
 ];
 
 fn descriptor_error(whole: &str, word: &str) -> Option<String> {
@@ -58,7 +87,9 @@ fn descriptor_error(whole: &str, word: &str) -> Option<String> {
         "yearly" | "annually" | "monthly" | "weekly" | "daily" | "midnight" | "hourly" => None,
         _ => match word.strip_prefix("every ") {
             Some(duration) if is_duration(duration) => None,
-            Some(duration) => Some(format!("failed to parse duration {whole}: time: invalid duration \"{duration}\"")),
+            Some(duration) => Some(format!(
+                "failed to parse duration {whole}: time: invalid duration \"{duration}\""
+            )),
             None => Some(format!("unrecognized descriptor: {whole}")),
         },
     }
@@ -71,10 +102,17 @@ fn is_duration(text: &str) -> bool {
         return false;
     }
     while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+        let digits = rest.len()
+            - rest
+                .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+                .len();
         let after = &rest[digits..];
-        let unit = ["ns", "us", "µs", "ms", "s", "m", "h"].iter().filter(|unit| after.starts_with(*unit));
-        let Some(unit) = unit.max_by_key(|unit| unit.len()).filter(|_| digits > 0) else { return false };
+        let unit = ["ns", "us", "µs", "ms", "s", "m", "h"]
+            .iter()
+            .filter(|unit| after.starts_with(*unit));
+        let Some(unit) = unit.max_by_key(|unit| unit.len()).filter(|_| digits > 0) else {
+            return false;
+        };
         rest = &after[unit.len()..];
     }
     true
@@ -114,11 +152,19 @@ fn range_error(text: &str, field: &Field) -> Option<String> {
         }
     }
     if start < field.min {
-        Some(format!("beginning of range ({start}) below minimum ({}): {text}", field.min))
+        Some(format!(
+            "beginning of range ({start}) below minimum ({}): {text}",
+            field.min
+        ))
     } else if end > field.max {
-        Some(format!("end of range ({end}) above maximum ({}): {text}", field.max))
+        Some(format!(
+            "end of range ({end}) above maximum ({}): {text}",
+            field.max
+        ))
     } else if start > end {
-        Some(format!("beginning of range ({start}) beyond end of range ({end}): {text}"))
+        Some(format!(
+            "beginning of range ({start}) beyond end of range ({end}): {text}"
+        ))
     } else {
         None
     }
@@ -138,8 +184,9 @@ fn plain_number(text: &str) -> Result<u32, String> {
     {
         return Err(format!("negative number ({negative}) not allowed: {text}"));
     }
-    text.parse()
-        .map_err(|_| format!("failed to parse int from {text}: strconv.Atoi: parsing \"{text}\": invalid syntax"))
+    text.parse().map_err(|_| {
+        format!("failed to parse int from {text}: strconv.Atoi: parsing \"{text}\": invalid syntax")
+    })
 }
 
 #[cfg(test)]
@@ -148,9 +195,14 @@ mod tests {
 
     #[test]
     fn good_schedules_pass() {
-        for good in
-            ["* * * * *", "*/5 0-6,12 1 jan MON-fri", "@hourly", "@every 1h30m", "TZ=UTC 0 0 * * 0", "0 0 ? * *"]
-        {
+        for good in [
+            "* * * * *",
+            "*/5 0-6,12 1 jan MON-fri",
+            "@hourly",
+            "@every 1h30m",
+            "TZ=UTC 0 0 * * 0",
+            "0 0 ? * *",
+        ] {
             assert_eq!(error(good), None, "{good}");
         }
     }
@@ -162,9 +214,18 @@ mod tests {
             ("bad", "expected exactly 5 fields, found 1: [bad]"),
             ("60 * * * *", "end of range (60) above maximum (59): 60"),
             ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
-            ("5-2 * * * *", "beginning of range (5) beyond end of range (2): 5-2"),
-            ("*/0 * * * *", "step of range should be a positive number: */0"),
-            ("a * * * *", "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax"),
+            (
+                "5-2 * * * *",
+                "beginning of range (5) beyond end of range (2): 5-2",
+            ),
+            (
+                "*/0 * * * *",
+                "step of range should be a positive number: */0",
+            ),
+            (
+                "a * * * *",
+                "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax",
+            ),
             ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
             ("@often", "unrecognized descriptor: @often"),
         ] {

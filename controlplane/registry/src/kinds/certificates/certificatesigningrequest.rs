@@ -30,9 +30,18 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     AGE,
-    text("SignerName", "signerName indicates the requested signer, and is a qualified name."),
-    text("Requestor", "username contains the name of the user that created the CertificateSigningRequest."),
-    text("RequestedDuration", "expirationSeconds is the requested duration of validity of the issued certificate."),
+    text(
+        "SignerName",
+        "signerName indicates the requested signer, and is a qualified name.",
+    ),
+    text(
+        "Requestor",
+        "username contains the name of the user that created the CertificateSigningRequest.",
+    ),
+    text(
+        "RequestedDuration",
+        "expirationSeconds is the requested duration of validity of the issued certificate.",
+    ),
     text(
         "Condition",
         "conditions applied to the request. Known conditions are \"Approved\", \"Denied\", and \"Failed\".",
@@ -84,7 +93,11 @@ impl Strategy for CertificateSigningRequest {
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        if path == "spec.signerName" { value::string(&object["spec"]["signerName"]).to_owned() } else { String::new() }
+        if path == "spec.signerName" {
+            value::string(&object["spec"]["signerName"]).to_owned()
+        } else {
+            String::new()
+        }
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -93,7 +106,9 @@ impl Strategy for CertificateSigningRequest {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let spec = &object["spec"];
-        let duration = spec["expirationSeconds"].as_i64().map_or_else(|| NONE.to_owned(), cells::human_duration);
+        let duration = spec["expirationSeconds"]
+            .as_i64()
+            .map_or_else(|| NONE.to_owned(), cells::human_duration);
         vec![
             cells::name(object),
             cells::age(object, now_secs),
@@ -106,7 +121,11 @@ impl Strategy for CertificateSigningRequest {
 }
 
 fn condition(status: &Value) -> String {
-    let has = |kind: &str| value::items(&status["conditions"]).iter().any(|condition| condition["type"] == kind);
+    let has = |kind: &str| {
+        value::items(&status["conditions"])
+            .iter()
+            .any(|condition| condition["type"] == kind)
+    };
     let mut text = if has("Denied") {
         "Denied"
     } else if has("Approved") {
@@ -185,7 +204,11 @@ fn signer_name(errors: &mut FieldErrors, signer: &Value) {
     }
     match string(signer).split_once('/') {
         Some(("kubernetes.io", "legacy-unknown")) => {
-            errors.invalid(path, signer, "the legacy signerName is not allowed via this API version");
+            errors.invalid(
+                path,
+                signer,
+                "the legacy signerName is not allowed via this API version",
+            );
         }
         Some((domain, name)) if !name.is_empty() && !name.contains('/') && domain.contains('.') => {
             check::dns_subdomain(errors, path, &domain.into());
@@ -201,14 +224,24 @@ fn signer_name(errors: &mut FieldErrors, signer: &Value) {
 
 fn conditions(errors: &mut FieldErrors, object: &Value) {
     let conditions = items(&object["status"]["conditions"]);
-    let is_approved = conditions.iter().any(|condition| condition["type"] == "Approved");
+    let is_approved = conditions
+        .iter()
+        .any(|condition| condition["type"] == "Approved");
     let mut seen = HashSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = format!("status.conditions[{index}]");
         check::required(errors, &format!("{path}.type"), &condition["type"]);
-        check::optional_one_of(errors, &format!("{path}.status"), &condition["status"], &["False", "True", "Unknown"]);
+        check::optional_one_of(
+            errors,
+            &format!("{path}.status"),
+            &condition["status"],
+            &["False", "True", "Unknown"],
+        );
         let decided = ["Approved", "Denied", "Failed"].contains(&string(&condition["type"]));
-        if decided && string(&condition["status"]) != "True" && !string(&condition["status"]).is_empty() {
+        if decided
+            && string(&condition["status"]) != "True"
+            && !string(&condition["status"]).is_empty()
+        {
             errors.not_supported(format!("{path}.status"), &condition["status"], &["True"]);
         }
         if condition["type"] == "Denied" && is_approved {
@@ -251,7 +284,11 @@ mod tests {
                 "spec.request: Invalid value: \"eA==\": PEM block type must be CERTIFICATE REQUEST",
             ),
             ("/spec/usages", json!([]), "spec.usages: Required value"),
-            ("/spec/signerName", json!(""), "spec.signerName: Required value"),
+            (
+                "/spec/signerName",
+                json!(""),
+                "spec.signerName: Required value",
+            ),
             (
                 "/spec/signerName",
                 json!("x"),
@@ -263,7 +300,10 @@ mod tests {
                 "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 seconds (10 minutes)",
             ),
         ] {
-            assert_eq!(create_errors(&CertificateSigningRequest, with(&csr(), pointer, value)), expect);
+            assert_eq!(
+                create_errors(&CertificateSigningRequest, with(&csr(), pointer, value)),
+                expect
+            );
         }
     }
 
@@ -278,10 +318,13 @@ mod tests {
     #[test]
     fn decisions_are_final() {
         let old = csr();
-        let conditions = json!([{"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"}]);
+        let conditions =
+            json!([{"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"}]);
         let new = with(&old, "/status", json!({"conditions": conditions}));
         assert_eq!(
-            CertificateSigningRequest.validate_status_update(&new, &old).to_string(),
+            CertificateSigningRequest
+                .validate_status_update(&new, &old)
+                .to_string(),
             "status.conditions[1].type: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive"
         );
     }
@@ -293,7 +336,14 @@ mod tests {
         let row = |object: &Value| json!(CertificateSigningRequest.row(object, 0));
         assert_eq!(
             row(&object),
-            json!(["c", "<unknown>", "kubernetes.io/kubelet-serving", "system:node:n1", "60m", "Pending"])
+            json!([
+                "c",
+                "<unknown>",
+                "kubernetes.io/kubelet-serving",
+                "system:node:n1",
+                "60m",
+                "Pending"
+            ])
         );
         object["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": "eA=="});
         assert_eq!(row(&object)[5], "Approved,Issued");

@@ -1,6 +1,7 @@
 //! ClusterTrustBundle: certificates that the cluster trusts for a purpose.
 //!
-//! Source: `pkg/registry/certificates/clustertrustbundle/strategy.go`, `pkg/apis/certificates/validation` at v1.37.
+//! Source: `pkg/registry/certificates/clustertrustbundle/strategy.go`,
+//! `pkg/apis/certificates/validation` at v1.37.
 
 use std::collections::HashSet;
 
@@ -69,7 +70,9 @@ impl Strategy for ClusterTrustBundle {
             check::domain_prefixed_path(&mut errors, "spec.signerName", &spec["signerName"]);
             let prefix = format!("{}:", signer.replace('/', ":"));
             if !string(name).starts_with(&prefix) {
-                let message = format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}");
+                let message = format!(
+                    "ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"
+                );
                 errors.invalid("metadata.name", name, message);
             }
         }
@@ -80,7 +83,12 @@ impl Strategy for ClusterTrustBundle {
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
         let path = "spec.signerName";
-        check::immutable(&mut errors, path, &new["spec"]["signerName"], &old["spec"]["signerName"]);
+        check::immutable(
+            &mut errors,
+            path,
+            &new["spec"]["signerName"],
+            &old["spec"]["signerName"],
+        );
         errors
     }
 
@@ -101,7 +109,10 @@ impl Strategy for ClusterTrustBundle {
     }
 
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), value::string_or(&object["spec"]["signerName"], cells::NONE).into()]
+        vec![
+            cells::name(object),
+            value::string_or(&object["spec"]["signerName"], cells::NONE).into(),
+        ]
     }
 }
 
@@ -116,14 +127,26 @@ fn bundle(errors: &mut FieldErrors, bundle: &Value) {
     for (index, certificate) in CertificateDer::pem_slice_iter(text.as_bytes()).enumerate() {
         match certificate {
             Ok(certificate) if !seen.insert(certificate.to_vec()) => {
-                errors.invalid(PATH, &"<value omitted>".into(), format!("entry {index} is a duplicate"));
+                errors.invalid(
+                    PATH,
+                    &"<value omitted>".into(),
+                    format!("entry {index} is a duplicate"),
+                );
             }
             Ok(_) => {}
-            Err(_) => errors.invalid(PATH, &"<value omitted>".into(), format!("entry {index} does not parse as X.509")),
+            Err(_) => errors.invalid(
+                PATH,
+                &"<value omitted>".into(),
+                format!("entry {index} does not parse as X.509"),
+            ),
         }
     }
     if seen.is_empty() {
-        errors.invalid(PATH, &"<value omitted>".into(), "at least one trust anchor must be provided");
+        errors.invalid(
+            PATH,
+            &"<value omitted>".into(),
+            "at least one trust anchor must be provided",
+        );
     }
 }
 

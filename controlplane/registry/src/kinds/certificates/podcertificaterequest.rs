@@ -1,6 +1,7 @@
 //! PodCertificateRequest: how a node obtains a certificate for a pod.
 //!
-//! Source: `pkg/registry/certificates/podcertificaterequest/strategy.go`, `pkg/apis/certificates/validation` at v1.37.
+//! Source: `pkg/registry/certificates/podcertificaterequest/strategy.go`,
+//! `pkg/apis/certificates/validation` at v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
@@ -28,11 +29,20 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("PodName", "The name of the pod that the certificate is for."),
-    text("ServiceAccountName", "The name of the service account that the pod runs as."),
+    text(
+        "PodName",
+        "The name of the pod that the certificate is for.",
+    ),
+    text(
+        "ServiceAccountName",
+        "The name of the service account that the pod runs as.",
+    ),
     text("NodeName", "The name of the node that the pod runs on."),
     text("SignerName", "The signer that is asked."),
-    text("State", "The state of the request: pending, issued, denied or failed."),
+    text(
+        "State",
+        "The state of the request: pending, issued, denied or failed.",
+    ),
     AGE,
 ];
 
@@ -73,11 +83,18 @@ impl Strategy for PodCertificateRequest {
             check::required(&mut errors, &format!("spec.{field}"), &spec[field]);
         }
         let secs = &spec["maxExpirationSeconds"];
-        if secs.as_i64().is_some_and(|secs| !(3600..=91 * DAY_SECS).contains(&secs)) {
+        if secs
+            .as_i64()
+            .is_some_and(|secs| !(3600..=91 * DAY_SECS).contains(&secs))
+        {
             let message = format!("must be in the range [3600, {}]", 91 * DAY_SECS);
             errors.invalid("spec.maxExpirationSeconds", secs, message);
         }
-        check::required(&mut errors, "spec.stubPKCS10Request", &spec["stubPKCS10Request"]);
+        check::required(
+            &mut errors,
+            "spec.stubPKCS10Request",
+            &spec["stubPKCS10Request"],
+        );
         errors
     }
 
@@ -110,13 +127,19 @@ impl Strategy for PodCertificateRequest {
             errors.invalid("status.conditions", &status["conditions"], message);
         }
         if state(new) == "Issued" {
-            check::required(&mut errors, "status.certificateChain", &status["certificateChain"]);
+            check::required(
+                &mut errors,
+                "status.certificateChain",
+                &status["certificateChain"],
+            );
         }
         errors
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        let Some((_, field)) = path.split_once('.') else { return String::new() };
+        let Some((_, field)) = path.split_once('.') else {
+            return String::new();
+        };
         string(&object["spec"][field]).to_owned()
     }
 
@@ -128,7 +151,8 @@ impl Strategy for PodCertificateRequest {
         let spec = &object["spec"];
         let mut row = vec![cells::name(object)];
         row.extend(
-            ["podName", "serviceAccountName", "nodeName", "signerName"].map(|field| string(&spec[field]).into()),
+            ["podName", "serviceAccountName", "nodeName", "signerName"]
+                .map(|field| string(&spec[field]).into()),
         );
         row.push(state(object).into());
         row.push(cells::age(object, now_secs));
@@ -137,8 +161,13 @@ impl Strategy for PodCertificateRequest {
 }
 
 fn state(object: &Value) -> &str {
-    let decided = items(&object["status"]["conditions"]).iter().map(|one| string(&one["type"]));
-    decided.into_iter().find(|kind| ["Issued", "Denied", "Failed"].contains(kind)).unwrap_or("Pending")
+    let decided = items(&object["status"]["conditions"])
+        .iter()
+        .map(|one| string(&one["type"]));
+    decided
+        .into_iter()
+        .find(|kind| ["Issued", "Denied", "Failed"].contains(kind))
+        .unwrap_or("Pending")
 }
 
 #[cfg(test)]
@@ -163,14 +192,30 @@ mod tests {
             ("/spec/podName", json!(""), "spec.podName: Required value"),
             ("/spec/nodeUID", json!(""), "spec.nodeUID: Required value"),
         ] {
-            assert_eq!(create_errors(&PodCertificateRequest, with(&request, pointer, value.clone())), expect);
+            assert_eq!(
+                create_errors(
+                    &PodCertificateRequest,
+                    with(&request, pointer, value.clone())
+                ),
+                expect
+            );
         }
         let old = created(&PodCertificateRequest, request);
-        let errors = update_errors(&PodCertificateRequest, with(&old, "/spec/podName", json!("x")), &old);
+        let errors = update_errors(
+            &PodCertificateRequest,
+            with(&old, "/spec/podName", json!("x")),
+            &old,
+        );
         assert!(errors.ends_with("field is immutable"), "{errors}");
-        let issued = with(&old, "/status", json!({"conditions": [{"type": "Issued", "status": "True"}]}));
+        let issued = with(
+            &old,
+            "/status",
+            json!({"conditions": [{"type": "Issued", "status": "True"}]}),
+        );
         assert_eq!(
-            PodCertificateRequest.validate_status_update(&issued, &old).to_string(),
+            PodCertificateRequest
+                .validate_status_update(&issued, &old)
+                .to_string(),
             "status.certificateChain: Required value"
         );
         assert_eq!(

@@ -24,8 +24,14 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-static COLUMNS: &[Column] =
-    &[NAME, text("Holder", "holderIdentity contains the identity of the holder of a current lease."), AGE];
+static COLUMNS: &[Column] = &[
+    NAME,
+    text(
+        "Holder",
+        "holderIdentity contains the identity of the holder of a current lease.",
+    ),
+    AGE,
+];
 
 impl BuiltIn for Lease {
     fn resource(&self) -> &'static ResourceInfo {
@@ -39,14 +45,28 @@ impl Strategy for Lease {
         let spec = &object["spec"];
         let seconds = &spec["leaseDurationSeconds"];
         if seconds.as_i64().is_some_and(|seconds| seconds <= 0) {
-            errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
+            errors.invalid(
+                "spec.leaseDurationSeconds",
+                seconds,
+                "must be greater than 0",
+            );
         }
         let transitions = &spec["leaseTransitions"];
-        if transitions.as_i64().is_some_and(|transitions| transitions < 0) {
-            errors.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0");
+        if transitions
+            .as_i64()
+            .is_some_and(|transitions| transitions < 0)
+        {
+            errors.invalid(
+                "spec.leaseTransitions",
+                transitions,
+                "must be greater than or equal to 0",
+            );
         }
         if spec["preferredHolder"].is_string() && spec["strategy"].is_null() {
-            errors.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined");
+            errors.forbidden(
+                "spec.preferredHolder",
+                "may only be specified if `strategy` is defined",
+            );
         }
         errors
     }
@@ -62,7 +82,11 @@ impl Strategy for Lease {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let holder = value::string(&object["spec"]["holderIdentity"]);
-        vec![cells::name(object), holder.into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            holder.into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -76,8 +100,14 @@ mod tests {
     #[test]
     fn leases_are_checked() {
         for (spec, expect) in [
-            (json!({"leaseDurationSeconds": 40, "holderIdentity": "n"}), ""),
-            (json!({"leaseDurationSeconds": 0}), "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"),
+            (
+                json!({"leaseDurationSeconds": 40, "holderIdentity": "n"}),
+                "",
+            ),
+            (
+                json!({"leaseDurationSeconds": 0}),
+                "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+            ),
             (
                 json!({"leaseTransitions": -1}),
                 "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
@@ -98,6 +128,9 @@ mod tests {
     #[test]
     fn rows_show_the_holder() {
         let lease = json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}});
-        assert_eq!(json!(Lease.row(&lease, 0)), json!(["n1", "n1", "<unknown>"]));
+        assert_eq!(
+            json!(Lease.row(&lease, 0)),
+            json!(["n1", "n1", "<unknown>"])
+        );
     }
 }

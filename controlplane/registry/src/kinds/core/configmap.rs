@@ -13,10 +13,19 @@ use crate::{
 /// The strategy of ConfigMaps.
 pub struct ConfigMap;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "ConfigMap", plural: "configmaps", singular: "configmap", short_names: &["cm"], ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "ConfigMap",
+    plural: "configmaps",
+    singular: "configmap",
+    short_names: &["cm"],
+    ..super::V1
+};
 
-static COLUMNS: &[Column] = &[NAME, text("Data", "Data contains the configuration data."), AGE];
+static COLUMNS: &[Column] = &[
+    NAME,
+    text("Data", "Data contains the configuration data."),
+    AGE,
+];
 
 impl BuiltIn for ConfigMap {
     fn resource(&self) -> &'static ResourceInfo {
@@ -30,7 +39,11 @@ impl Strategy for ConfigMap {
         keys::names(&mut errors, "data", &object["data"]);
         for key in value::keys(&object["binaryData"]) {
             if !object["data"][key].is_null() {
-                errors.invalid(format!("data[{key}]"), &key.into(), "duplicate of key present in binaryData");
+                errors.invalid(
+                    format!("data[{key}]"),
+                    &key.into(),
+                    "duplicate of key present in binaryData",
+                );
             }
         }
         keys::names(&mut errors, "binaryData", &object["binaryData"]);
@@ -54,7 +67,11 @@ impl Strategy for ConfigMap {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let data = value::len(&object["data"]) + value::len(&object["binaryData"]);
-        vec![cells::name(object), data.into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            data.into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -78,7 +95,10 @@ mod tests {
                 "data[a]: Invalid value: \"a\": duplicate of key present in binaryData",
             ),
             (json!({"data": {"a": "x".repeat(1 << 20)}}), ""),
-            (json!({"data": {"a": "x".repeat((1 << 20) + 1)}}), ": Too long: may not be more than 1048576 bytes"),
+            (
+                json!({"data": {"a": "x".repeat((1 << 20) + 1)}}),
+                ": Too long: may not be more than 1048576 bytes",
+            ),
         ] {
             assert_eq!(create_errors(&ConfigMap, object), expect);
         }
@@ -93,7 +113,10 @@ mod tests {
                 json!({"data": {"a": "y"}, "immutable": true}),
                 "data: Forbidden: field is immutable when `immutable` is set",
             ),
-            (json!({"data": {"a": "x"}}), "immutable: Forbidden: field is immutable when `immutable` is set"),
+            (
+                json!({"data": {"a": "x"}}),
+                "immutable: Forbidden: field is immutable when `immutable` is set",
+            ),
         ] {
             assert_eq!(update_errors(&ConfigMap, new, &old), expect);
         }
@@ -101,7 +124,11 @@ mod tests {
 
     #[test]
     fn rows_count_keys() {
-        let object = json!({"metadata": {"name": "a"}, "data": {"a": "", "b": ""}, "binaryData": {"c": ""}});
-        assert_eq!(json!(ConfigMap.row(&object, 0)), json!(["a", 3, "<unknown>"]));
+        let object =
+            json!({"metadata": {"name": "a"}, "data": {"a": "", "b": ""}, "binaryData": {"c": ""}});
+        assert_eq!(
+            json!(ConfigMap.row(&object, 0)),
+            json!(["a", 3, "<unknown>"])
+        );
     }
 }

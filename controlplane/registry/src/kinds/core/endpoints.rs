@@ -25,7 +25,14 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-static COLUMNS: &[Column] = &[NAME, text("Endpoints", "The set of all endpoints is the union of all subsets."), AGE];
+static COLUMNS: &[Column] = &[
+    NAME,
+    text(
+        "Endpoints",
+        "The set of all endpoints is the union of all subsets.",
+    ),
+    AGE,
+];
 
 impl BuiltIn for Endpoints {
     fn resource(&self) -> &'static ResourceInfo {
@@ -53,7 +60,11 @@ impl Strategy for Endpoints {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), addresses(&object["subsets"]).into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            addresses(&object["subsets"]).into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -66,7 +77,11 @@ fn addresses(subsets: &Value) -> String {
     }
     let mut all = Vec::new();
     for subset in subsets {
-        let ips = || value::items(&subset["addresses"]).iter().map(|address| value::string(&address["ip"]));
+        let ips = || {
+            value::items(&subset["addresses"])
+                .iter()
+                .map(|address| value::string(&address["ip"]))
+        };
         let ports = value::items(&subset["ports"]);
         // A headless service may have no ports.
         if ports.is_empty() {
@@ -74,13 +89,26 @@ fn addresses(subsets: &Value) -> String {
         }
         for port in ports {
             let port = value::number(&port["port"]);
-            all.extend(
-                ips().map(|ip| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }),
-            );
+            all.extend(ips().map(|ip| {
+                if ip.contains(':') {
+                    format!("[{ip}]:{port}")
+                } else {
+                    format!("{ip}:{port}")
+                }
+            }));
         }
     }
-    let shown = all.iter().take(MAX).map(String::as_str).collect::<Vec<_>>().join(",");
-    if all.len() > MAX { format!("{shown} + {} more...", all.len() - MAX) } else { shown }
+    let shown = all
+        .iter()
+        .take(MAX)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(",");
+    if all.len() > MAX {
+        format!("{shown} + {} more...", all.len() - MAX)
+    } else {
+        shown
+    }
 }
 
 fn subset(errors: &mut FieldErrors, path: &str, subset: &Value) {
@@ -101,8 +129,17 @@ fn subset(errors: &mut FieldErrors, path: &str, subset: &Value) {
         } else if ports.len() > 1 {
             errors.required(format!("{path}.name"), "");
         }
-        check::port_number(errors, &format!("{path}.port"), &port["port"].as_i64().unwrap_or(0).into());
-        check::one_of(errors, &format!("{path}.protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+        check::port_number(
+            errors,
+            &format!("{path}.port"),
+            &port["port"].as_i64().unwrap_or(0).into(),
+        );
+        check::one_of(
+            errors,
+            &format!("{path}.protocol"),
+            &port["protocol"],
+            &["SCTP", "TCP", "UDP"],
+        );
         if port["appProtocol"].is_string() {
             check::qualified_name(errors, &format!("{path}.appProtocol"), &port["appProtocol"]);
         }
@@ -141,8 +178,14 @@ mod tests {
     #[test]
     fn endpoints_are_checked() {
         for (subset, expect) in [
-            (json!({"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}), ""),
-            (json!({}), "subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`"),
+            (
+                json!({"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}),
+                "",
+            ),
+            (
+                json!({}),
+                "subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`",
+            ),
             (
                 json!({"addresses": [{"ip": "x"}]}),
                 "subsets[0].addresses[0].ip: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
@@ -164,18 +207,38 @@ mod tests {
                 "subsets[0].ports[0].name: Required value",
             ),
         ] {
-            assert_eq!(create_errors(&Endpoints, json!({"subsets": [subset]})), expect);
+            assert_eq!(
+                create_errors(&Endpoints, json!({"subsets": [subset]})),
+                expect
+            );
         }
     }
 
     #[test]
     fn rows_show_three_addresses() {
-        let ips = |count: usize| (1..=count).map(|n| json!({"ip": format!("10.0.0.{n}")})).collect::<Vec<_>>();
-        let endpoints =
-            |count| created(&Endpoints, json!({"subsets": [{"addresses": ips(count), "ports": [{"port": 80}]}]}));
-        assert_eq!(Endpoints.row(&endpoints(2), 0)[1], "10.0.0.1:80,10.0.0.2:80");
-        assert_eq!(Endpoints.row(&endpoints(5), 0)[1], "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
+        let ips = |count: usize| {
+            (1..=count)
+                .map(|n| json!({"ip": format!("10.0.0.{n}")}))
+                .collect::<Vec<_>>()
+        };
+        let endpoints = |count| {
+            created(
+                &Endpoints,
+                json!({"subsets": [{"addresses": ips(count), "ports": [{"port": 80}]}]}),
+            )
+        };
+        assert_eq!(
+            Endpoints.row(&endpoints(2), 0)[1],
+            "10.0.0.1:80,10.0.0.2:80"
+        );
+        assert_eq!(
+            Endpoints.row(&endpoints(5), 0)[1],
+            "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more..."
+        );
         assert_eq!(Endpoints.row(&json!({}), 0)[1], "<none>");
-        assert_eq!(Endpoints.row(&json!({"subsets": [{"addresses": ips(1)}]}), 0)[1], "10.0.0.1");
+        assert_eq!(
+            Endpoints.row(&json!({"subsets": [{"addresses": ips(1)}]}), 0)[1],
+            "10.0.0.1"
+        );
     }
 }

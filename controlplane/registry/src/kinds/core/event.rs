@@ -23,8 +23,14 @@ static INFO: ResourceInfo = ResourceInfo {
 };
 
 static COLUMNS: &[Column] = &[
-    text("Last Seen", "The time at which the most recent occurrence of this event was recorded."),
-    text("Type", "Type of this event (Normal, Warning), new types could be added in the future"),
+    text(
+        "Last Seen",
+        "The time at which the most recent occurrence of this event was recorded.",
+    ),
+    text(
+        "Type",
+        "Type of this event (Normal, Warning), new types could be added in the future",
+    ),
     text(
         "Reason",
         "This should be a short, machine understandable string that gives the reason for the transition into the object's current status.",
@@ -34,11 +40,23 @@ static COLUMNS: &[Column] = &[
         "Subobject",
         "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2].",
     ),
-    wide("Source", "The component reporting this event. Should be a short machine understandable string."),
-    text("Message", "A human-readable description of the status of this operation."),
-    wide("First Seen", "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)"),
+    wide(
+        "Source",
+        "The component reporting this event. Should be a short machine understandable string.",
+    ),
+    text(
+        "Message",
+        "A human-readable description of the status of this operation.",
+    ),
+    wide(
+        "First Seen",
+        "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)",
+    ),
     wide("Count", "The number of times this event has occurred."),
-    Column { priority: 1, ..NAME },
+    Column {
+        priority: 1,
+        ..NAME
+    },
 ];
 
 const FIELDS: &[&str] = &[
@@ -91,12 +109,25 @@ impl Strategy for Event {
         if own.is_empty() {
             // Of an object without a namespace: such events live in the default one.
             if !matches!(namespace, "" | "default" | "kube-system") {
-                errors.invalid("involvedObject.namespace", &own.into(), "does not match event.namespace");
+                errors.invalid(
+                    "involvedObject.namespace",
+                    &own.into(),
+                    "does not match event.namespace",
+                );
             }
         } else if own != namespace {
-            errors.invalid("involvedObject.namespace", &own.into(), "does not match event.namespace");
+            errors.invalid(
+                "involvedObject.namespace",
+                &own.into(),
+                "does not match event.namespace",
+            );
         }
-        check::invalid_all(&mut errors, "metadata.namespace", &namespace.into(), name::dns_subdomain_errors(namespace));
+        check::invalid_all(
+            &mut errors,
+            "metadata.namespace",
+            &namespace.into(),
+            name::dns_subdomain_errors(namespace),
+        );
         if object["eventTime"].is_string() {
             modern(&mut errors, object);
         }
@@ -122,14 +153,19 @@ impl Strategy for Event {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let set = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-        let first = if set(&object["firstTimestamp"]) { &object["firstTimestamp"] } else { &object["eventTime"] };
+        let first = if set(&object["firstTimestamp"]) {
+            &object["firstTimestamp"]
+        } else {
+            &object["eventTime"]
+        };
         let first = cells::since(first, now_secs);
         let mut last = if set(&object["lastTimestamp"]) {
             cells::since(&object["lastTimestamp"], now_secs)
         } else {
             first.clone()
         };
-        // In the new API what has happened once has no count, and what happens again counts in its series alone.
+        // In the new API what has happened once has no count, and what happens again counts in its
+        // series alone.
         let mut count = value::number(&object["count"]).max(1);
         if object["series"].is_object() {
             last = cells::since(&object["series"]["lastObservedTime"], now_secs);
@@ -158,9 +194,19 @@ impl Strategy for Event {
 
 /// `component, host`, from the old fields or the new.
 fn source(object: &Value) -> String {
-    let component = value::string_or(&object["source"]["component"], value::string(&object["reportingComponent"]));
-    let host = value::string_or(&object["source"]["host"], value::string(&object["reportingInstance"]));
-    if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") }
+    let component = value::string_or(
+        &object["source"]["component"],
+        value::string(&object["reportingComponent"]),
+    );
+    let host = value::string_or(
+        &object["source"]["host"],
+        value::string(&object["reportingInstance"]),
+    );
+    if host.is_empty() {
+        component.to_owned()
+    } else {
+        format!("{component}, {host}")
+    }
 }
 
 /// What is asked of events in the newer form, which have an `eventTime`.
@@ -170,7 +216,11 @@ fn modern(errors: &mut FieldErrors, object: &Value) {
     }
     for (field, max) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
         if check::required(errors, field, &object[field]) && string(&object[field]).len() > max {
-            errors.invalid(field, &"".into(), format!("can have at most {max} characters"));
+            errors.invalid(
+                field,
+                &"".into(),
+                format!("can have at most {max} characters"),
+            );
         }
     }
     if string(&object["message"]).len() > 1024 {
@@ -212,11 +262,25 @@ mod tests {
     fn rows_show_when_what_and_about_what() {
         assert_eq!(
             json!(Event.row(&event(), 100)),
-            json!(["60s", "Normal", "Started", "pod/p", "", "agent, n1", "hello", "90s", 3, "e"])
+            json!([
+                "60s",
+                "Normal",
+                "Started",
+                "pod/p",
+                "",
+                "agent, n1",
+                "hello",
+                "90s",
+                3,
+                "e"
+            ])
         );
         let series = json!({"eventTime": "1970-01-01T00:00:10.000000Z", "series": {"count": 9, "lastObservedTime": "1970-01-01T00:01:30.000000Z"}});
         let row = Event.row(&series, 100);
-        assert_eq!((&row[0], &row[7], &row[8]), (&json!("10s"), &json!("90s"), &json!(9)));
+        assert_eq!(
+            (&row[0], &row[7], &row[8]),
+            (&json!("10s"), &json!("90s"), &json!(9))
+        );
     }
 
     #[test]

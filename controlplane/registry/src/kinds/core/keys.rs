@@ -1,4 +1,5 @@
-//! What ConfigMaps and Secrets have in common: keys that become file names, a size, and immutability.
+//! What ConfigMaps and Secrets have in common: keys that become file names, a size, and
+//! immutability.
 
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
@@ -21,7 +22,11 @@ pub(super) fn names(errors: &mut FieldErrors, path: &str, data: &Value) {
 
 /// How many bytes the values have.
 pub(super) fn text_bytes(data: &Value) -> usize {
-    data.as_object().into_iter().flatten().map(|(_, value)| string(value).len()).sum()
+    data.as_object()
+        .into_iter()
+        .flatten()
+        .map(|(_, value)| string(value).len())
+        .sum()
 }
 
 /// How many bytes the values have once decoded.
@@ -30,7 +35,11 @@ pub(super) fn base64_bytes(data: &Value) -> usize {
         let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
         (text.len() / 4 * 3).saturating_sub(padding)
     };
-    data.as_object().into_iter().flatten().map(|(_, value)| decoded(string(value))).sum()
+    data.as_object()
+        .into_iter()
+        .flatten()
+        .map(|(_, value)| decoded(string(value)))
+        .sum()
 }
 
 /// Once `immutable` is set, neither it nor the data can change.

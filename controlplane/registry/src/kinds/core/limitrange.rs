@@ -30,7 +30,13 @@ static INFO: ResourceInfo = ResourceInfo {
 };
 
 static COLUMNS: &[Column] = &[NAME, CREATED_AT];
-const LISTS: [&str; 5] = ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"];
+const LISTS: [&str; 5] = [
+    "min",
+    "max",
+    "default",
+    "defaultRequest",
+    "maxLimitRequestRatio",
+];
 
 impl BuiltIn for LimitRange {
     fn resource(&self) -> &'static ResourceInfo {
@@ -60,7 +66,8 @@ impl Strategy for LimitRange {
             let kind = string(&limit["type"]);
             let kind_path = format!("{path}.type");
             check::qualified_name(&mut errors, &kind_path, &kind.into());
-            if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
+            if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim")
+            {
                 let message = "must be a standard limit type or fully qualified";
                 errors.invalid(&kind_path, &kind.into(), message);
             }
@@ -104,7 +111,10 @@ fn check_limit(errors: &mut FieldErrors, path: &str, limit: &Value) {
     if limit["type"] == "Pod" {
         for list in ["default", "defaultRequest"] {
             if value::len(&limit[list]) > 0 {
-                errors.forbidden(format!("{path}.{list}"), "may not be specified when `type` is 'Pod'");
+                errors.forbidden(
+                    format!("{path}.{list}"),
+                    "may not be specified when `type` is 'Pod'",
+                );
             }
         }
     }
@@ -112,7 +122,8 @@ fn check_limit(errors: &mut FieldErrors, path: &str, limit: &Value) {
         && limit["min"]["storage"].is_null()
         && limit["max"]["storage"].is_null()
     {
-        let message = "either minimum or maximum storage value is required, but neither was provided";
+        let message =
+            "either minimum or maximum storage value is required, but neither was provided";
         errors.required(format!("{path}.limits"), message);
     }
     for resource in names {
@@ -130,26 +141,55 @@ fn order(
 ) {
     const ORDER: [(&str, &str, &str, &str, &str); 6] = [
         ("min", "max", "min", "min value", "max value"),
-        ("min", "defaultRequest", "defaultRequest", "min value", "default request value"),
-        ("defaultRequest", "max", "defaultRequest", "default request value", "max value"),
-        ("defaultRequest", "default", "defaultRequest", "default request value", "default limit value"),
+        (
+            "min",
+            "defaultRequest",
+            "defaultRequest",
+            "min value",
+            "default request value",
+        ),
+        (
+            "defaultRequest",
+            "max",
+            "defaultRequest",
+            "default request value",
+            "max value",
+        ),
+        (
+            "defaultRequest",
+            "default",
+            "defaultRequest",
+            "default request value",
+            "default limit value",
+        ),
         ("min", "default", "default", "min value", "default value"),
         ("default", "max", "default", "default value", "max value"),
     ];
     for (less, more, at, less_name, more_name) in ORDER {
-        let (Some(low), Some(high)) = (amounts.get(&(less, resource)), amounts.get(&(more, resource))) else {
+        let (Some(low), Some(high)) = (
+            amounts.get(&(less, resource)),
+            amounts.get(&(more, resource)),
+        ) else {
             continue;
         };
         if low > high {
             let message = format!("{less_name} {low} is greater than {more_name} {high}");
-            errors.invalid(format!("{path}.{at}[{resource}]"), &limit[at][resource], message);
+            errors.invalid(
+                format!("{path}.{at}[{resource}]"),
+                &limit[at][resource],
+                message,
+            );
         }
     }
     if let Some(ratio) = amounts.get(&("maxLimitRequestRatio", resource))
         && ratio.milli_value() < 1000
     {
         let path = format!("{path}.maxLimitRequestRatio[{resource}]");
-        errors.invalid(path, &limit["maxLimitRequestRatio"][resource], format!("ratio {ratio} is less than 1"));
+        errors.invalid(
+            path,
+            &limit["maxLimitRequestRatio"][resource],
+            format!("ratio {ratio} is less than 1"),
+        );
     }
 }
 
@@ -166,7 +206,10 @@ mod tests {
         let object = created(&LimitRange, json!({"spec": {"limits": limits}}));
         let limit = &object["spec"]["limits"][0];
         assert_eq!(limit["default"], json!({"cpu": "2"}));
-        assert_eq!(limit["defaultRequest"], json!({"cpu": "2", "memory": "1Mi"}));
+        assert_eq!(
+            limit["defaultRequest"],
+            json!({"cpu": "2", "memory": "1Mi"})
+        );
     }
 
     #[test]
@@ -194,7 +237,10 @@ mod tests {
                 "spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: \"500m\": ratio 500m is less than 1",
             ),
         ] {
-            assert_eq!(create_errors(&LimitRange, json!({"spec": {"limits": [limit]}})), expect);
+            assert_eq!(
+                create_errors(&LimitRange, json!({"spec": {"limits": [limit]}})),
+                expect
+            );
         }
     }
 }

@@ -22,7 +22,9 @@ static INFO: ResourceInfo = ResourceInfo {
     scope: Scope::Cluster,
     subresources: &[Subresource::Finalize, Subresource::Status],
     // A collection of namespaces cannot be deleted at once.
-    verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
+    verbs: &[
+        "create", "delete", "get", "list", "patch", "update", "watch",
+    ],
     ..super::V1
 };
 
@@ -90,7 +92,11 @@ impl Strategy for Namespace {
                 errors.invalid("status.Phase", phase, message);
             }
         } else if phase != "Active" {
-            errors.invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty");
+            errors.invalid(
+                "status.Phase",
+                phase,
+                "may only be 'Active' if `deletionTimestamp` is empty",
+            );
         }
         errors
     }
@@ -100,7 +106,11 @@ impl Strategy for Namespace {
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        if path == "status.phase" { string(&object["status"]["phase"]).to_owned() } else { String::new() }
+        if path == "status.phase" {
+            string(&object["status"]["phase"]).to_owned()
+        } else {
+            String::new()
+        }
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -108,7 +118,11 @@ impl Strategy for Namespace {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), value::string(&object["status"]["phase"]).into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            value::string(&object["status"]["phase"]).into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -120,10 +134,17 @@ mod tests {
     #[test]
     fn a_new_namespace_is_active_and_named() {
         let namespace = created(&Namespace, json!({"metadata": {"name": "a"}}));
-        assert_eq!(namespace["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "a"}));
+        assert_eq!(
+            namespace["metadata"]["labels"],
+            json!({"kubernetes.io/metadata.name": "a"})
+        );
         assert_eq!(namespace["spec"]["finalizers"], json!(["kubernetes"]));
         assert_eq!(namespace["status"]["phase"], "Active");
-        let again = updated(&Namespace, with(&namespace, "/spec/finalizers", json!([])), &namespace);
+        let again = updated(
+            &Namespace,
+            with(&namespace, "/spec/finalizers", json!([])),
+            &namespace,
+        );
         assert_eq!(again["spec"], namespace["spec"]);
         assert_eq!(Namespace.row(&namespace, 0)[1], "Active");
         assert_eq!(Namespace.field(&namespace, "status.phase"), "Active");
@@ -133,13 +154,18 @@ mod tests {
     fn namespaces_are_checked() {
         assert!(Namespace.name_error("a.b").is_some());
         assert_eq!(
-            create_errors(&Namespace, json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["x"]}})),
+            create_errors(
+                &Namespace,
+                json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["x"]}})
+            ),
             "spec.finalizers: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified"
         );
         let mut namespace = created(&Namespace, json!({"metadata": {"name": "a"}}));
         namespace["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
         assert_eq!(
-            Namespace.validate_status_update(&namespace, &namespace).to_string(),
+            Namespace
+                .validate_status_update(&namespace, &namespace)
+                .to_string(),
             "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"
         );
     }

@@ -35,8 +35,14 @@ static COLUMNS: &[Column] = &[
     text("Version", "Kubelet Version reported by the node."),
     wide("Internal-IP", "List of addresses reachable to the node."),
     wide("External-IP", "List of addresses reachable to the node."),
-    wide("OS-Image", "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."),
-    wide("Kernel-Version", "Kernel Version reported by the node from 'uname -r' (e.g. 3.16.0-0.bpo.4-amd64)."),
+    wide(
+        "OS-Image",
+        "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy)).",
+    ),
+    wide(
+        "Kernel-Version",
+        "Kernel Version reported by the node from 'uname -r' (e.g. 3.16.0-0.bpo.4-amd64).",
+    ),
     wide(
         "Container-Runtime",
         "ContainerRuntime Version reported by the node through runtime remote API (e.g. containerd://1.4.2).",
@@ -119,7 +125,10 @@ impl Strategy for Node {
 
     fn field(&self, object: &Value, path: &str) -> String {
         match path {
-            "spec.unschedulable" => object["spec"]["unschedulable"].as_bool().unwrap_or(false).to_string(),
+            "spec.unschedulable" => object["spec"]["unschedulable"]
+                .as_bool()
+                .unwrap_or(false)
+                .to_string(),
             _ => String::new(),
         }
     }
@@ -158,13 +167,19 @@ fn amounts(errors: &mut FieldErrors, status: &Value) {
 }
 
 fn status(object: &Value) -> String {
-    let ready = value::items(&object["status"]["conditions"]).iter().rfind(|condition| condition["type"] == "Ready");
+    let ready = value::items(&object["status"]["conditions"])
+        .iter()
+        .rfind(|condition| condition["type"] == "Ready");
     let status = match ready {
         Some(condition) if condition["status"] == "True" => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    if object["spec"]["unschedulable"] == true { format!("{status},SchedulingDisabled") } else { status.to_owned() }
+    if object["spec"]["unschedulable"] == true {
+        format!("{status},SchedulingDisabled")
+    } else {
+        status.to_owned()
+    }
 }
 
 /// From labels `node-role.kubernetes.io/<role>` and `kubernetes.io/role=<role>`.
@@ -182,7 +197,11 @@ fn roles(labels: &Value) -> String {
             None => {}
         }
     }
-    if roles.is_empty() { NONE.to_owned() } else { roles.into_iter().collect::<Vec<_>>().join(",") }
+    if roles.is_empty() {
+        NONE.to_owned()
+    } else {
+        roles.into_iter().collect::<Vec<_>>().join(",")
+    }
 }
 
 fn address<'a>(object: &'a Value, kind: &str) -> &'a str {
@@ -217,7 +236,10 @@ fn empty_info() -> Value {
         "osImage",
         "systemUUID",
     ];
-    fields.iter().map(|field| ((*field).to_owned(), Value::from(""))).collect()
+    fields
+        .iter()
+        .map(|field| ((*field).to_owned(), Value::from("")))
+        .collect()
 }
 
 fn taints(errors: &mut FieldErrors, path: &str, taints: &Value) {

@@ -51,7 +51,10 @@ static COLUMNS: &[Column] = &[
         "claimRef is part of a bi-directional binding between PersistentVolume and PersistentVolumeClaim. Expected to be non-nil when bound. claim.VolumeName is the authoritative bind between PV and PVC. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#binding",
     ),
     text("StorageClass", "StorageClass of the pv"),
-    text("VolumeAttributesClass", "Name of VolumeAttributesClass to which this persistent volume belongs."),
+    text(
+        "VolumeAttributesClass",
+        "Name of VolumeAttributesClass to which this persistent volume belongs.",
+    ),
     text(
         "Reason",
         "reason is a brief CamelCase string that describes any failure and is meant for machine parsing and tidy display in the CLI.",
@@ -102,14 +105,18 @@ impl Strategy for PersistentVolume {
         fill::text(spec, "persistentVolumeReclaimPolicy", "Retain");
         fill::value(spec, "volumeMode", "Filesystem");
         fill::within(spec, "hostPath", |source| fill::value(source, "type", ""));
-        fill::within(spec, "iscsi", |source| fill::text(source, "iscsiInterface", "default"));
+        fill::within(spec, "iscsi", |source| {
+            fill::text(source, "iscsiInterface", "default")
+        });
         fill::within(spec, "rbd", |source| {
             fill::text(source, "pool", "rbd");
             fill::text(source, "user", "admin");
             fill::text(source, "keyring", "/etc/ceph/keyring");
         });
         fill::object(object, "status");
-        fill::within(object, "status", |status| fill::text(status, "phase", "Pending"));
+        fill::within(object, "status", |status| {
+            fill::text(status, "phase", "Pending")
+        });
     }
 
     fn lifecycle(&self) -> Lifecycle {
@@ -122,7 +129,8 @@ impl Strategy for PersistentVolume {
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         let (status, before) = (&mut new["status"], &old["status"]);
-        if status["phase"] != before["phase"] && status["lastPhaseTransitionTime"] == before["lastPhaseTransitionTime"]
+        if status["phase"] != before["phase"]
+            && status["lastPhaseTransitionTime"] == before["lastPhaseTransitionTime"]
         {
             status["lastPhaseTransitionTime"] = coracle_api::meta::now().into();
         }
@@ -137,13 +145,26 @@ impl Strategy for PersistentVolume {
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
         let (spec, before) = (&new["spec"], &old["spec"]);
-        if SOURCES.iter().any(|source| spec[*source] != before[*source]) {
+        if SOURCES
+            .iter()
+            .any(|source| spec[*source] != before[*source])
+        {
             let message = "spec.persistentvolumesource is immutable after creation";
             errors.forbidden("spec.persistentvolumesource", message);
         }
-        check::immutable(&mut errors, "volumeMode", &spec["volumeMode"], &before["volumeMode"]);
+        check::immutable(
+            &mut errors,
+            "volumeMode",
+            &spec["volumeMode"],
+            &before["volumeMode"],
+        );
         if !before["nodeAffinity"].is_null() {
-            check::immutable(&mut errors, "spec.nodeAffinity", &spec["nodeAffinity"], &before["nodeAffinity"]);
+            check::immutable(
+                &mut errors,
+                "spec.nodeAffinity",
+                &spec["nodeAffinity"],
+                &before["nodeAffinity"],
+            );
         }
         errors
     }
@@ -161,8 +182,11 @@ impl Strategy for PersistentVolume {
             }
             _ => String::new(),
         };
-        let phase =
-            if object["metadata"]["deletionTimestamp"].is_null() { string(&status["phase"]) } else { "Terminating" };
+        let phase = if object["metadata"]["deletionTimestamp"].is_null() {
+            string(&status["phase"])
+        } else {
+            "Terminating"
+        };
         vec![
             cells::name(object),
             value::string_or(&spec["capacity"]["storage"], "0").into(),
@@ -196,11 +220,19 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
     }
     let policy = &spec["persistentVolumeReclaimPolicy"];
     let policies = ["Delete", "Recycle", "Retain"];
-    check::optional_one_of(errors, "spec.persistentVolumeReclaimPolicy", policy, &policies);
+    check::optional_one_of(
+        errors,
+        "spec.persistentVolumeReclaimPolicy",
+        policy,
+        &policies,
+    );
     if spec["nodeAffinity"].is_object() {
         let required = &spec["nodeAffinity"]["required"];
         if required.is_null() {
-            errors.required("spec.nodeAffinity.required", "must specify required node constraints");
+            errors.required(
+                "spec.nodeAffinity.required",
+                "must specify required node constraints",
+            );
         } else {
             scheduling::node_selector(errors, "spec.nodeAffinity.required", required);
         }
@@ -216,7 +248,12 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
             check::dns_subdomain(errors, &format!("spec.{field}"), &spec[field]);
         }
     }
-    check::optional_one_of(errors, "spec.volumeMode", &spec["volumeMode"], &["Block", "Filesystem"]);
+    check::optional_one_of(
+        errors,
+        "spec.volumeMode",
+        &spec["volumeMode"],
+        &["Block", "Filesystem"],
+    );
 }
 
 /// Exactly one source.
@@ -227,7 +264,10 @@ fn sources(errors: &mut FieldErrors, spec: &Value) {
         return;
     };
     for another in given {
-        errors.forbidden(format!("spec.{another}"), "may not specify more than 1 volume type");
+        errors.forbidden(
+            format!("spec.{another}"),
+            "may not specify more than 1 volume type",
+        );
     }
     let (path, source) = (format!("spec.{first}"), &spec[*first]);
     let required: &[&str] = match *first {
@@ -243,7 +283,11 @@ fn sources(errors: &mut FieldErrors, spec: &Value) {
     match *first {
         "hostPath" => check::no_backsteps(errors, &format!("{path}.path"), &source["path"]),
         "nfs" if !string(&source["path"]).starts_with('/') => {
-            errors.invalid(format!("{path}.path"), &source["path"], "must be an absolute path");
+            errors.invalid(
+                format!("{path}.path"),
+                &source["path"],
+                "must be an absolute path",
+            );
         }
         "local" => {
             check::no_backsteps(errors, &format!("{path}.path"), &source["path"]);
@@ -269,7 +313,11 @@ mod tests {
     fn volumes_are_checked() {
         for (pointer, value, expect) in [
             ("/spec/storageClassName", json!("fast"), ""),
-            ("/spec/accessModes", json!([]), "spec.accessModes: Required value"),
+            (
+                "/spec/accessModes",
+                json!([]),
+                "spec.accessModes: Required value",
+            ),
             (
                 "/spec/capacity",
                 json!({}),
@@ -280,7 +328,11 @@ mod tests {
                 json!("0"),
                 "spec.capacity[storage]: Invalid value: \"0\": must be greater than zero",
             ),
-            ("/spec/hostPath", Value::Null, "spec: Required value: must specify a volume type"),
+            (
+                "/spec/hostPath",
+                Value::Null,
+                "spec: Required value: must specify a volume type",
+            ),
             (
                 "/spec/nfs",
                 json!({"server": "s", "path": "/"}),
@@ -292,11 +344,19 @@ mod tests {
                 "spec.persistentVolumeReclaimPolicy: Unsupported value: \"x\": supported values: \"Delete\", \"Recycle\", \"Retain\"",
             ),
         ] {
-            assert_eq!(create_errors(&PersistentVolume, with(&volume(), pointer, value.clone())), expect, "{value}");
+            assert_eq!(
+                create_errors(&PersistentVolume, with(&volume(), pointer, value.clone())),
+                expect,
+                "{value}"
+            );
         }
         let old = created(&PersistentVolume, volume());
         assert_eq!(
-            update_errors(&PersistentVolume, with(&old, "/spec/hostPath/path", json!("/x")), &old),
+            update_errors(
+                &PersistentVolume,
+                with(&old, "/spec/hostPath/path", json!("/x")),
+                &old
+            ),
             "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation"
         );
     }
@@ -307,7 +367,19 @@ mod tests {
         object["spec"]["claimRef"] = json!({"namespace": "a", "name": "b"});
         assert_eq!(
             json!(PersistentVolume.row(&object, 0)),
-            json!(["pv", "1Gi", "RWO", "Retain", "Pending", "a/b", "", "<unset>", "", "<unknown>", "Filesystem"])
+            json!([
+                "pv",
+                "1Gi",
+                "RWO",
+                "Retain",
+                "Pending",
+                "a/b",
+                "",
+                "<unset>",
+                "",
+                "<unknown>",
+                "Filesystem"
+            ])
         );
     }
 }

@@ -1,6 +1,7 @@
 //! PersistentVolumeClaim: a wish for storage.
 //!
-//! Source: `pkg/registry/core/persistentvolumeclaim/strategy.go`, `pkg/apis/core/validation` at v1.37.
+//! Source: `pkg/registry/core/persistentvolumeclaim/strategy.go`, `pkg/apis/core/validation` at
+//! v1.37.
 
 use coracle_api::{quantity::Quantity, status::FieldErrors};
 use serde_json::{Value, json};
@@ -28,9 +29,18 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Status", "phase represents the current phase of PersistentVolumeClaim."),
-    text("Volume", "volumeName is the binding reference to the PersistentVolume backing this claim."),
-    text("Capacity", "capacity represents the actual resources of the underlying volume."),
+    text(
+        "Status",
+        "phase represents the current phase of PersistentVolumeClaim.",
+    ),
+    text(
+        "Volume",
+        "volumeName is the binding reference to the PersistentVolume backing this claim.",
+    ),
+    text(
+        "Capacity",
+        "capacity represents the actual resources of the underlying volume.",
+    ),
     text(
         "Access Modes",
         "accessModes contains the actual access modes the volume backing the PVC has. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes-1",
@@ -47,8 +57,7 @@ static COLUMNS: &[Column] = &[
     ),
 ];
 
-const IMMUTABLE: &str =
-    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+const IMMUTABLE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 
 impl BuiltIn for PersistentVolumeClaim {
     fn resource(&self) -> &'static ResourceInfo {
@@ -97,8 +106,11 @@ impl Strategy for PersistentVolumeClaim {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let (spec, status) = (&object["spec"], &object["status"]);
-        let phase =
-            if object["metadata"]["deletionTimestamp"].is_null() { string(&status["phase"]) } else { "Terminating" };
+        let phase = if object["metadata"]["deletionTimestamp"].is_null() {
+            string(&status["phase"])
+        } else {
+            "Terminating"
+        };
         let volume = string(&spec["volumeName"]);
         let (mut capacity, mut modes) = (String::new(), String::new());
         if !volume.is_empty() {
@@ -135,7 +147,9 @@ pub(crate) fn default(claim: &mut Value) {
         }
     });
     fill::object(claim, "status");
-    fill::within(claim, "status", |status| fill::text(status, "phase", "Pending"));
+    fill::within(claim, "status", |status| {
+        fill::text(status, "phase", "Pending")
+    });
 }
 
 /// Keeps the two forms of the source in step.
@@ -143,7 +157,10 @@ fn data_sources(spec: &mut Value) {
     let (old_form, reference) = (spec["dataSource"].clone(), spec["dataSourceRef"].clone());
     if old_form.is_object() && !reference.is_object() {
         spec["dataSourceRef"] = old_form;
-    } else if reference.is_object() && !old_form.is_object() && string(&reference["namespace"]).is_empty() {
+    } else if reference.is_object()
+        && !old_form.is_object()
+        && string(&reference["namespace"]).is_empty()
+    {
         spec["dataSource"] = reference;
     }
     for form in ["dataSource", "dataSourceRef"] {
@@ -175,7 +192,12 @@ pub(crate) fn check_spec(errors: &mut FieldErrors, path: &str, spec: &Value) {
             check::dns_subdomain(errors, &at(field), &spec[field]);
         }
     }
-    check::optional_one_of(errors, &at("volumeMode"), &spec["volumeMode"], &["Block", "Filesystem"]);
+    check::optional_one_of(
+        errors,
+        &at("volumeMode"),
+        &spec["volumeMode"],
+        &["Block", "Filesystem"],
+    );
     let (source, reference) = (&spec["dataSource"], &spec["dataSourceRef"]);
     for (field, source) in [("dataSource", source), ("dataSourceRef", reference)] {
         if source.is_object() {
@@ -183,8 +205,9 @@ pub(crate) fn check_spec(errors: &mut FieldErrors, path: &str, spec: &Value) {
         }
     }
     if source.is_object() && reference.is_object() {
-        let same =
-            ["apiGroup", "kind", "name"].iter().all(|field| string(&source[*field]) == string(&reference[*field]));
+        let same = ["apiGroup", "kind", "name"]
+            .iter()
+            .all(|field| string(&source[*field]) == string(&reference[*field]));
         if !same {
             errors.invalid(at("dataSource"), source, "must match dataSourceRef");
         }
@@ -214,7 +237,11 @@ fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
     }
     let is_bound = new["status"]["phase"] == "Bound";
     if is_bound && masked["resources"]["requests"].is_object() {
-        lifecycle::keep(&mut masked["resources"]["requests"], &before["resources"]["requests"], "storage");
+        lifecycle::keep(
+            &mut masked["resources"]["requests"],
+            &before["resources"]["requests"],
+            "storage",
+        );
     }
     if is_bound || string(&before["volumeName"]).is_empty() {
         lifecycle::keep(&mut masked, before, "volumeAttributesClassName");
@@ -230,9 +257,17 @@ fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
         && wanted < asked
         && given.is_none_or(|given| wanted <= given)
     {
-        errors.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
+        errors.forbidden(
+            "spec.resources.requests.storage",
+            "field can not be less than status.capacity",
+        );
     }
-    check::immutable(errors, "volumeMode", &new["spec"]["volumeMode"], &before["volumeMode"]);
+    check::immutable(
+        errors,
+        "volumeMode",
+        &new["spec"]["volumeMode"],
+        &before["volumeMode"],
+    );
 }
 
 #[cfg(test)]
@@ -249,7 +284,11 @@ mod tests {
     fn claims_are_checked() {
         for (pointer, value, expect) in [
             ("/spec/volumeMode", json!("Block"), ""),
-            ("/spec/accessModes", json!([]), "spec.accessModes: Required value: at least 1 access mode is required"),
+            (
+                "/spec/accessModes",
+                json!([]),
+                "spec.accessModes: Required value: at least 1 access mode is required",
+            ),
             (
                 "/spec/accessModes",
                 json!(["x"]),
@@ -260,7 +299,11 @@ mod tests {
                 json!(["ReadWriteOnce", "ReadWriteOncePod"]),
                 "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes",
             ),
-            ("/spec/resources", json!({}), "spec.resources[storage]: Required value"),
+            (
+                "/spec/resources",
+                json!({}),
+                "spec.resources[storage]: Required value",
+            ),
             (
                 "/spec/resources/requests/storage",
                 json!("0"),
@@ -273,7 +316,11 @@ mod tests {
             ),
         ] {
             let object = with(&claim(), pointer, value.clone());
-            assert_eq!(create_errors(&PersistentVolumeClaim, object), expect, "{pointer} = {value}");
+            assert_eq!(
+                create_errors(&PersistentVolumeClaim, object),
+                expect,
+                "{pointer} = {value}"
+            );
         }
     }
 
@@ -281,9 +328,15 @@ mod tests {
     fn a_claim_is_bound_once_and_only_grows() {
         let mut old = created(&PersistentVolumeClaim, claim());
         let bound = with(&old, "/spec/volumeName", json!("pv"));
-        assert_eq!(update_errors(&PersistentVolumeClaim, bound.clone(), &old), "");
+        assert_eq!(
+            update_errors(&PersistentVolumeClaim, bound.clone(), &old),
+            ""
+        );
         let other = with(&bound, "/spec/volumeName", json!("x"));
-        assert_eq!(update_errors(&PersistentVolumeClaim, other, &bound), format!("spec: Forbidden: {IMMUTABLE}"));
+        assert_eq!(
+            update_errors(&PersistentVolumeClaim, other, &bound),
+            format!("spec: Forbidden: {IMMUTABLE}")
+        );
         old = bound;
         old["status"] = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}});
         let grown = with(&old, "/spec/resources/requests/storage", json!("2Gi"));
@@ -297,12 +350,25 @@ mod tests {
 
     #[test]
     fn rows_show_the_volume() {
-        let mut object = created(&PersistentVolumeClaim, with(&claim(), "/spec/volumeName", json!("pv")));
+        let mut object = created(
+            &PersistentVolumeClaim,
+            with(&claim(), "/spec/volumeName", json!("pv")),
+        );
         object["status"] = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]});
         object["spec"]["storageClassName"] = json!("fast");
         assert_eq!(
             json!(PersistentVolumeClaim.row(&object, 0)),
-            json!(["c", "Bound", "pv", "1Gi", "RWO", "fast", "<unset>", "<unknown>", "Filesystem"])
+            json!([
+                "c",
+                "Bound",
+                "pv",
+                "1Gi",
+                "RWO",
+                "fast",
+                "<unset>",
+                "<unknown>",
+                "Filesystem"
+            ])
         );
     }
 }

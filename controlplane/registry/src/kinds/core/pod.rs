@@ -75,7 +75,8 @@ impl Strategy for Pod {
     }
 
     fn first_status(&self, object: &Value) -> Value {
-        let mut status = json!({"phase": "Pending", "qosClass": qos::class_of_json(&object["spec"]).as_str()});
+        let mut status =
+            json!({"phase": "Pending", "qosClass": qos::class_of_json(&object["spec"]).as_str()});
         if !items(&object["spec"]["schedulingGates"]).is_empty() {
             status["conditions"] = json!([{
                 "type": "PodScheduled",
@@ -119,7 +120,9 @@ impl Strategy for Pod {
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        let Some((part, field)) = path.split_once('.') else { return String::new() };
+        let Some((part, field)) = path.split_once('.') else {
+            return String::new();
+        };
         match &object[part][field] {
             Value::Bool(value) => value.to_string(),
             _ if path == "spec.hostNetwork" => "false".to_owned(),
@@ -129,7 +132,9 @@ impl Strategy for Pod {
 
     fn deletion(&self, object: &Value, grace_secs: Option<i64>) -> Deletion {
         let spec = &object["spec"];
-        let mut grace = grace_secs.or_else(|| spec["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30);
+        let mut grace = grace_secs
+            .or_else(|| spec["terminationGracePeriodSeconds"].as_i64())
+            .unwrap_or(30);
         // Nobody would confirm: not yet on a node, or already at its end.
         let phase = value::string(&object["status"]["phase"]);
         if value::string(&spec["nodeName"]).is_empty() || matches!(phase, "Succeeded" | "Failed") {
@@ -138,7 +143,11 @@ impl Strategy for Pod {
         if grace < 0 {
             grace = 1;
         }
-        if grace == 0 { Deletion::Immediate } else { Deletion::Graceful(grace) }
+        if grace == 0 {
+            Deletion::Immediate
+        } else {
+            Deletion::Graceful(grace)
+        }
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
@@ -158,7 +167,8 @@ impl Strategy for Pod {
     }
 }
 
-/// Keeps the field for one address and the list of them in step. A lone address makes the list; else the list decides.
+/// Keeps the field for one address and the list of them in step. A lone address makes the list;
+/// else the list decides.
 fn one_and_many(object: &mut Value, one: &str, many: &str) {
     let status = &mut object["status"];
     let first = string(&status[many][0]["ip"]).to_owned();

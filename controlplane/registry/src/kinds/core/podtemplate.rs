@@ -16,13 +16,20 @@ use crate::{
 /// The strategy of PodTemplates.
 pub struct PodTemplate;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "PodTemplate", plural: "podtemplates", singular: "podtemplate", ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "PodTemplate",
+    plural: "podtemplates",
+    singular: "podtemplate",
+    ..super::V1
+};
 
 static COLUMNS: &[Column] = &[
     NAME,
     text("Containers", "Names of each container in the template."),
-    text("Images", "Images referenced by each container in the template."),
+    text(
+        "Images",
+        "Images referenced by each container in the template.",
+    ),
     text("Pod Labels", "The labels for the pod template."),
 ];
 
@@ -63,7 +70,12 @@ impl Strategy for PodTemplate {
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {
         let template = &object["template"];
         let [containers, images] = cells::containers_and_images(template);
-        vec![cells::name(object), containers, images, cells::labels(&template["metadata"]["labels"]).into()]
+        vec![
+            cells::name(object),
+            containers,
+            images,
+            cells::labels(&template["metadata"]["labels"]).into(),
+        ]
     }
 }
 
@@ -80,12 +92,21 @@ mod tests {
             "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}});
         assert_eq!(create_errors(&PodTemplate, template.clone()), "");
         assert_eq!(
-            create_errors(&PodTemplate, with(&template, "/template/spec/containers/0/image", json!(""))),
+            create_errors(
+                &PodTemplate,
+                with(&template, "/template/spec/containers/0/image", json!(""))
+            ),
             "template.spec.containers[0].image: Required value"
         );
         let old = created(&PodTemplate, template);
-        assert_eq!(json!(PodTemplate.row(&old, 0)), json!(["t", "c", "i:1", "a=b"]));
+        assert_eq!(
+            json!(PodTemplate.row(&old, 0)),
+            json!(["t", "c", "i:1", "a=b"])
+        );
         let new = with(&old, "/template/spec/containers/0/image", json!("i:2"));
-        assert_eq!(updated(&PodTemplate, new, &old)["metadata"]["generation"], 2);
+        assert_eq!(
+            updated(&PodTemplate, new, &old)["metadata"]["generation"],
+            2
+        );
     }
 }

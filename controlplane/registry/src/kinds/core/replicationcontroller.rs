@@ -1,6 +1,7 @@
 //! ReplicationController: so many pods of one template; what ReplicaSets were before.
 //!
-//! Source: `pkg/registry/core/replicationcontroller/strategy.go`, `pkg/apis/core/validation` at v1.37.
+//! Source: `pkg/registry/core/replicationcontroller/strategy.go`, `pkg/apis/core/validation` at
+//! v1.37.
 
 use coracle_api::{selector::LabelSelector, status::FieldErrors};
 use serde_json::{Value, json};
@@ -37,7 +38,10 @@ static COLUMNS: &[Column] = &[
         "Current",
         "Replicas is the most recently observed number of replicas. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller#what-is-a-replicationcontroller",
     ),
-    integer("Ready", "The number of ready replicas for this replication controller."),
+    integer(
+        "Ready",
+        "The number of ready replicas for this replication controller.",
+    ),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -92,7 +96,11 @@ impl Strategy for ReplicationController {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
-        check::not_negative(&mut errors, "spec.minReadySeconds", &spec["minReadySeconds"]);
+        check::not_negative(
+            &mut errors,
+            "spec.minReadySeconds",
+            &spec["minReadySeconds"],
+        );
         if value::len(&spec["selector"]) == 0 {
             errors.required("spec.selector", "");
         }
@@ -108,7 +116,13 @@ impl Strategy for ReplicationController {
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let status = &new["status"];
-        let counts = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
+        let counts = [
+            "replicas",
+            "fullyLabeledReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "observedGeneration",
+        ];
         for field in counts {
             check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
         }
@@ -157,14 +171,20 @@ impl Strategy for ReplicationController {
 fn check_template(errors: &mut FieldErrors, spec: &Value) {
     let (selector, template) = (&spec["selector"], &spec["template"]);
     let labels = &template["metadata"]["labels"];
-    if value::len(selector) > 0 && !LabelSelector::from_map(selector).matches(|key| labels[key].as_str()) {
+    if value::len(selector) > 0
+        && !LabelSelector::from_map(selector).matches(|key| labels[key].as_str())
+    {
         let message = "`selector` does not match template `labels`";
         errors.invalid("spec.template.metadata.labels", labels, message);
     }
     podspec::validate::template(errors, "spec.template", template);
     let pod = &template["spec"];
     if pod["restartPolicy"] != "Always" {
-        errors.not_supported("spec.template.spec.restartPolicy", &pod["restartPolicy"], &["Always"]);
+        errors.not_supported(
+            "spec.template.spec.restartPolicy",
+            &pod["restartPolicy"],
+            &["Always"],
+        );
     }
     if !pod["activeDeadlineSeconds"].is_null() {
         let message = "activeDeadlineSeconds in ReplicationController is not Supported";
@@ -197,8 +217,16 @@ mod tests {
     fn controllers_are_checked() {
         for (pointer, value, expect) in [
             ("/spec/replicas", json!(2), ""),
-            ("/spec/replicas", json!(-1), "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
-            ("/spec/template", Value::Null, "[spec.selector: Required value, spec.template: Required value]"),
+            (
+                "/spec/replicas",
+                json!(-1),
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+            ),
+            (
+                "/spec/template",
+                Value::Null,
+                "[spec.selector: Required value, spec.template: Required value]",
+            ),
             (
                 "/spec/selector",
                 json!({"a": "b"}),
@@ -211,7 +239,11 @@ mod tests {
             ),
         ] {
             let object = with(&controller(), pointer, value.clone());
-            assert_eq!(create_errors(&ReplicationController, object), expect, "{pointer} = {value}");
+            assert_eq!(
+                create_errors(&ReplicationController, object),
+                expect,
+                "{pointer} = {value}"
+            );
         }
     }
 }

@@ -30,7 +30,10 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),
+    text(
+        "Request",
+        "Request represents a minimum amount of cpu/memory that a container may consume.",
+    ),
     text(
         "Limit",
         "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
@@ -90,15 +93,27 @@ impl Strategy for ResourceQuota {
         let spec = &object["spec"];
         amounts(&mut errors, "spec.hard", &spec["hard"]);
         scopes(&mut errors, &spec["scopes"]);
-        for (index, selector) in items(&spec["scopeSelector"]["matchExpressions"]).iter().enumerate() {
-            scope_requirement(&mut errors, &format!("spec.scopeSelector.matchExpressions[{index}]"), selector);
+        for (index, selector) in items(&spec["scopeSelector"]["matchExpressions"])
+            .iter()
+            .enumerate()
+        {
+            scope_requirement(
+                &mut errors,
+                &format!("spec.scopeSelector.matchExpressions[{index}]"),
+                selector,
+            );
         }
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(&mut errors, "spec.scopes", &new["spec"]["scopes"], &old["spec"]["scopes"]);
+        check::immutable(
+            &mut errors,
+            "spec.scopes",
+            &new["spec"]["scopes"],
+            &old["spec"]["scopes"],
+        );
         errors
     }
 
@@ -119,14 +134,21 @@ impl Strategy for ResourceQuota {
         let mut names: Vec<_> = value::keys(&status["hard"]).collect();
         names.sort_unstable();
         let list = |limits: bool| {
-            let names = names.iter().filter(|name| name.starts_with("limits") == limits);
+            let names = names
+                .iter()
+                .filter(|name| name.starts_with("limits") == limits);
             let one = |name: &&str| {
                 let used = value::string_or(&status["used"][*name], "0");
                 format!("{name}: {used}/{}", string(&status["hard"][*name]))
             };
             names.map(one).collect::<Vec<_>>().join(", ")
         };
-        vec![cells::name(object), list(false).into(), list(true).into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            list(false).into(),
+            list(true).into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -150,11 +172,17 @@ fn amounts(errors: &mut FieldErrors, path: &str, amounts: &Value) {
 
 fn scopes(errors: &mut FieldErrors, scopes: &Value) {
     let scopes_list = items(scopes);
-    for _ in scopes_list.iter().filter(|scope| !SCOPES.contains(&string(scope))) {
+    for _ in scopes_list
+        .iter()
+        .filter(|scope| !SCOPES.contains(&string(scope)))
+    {
         errors.invalid("spec.scopes", scopes, "unsupported scope");
     }
     let has = |scope: &str| scopes_list.iter().any(|one| one == scope);
-    for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+    for (one, other) in [
+        ("BestEffort", "NotBestEffort"),
+        ("Terminating", "NotTerminating"),
+    ] {
         if has(one) && has(other) {
             errors.invalid("spec.scopes", scopes, "conflicting scopes");
         }
@@ -166,10 +194,17 @@ fn scope_requirement(errors: &mut FieldErrors, path: &str, requirement: &Value) 
     if !SCOPES.contains(&string(scope)) {
         errors.invalid(format!("{path}.scopeName"), scope, "unsupported scope");
     }
-    let (operator, values) = (string(&requirement["operator"]), value::len(&requirement["values"]));
+    let (operator, values) = (
+        string(&requirement["operator"]),
+        value::len(&requirement["values"]),
+    );
     if !matches!(string(scope), "PriorityClass" | "VolumeAttributesClass") && operator != "Exists" {
         let message = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
-        errors.invalid(format!("{path}.operator"), &requirement["operator"], message);
+        errors.invalid(
+            format!("{path}.operator"),
+            &requirement["operator"],
+            message,
+        );
     }
     match operator {
         "In" | "NotIn" if values == 0 => errors.required(
@@ -182,7 +217,11 @@ fn scope_requirement(errors: &mut FieldErrors, path: &str, requirement: &Value) 
             "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
         ),
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        _ => errors.invalid(format!("{path}.operator"), &requirement["operator"], "not a valid selector operator"),
+        _ => errors.invalid(
+            format!("{path}.operator"),
+            &requirement["operator"],
+            "not a valid selector operator",
+        ),
     }
 }
 
@@ -208,7 +247,10 @@ mod tests {
                 json!({"hard": {"pods": "-1"}}),
                 "spec.hard[pods]: Invalid value: \"-1\": must be greater than or equal to 0",
             ),
-            (json!({"hard": {"pods": "500m"}}), "spec.hard[pods]: Invalid value: \"500m\": must be an integer"),
+            (
+                json!({"hard": {"pods": "500m"}}),
+                "spec.hard[pods]: Invalid value: \"500m\": must be an integer",
+            ),
             (
                 json!({"scopes": ["BestEffort", "NotBestEffort"]}),
                 "spec.scopes: Invalid value: [\"BestEffort\",\"NotBestEffort\"]: conflicting scopes",
@@ -219,11 +261,18 @@ mod tests {
             ),
         ] {
             let found = create_errors(&ResourceQuota, json!({"spec": spec}));
-            assert_eq!(found.trim_matches(['[', ']']), expect.trim_matches(['[', ']']));
+            assert_eq!(
+                found.trim_matches(['[', ']']),
+                expect.trim_matches(['[', ']'])
+            );
         }
         let old = created(&ResourceQuota, json!({"spec": {"hard": {"pods": "1"}}}));
         assert_eq!(
-            update_errors(&ResourceQuota, with(&old, "/spec/scopes", json!(["BestEffort"])), &old),
+            update_errors(
+                &ResourceQuota,
+                with(&old, "/spec/scopes", json!(["BestEffort"])),
+                &old
+            ),
             "spec.scopes: Invalid value: [\"BestEffort\"]: field is immutable"
         );
     }

@@ -15,11 +15,19 @@ use crate::{
 /// The strategy of Secrets.
 pub struct Secret;
 
-static INFO: ResourceInfo = ResourceInfo { kind: "Secret", plural: "secrets", singular: "secret", ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "Secret",
+    plural: "secrets",
+    singular: "secret",
+    ..super::V1
+};
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Type", "Used to facilitate programmatic handling of secret data."),
+    text(
+        "Type",
+        "Used to facilitate programmatic handling of secret data.",
+    ),
     text("Data", "Data contains the secret data."),
     AGE,
 ];
@@ -59,7 +67,11 @@ impl Strategy for Secret {
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        if path == "type" { value::string(&object["type"]).to_owned() } else { String::new() }
+        if path == "type" {
+            value::string(&object["type"]).to_owned()
+        } else {
+            String::new()
+        }
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -78,7 +90,12 @@ impl Strategy for Secret {
 
 /// `stringData` is for writing only: it ends up in `data`.
 fn merge_string_data(object: &mut Value) {
-    let Some(Value::Object(plain)) = object.as_object_mut().and_then(|map| map.remove("stringData")) else { return };
+    let Some(Value::Object(plain)) = object
+        .as_object_mut()
+        .and_then(|map| map.remove("stringData"))
+    else {
+        return;
+    };
     if plain.is_empty() {
         return;
     }
@@ -126,7 +143,11 @@ fn docker_config(errors: &mut FieldErrors, object: &Value, key: &str) {
         Ok(bytes) if bytes.is_empty() => errors.required(path, ""),
         Ok(bytes) => {
             if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
-                errors.invalid(path, &"<secret contents redacted>".into(), error.to_string());
+                errors.invalid(
+                    path,
+                    &"<secret contents redacted>".into(),
+                    error.to_string(),
+                );
             }
         }
         Err(_) => errors.required(path, ""),
@@ -142,21 +163,36 @@ mod tests {
 
     #[test]
     fn string_data_becomes_data() {
-        let secret = created(&Secret, json!({"data": {"a": "eA=="}, "stringData": {"a": "y", "b": "z"}}));
-        assert_eq!(secret, json!({"type": "Opaque", "data": {"a": "eQ==", "b": "eg=="}}));
+        let secret = created(
+            &Secret,
+            json!({"data": {"a": "eA=="}, "stringData": {"a": "y", "b": "z"}}),
+        );
+        assert_eq!(
+            secret,
+            json!({"type": "Opaque", "data": {"a": "eQ==", "b": "eg=="}})
+        );
     }
 
     #[test]
     fn secrets_are_checked() {
         for (object, expect) in [
             (json!({"stringData": {"a": "b"}}), ""),
-            (json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}), "data[tls.key]: Required value"),
-            (json!({"type": "kubernetes.io/ssh-auth"}), "data[ssh-privatekey]: Required value"),
+            (
+                json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
+                "data[tls.key]: Required value",
+            ),
+            (
+                json!({"type": "kubernetes.io/ssh-auth"}),
+                "data[ssh-privatekey]: Required value",
+            ),
             (
                 json!({"type": "kubernetes.io/basic-auth"}),
                 "[data[username]: Required value, data[password]: Required value]",
             ),
-            (json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "{}"}}), ""),
+            (
+                json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "{}"}}),
+                "",
+            ),
             (
                 json!({"type": "kubernetes.io/service-account-token"}),
                 "metadata.annotations[kubernetes.io/service-account.name]: Required value",
@@ -178,7 +214,10 @@ mod tests {
     #[test]
     fn rows_count_keys() {
         let object = json!({"metadata": {"name": "a"}, "type": "Opaque", "data": {"a": ""}});
-        assert_eq!(json!(Secret.row(&object, 0)), json!(["a", "Opaque", 1, "<unknown>"]));
+        assert_eq!(
+            json!(Secret.row(&object, 0)),
+            json!(["a", "Opaque", 1, "<unknown>"])
+        );
         assert_eq!(Secret.field(&object, "type"), "Opaque");
     }
 }

@@ -34,14 +34,23 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     text("Type", "type determines how the Service is exposed."),
-    text("Cluster-IP", "clusterIP is the IP address of the service and is usually assigned randomly."),
+    text(
+        "Cluster-IP",
+        "clusterIP is the IP address of the service and is usually assigned randomly.",
+    ),
     text(
         "External-IP",
         "externalIPs is a list of IP addresses for which nodes in the cluster will also accept traffic for this service.",
     ),
-    text("Port(s)", "The list of ports that are exposed by this service."),
+    text(
+        "Port(s)",
+        "The list of ports that are exposed by this service.",
+    ),
     AGE,
-    wide("Selector", "Route service traffic to pods with label keys and values matching this selector."),
+    wide(
+        "Selector",
+        "Route service traffic to pods with label keys and values matching this selector.",
+    ),
 ];
 
 impl BuiltIn for Service {
@@ -91,7 +100,10 @@ impl Strategy for Service {
         validate::spec(&mut errors, &new["spec"]);
         let is_same = |field: &str| new["spec"][field] == old["spec"][field];
         // One that is stored from before this was checked can still be labelled and let go.
-        if !["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"].into_iter().all(is_same) {
+        if !["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]
+            .into_iter()
+            .all(is_same)
+        {
             validate::configured_families(&mut errors, &new["spec"]);
         }
         errors
@@ -126,7 +138,11 @@ impl Strategy for Service {
             value::string(&spec["type"]).into(),
             value::string_or(&spec["clusterIPs"][0], NONE).into(),
             external_ip(object).into(),
-            if ports.is_empty() { NONE.into() } else { ports.join(",").into() },
+            if ports.is_empty() {
+                NONE.into()
+            } else {
+                ports.join(",").into()
+            },
             cells::age(object, now_secs),
             cells::labels(&spec["selector"]).into(),
         ]
@@ -135,7 +151,10 @@ impl Strategy for Service {
 
 /// `80/TCP`, or `80:30080/TCP` with a node port.
 fn port(port: &Value) -> String {
-    let (number, protocol) = (value::number(&port["port"]), value::string(&port["protocol"]));
+    let (number, protocol) = (
+        value::number(&port["port"]),
+        value::string(&port["protocol"]),
+    );
     match value::number(&port["nodePort"]) {
         node_port if node_port > 0 => format!("{number}:{node_port}/{protocol}"),
         _ => format!("{number}/{protocol}"),
@@ -144,7 +163,10 @@ fn port(port: &Value) -> String {
 
 fn external_ip(object: &Value) -> String {
     let spec = &object["spec"];
-    let externals: Vec<_> = value::items(&spec["externalIPs"]).iter().map(value::string).collect();
+    let externals: Vec<_> = value::items(&spec["externalIPs"])
+        .iter()
+        .map(value::string)
+        .collect();
     match value::string(&spec["type"]) {
         "ClusterIP" | "NodePort" => {
             if externals.is_empty() {
@@ -154,9 +176,15 @@ fn external_ip(object: &Value) -> String {
             }
         }
         "LoadBalancer" => {
-            let mut all: Vec<&str> = balancer_addresses(&object["status"]["loadBalancer"]).into_iter().collect();
+            let mut all: Vec<&str> = balancer_addresses(&object["status"]["loadBalancer"])
+                .into_iter()
+                .collect();
             all.extend(externals);
-            if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
+            if all.is_empty() {
+                "<pending>".to_owned()
+            } else {
+                all.join(",")
+            }
         }
         "ExternalName" => value::string(&spec["externalName"]).to_owned(),
         _ => UNKNOWN.to_owned(),

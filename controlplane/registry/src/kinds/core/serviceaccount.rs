@@ -38,9 +38,13 @@ impl BuiltIn for ServiceAccount {
 impl Strategy for ServiceAccount {
     fn warnings(&self, object: &Value) -> Vec<String> {
         const ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
-        let says = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
+        let says =
+            "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
         let is_set = object["metadata"]["annotations"][ANNOTATION].is_string();
-        is_set.then(|| format!("metadata.annotations[{ANNOTATION}]: {says}")).into_iter().collect()
+        is_set
+            .then(|| format!("metadata.annotations[{ANNOTATION}]: {says}"))
+            .into_iter()
+            .collect()
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -48,6 +52,10 @@ impl Strategy for ServiceAccount {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), value::len(&object["secrets"]).into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            value::len(&object["secrets"]).into(),
+            cells::age(object, now_secs),
+        ]
     }
 }

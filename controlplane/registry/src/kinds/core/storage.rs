@@ -11,7 +11,12 @@ use crate::{
 /// Shown for what was not said.
 pub(super) const UNSET: &str = "<unset>";
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const MODES: &[&str] = &[
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
 const ONE_POD: &str = "ReadWriteOncePod";
 
 /// Only known access modes, and the most exclusive one alone.
@@ -27,9 +32,15 @@ pub(super) fn check_access_modes(errors: &mut FieldErrors, path: &str, modes: &V
 
 /// Access modes as kubectl shows them: `RWO,ROX`.
 pub(super) fn access_modes(modes: &Value) -> String {
-    let short =
-        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
-    let shown = short.iter().filter(|(mode, _)| items(modes).iter().any(|one| one == mode));
+    let short = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let shown = short
+        .iter()
+        .filter(|(mode, _)| items(modes).iter().any(|one| one == mode));
     shown.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 

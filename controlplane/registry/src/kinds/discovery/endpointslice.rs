@@ -17,14 +17,27 @@ use crate::{
 /// The strategy of EndpointSlices.
 pub struct EndpointSlice;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "EndpointSlice", plural: "endpointslices", singular: "endpointslice", ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "EndpointSlice",
+    plural: "endpointslices",
+    singular: "endpointslice",
+    ..super::V1
+};
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("AddressType", "addressType specifies the type of address carried by this EndpointSlice."),
-    text("Ports", "ports specifies the list of network ports exposed by each endpoint in this slice."),
-    text("Endpoints", "endpoints is a list of unique endpoints in this slice."),
+    text(
+        "AddressType",
+        "addressType specifies the type of address carried by this EndpointSlice.",
+    ),
+    text(
+        "Ports",
+        "ports specifies the list of network ports exposed by each endpoint in this slice.",
+    ),
+    text(
+        "Endpoints",
+        "endpoints is a list of unique endpoints in this slice.",
+    ),
     AGE,
 ];
 
@@ -47,13 +60,20 @@ impl Strategy for EndpointSlice {
     }
 
     fn is_changed(&self, new: &Value, old: &Value) -> bool {
-        ["endpoints", "ports", "addressType"].iter().any(|field| new[*field] != old[*field])
+        ["endpoints", "ports", "addressType"]
+            .iter()
+            .any(|field| new[*field] != old[*field])
             || new["metadata"]["labels"] != old["metadata"]["labels"]
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        check::one_of(&mut errors, "addressType", &object["addressType"], &["FQDN", "IPv4", "IPv6"]);
+        check::one_of(
+            &mut errors,
+            "addressType",
+            &object["addressType"],
+            &["FQDN", "IPv4", "IPv6"],
+        );
         endpoints(&mut errors, object);
         ports(&mut errors, &object["ports"]);
         errors
@@ -61,7 +81,12 @@ impl Strategy for EndpointSlice {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(&mut errors, "addressType", &new["addressType"], &old["addressType"]);
+        check::immutable(
+            &mut errors,
+            "addressType",
+            &new["addressType"],
+            &old["addressType"],
+        );
         errors
     }
 
@@ -70,7 +95,10 @@ impl Strategy for EndpointSlice {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let ports = value::items(&object["ports"]).iter().map(port).collect::<Vec<_>>();
+        let ports = value::items(&object["ports"])
+            .iter()
+            .map(port)
+            .collect::<Vec<_>>();
         let addresses = value::items(&object["endpoints"])
             .iter()
             .flat_map(|endpoint| value::items(&endpoint["addresses"]))
@@ -121,19 +149,31 @@ fn endpoints(errors: &mut FieldErrors, object: &Value) {
         let path = format!("endpoints[{index}]");
         let addresses = items(&endpoint["addresses"]);
         if addresses.is_empty() {
-            errors.required(format!("{path}.addresses"), "must contain at least 1 address");
+            errors.required(
+                format!("{path}.addresses"),
+                "must contain at least 1 address",
+            );
         } else if addresses.len() > MAX_ADDRESSES {
             errors.too_many(format!("{path}.addresses"), addresses.len(), MAX_ADDRESSES);
         }
         for (index, address) in addresses.iter().enumerate() {
-            endpoint_address(errors, &format!("{path}.addresses[{index}]"), address, string(&object["addressType"]));
+            endpoint_address(
+                errors,
+                &format!("{path}.addresses[{index}]"),
+                address,
+                string(&object["addressType"]),
+            );
         }
         if endpoint["nodeName"].is_string() {
             check::dns_subdomain(errors, &format!("{path}.nodeName"), &endpoint["nodeName"]);
         }
         let topology = &endpoint["deprecatedTopology"];
         if value::len(topology) > MAX_TOPOLOGY_KEYS {
-            errors.too_many(format!("{path}.deprecatedTopology"), value::len(topology), MAX_TOPOLOGY_KEYS);
+            errors.too_many(
+                format!("{path}.deprecatedTopology"),
+                value::len(topology),
+                MAX_TOPOLOGY_KEYS,
+            );
         }
         check::labels(errors, &format!("{path}.deprecatedTopology"), topology);
         if endpoint["hostname"].is_string() {
@@ -173,7 +213,12 @@ fn ports(errors: &mut FieldErrors, ports: &Value) {
         if !names.insert(string(&port["name"])) {
             errors.duplicate(name_path, &port["name"]);
         }
-        check::one_of(errors, &format!("{path}.protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+        check::one_of(
+            errors,
+            &format!("{path}.protocol"),
+            &port["protocol"],
+            &["SCTP", "TCP", "UDP"],
+        );
         if port["port"].is_i64() {
             check::port_number(errors, &format!("{path}.port"), &port["port"]);
         }
@@ -218,14 +263,21 @@ mod tests {
                 json!([{"addresses": ["127.0.0.1"]}]),
                 "endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
             ),
-            ("/ports", json!([{"port": 1}, {"port": 2}]), "ports[1].name: Duplicate value: \"\""),
+            (
+                "/ports",
+                json!([{"port": 1}, {"port": 2}]),
+                "ports[1].name: Duplicate value: \"\"",
+            ),
             (
                 "/ports",
                 json!([{"port": 1, "protocol": "X"}]),
                 "ports[0].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
             ),
         ] {
-            assert_eq!(create_errors(&EndpointSlice, with(&slice(), pointer, value)), expect);
+            assert_eq!(
+                create_errors(&EndpointSlice, with(&slice(), pointer, value)),
+                expect
+            );
         }
     }
 
@@ -243,18 +295,31 @@ mod tests {
     #[test]
     fn generation_counts_endpoints() {
         let old = created(&EndpointSlice, slice());
-        assert_eq!(updated(&EndpointSlice, old.clone(), &old)["metadata"]["generation"], 1);
-        assert_eq!(updated(&EndpointSlice, with(&old, "/endpoints", json!([])), &old)["metadata"]["generation"], 2);
+        assert_eq!(
+            updated(&EndpointSlice, old.clone(), &old)["metadata"]["generation"],
+            1
+        );
+        assert_eq!(
+            updated(&EndpointSlice, with(&old, "/endpoints", json!([])), &old)["metadata"]["generation"],
+            2
+        );
     }
 
     #[test]
     fn rows_show_three_of_each() {
         let mut slice = slice();
-        assert_eq!(json!(EndpointSlice.row(&slice, 0)), json!(["s", "IPv4", "80", "10.0.0.1", "<unknown>"]));
-        slice["endpoints"] = json!([{"addresses": ["a", "b"]}, {"addresses": ["c"]}, {"addresses": ["d"]}]);
+        assert_eq!(
+            json!(EndpointSlice.row(&slice, 0)),
+            json!(["s", "IPv4", "80", "10.0.0.1", "<unknown>"])
+        );
+        slice["endpoints"] =
+            json!([{"addresses": ["a", "b"]}, {"addresses": ["c"]}, {"addresses": ["d"]}]);
         slice["ports"] = json!([{"name": "web"}, {}]);
         let row = EndpointSlice.row(&slice, 0);
-        assert_eq!((&row[2], &row[3]), (&json!("web,*"), &json!("a,b,c + 1 more...")));
+        assert_eq!(
+            (&row[2], &row[3]),
+            (&json!("web,*"), &json!("a,b,c + 1 more..."))
+        );
         assert_eq!(EndpointSlice.row(&json!({}), 0)[3], "<unset>");
     }
 }

@@ -45,7 +45,11 @@ impl Strategy for DeviceClass {
         devices::selectors(&mut errors, "spec.selectors", &spec["selectors"]);
         devices::configuration(&mut errors, "spec.config", &spec["config"]);
         if !string(&spec["extendedResourceName"]).is_empty() {
-            check::qualified_name(&mut errors, "spec.extendedResourceName", &spec["extendedResourceName"]);
+            check::qualified_name(
+                &mut errors,
+                "spec.extendedResourceName",
+                &spec["extendedResourceName"],
+            );
         }
         errors
     }
@@ -62,7 +66,10 @@ mod tests {
     fn classes_are_checked() {
         for (spec, expect) in [
             (json!({"selectors": [{"cel": {"expression": "true"}}]}), ""),
-            (json!({"selectors": [{}]}), "spec.selectors[0].cel: Required value"),
+            (
+                json!({"selectors": [{}]}),
+                "spec.selectors[0].cel: Required value",
+            ),
             (
                 json!({"config": [{"opaque": {"driver": "d.example"}}]}),
                 "spec.config[0].opaque.parameters: Required value",

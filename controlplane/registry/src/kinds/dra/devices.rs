@@ -32,7 +32,9 @@ fn amount(request: &mut Value) {
     if request["allocationMode"] == "ExactCount" {
         fill::number(request, "count", 1);
     }
-    fill::each(request, "tolerations", |toleration| fill::text(toleration, "operator", "Equal"));
+    fill::each(request, "tolerations", |toleration| {
+        fill::text(toleration, "operator", "Equal")
+    });
 }
 
 /// Checks the spec of a claim.
@@ -56,18 +58,32 @@ pub(super) fn claim(errors: &mut FieldErrors, path: &str, spec: &Value) {
     }
     let constraints = items(&devices["constraints"]);
     if constraints.len() > MAX_CONSTRAINTS {
-        errors.too_many(format!("{path}.constraints"), constraints.len(), MAX_CONSTRAINTS);
+        errors.too_many(
+            format!("{path}.constraints"),
+            constraints.len(),
+            MAX_CONSTRAINTS,
+        );
     }
     for (index, constraint) in constraints.iter().enumerate() {
         let path = format!("{path}.constraints[{index}]");
-        request_names(errors, &format!("{path}.requests"), &constraint["requests"], &names);
+        request_names(
+            errors,
+            &format!("{path}.requests"),
+            &constraint["requests"],
+            &names,
+        );
         if constraint["matchAttribute"].is_null() && constraint["distinctAttribute"].is_null() {
             errors.required(format!("{path}.matchAttribute"), "");
         }
     }
     let configs = &devices["config"];
     for (index, config) in items(configs).iter().enumerate() {
-        request_names(errors, &format!("{path}.config[{index}].requests"), &config["requests"], &names);
+        request_names(
+            errors,
+            &format!("{path}.config[{index}].requests"),
+            &config["requests"],
+            &names,
+        );
     }
     configuration(errors, &format!("{path}.config"), configs);
 }
@@ -76,8 +92,7 @@ fn request_names(errors: &mut FieldErrors, path: &str, list: &Value, known: &BTr
     for (index, name) in items(list).iter().enumerate() {
         let request = string(name).split('/').next().unwrap_or_default();
         if !known.contains(request) {
-            let message =
-                "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+            let message = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
             errors.invalid(format!("{path}[{index}]"), name, message);
         }
     }
@@ -86,7 +101,10 @@ fn request_names(errors: &mut FieldErrors, path: &str, list: &Value, known: &BTr
 fn check_request(errors: &mut FieldErrors, path: &str, request: &Value) {
     let (exactly, choices) = (&request["exactly"], items(&request["firstAvailable"]));
     match (exactly.is_object(), !choices.is_empty()) {
-        (false, false) => errors.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
+        (false, false) => errors.required(
+            path,
+            "exactly one of `exactly` or `firstAvailable` is required",
+        ),
         (true, true) => {
             errors.invalid(
                 path,
@@ -108,8 +126,16 @@ fn check_request(errors: &mut FieldErrors, path: &str, request: &Value) {
 }
 
 fn one(errors: &mut FieldErrors, path: &str, request: &Value) {
-    if check::required(errors, &format!("{path}.deviceClassName"), &request["deviceClassName"]) {
-        check::dns_subdomain(errors, &format!("{path}.deviceClassName"), &request["deviceClassName"]);
+    if check::required(
+        errors,
+        &format!("{path}.deviceClassName"),
+        &request["deviceClassName"],
+    ) {
+        check::dns_subdomain(
+            errors,
+            &format!("{path}.deviceClassName"),
+            &request["deviceClassName"],
+        );
     }
     selectors(errors, &format!("{path}.selectors"), &request["selectors"]);
     match string(&request["allocationMode"]) {
@@ -118,7 +144,11 @@ fn one(errors: &mut FieldErrors, path: &str, request: &Value) {
             errors.invalid(format!("{path}.count"), &request["count"], message);
         }
         "ExactCount" if number(&request["count"]) <= 0 => {
-            errors.invalid(format!("{path}.count"), &request["count"], "must be greater than zero");
+            errors.invalid(
+                format!("{path}.count"),
+                &request["count"],
+                "must be greater than zero",
+            );
         }
         "All" | "ExactCount" => {}
         _ => {
@@ -139,7 +169,11 @@ pub(super) fn selectors(errors: &mut FieldErrors, path: &str, selectors: &Value)
         if selector["cel"].is_null() {
             errors.required(path, "");
         } else {
-            check::required(errors, &format!("{path}.expression"), &selector["cel"]["expression"]);
+            check::required(
+                errors,
+                &format!("{path}.expression"),
+                &selector["cel"]["expression"],
+            );
         }
     }
 }
@@ -181,7 +215,17 @@ pub(super) fn taint(errors: &mut FieldErrors, path: &str, taint: &Value) {
         check::qualified_name(errors, &format!("{path}.key"), &taint["key"]);
     }
     let value = &taint["value"];
-    check::invalid_all(errors, &format!("{path}.value"), value, coracle_api::name::label_value_errors(string(value)));
+    check::invalid_all(
+        errors,
+        &format!("{path}.value"),
+        value,
+        coracle_api::name::label_value_errors(string(value)),
+    );
     let effects = ["NoExecute", "NoSchedule", "None"];
-    check::one_of(errors, &format!("{path}.effect"), &taint["effect"], &effects);
+    check::one_of(
+        errors,
+        &format!("{path}.effect"),
+        &taint["effect"],
+        &effects,
+    );
 }

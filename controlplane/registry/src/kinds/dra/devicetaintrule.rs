@@ -41,7 +41,9 @@ impl Strategy for DeviceTaintRule {
         // The time is the rule's own.
         let created = object["metadata"]["creationTimestamp"].clone();
         if created.is_string() {
-            fill::within(&mut object["spec"], "taint", |taint| fill::value(taint, "timeAdded", created));
+            fill::within(&mut object["spec"], "taint", |taint| {
+                fill::value(taint, "timeAdded", created)
+            });
         }
         fill::object(object, "status");
     }
@@ -55,10 +57,18 @@ impl Strategy for DeviceTaintRule {
         let spec = &object["spec"];
         let selector = &spec["deviceSelector"];
         if !string(&selector["driver"]).is_empty() {
-            devices::driver(&mut errors, "spec.deviceSelector.driver", &selector["driver"]);
+            devices::driver(
+                &mut errors,
+                "spec.deviceSelector.driver",
+                &selector["driver"],
+            );
         }
         if !string(&selector["device"]).is_empty() {
-            check::dns_label(&mut errors, "spec.deviceSelector.device", &selector["device"]);
+            check::dns_label(
+                &mut errors,
+                "spec.deviceSelector.device",
+                &selector["device"],
+            );
         }
         devices::taint(&mut errors, "spec.taint", &spec["taint"]);
         errors
@@ -75,7 +85,16 @@ mod tests {
     #[test]
     fn rules_are_checked() {
         let of = |taint: Value| json!({"spec": {"deviceSelector": {"driver": "d.example"}, "taint": taint}});
-        assert_eq!(create_errors(&DeviceTaintRule, of(json!({"key": "a", "effect": "NoSchedule"}))), "");
-        assert_eq!(create_errors(&DeviceTaintRule, of(json!({"key": "a"}))), "spec.taint.effect: Required value");
+        assert_eq!(
+            create_errors(
+                &DeviceTaintRule,
+                of(json!({"key": "a", "effect": "NoSchedule"}))
+            ),
+            ""
+        );
+        assert_eq!(
+            create_errors(&DeviceTaintRule, of(json!({"key": "a"}))),
+            "spec.taint.effect: Required value"
+        );
     }
 }

@@ -27,8 +27,14 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-static COLUMNS: &[Column] =
-    &[NAME, text("State", "A summary of the current state (allocated, pending, reserved, etc.)."), AGE];
+static COLUMNS: &[Column] = &[
+    NAME,
+    text(
+        "State",
+        "A summary of the current state (allocated, pending, reserved, etc.).",
+    ),
+    AGE,
+];
 
 impl BuiltIn for ResourceClaim {
     fn resource(&self) -> &'static ResourceInfo {
@@ -78,10 +84,18 @@ impl Strategy for ResourceClaim {
             }
         }
         if status["allocation"].is_null() && !reserved.is_empty() {
-            errors.forbidden("status.reservedFor", "may not be specified when `allocated` is not set");
+            errors.forbidden(
+                "status.reservedFor",
+                "may not be specified when `allocated` is not set",
+            );
         }
         if !before["allocation"].is_null() && !status["allocation"].is_null() {
-            check::immutable(&mut errors, "status.allocation", &status["allocation"], &before["allocation"]);
+            check::immutable(
+                &mut errors,
+                "status.allocation",
+                &status["allocation"],
+                &before["allocation"],
+            );
         }
         errors
     }
@@ -96,13 +110,20 @@ impl Strategy for ResourceClaim {
         if !object["metadata"]["deletionTimestamp"].is_null() {
             states.push("deleted");
         }
-        match (status["allocation"].is_object(), items(&status["reservedFor"]).is_empty()) {
+        match (
+            status["allocation"].is_object(),
+            items(&status["reservedFor"]).is_empty(),
+        ) {
             (false, _) if states.is_empty() => states.push("pending"),
             (false, _) => {}
             (true, true) => states.push("allocated"),
             (true, false) => states.extend(["allocated", "reserved"]),
         }
-        vec![cells::name(object), states.join(",").into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            states.join(",").into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -128,7 +149,9 @@ mod tests {
                 "spec.devices.requests[0].exactly.deviceClassName: Required value",
             ),
             (
-                of(json!({"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "x"}})),
+                of(
+                    json!({"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "x"}}),
+                ),
                 "spec.devices.requests[0].exactly.allocationMode: Unsupported value: \"x\": supported values: \"All\", \"ExactCount\"",
             ),
         ] {
@@ -138,6 +161,9 @@ mod tests {
         assert_eq!(old["spec"]["devices"]["requests"][0]["exactly"]["count"], 1);
         let errors = update_errors(&ResourceClaim, with(&old, "/spec/devices", json!({})), &old);
         assert!(errors.ends_with("field is immutable"), "{errors}");
-        assert_eq!(json!(ResourceClaim.row(&old, 0)), json!(["c", "pending", "<unknown>"]));
+        assert_eq!(
+            json!(ResourceClaim.row(&old, 0)),
+            json!(["c", "pending", "<unknown>"])
+        );
     }
 }

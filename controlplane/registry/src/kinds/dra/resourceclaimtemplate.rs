@@ -39,8 +39,16 @@ impl Strategy for ResourceClaimTemplate {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
-        check::labels(&mut errors, "spec.metadata.labels", &spec["metadata"]["labels"]);
-        check::annotations(&mut errors, "spec.metadata.annotations", &spec["metadata"]["annotations"]);
+        check::labels(
+            &mut errors,
+            "spec.metadata.labels",
+            &spec["metadata"]["labels"],
+        );
+        check::annotations(
+            &mut errors,
+            "spec.metadata.annotations",
+            &spec["metadata"]["annotations"],
+        );
         devices::claim(&mut errors, "spec.spec", &spec["spec"]);
         errors
     }
@@ -65,7 +73,10 @@ mod tests {
         let good = of(json!({"name": "r", "exactly": {"deviceClassName": "gpu"}}));
         assert_eq!(create_errors(&ResourceClaimTemplate, good), "");
         assert_eq!(
-            create_errors(&ResourceClaimTemplate, of(json!({"exactly": {"deviceClassName": "gpu"}}))),
+            create_errors(
+                &ResourceClaimTemplate,
+                of(json!({"exactly": {"deviceClassName": "gpu"}}))
+            ),
             "spec.spec.devices.requests[0].name: Required value"
         );
     }

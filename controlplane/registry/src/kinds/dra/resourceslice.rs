@@ -30,9 +30,18 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Node", "NodeName identifies the node which provides the resources in this slice."),
-    text("Driver", "Driver identifies the DRA driver providing the capacity information."),
-    text("Pool", "Pool describes the pool that this ResourceSlice belongs to."),
+    text(
+        "Node",
+        "NodeName identifies the node which provides the resources in this slice.",
+    ),
+    text(
+        "Driver",
+        "Driver identifies the DRA driver providing the capacity information.",
+    ),
+    text(
+        "Pool",
+        "Pool describes the pool that this ResourceSlice belongs to.",
+    ),
     AGE,
 ];
 
@@ -65,7 +74,11 @@ impl Strategy for ResourceSlice {
         check::required(&mut errors, "spec.pool.name", &pool["name"]);
         if number(&pool["resourceSliceCount"]) <= 0 {
             let count = number(&pool["resourceSliceCount"]).into();
-            errors.invalid("spec.pool.resourceSliceCount", &count, "must be greater than zero");
+            errors.invalid(
+                "spec.pool.resourceSliceCount",
+                &count,
+                "must be greater than zero",
+            );
         }
         check::not_negative(&mut errors, "spec.pool.generation", &pool["generation"]);
         place(&mut errors, spec);
@@ -93,8 +106,18 @@ impl Strategy for ResourceSlice {
         let mut errors = self.validate(new);
         let (new, old) = (&new["spec"], &old["spec"]);
         check::immutable(&mut errors, "spec.driver", &new["driver"], &old["driver"]);
-        check::immutable(&mut errors, "spec.pool.name", &new["pool"]["name"], &old["pool"]["name"]);
-        check::immutable(&mut errors, "spec.nodeName", &new["nodeName"], &old["nodeName"]);
+        check::immutable(
+            &mut errors,
+            "spec.pool.name",
+            &new["pool"]["name"],
+            &old["pool"]["name"],
+        );
+        check::immutable(
+            &mut errors,
+            "spec.nodeName",
+            &new["nodeName"],
+            &old["nodeName"],
+        );
         errors
     }
 
@@ -125,7 +148,12 @@ impl Strategy for ResourceSlice {
 /// Exactly one way of saying where the devices are.
 fn place(errors: &mut FieldErrors, spec: &Value) {
     let has = |field: &str| !spec[field].is_null() && spec[field] != false && spec[field] != "";
-    let fields = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
+    let fields = [
+        "nodeName",
+        "nodeSelector",
+        "allNodes",
+        "perDeviceNodeSelection",
+    ];
     const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
     match fields.iter().filter(|field| has(field)).count() {
         0 => errors.required("spec", ONE),
@@ -165,16 +193,31 @@ mod tests {
                 Value::Null,
                 "spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
             ),
-            ("/spec/devices/1", json!({"name": "a"}), "spec.devices[1].name: Duplicate value: \"a\""),
+            (
+                "/spec/devices/1",
+                json!({"name": "a"}),
+                "spec.devices[1].name: Duplicate value: \"a\"",
+            ),
         ] {
-            assert_eq!(create_errors(&ResourceSlice, with(&slice, pointer, value.clone())), expect, "{pointer}");
+            assert_eq!(
+                create_errors(&ResourceSlice, with(&slice, pointer, value.clone())),
+                expect,
+                "{pointer}"
+            );
         }
         let old = created(&ResourceSlice, slice);
         assert_eq!(
-            update_errors(&ResourceSlice, with(&old, "/spec/nodeName", json!("x")), &old),
+            update_errors(
+                &ResourceSlice,
+                with(&old, "/spec/nodeName", json!("x")),
+                &old
+            ),
             "spec.nodeName: Invalid value: \"x\": field is immutable"
         );
-        assert_eq!(json!(ResourceSlice.row(&old, 0)), json!(["s", "n", "d.example", "p", "<unknown>"]));
+        assert_eq!(
+            json!(ResourceSlice.row(&old, 0)),
+            json!(["s", "n", "d.example", "p", "<unknown>"])
+        );
         assert_eq!(ResourceSlice.field(&old, "spec.driver"), "d.example");
     }
 }

@@ -24,7 +24,12 @@ static INFO: ResourceInfo = ResourceInfo {
     ..ResourceInfo::in_group("events.k8s.io", "v1")
 };
 
-static VIEW: View = View { of: &core::event::Event, to_stored, from_stored, stored_field };
+static VIEW: View = View {
+    of: &core::event::Event,
+    to_stored,
+    from_stored,
+    stored_field,
+};
 
 /// Names here, names in the core group.
 const NAMES: [(&str, &str); 7] = [
@@ -43,7 +48,10 @@ const FIELDS: [(&str, &str); 10] = [
     ("regarding.name", "involvedObject.name"),
     ("regarding.uid", "involvedObject.uid"),
     ("regarding.apiVersion", "involvedObject.apiVersion"),
-    ("regarding.resourceVersion", "involvedObject.resourceVersion"),
+    (
+        "regarding.resourceVersion",
+        "involvedObject.resourceVersion",
+    ),
     ("regarding.fieldPath", "involvedObject.fieldPath"),
     ("reason", "reason"),
     ("reportingController", "reportingComponent"),
@@ -89,7 +97,11 @@ impl Strategy for Event {
         }
         let kind = &object["type"];
         if !matches!(string(kind), "Normal" | "Warning") {
-            errors.invalid("type", &"".into(), format!("has invalid value: {}", string(kind)));
+            errors.invalid(
+                "type",
+                &"".into(),
+                format!("has invalid value: {}", string(kind)),
+            );
         }
         errors
     }
@@ -108,11 +120,16 @@ impl Strategy for Event {
 }
 
 fn stored_field(field: &str) -> &str {
-    FIELDS.iter().find(|(own, _)| *own == field).map_or(field, |(_, stored)| *stored)
+    FIELDS
+        .iter()
+        .find(|(own, _)| *own == field)
+        .map_or(field, |(_, stored)| *stored)
 }
 
 fn rename(object: &mut Value, from: &str, to: &str) {
-    let Some(map) = object.as_object_mut() else { return };
+    let Some(map) = object.as_object_mut() else {
+        return;
+    };
     // Gone when empty: what the other form need not have it does not show.
     if let Some(value) = map.remove(from)
         && !value.is_null()
@@ -146,7 +163,10 @@ mod tests {
         let modern = json!({"eventTime": "1970-01-01T00:00:10.000000Z", "note": "n", "regarding": {"kind": "Pod"},
             "reportingController": "c", "reportingInstance": "i", "action": "a", "reason": "r", "type": "Normal"});
         let stored = to_stored(modern.clone());
-        assert_eq!((&stored["message"], &stored["involvedObject"]["kind"]), (&json!("n"), &json!("Pod")));
+        assert_eq!(
+            (&stored["message"], &stored["involvedObject"]["kind"]),
+            (&json!("n"), &json!("Pod"))
+        );
         assert_eq!(stored["reportingComponent"], "c");
         assert_eq!(from_stored(stored), modern);
         assert_eq!(Event.row(&modern, 100)[3], "pod");
@@ -164,7 +184,10 @@ mod tests {
     fn every_field_has_a_stored_name() {
         for field in FIELD_NAMES {
             let stored = stored_field(field);
-            assert!(core::event::Event.selectable_fields().contains(&stored), "{field} {stored}");
+            assert!(
+                core::event::Event.selectable_fields().contains(&stored),
+                "{field} {stored}"
+            );
         }
     }
 }

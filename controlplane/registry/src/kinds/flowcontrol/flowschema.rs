@@ -1,6 +1,7 @@
 //! FlowSchema: which requests are of which priority level.
 //!
-//! Source: `pkg/registry/flowcontrol/flowschema/strategy.go`, `pkg/apis/flowcontrol/validation` at v1.37.
+//! Source: `pkg/registry/flowcontrol/flowschema/strategy.go`, `pkg/apis/flowcontrol/validation` at
+//! v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
@@ -26,7 +27,10 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("PriorityLevel", "`priorityLevelConfiguration` should reference a PriorityLevelConfiguration in the cluster."),
+    text(
+        "PriorityLevel",
+        "`priorityLevelConfiguration` should reference a PriorityLevelConfiguration in the cluster.",
+    ),
     text(
         "MatchingPrecedence",
         "`matchingPrecedence` is used to choose among the FlowSchemas that match a given request.",
@@ -36,7 +40,10 @@ static COLUMNS: &[Column] = &[
         "`distinguisherMethod` defines how to compute the flow distinguisher for requests that match this schema.",
     ),
     AGE,
-    text("MissingPL", "references a broken or non-existent PriorityLevelConfiguration"),
+    text(
+        "MissingPL",
+        "references a broken or non-existent PriorityLevelConfiguration",
+    ),
 ];
 
 const MAX_PRECEDENCE: i64 = 10000;
@@ -71,18 +78,35 @@ impl Strategy for FlowSchema {
             errors.invalid(path, precedence, "must be a positive value");
         }
         if number(precedence) > MAX_PRECEDENCE {
-            errors.invalid(path, precedence, format!("must not be greater than {MAX_PRECEDENCE}"));
+            errors.invalid(
+                path,
+                precedence,
+                format!("must not be greater than {MAX_PRECEDENCE}"),
+            );
         }
         if number(precedence) == 1 && object["metadata"]["name"] != "exempt" {
-            errors.invalid(path, precedence, "only the schema named 'exempt' may have matchingPrecedence 1");
+            errors.invalid(
+                path,
+                precedence,
+                "only the schema named 'exempt' may have matchingPrecedence 1",
+            );
         }
         let method = &spec["distinguisherMethod"]["type"];
-        if spec["distinguisherMethod"].is_object() && !matches!(string(method), "ByNamespace" | "ByUser") {
-            errors.not_supported("spec.distinguisherMethod", method, &["ByNamespace", "ByUser"]);
+        if spec["distinguisherMethod"].is_object()
+            && !matches!(string(method), "ByNamespace" | "ByUser")
+        {
+            errors.not_supported(
+                "spec.distinguisherMethod",
+                method,
+                &["ByNamespace", "ByUser"],
+            );
         }
         let level = &spec["priorityLevelConfiguration"]["name"];
         if string(level).is_empty() {
-            errors.required("spec.priorityLevelConfiguration.name", "must reference a priority level");
+            errors.required(
+                "spec.priorityLevelConfiguration.name",
+                "must reference a priority level",
+            );
         } else {
             check::dns_subdomain(&mut errors, "spec.priorityLevelConfiguration.name", level);
         }
@@ -98,7 +122,9 @@ impl Strategy for FlowSchema {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let spec = &object["spec"];
-        let dangling = items(&object["status"]["conditions"]).iter().find(|one| one["type"] == "Dangling");
+        let dangling = items(&object["status"]["conditions"])
+            .iter()
+            .find(|one| one["type"] == "Dangling");
         vec![
             cells::name(object),
             string(&spec["priorityLevelConfiguration"]["name"]).into(),
@@ -113,7 +139,10 @@ impl Strategy for FlowSchema {
 fn check_rule(errors: &mut FieldErrors, path: &str, rule: &Value) {
     let subjects = items(&rule["subjects"]);
     if subjects.is_empty() {
-        errors.required(format!("{path}.subjects"), "subjects must contain at least one value");
+        errors.required(
+            format!("{path}.subjects"),
+            "subjects must contain at least one value",
+        );
     }
     for (index, subject) in subjects.iter().enumerate() {
         let path = format!("{path}.subjects[{index}]");
@@ -130,19 +159,40 @@ fn check_rule(errors: &mut FieldErrors, path: &str, rule: &Value) {
         if subject[field].is_null() {
             errors.required(
                 format!("{path}.{field}"),
-                format!("{field} is required when subject kind is '{}'", string(&subject["kind"])),
+                format!(
+                    "{field} is required when subject kind is '{}'",
+                    string(&subject["kind"])
+                ),
             );
         } else {
-            check::required(errors, &format!("{path}.{field}.name"), &subject[field]["name"]);
+            check::required(
+                errors,
+                &format!("{path}.{field}.name"),
+                &subject[field]["name"],
+            );
         }
     }
-    let (resources, others) = (items(&rule["resourceRules"]), items(&rule["nonResourceRules"]));
+    let (resources, others) = (
+        items(&rule["resourceRules"]),
+        items(&rule["nonResourceRules"]),
+    );
     if resources.is_empty() && others.is_empty() {
-        errors.required(path, "at least one of resourceRules and nonResourceRules has to be non-empty");
+        errors.required(
+            path,
+            "at least one of resourceRules and nonResourceRules has to be non-empty",
+        );
     }
     for (list, rules, fields) in [
-        ("resourceRules", resources, &["verbs", "apiGroups", "resources"][..]),
-        ("nonResourceRules", others, &["verbs", "nonResourceURLs"][..]),
+        (
+            "resourceRules",
+            resources,
+            &["verbs", "apiGroups", "resources"][..],
+        ),
+        (
+            "nonResourceRules",
+            others,
+            &["verbs", "nonResourceURLs"][..],
+        ),
     ] {
         for (index, one) in rules.iter().enumerate() {
             for field in fields {
@@ -151,8 +201,12 @@ fn check_rule(errors: &mut FieldErrors, path: &str, rule: &Value) {
                     errors.required(path, format!("{field} must contain at least one value"));
                 }
             }
-            if list == "resourceRules" && one["clusterScope"] != true && items(&one["namespaces"]).is_empty() {
-                let message = "resource rules that are not cluster scoped must supply at least one namespace";
+            if list == "resourceRules"
+                && one["clusterScope"] != true
+                && items(&one["namespaces"]).is_empty()
+            {
+                let message =
+                    "resource rules that are not cluster scoped must supply at least one namespace";
                 errors.required(format!("{path}.{list}[{index}].namespaces"), message);
             }
         }
@@ -201,6 +255,9 @@ mod tests {
             );
         }
         let object = created(&FlowSchema, schema);
-        assert_eq!(json!(FlowSchema.row(&object, 0)), json!(["f", "low", 1000, "<none>", "<unknown>", "?"]));
+        assert_eq!(
+            json!(FlowSchema.row(&object, 0)),
+            json!(["f", "low", 1000, "<none>", "<unknown>", "?"])
+        );
     }
 }

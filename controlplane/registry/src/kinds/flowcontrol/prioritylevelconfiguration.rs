@@ -1,7 +1,7 @@
 //! PriorityLevelConfiguration: how many requests of a priority level run at once, and which wait.
 //!
-//! Source: `pkg/registry/flowcontrol/prioritylevelconfiguration/strategy.go`, `pkg/apis/flowcontrol/validation` at
-//! v1.37.
+//! Source: `pkg/registry/flowcontrol/prioritylevelconfiguration/strategy.go`,
+//! `pkg/apis/flowcontrol/validation` at v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
@@ -27,12 +27,18 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Type", "`type` indicates whether this priority level is subject to limitation on request execution."),
+    text(
+        "Type",
+        "`type` indicates whether this priority level is subject to limitation on request execution.",
+    ),
     text(
         "NominalConcurrencyShares",
         "`nominalConcurrencyShares` (NCS) contributes to the computation of the NominalConcurrencyLimit (NominalCL) of this level.",
     ),
-    text("Queues", "`queues` is the number of queues for this priority level."),
+    text(
+        "Queues",
+        "`queues` is the number of queues for this priority level.",
+    ),
     text(
         "HandSize",
         "`handSize` is a small positive number that configures the shuffle sharding of requests into queues.",
@@ -135,23 +141,40 @@ impl Strategy for PriorityLevelConfiguration {
 fn shares(errors: &mut FieldErrors, path: &str, level: &Value) {
     let shares = &level["nominalConcurrencyShares"];
     if shares.as_i64().is_some_and(|shares| shares < 0) {
-        errors.invalid(format!("{path}.nominalConcurrencyShares"), shares, "must be a non-negative integer");
+        errors.invalid(
+            format!("{path}.nominalConcurrencyShares"),
+            shares,
+            "must be a non-negative integer",
+        );
     }
-    check::in_range(errors, &format!("{path}.lendablePercent"), &level["lendablePercent"], 0, 100);
+    check::in_range(
+        errors,
+        &format!("{path}.lendablePercent"),
+        &level["lendablePercent"],
+        0,
+        100,
+    );
 }
 
 fn check_limited(errors: &mut FieldErrors, limited: &Value) {
     shares(errors, "spec.limited", limited);
     if number(&limited["borrowingLimitPercent"]) < 0 {
         let message = "if specified, must be a non-negative integer";
-        errors.invalid("spec.limited.borrowingLimitPercent", &limited["borrowingLimitPercent"], message);
+        errors.invalid(
+            "spec.limited.borrowingLimitPercent",
+            &limited["borrowingLimitPercent"],
+            message,
+        );
     }
     let response = &limited["limitResponse"];
     let (path, queuing) = ("spec.limited.limitResponse", &response["queuing"]);
     match string(&response["type"]) {
         // Upstream's words, though the type is called Queue.
         "Reject" if !queuing.is_null() => {
-            errors.forbidden(format!("{path}.queuing"), "must be nil if limited.limitResponse.type is not Limited");
+            errors.forbidden(
+                format!("{path}.queuing"),
+                "must be nil if limited.limitResponse.type is not Limited",
+            );
         }
         "Reject" => {}
         "Queue" if queuing.is_null() => {
@@ -161,15 +184,30 @@ fn check_limited(errors: &mut FieldErrors, limited: &Value) {
         "Queue" => {
             for field in ["queueLengthLimit", "queues", "handSize"] {
                 if number(&queuing[field]) <= 0 {
-                    errors.invalid(format!("{path}.queuing.{field}"), &queuing[field], "must be positive");
+                    errors.invalid(
+                        format!("{path}.queuing.{field}"),
+                        &queuing[field],
+                        "must be positive",
+                    );
                 }
             }
             if number(&queuing["handSize"]) > number(&queuing["queues"]) {
-                let message = format!("should not be greater than queues ({})", number(&queuing["queues"]));
-                errors.invalid(format!("{path}.queuing.handSize"), &queuing["handSize"], message);
+                let message = format!(
+                    "should not be greater than queues ({})",
+                    number(&queuing["queues"])
+                );
+                errors.invalid(
+                    format!("{path}.queuing.handSize"),
+                    &queuing["handSize"],
+                    message,
+                );
             }
         }
-        _ => errors.not_supported(format!("{path}.type"), &response["type"], &["Queue", "Reject"]),
+        _ => errors.not_supported(
+            format!("{path}.type"),
+            &response["type"],
+            &["Queue", "Reject"],
+        ),
     }
 }
 
@@ -182,19 +220,29 @@ mod tests {
 
     #[test]
     fn levels_are_checked() {
-        let limited = |response: Value| json!({"type": "Limited", "limited": {"limitResponse": response}});
+        let limited =
+            |response: Value| json!({"type": "Limited", "limited": {"limitResponse": response}});
         for (spec, expect) in [
             (limited(json!({"type": "Reject"})), ""),
             (limited(json!({"type": "Queue", "queuing": {}})), ""),
             (json!({"type": "Exempt"}), ""),
-            (json!({"type": "Limited"}), "spec.limited: Required value: must not be empty when type is Limited"),
-            (json!({"type": "x"}), "spec.type: Unsupported value: \"x\": supported values: \"Exempt\", \"Limited\""),
+            (
+                json!({"type": "Limited"}),
+                "spec.limited: Required value: must not be empty when type is Limited",
+            ),
+            (
+                json!({"type": "x"}),
+                "spec.type: Unsupported value: \"x\": supported values: \"Exempt\", \"Limited\"",
+            ),
             (
                 limited(json!({"type": "Queue", "queuing": {"handSize": 9, "queues": 8}})),
                 "spec.limited.limitResponse.queuing.handSize: Invalid value: 9: should not be greater than queues (8)",
             ),
         ] {
-            assert_eq!(create_errors(&PriorityLevelConfiguration, json!({"spec": spec})), expect);
+            assert_eq!(
+                create_errors(&PriorityLevelConfiguration, json!({"spec": spec})),
+                expect
+            );
         }
         let object = created(
             &PriorityLevelConfiguration,
@@ -202,7 +250,15 @@ mod tests {
         );
         assert_eq!(
             json!(PriorityLevelConfiguration.row(&object, 0)),
-            json!(["p", "Limited", 30, "<none>", "<none>", "<none>", "<unknown>"])
+            json!([
+                "p",
+                "Limited",
+                30,
+                "<none>",
+                "<none>",
+                "<none>",
+                "<unknown>"
+            ])
         );
     }
 }

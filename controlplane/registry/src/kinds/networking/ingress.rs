@@ -1,6 +1,7 @@
 //! Ingress: which requests from outside go to which Service.
 //!
-//! Source: `pkg/registry/networking/ingress/strategy.go`, `pkg/apis/networking/validation` at v1.37.
+//! Source: `pkg/registry/networking/ingress/strategy.go`, `pkg/apis/networking/validation` at
+//! v1.37.
 
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
@@ -27,9 +28,18 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Class", "The name of the IngressClass resource that should be used for additional configuration"),
-    text("Hosts", "Hosts that incoming requests are matched against before the ingress rule"),
-    text("Address", "Address is a list containing ingress points for the load-balancer"),
+    text(
+        "Class",
+        "The name of the IngressClass resource that should be used for additional configuration",
+    ),
+    text(
+        "Hosts",
+        "Hosts that incoming requests are matched against before the ingress rule",
+    ),
+    text(
+        "Address",
+        "Address is a list containing ingress points for the load-balancer",
+    ),
     text("Ports", "Ports of TLS configurations that open"),
     AGE,
 ];
@@ -76,7 +86,10 @@ impl Strategy for Ingress {
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        for (index, point) in items(&new["status"]["loadBalancer"]["ingress"]).iter().enumerate() {
+        for (index, point) in items(&new["status"]["loadBalancer"]["ingress"])
+            .iter()
+            .enumerate()
+        {
             let path = format!("status.loadBalancer.ingress[{index}]");
             if !string(&point["ip"]).is_empty() {
                 check::ip(&mut errors, &format!("{path}.ip"), &point["ip"]);
@@ -104,12 +117,17 @@ impl Strategy for Ingress {
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let spec = &object["spec"];
         let points = items(&object["status"]["loadBalancer"]["ingress"]).iter();
-        let mut points: Vec<_> =
-            points.map(|point| value::string_or(&point["ip"], string(&point["hostname"]))).collect();
+        let mut points: Vec<_> = points
+            .map(|point| value::string_or(&point["ip"], string(&point["hostname"])))
+            .collect();
         points.retain(|point| !point.is_empty());
         points.sort_unstable();
         points.dedup();
-        let ports = if items(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
+        let ports = if items(&spec["tls"]).is_empty() {
+            "80"
+        } else {
+            "80, 443"
+        };
         vec![
             cells::name(object),
             value::string_or(&spec["ingressClassName"], NONE).into(),
@@ -144,7 +162,11 @@ fn check_spec(spec: &Value) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let rules = items(&spec["rules"]);
     if rules.is_empty() && spec["defaultBackend"].is_null() {
-        errors.invalid("spec", &spec["rules"], "either `defaultBackend` or `rules` must be specified");
+        errors.invalid(
+            "spec",
+            &spec["rules"],
+            "either `defaultBackend` or `rules` must be specified",
+        );
     }
     if spec["defaultBackend"].is_object() {
         backend(&mut errors, "spec.defaultBackend", &spec["defaultBackend"]);
@@ -158,19 +180,30 @@ fn check_spec(spec: &Value) -> FieldErrors {
             host_name(&mut errors, &format!("{path}.hosts[{host_index}]"), host);
         }
         if !string(&tls["secretName"]).is_empty() {
-            check::dns_subdomain(&mut errors, &format!("{path}.secretName"), &tls["secretName"]);
+            check::dns_subdomain(
+                &mut errors,
+                &format!("{path}.secretName"),
+                &tls["secretName"],
+            );
         }
     }
     if spec["ingressClassName"].is_string() {
-        check::dns_subdomain(&mut errors, "spec.ingressClassName", &spec["ingressClassName"]);
+        check::dns_subdomain(
+            &mut errors,
+            "spec.ingressClassName",
+            &spec["ingressClassName"],
+        );
     }
     errors
 }
 
 fn host_name(errors: &mut FieldErrors, path: &str, host: &Value) {
     let text = string(host);
-    let messages =
-        if text.contains('*') { name::wildcard_subdomain_errors(text) } else { name::dns_subdomain_errors(text) };
+    let messages = if text.contains('*') {
+        name::wildcard_subdomain_errors(text)
+    } else {
+        name::dns_subdomain_errors(text)
+    };
     check::invalid_all(errors, path, host, messages);
 }
 
@@ -203,8 +236,15 @@ fn http_path(errors: &mut FieldErrors, path: &str, http: &Value) {
             if !text.starts_with('/') {
                 errors.invalid(&text_path, &text.into(), "must be an absolute path");
             }
-            for part in ["//", "/./", "/../", "%2f", "%2F"].iter().filter(|part| text.contains(**part)) {
-                errors.invalid(&text_path, &text.into(), format!("must not contain '{part}'"));
+            for part in ["//", "/./", "/../", "%2f", "%2F"]
+                .iter()
+                .filter(|part| text.contains(**part))
+            {
+                errors.invalid(
+                    &text_path,
+                    &text.into(),
+                    format!("must not contain '{part}'"),
+                );
             }
             for end in ["/..", "/."].iter().filter(|end| text.ends_with(**end)) {
                 errors.invalid(&text_path, &text.into(), format!("cannot end with '{end}'"));
@@ -226,11 +266,21 @@ fn http_path(errors: &mut FieldErrors, path: &str, http: &Value) {
 fn backend(errors: &mut FieldErrors, path: &str, backend: &Value) {
     let (service, resource) = (&backend["service"], &backend["resource"]);
     match (service.is_object(), resource.is_object()) {
-        (true, true) => errors.invalid(path, &"".into(), "cannot set both resource and service backends"),
-        (false, false) => errors.invalid(path, &"".into(), "resource or service backend is required"),
+        (true, true) => errors.invalid(
+            path,
+            &"".into(),
+            "cannot set both resource and service backends",
+        ),
+        (false, false) => {
+            errors.invalid(path, &"".into(), "resource or service backend is required")
+        }
         (false, true) => {
             for field in ["kind", "name"] {
-                check::required(errors, &format!("{path}.resource.{field}"), &resource[field]);
+                check::required(
+                    errors,
+                    &format!("{path}.resource.{field}"),
+                    &resource[field],
+                );
             }
         }
         (true, false) => service_backend(errors, path, service),
@@ -249,7 +299,12 @@ fn service_backend(errors: &mut FieldErrors, path: &str, service: &Value) {
         errors.invalid(path, &"".into(), "cannot set both port name & port number");
     } else if has_name {
         let messages = name::port_name_errors(string(port_name));
-        check::invalid_all(errors, &format!("{path}.service.port.name"), port_name, messages);
+        check::invalid_all(
+            errors,
+            &format!("{path}.service.port.name"),
+            port_name,
+            messages,
+        );
     } else if has_number {
         check::port_number(errors, &format!("{path}.service.port.number"), number);
     } else {
@@ -275,7 +330,11 @@ mod tests {
         for (pointer, value, expect) in [
             ("/spec/ingressClassName", json!("nginx"), ""),
             ("/spec/rules/0/host", json!("*.example"), ""),
-            ("/spec/rules", json!([]), "spec: Invalid value: []: either `defaultBackend` or `rules` must be specified"),
+            (
+                "/spec/rules",
+                json!([]),
+                "spec: Invalid value: []: either `defaultBackend` or `rules` must be specified",
+            ),
             (
                 "/spec/rules/0/host",
                 json!("1.2.3.4"),
@@ -319,9 +378,19 @@ mod tests {
         object["spec"]["tls"] = json!([{}]);
         assert_eq!(
             json!(Ingress.row(&object, 0)),
-            json!(["i", "<none>", "a.example", "1.2.3.4", "80, 443", "<unknown>"])
+            json!([
+                "i",
+                "<none>",
+                "a.example",
+                "1.2.3.4",
+                "80, 443",
+                "<unknown>"
+            ])
         );
-        let many: Vec<_> = "abcde".chars().map(|host| json!({"host": host.to_string()})).collect();
+        let many: Vec<_> = "abcde"
+            .chars()
+            .map(|host| json!({"host": host.to_string()}))
+            .collect();
         assert_eq!(hosts(&json!(many)), "a,b,c + 2 more...");
     }
 }

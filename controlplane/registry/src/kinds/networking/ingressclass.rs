@@ -24,8 +24,14 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Controller", "Controller that is responsible for handling this class"),
-    text("Parameters", "A reference to a resource with additional parameters"),
+    text(
+        "Controller",
+        "Controller that is responsible for handling this class",
+    ),
+    text(
+        "Parameters",
+        "A reference to a resource with additional parameters",
+    ),
     AGE,
 ];
 
@@ -38,7 +44,9 @@ impl BuiltIn for IngressClass {
 impl Strategy for IngressClass {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
-        fill::within(&mut object["spec"], "parameters", |parameters| fill::text(parameters, "scope", "Cluster"));
+        fill::within(&mut object["spec"], "parameters", |parameters| {
+            fill::text(parameters, "scope", "Cluster")
+        });
     }
 
     fn lifecycle(&self) -> Lifecycle {
@@ -69,8 +77,15 @@ impl Strategy for IngressClass {
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let parameters = &object["spec"]["parameters"];
         let shown = if parameters.is_object() {
-            let group = parameters["apiGroup"].as_str().map(|group| format!(".{group}")).unwrap_or_default();
-            format!("{}{group}/{}", string(&parameters["kind"]), string(&parameters["name"]))
+            let group = parameters["apiGroup"]
+                .as_str()
+                .map(|group| format!(".{group}"))
+                .unwrap_or_default();
+            format!(
+                "{}{group}/{}",
+                string(&parameters["kind"]),
+                string(&parameters["name"])
+            )
         } else {
             NONE.to_owned()
         };
@@ -92,7 +107,13 @@ mod tests {
 
     #[test]
     fn classes_name_a_controller() {
-        assert_eq!(create_errors(&IngressClass, json!({"spec": {"controller": "example.com/c"}})), "");
+        assert_eq!(
+            create_errors(
+                &IngressClass,
+                json!({"spec": {"controller": "example.com/c"}})
+            ),
+            ""
+        );
         assert_eq!(
             create_errors(&IngressClass, json!({"spec": {"controller": "c"}})),
             "spec.controller: Invalid value: \"c\": must be a domain-prefixed path (such as \"acme.io/foo\")"

@@ -1,6 +1,7 @@
 //! IPAddress: an address of a Service, and whose it is.
 //!
-//! Source: `pkg/registry/networking/ipaddress/strategy.go`, `pkg/apis/networking/validation` at v1.37.
+//! Source: `pkg/registry/networking/ipaddress/strategy.go`, `pkg/apis/networking/validation` at
+//! v1.37.
 
 use std::net::IpAddr;
 
@@ -56,12 +57,21 @@ impl Strategy for IpAddress {
             check::dns_subdomain(&mut errors, "spec.parentRef.group", &parent["group"]);
         }
         for field in ["resource", "name"] {
-            check::required(&mut errors, &format!("spec.parentRef.{field}"), &parent[field]);
+            check::required(
+                &mut errors,
+                &format!("spec.parentRef.{field}"),
+                &parent[field],
+            );
         }
         for field in ["resource", "name", "namespace"] {
             let messages = coracle_api::name::path_segment_errors(string(&parent[field]));
             if !string(&parent[field]).is_empty() {
-                check::invalid_all(&mut errors, &format!("spec.parentRef.{field}"), &parent[field], messages);
+                check::invalid_all(
+                    &mut errors,
+                    &format!("spec.parentRef.{field}"),
+                    &parent[field],
+                    messages,
+                );
             }
         }
         errors
@@ -78,7 +88,9 @@ impl Strategy for IpAddress {
         match name.parse::<IpAddr>() {
             Ok(ip) if ip.to_string() == name => None,
             Ok(ip) => Some(format!("must be in canonical form (\"{ip}\")")),
-            Err(_) => Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()),
+            Err(_) => {
+                Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned())
+            }
         }
     }
 
@@ -116,17 +128,30 @@ mod tests {
         let address = json!({"metadata": {"name": "10.0.0.1"}, "spec": {"parentRef": {
             "resource": "services", "namespace": "default", "name": "kubernetes"}}});
         assert_eq!(create_errors(&IpAddress, address.clone()), "");
-        assert_eq!(create_errors(&IpAddress, json!({})), "spec.parentRef: Required value");
         assert_eq!(
-            create_errors(&IpAddress, with(&address, "/spec/parentRef/name", json!(""))),
+            create_errors(&IpAddress, json!({})),
+            "spec.parentRef: Required value"
+        );
+        assert_eq!(
+            create_errors(
+                &IpAddress,
+                with(&address, "/spec/parentRef/name", json!(""))
+            ),
             "spec.parentRef.name: Required value"
         );
         let old = created(&IpAddress, address);
         assert!(
-            update_errors(&IpAddress, with(&old, "/spec/parentRef/name", json!("x")), &old)
-                .ends_with("field is immutable")
+            update_errors(
+                &IpAddress,
+                with(&old, "/spec/parentRef/name", json!("x")),
+                &old
+            )
+            .ends_with("field is immutable")
         );
-        assert_eq!(json!(IpAddress.row(&old, 0)), json!(["10.0.0.1", "services/default/kubernetes"]));
+        assert_eq!(
+            json!(IpAddress.row(&old, 0)),
+            json!(["10.0.0.1", "services/default/kubernetes"])
+        );
         assert_eq!(IpAddress.name_error("2001:db8::1"), None);
         assert!(IpAddress.name_error("2001:DB8::1").is_some());
         assert!(IpAddress.name_error("a").is_some());

@@ -1,6 +1,7 @@
 //! NetworkPolicy: which traffic pods may send and receive.
 //!
-//! Source: `pkg/registry/networking/networkpolicy/strategy.go`, `pkg/apis/networking/validation` at v1.37.
+//! Source: `pkg/registry/networking/networkpolicy/strategy.go`, `pkg/apis/networking/validation` at
+//! v1.37.
 
 use coracle_api::{name, status::FieldErrors};
 use ipnet::IpNet;
@@ -80,7 +81,11 @@ impl Strategy for NetworkPolicy {
         }
         let types = items(&spec["policyTypes"]);
         if types.len() > 2 {
-            errors.invalid("spec.policyTypes", &spec["policyTypes"], "may not specify more than two policyTypes");
+            errors.invalid(
+                "spec.policyTypes",
+                &spec["policyTypes"],
+                "may not specify more than two policyTypes",
+            );
             return errors;
         }
         for (index, one) in types.iter().enumerate() {
@@ -106,20 +111,37 @@ impl Strategy for NetworkPolicy {
 }
 
 fn port(errors: &mut FieldErrors, path: &str, port: &Value) {
-    check::optional_one_of(errors, &format!("{path}.protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+    check::optional_one_of(
+        errors,
+        &format!("{path}.protocol"),
+        &port["protocol"],
+        &["SCTP", "TCP", "UDP"],
+    );
     let (first, last) = (&port["port"], &port["endPort"]);
     let last_path = format!("{path}.endPort");
     match first {
         Value::Null => {
             if !last.is_null() {
-                errors.required(format!("{path}.port"), "must be specified when `endPort` is specified");
+                errors.required(
+                    format!("{path}.port"),
+                    "must be specified when `endPort` is specified",
+                );
             }
         }
         Value::String(text) => {
             if !last.is_null() {
-                errors.invalid(last_path, last, "may not be specified when `port` is non-numeric");
+                errors.invalid(
+                    last_path,
+                    last,
+                    "may not be specified when `port` is non-numeric",
+                );
             }
-            check::invalid_all(errors, &format!("{path}.port"), first, name::port_name_errors(text));
+            check::invalid_all(
+                errors,
+                &format!("{path}.port"),
+                first,
+                name::port_name_errors(text),
+            );
         }
         _ => {
             check::port_number(errors, &format!("{path}.port"), first);
@@ -157,11 +179,16 @@ fn ip_block(errors: &mut FieldErrors, path: &str, block: &Value) {
         errors.required(format!("{path}.cidr"), "");
         return;
     }
-    let Some(whole) = check::cidr(errors, &format!("{path}.cidr"), &block["cidr"]) else { return };
+    let Some(whole) = check::cidr(errors, &format!("{path}.cidr"), &block["cidr"]) else {
+        return;
+    };
     for (index, except) in items(&block["except"]).iter().enumerate() {
         let path = format!("{path}.except[{index}]");
-        let Some(part) = check::cidr(errors, &path, except) else { continue };
-        let is_part = whole.trunc().contains(&IpNet::trunc(&part)) && whole.prefix_len() < part.prefix_len();
+        let Some(part) = check::cidr(errors, &path, except) else {
+            continue;
+        };
+        let is_part =
+            whole.trunc().contains(&IpNet::trunc(&part)) && whole.prefix_len() < part.prefix_len();
         if !is_part {
             errors.invalid(path, except, "must be a strict subset of `cidr`");
         }
@@ -177,10 +204,16 @@ mod tests {
 
     #[test]
     fn defaults_are_upstreams() {
-        let object = created(&NetworkPolicy, json!({"spec": {"egress": [{"ports": [{"port": 53}]}]}}));
+        let object = created(
+            &NetworkPolicy,
+            json!({"spec": {"egress": [{"ports": [{"port": 53}]}]}}),
+        );
         assert_eq!(object["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
         assert_eq!(object["spec"]["egress"][0]["ports"][0]["protocol"], "TCP");
-        assert_eq!(json!(NetworkPolicy.row(&object, 0)), json!(["", "<none>", "<unknown>"]));
+        assert_eq!(
+            json!(NetworkPolicy.row(&object, 0)),
+            json!(["", "<none>", "<unknown>"])
+        );
     }
 
     #[test]
@@ -189,8 +222,14 @@ mod tests {
         let ports = |port: Value| json!({"podSelector": {}, "ingress": [{"ports": [port]}]});
         for (spec, expect) in [
             (json!({"podSelector": {}}), ""),
-            (from(json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}})), ""),
-            (from(json!({})), "spec.ingress[0].from[0]: Required value: must specify a peer"),
+            (
+                from(json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}})),
+                "",
+            ),
+            (
+                from(json!({})),
+                "spec.ingress[0].from[0]: Required value: must specify a peer",
+            ),
             (
                 from(json!({"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}})),
                 "spec.ingress[0].from[0]: Forbidden: may not specify both ipBlock and another peer",

@@ -1,6 +1,7 @@
 //! ServiceCIDR: a range that addresses of Services come from.
 //!
-//! Source: `pkg/registry/networking/servicecidr/strategy.go`, `pkg/apis/networking/validation` at v1.37.
+//! Source: `pkg/registry/networking/servicecidr/strategy.go`, `pkg/apis/networking/validation` at
+//! v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
@@ -67,9 +68,15 @@ impl Strategy for ServiceCidr {
         let mut families = Vec::new();
         for (index, cidr) in items(cidrs).iter().enumerate() {
             let path = format!("spec.cidrs[{index}]");
-            let Some(net) = check::cidr(&mut errors, &path, cidr) else { continue };
+            let Some(net) = check::cidr(&mut errors, &path, cidr) else {
+                continue;
+            };
             if net != net.trunc() {
-                errors.invalid(&path, cidr, "must not have bits set beyond the prefix length");
+                errors.invalid(
+                    &path,
+                    cidr,
+                    "must not have bits set beyond the prefix length",
+                );
             }
             families.push(net.addr().is_ipv4());
         }
@@ -96,8 +103,16 @@ impl Strategy for ServiceCidr {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let cidrs = items(&object["spec"]["cidrs"]).iter().map(string).collect::<Vec<_>>().join(",");
-        vec![cells::name(object), cidrs.into(), cells::age(object, now_secs)]
+        let cidrs = items(&object["spec"]["cidrs"])
+            .iter()
+            .map(string)
+            .collect::<Vec<_>>()
+            .join(",");
+        vec![
+            cells::name(object),
+            cidrs.into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -113,7 +128,10 @@ mod tests {
         let of = |cidrs: Value| json!({"metadata": {"name": "r"}, "spec": {"cidrs": cidrs}});
         for (cidrs, expect) in [
             (json!(["10.0.0.0/16", "2001:db8::/96"]), ""),
-            (json!([]), "spec.cidrs: Required value: at least one CIDR required"),
+            (
+                json!([]),
+                "spec.cidrs: Required value: at least one CIDR required",
+            ),
             (
                 json!(["x"]),
                 "spec.cidrs[0]: Invalid value: \"x\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
@@ -127,13 +145,24 @@ mod tests {
         }
         let old = created(&ServiceCidr, of(json!(["10.0.0.0/16"])));
         assert_eq!(
-            update_errors(&ServiceCidr, with(&old, "/spec/cidrs", json!(["10.0.0.0/16", "2001:db8::/96"])), &old),
+            update_errors(
+                &ServiceCidr,
+                with(&old, "/spec/cidrs", json!(["10.0.0.0/16", "2001:db8::/96"])),
+                &old
+            ),
             ""
         );
         assert_eq!(
-            update_errors(&ServiceCidr, with(&old, "/spec/cidrs", json!(["10.1.0.0/16"])), &old),
+            update_errors(
+                &ServiceCidr,
+                with(&old, "/spec/cidrs", json!(["10.1.0.0/16"])),
+                &old
+            ),
             "spec.cidrs: Invalid value: [\"10.1.0.0/16\"]: field is immutable"
         );
-        assert_eq!(json!(ServiceCidr.row(&old, 0)), json!(["r", "10.0.0.0/16", "<unknown>"]));
+        assert_eq!(
+            json!(ServiceCidr.row(&old, 0)),
+            json!(["r", "10.0.0.0/16", "<unknown>"])
+        );
     }
 }

@@ -56,6 +56,10 @@ impl Strategy for RuntimeClass {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), value::string(&object["handler"]).into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            value::string(&object["handler"]).into(),
+            cells::age(object, now_secs),
+        ]
     }
 }

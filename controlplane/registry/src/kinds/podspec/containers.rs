@@ -29,13 +29,28 @@ pub(super) struct PodContext<'a> {
 
 const INIT_ONLY: &str = "may not be set for init containers without restartPolicy=Always";
 /// What only makes sense for containers that go on running.
-const LONG_RUNNING_FIELDS: [&str; 4] = ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"];
+const LONG_RUNNING_FIELDS: [&str; 4] = [
+    "lifecycle",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+];
 
 /// All lists of a pod spec.
 pub(super) fn all(errors: &mut FieldErrors, path: &str, spec: &Value, context: &PodContext<'_>) {
-    containers(errors, &format!("{path}.containers"), &spec["containers"], context);
+    containers(
+        errors,
+        &format!("{path}.containers"),
+        &spec["containers"],
+        context,
+    );
     init_containers(errors, &format!("{path}.initContainers"), spec, context);
-    ephemeral_containers(errors, &format!("{path}.ephemeralContainers"), spec, context);
+    ephemeral_containers(
+        errors,
+        &format!("{path}.ephemeralContainers"),
+        spec,
+        context,
+    );
 }
 
 fn containers(errors: &mut FieldErrors, path: &str, list: &Value, context: &PodContext<'_>) {
@@ -57,7 +72,10 @@ fn containers(errors: &mut FieldErrors, path: &str, list: &Value, context: &PodC
 }
 
 fn init_containers(errors: &mut FieldErrors, path: &str, spec: &Value, context: &PodContext<'_>) {
-    let mut names: BTreeSet<_> = items(&spec["containers"]).iter().map(|c| string(&c["name"])).collect();
+    let mut names: BTreeSet<_> = items(&spec["containers"])
+        .iter()
+        .map(|c| string(&c["name"]))
+        .collect();
     for (index, container) in items(&spec["initContainers"]).iter().enumerate() {
         let path = format!("{path}[{index}]");
         common(errors, &path, container, context);
@@ -79,13 +97,31 @@ fn init_containers(errors: &mut FieldErrors, path: &str, spec: &Value, context: 
     }
 }
 
-fn ephemeral_containers(errors: &mut FieldErrors, path: &str, spec: &Value, context: &PodContext<'_>) {
-    const FORBIDDEN: [&str; 7] =
-        ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy", "restartPolicy"];
+fn ephemeral_containers(
+    errors: &mut FieldErrors,
+    path: &str,
+    spec: &Value,
+    context: &PodContext<'_>,
+) {
+    const FORBIDDEN: [&str; 7] = [
+        "ports",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+        "resizePolicy",
+        "restartPolicy",
+    ];
     let lists = ["containers", "initContainers"];
-    let mut names: BTreeSet<_> =
-        lists.iter().flat_map(|list| items(&spec[*list])).map(|c| string(&c["name"])).collect();
-    let targets: BTreeSet<_> = items(&spec["containers"]).iter().map(|c| string(&c["name"])).collect();
+    let mut names: BTreeSet<_> = lists
+        .iter()
+        .flat_map(|list| items(&spec[*list]))
+        .map(|c| string(&c["name"]))
+        .collect();
+    let targets: BTreeSet<_> = items(&spec["containers"])
+        .iter()
+        .map(|c| string(&c["name"]))
+        .collect();
     for (index, container) in items(&spec["ephemeralContainers"]).iter().enumerate() {
         let path = format!("{path}[{index}]");
         common(errors, &path, container, context);
@@ -98,11 +134,17 @@ fn ephemeral_containers(errors: &mut FieldErrors, path: &str, spec: &Value, cont
         }
         for field in FORBIDDEN {
             if !container[field].is_null() {
-                errors.forbidden(format!("{path}.{field}"), "cannot be set for an Ephemeral Container");
+                errors.forbidden(
+                    format!("{path}.{field}"),
+                    "cannot be set for an Ephemeral Container",
+                );
             }
         }
         if crate::value::len(&container["resources"]) > 0 {
-            errors.forbidden(format!("{path}.resources"), "cannot be set for an Ephemeral Container");
+            errors.forbidden(
+                format!("{path}.resources"),
+                "cannot be set for an Ephemeral Container",
+            );
         }
     }
 }
@@ -117,23 +159,52 @@ fn common(errors: &mut FieldErrors, path: &str, container: &Value, context: &Pod
     if image.is_empty() {
         errors.required(at("image"), "");
     } else if context.is_pod && image.trim() != image {
-        errors.invalid(at("image"), &container["image"], "must not have leading or trailing whitespace");
+        errors.invalid(
+            at("image"),
+            &container["image"],
+            "must not have leading or trailing whitespace",
+        );
     }
     let policy = &container["terminationMessagePolicy"];
-    check::one_of(errors, &at("terminationMessagePolicy"), policy, &["FallbackToLogsOnError", "File"]);
+    check::one_of(
+        errors,
+        &at("terminationMessagePolicy"),
+        policy,
+        &["FallbackToLogsOnError", "File"],
+    );
     ports(errors, &at("ports"), &container["ports"]);
     env::env(errors, &at("env"), &container["env"]);
     env::env_from(errors, &at("envFrom"), &container["envFrom"]);
-    volumes::mounts(errors, &at("volumeMounts"), container, &context.volume_names);
+    volumes::mounts(
+        errors,
+        &at("volumeMounts"),
+        container,
+        &context.volume_names,
+    );
     volumes::devices(errors, &at("volumeDevices"), container, &context.volumes);
-    check::one_of(errors, &at("imagePullPolicy"), &container["imagePullPolicy"], &["Always", "IfNotPresent", "Never"]);
+    check::one_of(
+        errors,
+        &at("imagePullPolicy"),
+        &container["imagePullPolicy"],
+        &["Always", "IfNotPresent", "Never"],
+    );
     resources::container(errors, &at("resources"), &container["resources"]);
-    security::container(errors, &at("securityContext"), &container["securityContext"], context.host_users);
+    security::container(
+        errors,
+        &at("securityContext"),
+        &container["securityContext"],
+        context.host_users,
+    );
 }
 
 fn restart_policy(errors: &mut FieldErrors, path: &str, container: &Value) {
     let path = format!("{path}.restartPolicy");
-    check::optional_one_of(errors, &path, &container["restartPolicy"], &["Always", "Never", "OnFailure"]);
+    check::optional_one_of(
+        errors,
+        &path,
+        &container["restartPolicy"],
+        &["Always", "Never", "OnFailure"],
+    );
 }
 
 fn ports(errors: &mut FieldErrors, path: &str, ports: &Value) {
@@ -156,7 +227,12 @@ fn ports(errors: &mut FieldErrors, path: &str, ports: &Value) {
         if port["hostPort"].as_i64().unwrap_or(0) != 0 {
             check::port_number(errors, &format!("{path}.hostPort"), &port["hostPort"]);
         }
-        check::one_of(errors, &format!("{path}.protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+        check::one_of(
+            errors,
+            &format!("{path}.protocol"),
+            &port["protocol"],
+            &["SCTP", "TCP", "UDP"],
+        );
         if !string(&port["hostIP"]).is_empty() {
             check::ip(errors, &format!("{path}.hostIP"), &port["hostIP"]);
         }
@@ -172,9 +248,16 @@ fn host_port_conflicts(errors: &mut FieldErrors, path: &str, containers: &Value)
             if number == 0 {
                 continue;
             }
-            let key = format!("{}/{}/{number}", string(&port["protocol"]), string(&port["hostIP"]));
+            let key = format!(
+                "{}/{}/{number}",
+                string(&port["protocol"]),
+                string(&port["hostIP"])
+            );
             if !seen.insert(key.clone()) {
-                errors.duplicate(format!("{path}[{index}].ports[{port_index}].hostPort"), &key.into());
+                errors.duplicate(
+                    format!("{path}[{index}].ports[{port_index}].hostPort"),
+                    &key.into(),
+                );
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The defaults of pod specs.
 //!
-//! A Pod gets more of them than a template ([`pod`] against [`template`]): what is only filled in on the Pod can change
-//! in a later version without touching every Deployment.
+//! A Pod gets more of them than a template ([`pod`] against [`template`]): what is only filled in
+//! on the Pod can change in a later version without touching every Deployment.
 //!
 //! Source: `pkg/apis/core/v1/defaults.go` and `zz_generated.defaults.go` at v1.37.
 
@@ -64,16 +64,26 @@ fn pod_spec(spec: &mut Value) {
 }
 
 fn container(container: &mut Value) {
-    let policy = if image_tag_is_latest(string(&container["image"])) { "Always" } else { "IfNotPresent" };
+    let policy = if image_tag_is_latest(string(&container["image"])) {
+        "Always"
+    } else {
+        "IfNotPresent"
+    };
     fill::text(container, "imagePullPolicy", policy);
     fill::text(container, "terminationMessagePath", "/dev/termination-log");
     fill::text(container, "terminationMessagePolicy", "File");
     fill::object(container, "resources");
-    fill::each(container, "ports", |port| fill::text(port, "protocol", "TCP"));
+    fill::each(container, "ports", |port| {
+        fill::text(port, "protocol", "TCP")
+    });
     fill::each(container, "env", |env| {
         fill::within(env, "valueFrom", |from| {
-            fill::within(from, "fieldRef", |field| fill::text(field, "apiVersion", "v1"));
-            fill::within(from, "fileKeyRef", |file| fill::value(file, "optional", false));
+            fill::within(from, "fieldRef", |field| {
+                fill::text(field, "apiVersion", "v1")
+            });
+            fill::within(from, "fileKeyRef", |file| {
+                fill::value(file, "optional", false)
+            });
         });
     });
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -81,7 +91,9 @@ fn container(container: &mut Value) {
     }
     fill::within(container, "lifecycle", |lifecycle| {
         for hook in ["postStart", "preStop"] {
-            fill::within(lifecycle, hook, |hook| fill::within(hook, "httpGet", http_get));
+            fill::within(lifecycle, hook, |hook| {
+                fill::within(hook, "httpGet", http_get)
+            });
         }
     });
 }
@@ -102,22 +114,33 @@ fn http_get(action: &mut Value) {
 
 /// A limit without a request is the request too.
 fn requests_from_limits(container: &mut Value) {
-    let Some(limits) = container["resources"]["limits"].as_object().cloned() else { return };
+    let Some(limits) = container["resources"]["limits"].as_object().cloned() else {
+        return;
+    };
     fill::object(&mut container["resources"], "requests");
     for (name, limit) in limits {
         fill::value(&mut container["resources"]["requests"], &name, limit);
     }
 }
 
-/// A pod that limits its containers together asks for what they ask for, and for the limit where none of them asks.
+/// A pod that limits its containers together asks for what they ask for, and for the limit where
+/// none of them asks.
 fn requests_of_the_pod(spec: &mut Value) {
-    let Some(limits) = spec["resources"]["limits"].as_object().filter(|limits| !limits.is_empty()).cloned() else {
+    let Some(limits) = spec["resources"]["limits"]
+        .as_object()
+        .filter(|limits| !limits.is_empty())
+        .cloned()
+    else {
         return;
     };
-    let containers = json!({"initContainers": spec["initContainers"], "containers": spec["containers"]});
+    let containers =
+        json!({"initContainers": spec["initContainers"], "containers": spec["containers"]});
     let asked = pod_requests_of_json(&containers);
     for name in ["cpu", "memory"] {
-        let amount = asked.get(name).map(|amount| json!(amount.to_string())).or_else(|| limits.get(name).cloned());
+        let amount = asked
+            .get(name)
+            .map(|amount| json!(amount.to_string()))
+            .or_else(|| limits.get(name).cloned());
         if let Some(amount) = amount {
             fill::object(&mut spec["resources"], "requests");
             fill::value(&mut spec["resources"]["requests"], name, amount);
@@ -125,10 +148,13 @@ fn requests_of_the_pod(spec: &mut Value) {
     }
 }
 
-/// Whether an image reference means the tag `latest`, said or unsaid. A digest without a tag does not.
+/// Whether an image reference means the tag `latest`, said or unsaid. A digest without a tag does
+/// not.
 #[must_use]
 pub fn image_tag_is_latest(image: &str) -> bool {
-    let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
+    let (name, digest) = image
+        .split_once('@')
+        .map_or((image, false), |(name, _)| (name, true));
     let last = name.rsplit('/').next().unwrap_or_default();
     match last.split_once(':') {
         Some((_, tag)) => tag == "latest",
@@ -143,10 +169,17 @@ mod tests {
     #[test]
     fn a_pod_with_limits_of_its_own_asks_for_something() {
         let limits = json!({"cpu": "2", "memory": "1Gi"});
-        let asks = json!([{"name": "a", "resources": {"requests": {"cpu": "300m"}}}, {"name": "b"}]);
+        let asks =
+            json!([{"name": "a", "resources": {"requests": {"cpu": "300m"}}}, {"name": "b"}]);
         for (spec, expected) in [
-            (json!({"resources": {"limits": limits}, "containers": [{"name": "a"}]}), limits.clone()),
-            (json!({"resources": {"limits": limits}, "containers": asks}), json!({"cpu": "300m", "memory": "1Gi"})),
+            (
+                json!({"resources": {"limits": limits}, "containers": [{"name": "a"}]}),
+                limits.clone(),
+            ),
+            (
+                json!({"resources": {"limits": limits}, "containers": asks}),
+                json!({"cpu": "300m", "memory": "1Gi"}),
+            ),
             (
                 json!({"resources": {"limits": limits, "requests": {"cpu": "1"}}, "containers": asks}),
                 json!({"cpu": "1", "memory": "1Gi"}),

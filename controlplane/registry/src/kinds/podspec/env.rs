@@ -24,8 +24,13 @@ const ENV_FIELDS: &[&str] = &[
 ];
 
 /// Pod fields that a file of a downwardAPI volume may show.
-pub(super) const FILE_FIELDS: &[&str] =
-    &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+pub(super) const FILE_FIELDS: &[&str] = &[
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
 
 const RESOURCES: &[&str] = &[
     "limits.cpu",
@@ -57,19 +62,36 @@ pub(super) fn env_from(errors: &mut FieldErrors, path: &str, sources: &Value) {
         let path = format!("{path}[{index}]");
         if !string(&source["prefix"]).is_empty() {
             let messages = name::env_var_name_errors(string(&source["prefix"]));
-            check::invalid_all(errors, &format!("{path}.prefix"), &source["prefix"], messages);
+            check::invalid_all(
+                errors,
+                &format!("{path}.prefix"),
+                &source["prefix"],
+                messages,
+            );
         }
         let mut count = 0;
         for kind in ["configMapRef", "secretRef"] {
             if source[kind].is_object() {
                 count += 1;
-                check::required(errors, &format!("{path}.{kind}.name"), &source[kind]["name"]);
+                check::required(
+                    errors,
+                    &format!("{path}.{kind}.name"),
+                    &source[kind]["name"],
+                );
             }
         }
         match count {
-            0 => errors.invalid(path, &"".into(), "must specify one of: `configMapRef` or `secretRef`"),
+            0 => errors.invalid(
+                path,
+                &"".into(),
+                "must specify one of: `configMapRef` or `secretRef`",
+            ),
             1 => {}
-            _ => errors.invalid(path, &"".into(), "may not have more than one field specified at a time"),
+            _ => errors.invalid(
+                path,
+                &"".into(),
+                "may not have more than one field specified at a time",
+            ),
         }
     }
 }
@@ -79,11 +101,21 @@ fn value_from(errors: &mut FieldErrors, path: &str, variable: &Value) {
     let mut count = 0;
     if from["fieldRef"].is_object() {
         count += 1;
-        field_ref(errors, &format!("{path}.fieldRef"), &from["fieldRef"], ENV_FIELDS);
+        field_ref(
+            errors,
+            &format!("{path}.fieldRef"),
+            &from["fieldRef"],
+            ENV_FIELDS,
+        );
     }
     if from["resourceFieldRef"].is_object() {
         count += 1;
-        resource_field_ref(errors, &format!("{path}.resourceFieldRef"), &from["resourceFieldRef"], false);
+        resource_field_ref(
+            errors,
+            &format!("{path}.resourceFieldRef"),
+            &from["resourceFieldRef"],
+            false,
+        );
     }
     for kind in ["configMapKeyRef", "secretKeyRef"] {
         if from[kind].is_object() {
@@ -94,7 +126,11 @@ fn value_from(errors: &mut FieldErrors, path: &str, variable: &Value) {
     if from["fileKeyRef"].is_object() {
         count += 1;
         for field in ["volumeName", "path", "key"] {
-            check::required(errors, &format!("{path}.fileKeyRef.{field}"), &from["fileKeyRef"][field]);
+            check::required(
+                errors,
+                &format!("{path}.fileKeyRef.{field}"),
+                &from["fileKeyRef"][field],
+            );
         }
     }
     // Upstream's words, which do not know of `fileKeyRef`.
@@ -105,9 +141,17 @@ fn value_from(errors: &mut FieldErrors, path: &str, variable: &Value) {
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
         );
     } else if !string(&variable["value"]).is_empty() {
-        errors.invalid(path, &"".into(), "may not be specified when `value` is not empty");
+        errors.invalid(
+            path,
+            &"".into(),
+            "may not be specified when `value` is not empty",
+        );
     } else if count > 1 {
-        errors.invalid(path, &"".into(), "may not have more than one field specified at a time");
+        errors.invalid(
+            path,
+            &"".into(),
+            "may not have more than one field specified at a time",
+        );
     }
 }
 
@@ -115,14 +159,22 @@ fn key_ref(errors: &mut FieldErrors, path: &str, selector: &Value) {
     check::required(errors, &format!("{path}.name"), &selector["name"]);
     let key_path = format!("{path}.key");
     if check::required(errors, &key_path, &selector["key"]) {
-        check::invalid_all(errors, &key_path, &selector["key"], name::config_map_key_errors(string(&selector["key"])));
+        check::invalid_all(
+            errors,
+            &key_path,
+            &selector["key"],
+            name::config_map_key_errors(string(&selector["key"])),
+        );
     }
 }
 
 /// A reference to a field of the pod itself.
 pub(super) fn field_ref(errors: &mut FieldErrors, path: &str, selector: &Value, fields: &[&str]) {
-    if !check::required(errors, &format!("{path}.apiVersion"), &selector["apiVersion"])
-        || !check::required(errors, &format!("{path}.fieldPath"), &selector["fieldPath"])
+    if !check::required(
+        errors,
+        &format!("{path}.apiVersion"),
+        &selector["apiVersion"],
+    ) || !check::required(errors, &format!("{path}.fieldPath"), &selector["fieldPath"])
     {
         return;
     }
@@ -130,11 +182,21 @@ pub(super) fn field_ref(errors: &mut FieldErrors, path: &str, selector: &Value, 
     let value = &selector["fieldPath"];
     let field = string(value);
     if string(&selector["apiVersion"]) != "v1" {
-        let message = format!("unsupported pod version: {}", string(&selector["apiVersion"]));
-        errors.invalid(field_path, value, format!("error converting fieldPath: {message}"));
+        let message = format!(
+            "unsupported pod version: {}",
+            string(&selector["apiVersion"])
+        );
+        errors.invalid(
+            field_path,
+            value,
+            format!("error converting fieldPath: {message}"),
+        );
         return;
     }
-    if let Some((map, key)) = field.strip_suffix("']").and_then(|field| field.split_once("['")) {
+    if let Some((map, key)) = field
+        .strip_suffix("']")
+        .and_then(|field| field.split_once("['"))
+    {
         match map {
             "metadata.annotations" => {
                 // As upstream: in annotations' names case does not matter.
@@ -147,14 +209,23 @@ pub(super) fn field_ref(errors: &mut FieldErrors, path: &str, selector: &Value, 
         return;
     }
     if !ENV_FIELDS.contains(&field) && !FILE_FIELDS.contains(&field) {
-        errors.invalid(field_path, value, format!("error converting fieldPath: field label not supported: {field}"));
+        errors.invalid(
+            field_path,
+            value,
+            format!("error converting fieldPath: field label not supported: {field}"),
+        );
     } else if !fields.contains(&field) {
         errors.not_supported(field_path, value, fields);
     }
 }
 
 /// A reference to a request or limit of a container.
-pub(super) fn resource_field_ref(errors: &mut FieldErrors, path: &str, selector: &Value, needs_container: bool) {
+pub(super) fn resource_field_ref(
+    errors: &mut FieldErrors,
+    path: &str,
+    selector: &Value,
+    needs_container: bool,
+) {
     if needs_container && string(&selector["containerName"]).is_empty() {
         errors.required(format!("{path}.containerName"), "");
         return;
@@ -164,7 +235,8 @@ pub(super) fn resource_field_ref(errors: &mut FieldErrors, path: &str, selector:
         return;
     }
     let resource = string(&selector["resource"]);
-    let huge = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
+    let huge =
+        resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
     if !huge && !RESOURCES.contains(&resource) {
         errors.not_supported(resource_path, &selector["resource"], RESOURCES);
     }

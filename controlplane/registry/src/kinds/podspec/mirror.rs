@@ -1,8 +1,9 @@
-//! The annotation of mirror pods. Much is forgiven who has it, from eviction to its token, so that it comes with the pod or
-//! not at all.
+//! The annotation of mirror pods. Much is forgiven who has it, from eviction to its token, so that
+//! it comes with the pod or not at all.
 //!
 //! Source: `ValidatePodSpecificAnnotations` and `ValidatePodSpecificAnnotationUpdates` in
-//! `pkg/apis/core/validation/validation.go` at v1.37. The other annotations of theirs have fields by now.
+//! `pkg/apis/core/validation/validation.go` at v1.37. The other annotations of theirs have fields
+//! by now.
 
 use coracle_api::{meta::MIRROR, status::FieldErrors};
 use serde_json::Value;
@@ -13,7 +14,11 @@ use crate::value::string;
 pub fn validate(errors: &mut FieldErrors, path: &str, annotations: &Value, spec: &Value) {
     let value = &annotations[MIRROR];
     if value.is_string() && string(&spec["nodeName"]).is_empty() {
-        errors.invalid(at(path), value, "must set spec.nodeName if mirror pod annotation is set");
+        errors.invalid(
+            at(path),
+            value,
+            "must set spec.nodeName if mirror pod annotation is set",
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks of probes and lifecycle hooks.
 //!
-//! Source: `validateProbe`, `validateHandler`, `validateLifecycle` in `pkg/apis/core/validation/validation.go` at v1.37.
+//! Source: `validateProbe`, `validateHandler`, `validateLifecycle` in
+//! `pkg/apis/core/validation/validation.go` at v1.37.
 
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
@@ -16,7 +17,12 @@ pub(super) fn all(errors: &mut FieldErrors, path: &str, container: &Value, grace
         for hook in ["postStart", "preStop"] {
             let value = &container["lifecycle"][hook];
             if value.is_object() {
-                handler(errors, &format!("{path}.lifecycle.{hook}"), value, grace_secs);
+                handler(
+                    errors,
+                    &format!("{path}.lifecycle.{hook}"),
+                    value,
+                    grace_secs,
+                );
             }
         }
     }
@@ -30,7 +36,13 @@ pub(super) fn all(errors: &mut FieldErrors, path: &str, container: &Value, grace
 
 fn probe(errors: &mut FieldErrors, path: &str, probe: &Value, kind: &str, grace_secs: i64) {
     handler(errors, path, probe, grace_secs);
-    for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+    for field in [
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ] {
         check::not_negative(errors, &format!("{path}.{field}"), &probe[field]);
     }
     let grace = &probe["terminationGracePeriodSeconds"];
@@ -43,7 +55,11 @@ fn probe(errors: &mut FieldErrors, path: &str, probe: &Value, kind: &str, grace_
             errors.invalid(grace_path, grace, "must not be set for readinessProbes");
         }
     } else if probe["successThreshold"] != 1 {
-        errors.invalid(format!("{path}.successThreshold"), &probe["successThreshold"], "must be 1");
+        errors.invalid(
+            format!("{path}.successThreshold"),
+            &probe["successThreshold"],
+            "must be 1",
+        );
     }
 }
 
@@ -62,9 +78,13 @@ fn handler(errors: &mut FieldErrors, path: &str, handler: &Value, grace_secs: i6
         }
         count += 1;
         match kind {
-            "exec" if items(&action["command"]).is_empty() => errors.required(format!("{path}.command"), ""),
+            "exec" if items(&action["command"]).is_empty() => {
+                errors.required(format!("{path}.command"), "")
+            }
             "httpGet" => http_get(errors, &path, action),
-            "tcpSocket" => check::port_number_or_name(errors, &format!("{path}.port"), &action["port"]),
+            "tcpSocket" => {
+                check::port_number_or_name(errors, &format!("{path}.port"), &action["port"])
+            }
             "grpc" => check::port_number_or_name(errors, &format!("{path}.port"), &action["port"]),
             "sleep" => sleep(errors, &path, action, grace_secs),
             _ => {}
@@ -79,18 +99,29 @@ fn http_get(errors: &mut FieldErrors, path: &str, action: &Value) {
     check::required(errors, &format!("{path}.path"), &action["path"]);
     check::port_number_or_name(errors, &format!("{path}.port"), &action["port"]);
     if !["HTTP", "HTTPS"].contains(&string(&action["scheme"])) {
-        errors.not_supported(format!("{path}.scheme"), &action["scheme"], &["HTTP", "HTTPS"]);
+        errors.not_supported(
+            format!("{path}.scheme"),
+            &action["scheme"],
+            &["HTTP", "HTTPS"],
+        );
     }
     for header in items(&action["httpHeaders"]) {
         let messages = name::http_header_name_errors(string(&header["name"]));
-        check::invalid_all(errors, &format!("{path}.httpHeaders"), &header["name"], messages);
+        check::invalid_all(
+            errors,
+            &format!("{path}.httpHeaders"),
+            &header["name"],
+            messages,
+        );
     }
 }
 
 fn sleep(errors: &mut FieldErrors, path: &str, action: &Value, grace_secs: i64) {
     let seconds = action["seconds"].as_i64().unwrap_or(0);
     if seconds < 0 || seconds > grace_secs {
-        let message = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace_secs})");
+        let message = format!(
+            "must be non-negative and less than terminationGracePeriodSeconds ({grace_secs})"
+        );
         errors.invalid(path, &seconds.into(), message);
     }
 }

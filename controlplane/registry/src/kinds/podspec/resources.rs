@@ -1,6 +1,7 @@
 //! Checks of requests and limits.
 //!
-//! Source: `ValidateContainerResourceRequirements` in `pkg/apis/core/validation/validation.go` at v1.37.
+//! Source: `ValidateContainerResourceRequirements` in `pkg/apis/core/validation/validation.go` at
+//! v1.37.
 
 use coracle_api::{
     name,
@@ -63,20 +64,32 @@ pub(crate) fn quantity_value(
 }
 
 fn is_counted(resource: &str) -> bool {
-    matches!(resource, "pods" | "services" | "secrets" | "configmaps" | "replicationcontrollers" | "resourcequotas")
-        || is_extended(resource)
+    matches!(
+        resource,
+        "pods"
+            | "services"
+            | "secrets"
+            | "configmaps"
+            | "replicationcontrollers"
+            | "resourcequotas"
+    ) || is_extended(resource)
 }
 
 fn container_resource_name(errors: &mut FieldErrors, path: &str, resource: &str) {
     let value = Value::from(resource);
     check::invalid_all(errors, path, &value, name::qualified_name_errors(resource));
     if !resource.contains('/') {
-        let standard = matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
+        let standard = matches!(resource, "cpu" | "memory" | "ephemeral-storage")
+            || resource.starts_with("hugepages-");
         if !standard {
             errors.invalid(path, &value, "must be a standard resource for containers");
         }
     } else if !is_native(resource) && !is_extended(resource) {
-        errors.invalid(path, &value, "doesn't follow extended resource name standard");
+        errors.invalid(
+            path,
+            &value,
+            "doesn't follow extended resource name standard",
+        );
     }
 }
 
@@ -91,16 +104,24 @@ fn requests_within_limits(errors: &mut FieldErrors, path: &str, resources: &Valu
         let limit = &resources["limits"][resource.as_str()];
         if limit.is_null() {
             if !may_overcommit(resource) {
-                errors.required(format!("{path}.limits"), "Limit must be set for non overcommitable resources");
+                errors.required(
+                    format!("{path}.limits"),
+                    "Limit must be set for non overcommitable resources",
+                );
             }
             continue;
         }
-        let (Some(asked), Some(most)) = (parse(request), parse(limit)) else { continue };
+        let (Some(asked), Some(most)) = (parse(request), parse(limit)) else {
+            continue;
+        };
         if !may_overcommit(resource) && asked != most {
             let message = format!("must be equal to {resource} limit of {}", string(limit));
             errors.invalid(format!("{path}.requests"), request, message);
         } else if asked > most {
-            let message = format!("must be less than or equal to {resource} limit of {}", string(limit));
+            let message = format!(
+                "must be less than or equal to {resource} limit of {}",
+                string(limit)
+            );
             errors.invalid(format!("{path}.requests"), request, message);
         }
     }
@@ -108,11 +129,14 @@ fn requests_within_limits(errors: &mut FieldErrors, path: &str, resources: &Valu
 
 fn huge_pages_need_company(errors: &mut FieldErrors, path: &str, resources: &Value) {
     let any = |wanted: &dyn Fn(&str) -> bool| {
-        ["limits", "requests"]
-            .iter()
-            .any(|list| resources[*list].as_object().is_some_and(|map| map.keys().any(|key| wanted(key))))
+        ["limits", "requests"].iter().any(|list| {
+            resources[*list]
+                .as_object()
+                .is_some_and(|map| map.keys().any(|key| wanted(key)))
+        })
     };
-    if any(&|name| name.starts_with("hugepages-")) && !any(&|name| matches!(name, "cpu" | "memory")) {
+    if any(&|name| name.starts_with("hugepages-")) && !any(&|name| matches!(name, "cpu" | "memory"))
+    {
         errors.forbidden(path, "HugePages require cpu or memory");
     }
 }

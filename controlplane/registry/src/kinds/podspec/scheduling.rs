@@ -38,15 +38,26 @@ pub(super) fn affinity(errors: &mut FieldErrors, path: &str, affinity: &Value) {
         for (index, term) in items(&affinity[kind][PREFERRED]).iter().enumerate() {
             let path = format!("{path}.{PREFERRED}[{index}]");
             weight(errors, &path, term);
-            pod_term(errors, &format!("{path}.podAffinityTerm"), &term["podAffinityTerm"]);
+            pod_term(
+                errors,
+                &format!("{path}.podAffinityTerm"),
+                &term["podAffinityTerm"],
+            );
         }
     }
 }
 
 fn weight(errors: &mut FieldErrors, path: &str, term: &Value) {
-    if !term["weight"].as_i64().is_some_and(|weight| (1..=100).contains(&weight)) {
+    if !term["weight"]
+        .as_i64()
+        .is_some_and(|weight| (1..=100).contains(&weight))
+    {
         let weight = term["weight"].as_i64().unwrap_or(0);
-        errors.invalid(format!("{path}.weight"), &weight.into(), "must be in the range 1-100");
+        errors.invalid(
+            format!("{path}.weight"),
+            &weight.into(),
+            "must be in the range 1-100",
+        );
     }
 }
 
@@ -64,7 +75,11 @@ pub(crate) fn node_selector(errors: &mut FieldErrors, path: &str, selector: &Val
 
 fn node_selector_term(errors: &mut FieldErrors, path: &str, term: &Value) {
     for (index, requirement) in items(&term["matchExpressions"]).iter().enumerate() {
-        node_requirement(errors, &format!("{path}.matchExpressions[{index}]"), requirement);
+        node_requirement(
+            errors,
+            &format!("{path}.matchExpressions[{index}]"),
+            requirement,
+        );
     }
     for (index, requirement) in items(&term["matchFields"]).iter().enumerate() {
         let path = format!("{path}.matchFields[{index}]");
@@ -74,10 +89,18 @@ fn node_selector_term(errors: &mut FieldErrors, path: &str, term: &Value) {
                 "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
             ),
             "In" | "NotIn" => {}
-            _ => errors.invalid(format!("{path}.operator"), &requirement["operator"], "not a valid selector operator"),
+            _ => errors.invalid(
+                format!("{path}.operator"),
+                &requirement["operator"],
+                "not a valid selector operator",
+            ),
         }
         if requirement["key"] != "metadata.name" {
-            errors.invalid(format!("{path}.key"), &requirement["key"], "not a valid field selector key");
+            errors.invalid(
+                format!("{path}.key"),
+                &requirement["key"],
+                "not a valid field selector key",
+            );
         }
     }
 }
@@ -87,23 +110,44 @@ fn node_requirement(errors: &mut FieldErrors, path: &str, requirement: &Value) {
     let values_path = format!("{path}.values");
     match string(&requirement["operator"]) {
         "In" | "NotIn" if values == 0 => {
-            errors.required(values_path, "must be specified when `operator` is 'In' or 'NotIn'");
+            errors.required(
+                values_path,
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            );
         }
         "Exists" | "DoesNotExist" if values > 0 => {
-            errors.forbidden(values_path, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+            errors.forbidden(
+                values_path,
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            );
         }
         "Gt" | "Lt" if values != 1 => {
-            errors.required(values_path, "must be specified single value when `operator` is 'Lt' or 'Gt'");
+            errors.required(
+                values_path,
+                "must be specified single value when `operator` is 'Lt' or 'Gt'",
+            );
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-        _ => errors.invalid(format!("{path}.operator"), &requirement["operator"], "not a valid selector operator"),
+        _ => errors.invalid(
+            format!("{path}.operator"),
+            &requirement["operator"],
+            "not a valid selector operator",
+        ),
     }
     check::qualified_name(errors, &format!("{path}.key"), &requirement["key"]);
 }
 
 fn pod_term(errors: &mut FieldErrors, path: &str, term: &Value) {
-    check::label_selector(errors, &format!("{path}.labelSelector"), &term["labelSelector"]);
-    check::label_selector(errors, &format!("{path}.namespaceSelector"), &term["namespaceSelector"]);
+    check::label_selector(
+        errors,
+        &format!("{path}.labelSelector"),
+        &term["labelSelector"],
+    );
+    check::label_selector(
+        errors,
+        &format!("{path}.namespaceSelector"),
+        &term["namespaceSelector"],
+    );
     for namespace in items(&term["namespaces"]) {
         check::dns_label(errors, &format!("{path}.namespaces"), namespace);
     }
@@ -131,7 +175,11 @@ pub(super) fn tolerations(errors: &mut FieldErrors, path: &str, tolerations: &Va
         }
         if toleration["tolerationSeconds"].is_i64() && toleration["effect"] != "NoExecute" {
             let message = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            errors.invalid(format!("{path}.effect"), &string(&toleration["effect"]).into(), message);
+            errors.invalid(
+                format!("{path}.effect"),
+                &string(&toleration["effect"]).into(),
+                message,
+            );
         }
         match operator {
             "" | "Equal" => {
@@ -141,12 +189,25 @@ pub(super) fn tolerations(errors: &mut FieldErrors, path: &str, tolerations: &Va
                 }
             }
             "Exists" if !string(&toleration["value"]).is_empty() => {
-                errors.invalid(&operator_path, toleration, "value must be empty when `operator` is 'Exists'");
+                errors.invalid(
+                    &operator_path,
+                    toleration,
+                    "value must be empty when `operator` is 'Exists'",
+                );
             }
             "Exists" => {}
-            _ => errors.not_supported(&operator_path, &toleration["operator"], &["Equal", "Exists"]),
+            _ => errors.not_supported(
+                &operator_path,
+                &toleration["operator"],
+                &["Equal", "Exists"],
+            ),
         }
-        taint_effect(errors, &format!("{path}.effect"), &toleration["effect"], true);
+        taint_effect(
+            errors,
+            &format!("{path}.effect"),
+            &toleration["effect"],
+            true,
+        );
     }
 }
 
@@ -168,11 +229,19 @@ pub(super) fn topology_spread(errors: &mut FieldErrors, path: &str, constraints:
         let at_least_one = |errors: &mut FieldErrors, field: &str| {
             let value = constraint[field].as_i64().unwrap_or(0);
             if value <= 0 {
-                errors.invalid(format!("{path}.{field}"), &value.into(), "must be greater than zero");
+                errors.invalid(
+                    format!("{path}.{field}"),
+                    &value.into(),
+                    "must be greater than zero",
+                );
             }
         };
         at_least_one(errors, "maxSkew");
-        topology_key(errors, &format!("{path}.topologyKey"), &constraint["topologyKey"]);
+        topology_key(
+            errors,
+            &format!("{path}.topologyKey"),
+            &constraint["topologyKey"],
+        );
         let action = string(&constraint["whenUnsatisfiable"]);
         if !["DoNotSchedule", "ScheduleAnyway"].contains(&action) {
             let path = format!("{path}.whenUnsatisfiable");
@@ -186,13 +255,28 @@ pub(super) fn topology_spread(errors: &mut FieldErrors, path: &str, constraints:
         if constraint["minDomains"].is_i64() {
             at_least_one(errors, "minDomains");
             if action != "DoNotSchedule" {
-                let message = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
-                errors.invalid(format!("{path}.minDomains"), &constraint["minDomains"], message);
+                let message = format!(
+                    "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+                );
+                errors.invalid(
+                    format!("{path}.minDomains"),
+                    &constraint["minDomains"],
+                    message,
+                );
             }
         }
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            check::optional_one_of(errors, &format!("{path}.{policy}"), &constraint[policy], &["Honor", "Ignore"]);
+            check::optional_one_of(
+                errors,
+                &format!("{path}.{policy}"),
+                &constraint[policy],
+                &["Honor", "Ignore"],
+            );
         }
-        check::label_selector(errors, &format!("{path}.labelSelector"), &constraint["labelSelector"]);
+        check::label_selector(
+            errors,
+            &format!("{path}.labelSelector"),
+            &constraint["labelSelector"],
+        );
     }
 }

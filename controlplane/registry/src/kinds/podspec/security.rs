@@ -1,6 +1,7 @@
 //! Checks of security contexts.
 //!
-//! Source: `ValidateSecurityContext`, `ValidatePodSecurityContext` in `pkg/apis/core/validation/validation.go` at v1.37.
+//! Source: `ValidateSecurityContext`, `ValidatePodSecurityContext` in
+//! `pkg/apis/core/validation/validation.go` at v1.37.
 
 use std::collections::BTreeSet;
 
@@ -26,9 +27,18 @@ pub(super) fn container(errors: &mut FieldErrors, path: &str, context: &Value, h
         check::in_range(errors, &format!("{path}.{id}"), &context[id], 0, MAX_ID);
     }
     let proc_path = format!("{path}.procMount");
-    check::optional_one_of(errors, &proc_path, &context["procMount"], &["Default", "Unmasked"]);
+    check::optional_one_of(
+        errors,
+        &proc_path,
+        &context["procMount"],
+        &["Default", "Unmasked"],
+    );
     if host_users && context["procMount"] == "Unmasked" {
-        errors.invalid(proc_path, &context["procMount"], "`hostUsers` must be false to use `Unmasked`");
+        errors.invalid(
+            proc_path,
+            &context["procMount"],
+            "`hostUsers` must be false to use `Unmasked`",
+        );
     }
     seccomp(errors, path, context);
     if context["allowPrivilegeEscalation"] == false {
@@ -36,7 +46,10 @@ pub(super) fn container(errors: &mut FieldErrors, path: &str, context: &Value, h
             let message = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
             errors.invalid(path, context, message);
         }
-        if items(&context["capabilities"]["add"]).iter().any(|capability| capability == "CAP_SYS_ADMIN") {
+        if items(&context["capabilities"]["add"])
+            .iter()
+            .any(|capability| capability == "CAP_SYS_ADMIN")
+        {
             let message = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
             errors.invalid(path, context, message);
         }
@@ -55,7 +68,11 @@ pub(super) fn pod(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bo
     }
     if spec["shareProcessNamespace"] == true && spec["hostPID"] == true {
         let message = "ShareProcessNamespace and HostPID cannot both be enabled";
-        errors.invalid(format!("{path}.shareProcessNamespace"), &spec["shareProcessNamespace"], message);
+        errors.invalid(
+            format!("{path}.shareProcessNamespace"),
+            &spec["shareProcessNamespace"],
+            message,
+        );
     }
     let context = &spec["securityContext"];
     if !context.is_object() {
@@ -66,13 +83,34 @@ pub(super) fn pod(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bo
         check::in_range(errors, &format!("{path}.{id}"), &context[id], 0, MAX_ID);
     }
     for (index, group) in items(&context["supplementalGroups"]).iter().enumerate() {
-        check::in_range(errors, &format!("{path}.supplementalGroups[{index}]"), group, 0, MAX_ID);
+        check::in_range(
+            errors,
+            &format!("{path}.supplementalGroups[{index}]"),
+            group,
+            0,
+            MAX_ID,
+        );
     }
-    sysctls(errors, &format!("{path}.sysctls"), &context["sysctls"], spec);
+    sysctls(
+        errors,
+        &format!("{path}.sysctls"),
+        &context["sysctls"],
+        spec,
+    );
     let policy_path = format!("{path}.fsGroupChangePolicy");
-    check::optional_one_of(errors, &policy_path, &context["fsGroupChangePolicy"], &["Always", "OnRootMismatch"]);
+    check::optional_one_of(
+        errors,
+        &policy_path,
+        &context["fsGroupChangePolicy"],
+        &["Always", "OnRootMismatch"],
+    );
     let policy_path = format!("{path}.supplementalGroupsPolicy");
-    check::optional_one_of(errors, &policy_path, &context["supplementalGroupsPolicy"], &["Merge", "Strict"]);
+    check::optional_one_of(
+        errors,
+        &policy_path,
+        &context["supplementalGroupsPolicy"],
+        &["Merge", "Strict"],
+    );
     seccomp(errors, &path, context);
 }
 
@@ -83,7 +121,11 @@ fn host_ports_match(errors: &mut FieldErrors, path: &str, containers: &Value, is
             let host_port = port["hostPort"].as_i64().unwrap_or(0);
             if (is_pod || host_port != 0) && Some(host_port) != port["containerPort"].as_i64() {
                 let path = format!("{path}[{index}].ports[{port_index}].hostPort");
-                errors.invalid(path, &host_port.into(), "must match `containerPort` when `hostNetwork` is true");
+                errors.invalid(
+                    path,
+                    &host_port.into(),
+                    "must match `containerPort` when `hostNetwork` is true",
+                );
             }
         }
     }
@@ -103,7 +145,11 @@ fn sysctls(errors: &mut FieldErrors, path: &str, sysctls: &Value, spec: &Value) 
             errors.duplicate(&path, &sysctl["name"]);
         }
         if spec["hostNetwork"] == true && name.starts_with("net.") {
-            errors.invalid(&path, &sysctl["name"], "may not be specified when 'hostNetwork' is true");
+            errors.invalid(
+                &path,
+                &sysctl["name"],
+                "may not be specified when 'hostNetwork' is true",
+            );
         }
         if spec["hostIPC"] == true
             && (name.starts_with("fs.mqueue.")
@@ -111,20 +157,31 @@ fn sysctls(errors: &mut FieldErrors, path: &str, sysctls: &Value, spec: &Value) 
                 || name.starts_with("kernel.msg")
                 || name == "kernel.sem")
         {
-            errors.invalid(&path, &sysctl["name"], "may not be specified when 'hostIPC' is true");
+            errors.invalid(
+                &path,
+                &sysctl["name"],
+                "may not be specified when 'hostIPC' is true",
+            );
         }
     }
 }
 
-/// Dots separate. In a name whose first separator is a slash, slashes and dots have each other's meaning.
+/// Dots separate. In a name whose first separator is a slash, slashes and dots have each other's
+/// meaning.
 fn with_dots(name: &str) -> String {
-    let slashes_separate = name.find(['.', '/']).is_some_and(|at| name.as_bytes()[at] == b'/');
+    let slashes_separate = name
+        .find(['.', '/'])
+        .is_some_and(|at| name.as_bytes()[at] == b'/');
     let swap = |c| match c {
         '/' => '.',
         '.' => '/',
         other => other,
     };
-    if slashes_separate { name.chars().map(swap).collect() } else { name.to_owned() }
+    if slashes_separate {
+        name.chars().map(swap).collect()
+    } else {
+        name.to_owned()
+    }
 }
 
 fn is_sysctl_name(name: &str) -> bool {
@@ -133,7 +190,11 @@ fn is_sysctl_name(name: &str) -> bool {
         [] => false,
         [only] => edge(*only),
         [first, middle @ .., last] => {
-            edge(*first) && edge(*last) && middle.iter().all(|byte| edge(*byte) || b"-_".contains(byte))
+            edge(*first)
+                && edge(*last)
+                && middle
+                    .iter()
+                    .all(|byte| edge(*byte) || b"-_".contains(byte))
         }
     };
     name.len() <= MAX_SYSCTL_LEN && name.split(['.', '/']).all(good)
@@ -142,7 +203,11 @@ fn is_sysctl_name(name: &str) -> bool {
 /// Users of its own go with namespaces of its own only.
 fn own_users(errors: &mut FieldErrors, path: &str, spec: &Value) {
     // Upstream's paths, letter by letter.
-    for (field, path_field) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+    for (field, path_field) in [
+        ("hostNetwork", "hostNetwork"),
+        ("hostPID", "HostPID"),
+        ("hostIPC", "HostIPC"),
+    ] {
         if spec[field] == true {
             errors.forbidden(format!("{path}.{path_field}"), "when `hostUsers` is false");
         }
@@ -151,7 +216,10 @@ fn own_users(errors: &mut FieldErrors, path: &str, spec: &Value) {
 
 /// `seccompProfile` and, of the same shape, `appArmorProfile`.
 fn seccomp(errors: &mut FieldErrors, path: &str, context: &Value) {
-    for (field, what) in [("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")] {
+    for (field, what) in [
+        ("seccompProfile", "seccomp"),
+        ("appArmorProfile", "AppArmor"),
+    ] {
         let profile = &context[field];
         if !profile.is_object() {
             continue;
@@ -161,15 +229,27 @@ fn seccomp(errors: &mut FieldErrors, path: &str, context: &Value) {
         let local_path = format!("{path}.localhostProfile");
         match string(&profile["type"]) {
             "Localhost" if !local.is_string() => {
-                errors.required(local_path, format!("must be set when {what} type is Localhost"));
+                errors.required(
+                    local_path,
+                    format!("must be set when {what} type is Localhost"),
+                );
             }
-            "Localhost" if field == "seccompProfile" => check::descending_path(errors, &local_path, local),
+            "Localhost" if field == "seccompProfile" => {
+                check::descending_path(errors, &local_path, local)
+            }
             "Localhost" => {}
             "RuntimeDefault" | "Unconfined" if local.is_string() => {
-                errors.invalid(local_path, local, format!("can only be set when {what} type is Localhost"));
+                errors.invalid(
+                    local_path,
+                    local,
+                    format!("can only be set when {what} type is Localhost"),
+                );
             }
             "RuntimeDefault" | "Unconfined" => {}
-            "" => errors.required(format!("{path}.type"), format!("type is required when {field} is set")),
+            "" => errors.required(
+                format!("{path}.type"),
+                format!("type is required when {field} is set"),
+            ),
             _ => errors.not_supported(
                 format!("{path}.type"),
                 &profile["type"],
@@ -202,6 +282,9 @@ mod tests {
             assert_eq!(is_sysctl_name(name), good, "{name:?}");
         }
         assert!(!is_sysctl_name(&"a".repeat(254)));
-        assert_eq!(with_dots("net/ipv4/conf/eth0.1/forwarding"), "net.ipv4.conf.eth0/1.forwarding");
+        assert_eq!(
+            with_dots("net/ipv4/conf/eth0.1/forwarding"),
+            "net.ipv4.conf.eth0/1.forwarding"
+        );
     }
 }

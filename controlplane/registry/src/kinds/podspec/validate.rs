@@ -1,7 +1,8 @@
 //! Checks of whole pod specs and pod templates.
 //!
-//! Source: `ValidatePodSpec`, `ValidatePodTemplateSpec` in `pkg/apis/core/validation/validation.go` at v1.37. The order
-//! of the checks is upstream's, so that messages with several errors read the same.
+//! Source: `ValidatePodSpec`, `ValidatePodTemplateSpec` in `pkg/apis/core/validation/validation.go`
+//! at v1.37. The order of the checks is upstream's, so that messages with several errors read the
+//! same.
 
 use std::collections::HashSet;
 
@@ -58,12 +59,21 @@ fn metadata(errors: &mut FieldErrors, path: &str, template: &Value) {
 }
 
 /// Checks the template of a controller whose pods run forever.
-pub fn long_running_template(errors: &mut FieldErrors, path: &str, template_value: &Value, selector: &Value) {
+pub fn long_running_template(
+    errors: &mut FieldErrors,
+    path: &str,
+    template_value: &Value,
+    selector: &Value,
+) {
     selected(errors, path, template_value, selector);
     template(errors, path, template_value);
     let spec = &template_value["spec"];
     if spec["restartPolicy"] != "Always" {
-        errors.not_supported(format!("{path}.spec.restartPolicy"), &spec["restartPolicy"], &["Always"]);
+        errors.not_supported(
+            format!("{path}.spec.restartPolicy"),
+            &spec["restartPolicy"],
+            &["Always"],
+        );
     }
     if !spec["activeDeadlineSeconds"].is_null() {
         let message = "activeDeadlineSeconds in ReplicaSet is not Supported";
@@ -77,13 +87,22 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
     let context = PodContext {
         volume_names,
         // Of several of a name the first counts.
-        volumes: items(&spec["volumes"]).iter().rev().map(|volume| (&volume["name"], volume)).collect(),
+        volumes: items(&spec["volumes"])
+            .iter()
+            .rev()
+            .map(|volume| (&volume["name"], volume))
+            .collect(),
         grace_secs: spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30),
         is_pod,
         host_users: spec["hostUsers"] != false,
     };
     containers::all(errors, path, spec, &context);
-    check::one_of(errors, &at("restartPolicy"), &spec["restartPolicy"], &["Always", "OnFailure", "Never"]);
+    check::one_of(
+        errors,
+        &at("restartPolicy"),
+        &spec["restartPolicy"],
+        &["Always", "OnFailure", "Never"],
+    );
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     check::one_of(errors, &at("dnsPolicy"), &spec["dnsPolicy"], &policies);
     check::labels(errors, &at("nodeSelector"), &spec["nodeSelector"]);
@@ -92,9 +111,19 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
     dns_config(errors, &at("dnsConfig"), spec);
     readiness_gates(errors, &at("readinessGates"), &spec["readinessGates"]);
     scheduling_gates(errors, &at("schedulingGates"), &spec["schedulingGates"]);
-    scheduling::topology_spread(errors, &at("topologySpreadConstraints"), &spec["topologySpreadConstraints"]);
+    scheduling::topology_spread(
+        errors,
+        &at("topologySpreadConstraints"),
+        &spec["topologySpreadConstraints"],
+    );
     names(errors, path, spec);
-    check::in_range(errors, &at("activeDeadlineSeconds"), &spec["activeDeadlineSeconds"], 1, i64::from(i32::MAX));
+    check::in_range(
+        errors,
+        &at("activeDeadlineSeconds"),
+        &spec["activeDeadlineSeconds"],
+        1,
+        i64::from(i32::MAX),
+    );
     for field in ["hostname", "subdomain"] {
         if !string(&spec[field]).is_empty() {
             check::dns_label(errors, &at(field), &spec[field]);
@@ -103,13 +132,28 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
     scheduling::tolerations(errors, &at("tolerations"), &spec["tolerations"]);
     host_aliases(errors, &at("hostAliases"), &spec["hostAliases"]);
     let policies = ["Never", "PreemptLowerPriority"];
-    check::optional_one_of(errors, &at("preemptionPolicy"), &spec["preemptionPolicy"], &policies);
-    check::optional_one_of(errors, &at("os.name"), &spec["os"]["name"], &["linux", "windows"]);
+    check::optional_one_of(
+        errors,
+        &at("preemptionPolicy"),
+        &spec["preemptionPolicy"],
+        &policies,
+    );
+    check::optional_one_of(
+        errors,
+        &at("os.name"),
+        &spec["os"]["name"],
+        &["linux", "windows"],
+    );
 }
 
 /// Names of other objects.
 fn names(errors: &mut FieldErrors, path: &str, spec: &Value) {
-    for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
+    for field in [
+        "serviceAccountName",
+        "nodeName",
+        "priorityClassName",
+        "runtimeClassName",
+    ] {
         if !string(&spec[field]).is_empty() {
             check::dns_subdomain(errors, &format!("{path}.{field}"), &spec[field]);
         }
@@ -134,7 +178,11 @@ fn dns_config(errors: &mut FieldErrors, path: &str, spec: &Value) {
     let (servers, searches) = (items(&config["nameservers"]), items(&config["searches"]));
     if servers.len() > MAX_NAMESERVERS {
         let message = format!("must not have more than {MAX_NAMESERVERS} nameservers");
-        errors.invalid(format!("{path}.nameservers"), &config["nameservers"], message);
+        errors.invalid(
+            format!("{path}.nameservers"),
+            &config["nameservers"],
+            message,
+        );
     }
     for (index, server) in servers.iter().enumerate() {
         check::ip(errors, &format!("{path}.nameservers[{index}]"), server);
@@ -155,22 +203,41 @@ fn dns_config(errors: &mut FieldErrors, path: &str, spec: &Value) {
 fn search_domains(errors: &mut FieldErrors, path: &str, value: &Value) {
     const MAX_CHARS: usize = 2048;
     let searches = items(value);
-    let chars = searches.iter().map(|search| string(search).len() + 1).sum::<usize>().saturating_sub(1);
+    let chars = searches
+        .iter()
+        .map(|search| string(search).len() + 1)
+        .sum::<usize>()
+        .saturating_sub(1);
     if chars > MAX_CHARS {
-        let message = format!("must not have more than {MAX_CHARS} characters (including spaces) in the search list");
+        let message = format!(
+            "must not have more than {MAX_CHARS} characters (including spaces) in the search list"
+        );
         errors.invalid(path, value, message);
     }
-    for (index, search) in searches.iter().enumerate().filter(|(_, search)| *search != ".") {
+    for (index, search) in searches
+        .iter()
+        .enumerate()
+        .filter(|(_, search)| *search != ".")
+    {
         let domain = string(search);
         let domain = domain.strip_suffix('.').unwrap_or(domain);
         let messages = coracle_api::name::search_domain_errors(domain);
-        check::invalid_all(errors, &format!("{path}[{index}]"), &domain.into(), messages);
+        check::invalid_all(
+            errors,
+            &format!("{path}[{index}]"),
+            &domain.into(),
+            messages,
+        );
     }
 }
 
 fn readiness_gates(errors: &mut FieldErrors, path: &str, gates: &Value) {
     for (index, gate) in items(gates).iter().enumerate() {
-        check::qualified_name(errors, &format!("{path}[{index}].conditionType"), &gate["conditionType"]);
+        check::qualified_name(
+            errors,
+            &format!("{path}[{index}].conditionType"),
+            &gate["conditionType"],
+        );
     }
 }
 
@@ -188,7 +255,11 @@ fn host_aliases(errors: &mut FieldErrors, path: &str, aliases: &Value) {
     for (index, alias) in items(aliases).iter().enumerate() {
         check::ip(errors, &format!("{path}[{index}].ip"), &alias["ip"]);
         for (name_index, hostname) in items(&alias["hostnames"]).iter().enumerate() {
-            check::dns_subdomain(errors, &format!("{path}[{index}].hostnames[{name_index}]"), hostname);
+            check::dns_subdomain(
+                errors,
+                &format!("{path}[{index}].hostnames[{name_index}]"),
+                hostname,
+            );
         }
     }
 }

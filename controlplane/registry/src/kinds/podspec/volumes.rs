@@ -1,6 +1,7 @@
 //! Checks of volumes and of where containers mount them.
 //!
-//! Source: `ValidateVolumes`, `ValidateVolumeMounts` in `pkg/apis/core/validation/validation.go` at v1.37.
+//! Source: `ValidateVolumes`, `ValidateVolumeMounts` in `pkg/apis/core/validation/validation.go` at
+//! v1.37.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -15,11 +16,23 @@ use crate::{
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-const HOST_PATH_TYPES: &[&str] =
-    &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+const HOST_PATH_TYPES: &[&str] = &[
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+];
 
 /// `volumes` of a pod. Gives the names that mounts may use.
-pub(super) fn volumes<'a>(errors: &mut FieldErrors, path: &str, volumes: &'a Value) -> BTreeSet<&'a str> {
+pub(super) fn volumes<'a>(
+    errors: &mut FieldErrors,
+    path: &str,
+    volumes: &'a Value,
+) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for (index, volume) in items(volumes).iter().enumerate() {
         let path = format!("{path}[{index}]");
@@ -71,7 +84,10 @@ fn source_of_kind(errors: &mut FieldErrors, path: &str, kind: &str, source: &Val
             let limit = &source["sizeLimit"];
             let negative = string(limit).starts_with('-');
             if negative {
-                errors.forbidden(format!("{path}.sizeLimit"), "SizeLimit field must be a valid resource quantity");
+                errors.forbidden(
+                    format!("{path}.sizeLimit"),
+                    "SizeLimit field must be a valid resource quantity",
+                );
             }
         }
         "hostPath" => host_path(errors, path, source),
@@ -84,7 +100,11 @@ fn source_of_kind(errors: &mut FieldErrors, path: &str, kind: &str, source: &Val
             files(errors, path, source);
         }
         "downwardAPI" => {
-            file_mode(errors, &format!("{path}.defaultMode"), &source["defaultMode"]);
+            file_mode(
+                errors,
+                &format!("{path}.defaultMode"),
+                &source["defaultMode"],
+            );
             downward_items(errors, path, source);
         }
         "projected" => projected(errors, path, source),
@@ -92,7 +112,11 @@ fn source_of_kind(errors: &mut FieldErrors, path: &str, kind: &str, source: &Val
         "nfs" => {
             required(errors, &["server", "path"]);
             if !string(&source["path"]).starts_with('/') {
-                errors.invalid(format!("{path}.path"), &source["path"], "must be an absolute path");
+                errors.invalid(
+                    format!("{path}.path"),
+                    &source["path"],
+                    "must be an absolute path",
+                );
             }
         }
         "csi" => required(errors, &["driver"]),
@@ -116,14 +140,21 @@ fn host_path(errors: &mut FieldErrors, path: &str, source: &Value) {
 }
 
 fn file_mode(errors: &mut FieldErrors, path: &str, mode: &Value) {
-    if mode.as_i64().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
+    if mode
+        .as_i64()
+        .is_some_and(|mode| !(0..=0o777).contains(&mode))
+    {
         errors.invalid(path, mode, FILE_MODE);
     }
 }
 
 /// `defaultMode` and `items` of configMap and secret volumes.
 fn files(errors: &mut FieldErrors, path: &str, source: &Value) {
-    file_mode(errors, &format!("{path}.defaultMode"), &source["defaultMode"]);
+    file_mode(
+        errors,
+        &format!("{path}.defaultMode"),
+        &source["defaultMode"],
+    );
     keys_to_paths(errors, path, source);
 }
 
@@ -154,13 +185,23 @@ fn downward_items(errors: &mut FieldErrors, path: &str, source: &Value) {
         check::required(errors, &file_path, &item["path"]);
         local_file(errors, &file_path, &item["path"]);
         if item["fieldRef"].is_object() {
-            field_ref(errors, &format!("{path}.fieldRef"), &item["fieldRef"], FILE_FIELDS);
+            field_ref(
+                errors,
+                &format!("{path}.fieldRef"),
+                &item["fieldRef"],
+                FILE_FIELDS,
+            );
             if item["resourceFieldRef"].is_object() {
                 let message = "fieldRef and resourceFieldRef can not be specified simultaneously";
                 errors.invalid(&path, &"resource".into(), message);
             }
         } else if item["resourceFieldRef"].is_object() {
-            resource_field_ref(errors, &format!("{path}.resourceFieldRef"), &item["resourceFieldRef"], true);
+            resource_field_ref(
+                errors,
+                &format!("{path}.resourceFieldRef"),
+                &item["resourceFieldRef"],
+                true,
+            );
         } else {
             errors.required(&path, "one of fieldRef and resourceFieldRef is required");
         }
@@ -169,7 +210,11 @@ fn downward_items(errors: &mut FieldErrors, path: &str, source: &Value) {
 }
 
 fn projected(errors: &mut FieldErrors, path: &str, source: &Value) {
-    file_mode(errors, &format!("{path}.defaultMode"), &source["defaultMode"]);
+    file_mode(
+        errors,
+        &format!("{path}.defaultMode"),
+        &source["defaultMode"],
+    );
     for (index, source) in items(&source["sources"]).iter().enumerate() {
         let path = format!("{path}.sources[{index}]");
         let mut count = 0;
@@ -203,11 +248,17 @@ fn token(errors: &mut FieldErrors, path: &str, token: &Value) {
     let seconds = &token["expirationSeconds"];
     let seconds_path = format!("{path}.expirationSeconds");
     match seconds.as_i64() {
-        Some(number) if number < 600 => {
-            errors.invalid(seconds_path, seconds, "may not specify a duration less than 10 minutes")
-        }
+        Some(number) if number < 600 => errors.invalid(
+            seconds_path,
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        ),
         Some(number) if number > 1 << 32 => {
-            errors.invalid(seconds_path, seconds, "may not specify a duration larger than 2^32 seconds");
+            errors.invalid(
+                seconds_path,
+                seconds,
+                "may not specify a duration larger than 2^32 seconds",
+            );
         }
         _ => {}
     }
@@ -218,15 +269,24 @@ fn token(errors: &mut FieldErrors, path: &str, token: &Value) {
 }
 
 /// `volumeMounts` of a container.
-pub(super) fn mounts(errors: &mut FieldErrors, path: &str, container: &Value, volumes: &BTreeSet<&str>) {
+pub(super) fn mounts(
+    errors: &mut FieldErrors,
+    path: &str,
+    container: &Value,
+    volumes: &BTreeSet<&str>,
+) {
     let mut places = BTreeSet::new();
     let devices = items(&container["volumeDevices"]).iter();
-    let (device_names, device_places): (HashSet<_>, HashSet<_>) =
-        devices.map(|device| (&device["name"], &device["devicePath"])).unzip();
+    let (device_names, device_places): (HashSet<_>, HashSet<_>) = devices
+        .map(|device| (&device["name"], &device["devicePath"]))
+        .unzip();
     for (index, mount) in items(&container["volumeMounts"]).iter().enumerate() {
         let index_path = format!("{path}[{index}]");
         let (name, place) = (&mount["name"], &mount["mountPath"]);
-        let (name_path, place_path) = (format!("{index_path}.name"), format!("{index_path}.mountPath"));
+        let (name_path, place_path) = (
+            format!("{index_path}.name"),
+            format!("{index_path}.mountPath"),
+        );
         check::required(errors, &name_path, name);
         if !volumes.contains(string(name)) {
             errors.not_found(&name_path, name);
@@ -239,13 +299,23 @@ pub(super) fn mounts(errors: &mut FieldErrors, path: &str, container: &Value, vo
             errors.invalid(&name_path, name, "must not already exist in volumeDevices");
         }
         if device_places.contains(place) {
-            errors.invalid(&place_path, place, "must not already exist as a path in volumeDevices");
+            errors.invalid(
+                &place_path,
+                place,
+                "must not already exist as a path in volumeDevices",
+            );
         }
         mount_options(errors, path, &index_path, mount, container);
     }
 }
 
-fn mount_options(errors: &mut FieldErrors, path: &str, index_path: &str, mount: &Value, container: &Value) {
+fn mount_options(
+    errors: &mut FieldErrors,
+    path: &str,
+    index_path: &str,
+    mount: &Value,
+    container: &Value,
+) {
     let sub_path = !string(&mount["subPath"]).is_empty();
     if sub_path {
         check::descending_path(errors, &format!("{path}.subPath"), &mount["subPath"]);
@@ -253,20 +323,40 @@ fn mount_options(errors: &mut FieldErrors, path: &str, index_path: &str, mount: 
     if !string(&mount["subPathExpr"]).is_empty() {
         if sub_path {
             let message = "subPathExpr and subPath are mutually exclusive";
-            errors.invalid(format!("{index_path}.subPathExpr"), &mount["subPathExpr"], message);
+            errors.invalid(
+                format!("{index_path}.subPathExpr"),
+                &mount["subPathExpr"],
+                message,
+            );
         }
-        check::descending_path(errors, &format!("{path}.subPathExpr"), &mount["subPathExpr"]);
+        check::descending_path(
+            errors,
+            &format!("{path}.subPathExpr"),
+            &mount["subPathExpr"],
+        );
     }
     let propagation = &mount["mountPropagation"];
     let propagation_path = format!("{path}.mountPropagation");
-    check::optional_one_of(errors, &propagation_path, propagation, &["Bidirectional", "HostToContainer", "None"]);
+    check::optional_one_of(
+        errors,
+        &propagation_path,
+        propagation,
+        &["Bidirectional", "HostToContainer", "None"],
+    );
     if propagation == "Bidirectional" && container["securityContext"]["privileged"] != true {
-        errors
-            .forbidden(propagation_path, "Bidirectional mount propagation is available only to privileged containers");
+        errors.forbidden(
+            propagation_path,
+            "Bidirectional mount propagation is available only to privileged containers",
+        );
     }
     if mount["recursiveReadOnly"].is_string() {
         let path = format!("{index_path}.recursiveReadOnly");
-        check::optional_one_of(errors, &path, &mount["recursiveReadOnly"], &["Disabled", "Enabled", "IfPossible"]);
+        check::optional_one_of(
+            errors,
+            &path,
+            &mount["recursiveReadOnly"],
+            &["Disabled", "Enabled", "IfPossible"],
+        );
         if mount["recursiveReadOnly"] != "Disabled" && mount["readOnly"] != true {
             errors.forbidden(path, "may only be specified when readOnly is true");
         }
@@ -274,7 +364,12 @@ fn mount_options(errors: &mut FieldErrors, path: &str, index_path: &str, mount: 
 }
 
 /// `volumeDevices` of a container.
-pub(super) fn devices(errors: &mut FieldErrors, path: &str, container: &Value, volumes: &HashMap<&Value, &Value>) {
+pub(super) fn devices(
+    errors: &mut FieldErrors,
+    path: &str,
+    container: &Value,
+    volumes: &HashMap<&Value, &Value>,
+) {
     let mut places = BTreeSet::new();
     for (index, device) in items(&container["volumeDevices"]).iter().enumerate() {
         let path = format!("{path}[{index}]");

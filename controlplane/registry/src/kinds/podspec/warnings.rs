@@ -1,4 +1,5 @@
-//! What is allowed in a pod and yet hardly meant: deprecated, without function, or contradicting itself.
+//! What is allowed in a pod and yet hardly meant: deprecated, without function, or contradicting
+//! itself.
 //!
 //! Source: `pkg/api/pod/warnings.go` at v1.37, of which this is the part that users meet.
 
@@ -12,17 +13,35 @@ use crate::value::{items, keys, string};
 
 /// Labels of nodes that have other names now, and what is said of them.
 const NODE_LABELS: &[(&str, &str)] = &[
-    ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
-    ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
+    (
+        "beta.kubernetes.io/arch",
+        "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+    ),
+    (
+        "beta.kubernetes.io/os",
+        "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+    ),
     (
         "failure-domain.beta.kubernetes.io/region",
         "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
     ),
-    ("failure-domain.beta.kubernetes.io/zone", "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"),
-    ("beta.kubernetes.io/instance-type", "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+    ),
+    (
+        "beta.kubernetes.io/instance-type",
+        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+    ),
     ("app.kubernetes.io/created-by", "deprecated since v1.9"),
-    ("scheduler.alpha.kubernetes.io/preferAvoidPods", "deprecated since v1.22; use Taints and Tolerations instead"),
-    ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
+    (
+        "scheduler.alpha.kubernetes.io/preferAvoidPods",
+        "deprecated since v1.22; use Taints and Tolerations instead",
+    ),
+    (
+        "node-role.kubernetes.io/master",
+        "use \"node-role.kubernetes.io/control-plane\" instead",
+    ),
 ];
 
 const ANNOTATIONS: &[(&str, &str)] = &[
@@ -30,8 +49,14 @@ const ANNOTATIONS: &[(&str, &str)] = &[
         "scheduler.alpha.kubernetes.io/critical-pod",
         "non-functional in v1.16+; use the \"priorityClassName\" field instead",
     ),
-    ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
-    ("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
 ];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -41,7 +66,10 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const APP_ARMOR_SAYS: &str = r#"deprecated since v1.30; use the \"appArmorProfile\" field instead"#;
 
 const VOLUMES: &[(&str, &str)] = &[
-    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    (
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
     ("gitRepo", "deprecated in v1.11"),
     ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
     ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
@@ -57,13 +85,20 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const COMPARED: usize = 16;
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
-/// Warnings about a pod, whose `at` is empty, or about the template of one, such as `spec.template`.
+/// Warnings about a pod, whose `at` is empty, or about the template of one, such as
+/// `spec.template`.
 #[must_use]
 pub fn template(at: &str, template: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let spec = &template["spec"];
     let annotations = &template["metadata"]["annotations"];
-    let under = |field: &str| if at.is_empty() { field.to_owned() } else { format!("{at}.{field}") };
+    let under = |field: &str| {
+        if at.is_empty() {
+            field.to_owned()
+        } else {
+            format!("{at}.{field}")
+        }
+    };
     let (path, annotation_path) = (under("spec"), under("metadata.annotations"));
     node_labels(&mut warnings, &path, spec);
     for (annotation, message) in ANNOTATIONS {
@@ -72,20 +107,43 @@ pub fn template(at: &str, template: &Value) -> Vec<String> {
         }
     }
     for (index, volume) in items(&spec["volumes"]).iter().enumerate() {
-        for (source, message) in VOLUMES.iter().filter(|(source, _)| !volume[*source].is_null()) {
+        for (source, message) in VOLUMES
+            .iter()
+            .filter(|(source, _)| !volume[*source].is_null())
+        {
             // Upstream has another spelling here than in the field.
-            let source = if *source == "storageos" { "storageOS" } else { source };
+            let source = if *source == "storageos" {
+                "storageOS"
+            } else {
+                source
+            };
             warnings.push(format!("{path}.volumes[{index}].{source}: {message}"));
         }
     }
-    repeated(&mut warnings, &format!("{path}.hostAliases"), &spec["hostAliases"], "ip");
-    repeated(&mut warnings, &format!("{path}.imagePullSecrets"), &spec["imagePullSecrets"], "name");
+    repeated(
+        &mut warnings,
+        &format!("{path}.hostAliases"),
+        &spec["hostAliases"],
+        "ip",
+    );
+    repeated(
+        &mut warnings,
+        &format!("{path}.imagePullSecrets"),
+        &spec["imagePullSecrets"],
+        "name",
+    );
     for (index, secret) in items(&spec["imagePullSecrets"]).iter().enumerate() {
         if string(&secret["name"]).is_empty() {
-            warnings.push(format!("{path}.imagePullSecrets[{index}].name: invalid empty name \"\""));
+            warnings.push(format!(
+                "{path}.imagePullSecrets[{index}].name: invalid empty name \"\""
+            ));
         }
     }
-    fractions_of_bytes(&mut warnings, &format!("{path}.overhead"), &spec["overhead"]);
+    fractions_of_bytes(
+        &mut warnings,
+        &format!("{path}.overhead"),
+        &spec["overhead"],
+    );
     let pod_profiles = &spec["securityContext"];
     if pod_profiles["seccompProfile"].is_null() && annotations[SECCOMP_POD].is_string() {
         warnings.push(format!("{annotation_path}[{SECCOMP_POD}]: {SECCOMP}"));
@@ -105,47 +163,79 @@ pub fn template(at: &str, template: &Value) -> Vec<String> {
             }
             let profiles = [own, pod_profiles];
             // Of a pod the annotation becomes the field.
-            if !at.is_empty() && profiles.iter().all(|profiles| profiles["appArmorProfile"].is_null()) {
+            if !at.is_empty()
+                && profiles
+                    .iter()
+                    .all(|profiles| profiles["appArmorProfile"].is_null())
+            {
                 annotated(APP_ARMOR, APP_ARMOR_SAYS);
             }
             for amounts in ["limits", "requests"] {
                 let resources = &container["resources"][amounts];
-                fractions_of_bytes(&mut warnings, &format!("{path}.resources.{amounts}"), resources);
+                fractions_of_bytes(
+                    &mut warnings,
+                    &format!("{path}.resources.{amounts}"),
+                    resources,
+                );
             }
             hidden_variables(&mut warnings, &path, container);
             restart_rules(&mut warnings, &path, container);
         }
     }
     ports(&mut warnings, &path, spec);
-    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|grace| grace < 0) {
+    if spec["terminationGracePeriodSeconds"]
+        .as_i64()
+        .is_some_and(|grace| grace < 0)
+    {
         warnings.push(format!(
             "{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
         ));
     }
-    pod_affinity(&mut warnings, &format!("{path}.affinity"), &spec["affinity"]);
+    pod_affinity(
+        &mut warnings,
+        &format!("{path}.affinity"),
+        &spec["affinity"],
+    );
     warnings
 }
 
 fn node_label(label: &str) -> Option<&'static str> {
-    NODE_LABELS.iter().find_map(|(known, message)| (*known == label).then_some(*message))
+    NODE_LABELS
+        .iter()
+        .find_map(|(known, message)| (*known == label).then_some(*message))
 }
 
 fn node_labels(warnings: &mut Vec<String>, path: &str, spec: &Value) {
     for label in keys(&spec["nodeSelector"]) {
-        warnings.extend(node_label(label).map(|message| format!("{path}.nodeSelector[{label}]: {message}")));
+        warnings.extend(
+            node_label(label).map(|message| format!("{path}.nodeSelector[{label}]: {message}")),
+        );
     }
     let affinity = &spec["affinity"]["nodeAffinity"];
     let at = format!("{path}.affinity.nodeAffinity");
-    for (index, term) in items(&affinity[REQUIRED]["nodeSelectorTerms"]).iter().enumerate() {
-        node_term(warnings, &format!("{at}.{REQUIRED}.nodeSelectorTerms[{index}]"), term);
+    for (index, term) in items(&affinity[REQUIRED]["nodeSelectorTerms"])
+        .iter()
+        .enumerate()
+    {
+        node_term(
+            warnings,
+            &format!("{at}.{REQUIRED}.nodeSelectorTerms[{index}]"),
+            term,
+        );
     }
     for (index, term) in items(&affinity[PREFERRED]).iter().enumerate() {
-        node_term(warnings, &format!("{at}.{PREFERRED}[{index}].preference"), &term["preference"]);
+        node_term(
+            warnings,
+            &format!("{at}.{PREFERRED}[{index}].preference"),
+            &term["preference"],
+        );
     }
     for (index, constraint) in items(&spec["topologySpreadConstraints"]).iter().enumerate() {
         let path = format!("{path}.topologySpreadConstraints[{index}]");
         let key = string(&constraint["topologyKey"]);
-        warnings.extend(node_label(key).map(|message| format!("{path}.topologyKey: {key} is {message}")));
+        warnings.extend(
+            node_label(key).map(|message| format!("{path}.topologyKey: {key} is {message}")),
+        );
         if constraint["labelSelector"].is_null() {
             warnings.push(format!("{path}.labelSelector: {NO_SELECTOR}"));
         }
@@ -155,7 +245,8 @@ fn node_labels(warnings: &mut Vec<String>, path: &str, spec: &Value) {
 fn node_term(warnings: &mut Vec<String>, path: &str, term: &Value) {
     for (index, expression) in items(&term["matchExpressions"]).iter().enumerate() {
         let key = string(&expression["key"]);
-        let said = node_label(key).map(|message| format!("{path}.matchExpressions[{index}].key: {key} is {message}"));
+        let said = node_label(key)
+            .map(|message| format!("{path}.matchExpressions[{index}].key: {key} is {message}"));
         warnings.extend(said);
     }
 }
@@ -164,9 +255,15 @@ fn pod_affinity(warnings: &mut Vec<String>, path: &str, affinity: &Value) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         for (list, inner) in [(REQUIRED, ""), (PREFERRED, ".podAffinityTerm")] {
             for (index, term) in items(&affinity[kind][list]).iter().enumerate() {
-                let term = if inner.is_empty() { term } else { &term["podAffinityTerm"] };
+                let term = if inner.is_empty() {
+                    term
+                } else {
+                    &term["podAffinityTerm"]
+                };
                 if term["labelSelector"].is_null() {
-                    warnings.push(format!("{path}.{kind}.{list}[{index}]{inner}.labelSelector: {NO_SELECTOR}"));
+                    warnings.push(format!(
+                        "{path}.{kind}.{list}[{index}]{inner}.labelSelector: {NO_SELECTOR}"
+                    ));
                 }
             }
         }
@@ -178,7 +275,9 @@ fn repeated(warnings: &mut Vec<String>, path: &str, list: &Value, field: &str) {
     for (index, one) in items(list).iter().enumerate() {
         let value = string(&one[field]);
         if !seen.insert(value) {
-            warnings.push(format!("{path}[{index}].{field}: duplicate {field} {value:?}"));
+            warnings.push(format!(
+                "{path}[{index}].{field}: duplicate {field} {value:?}"
+            ));
         }
     }
 }
@@ -189,7 +288,8 @@ fn hidden_variables(warnings: &mut Vec<String>, path: &str, container: &Value) {
         let (name, value) = (string(&variable["name"]), string(&variable["value"]));
         let reference = format!("$({name})");
         // A later one may refer to an earlier one of the same name; that is no mistake.
-        let refers = value.contains(&reference) && value != reference && variable["valueFrom"].is_null();
+        let refers =
+            value.contains(&reference) && value != reference && variable["valueFrom"].is_null();
         if !seen.insert(name) && !refers {
             warnings.push(format!(
                 "{path}.env[{index}]: hides previous definition of {name:?}, which may be dropped when using apply"
@@ -198,7 +298,8 @@ fn hidden_variables(warnings: &mut Vec<String>, path: &str, container: &Value) {
     }
 }
 
-/// Actions that no node carries out yet: the container follows its policy instead, and the others go on.
+/// Actions that no node carries out yet: the container follows its policy instead, and the others
+/// go on.
 fn restart_rules(warnings: &mut Vec<String>, path: &str, container: &Value) {
     for (index, rule) in items(&container["restartPolicyRules"]).iter().enumerate() {
         let action = string(&rule["action"]);
@@ -215,7 +316,9 @@ fn fractions_of_bytes(warnings: &mut Vec<String>, path: &str, amounts: &Value) {
     for resource in ["memory", "ephemeral-storage"] {
         let text = string(&amounts[resource]);
         if Quantity::parse(text).is_ok_and(|amount| amount.milli_value() % 1000 != 0) {
-            warnings.push(format!("{path}[{resource}]: fractional byte value {text:?} is invalid, must be an integer"));
+            warnings.push(format!(
+                "{path}[{resource}]: fractional byte value {text:?} is invalid, must be an integer"
+            ));
         }
     }
 }
@@ -227,10 +330,14 @@ fn ports(warnings: &mut Vec<String>, path: &str, spec: &Value) {
         for (index, container) in items(&spec[list]).iter().enumerate() {
             for (number, port) in items(&container["ports"]).iter().enumerate() {
                 let path = format!("{path}.{list}[{index}].ports[{number}]");
-                let same = seen.entry([&port["containerPort"], &port["protocol"]]).or_default();
+                let same = seen
+                    .entry([&port["containerPort"], &port["protocol"]])
+                    .or_default();
                 for (at, other) in same.iter() {
                     let what = port_clash(port, other);
-                    warnings.extend(what.map(|what| format!("{path}: {what} port definition with {at}")));
+                    warnings.extend(
+                        what.map(|what| format!("{path}: {what} port definition with {at}")),
+                    );
                 }
                 if same.len() < COMPARED {
                     same.push((path, port));
@@ -298,33 +405,55 @@ mod tests {
         ] {
             check(json!({"spec": {"containers": [container]}}), &[expect]);
         }
-        check(json!({"spec": {"containers": [{"env": [{"name": "A"}, {"name": "A", "value": "$(A):x"}]}]}}), &[]);
+        check(
+            json!({"spec": {"containers": [{"env": [{"name": "A"}, {"name": "A", "value": "$(A):x"}]}]}}),
+            &[],
+        );
     }
 
     #[test]
     fn what_is_deprecated_is_pointed_out() {
         check(
             json!({"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"}}}),
-            &["spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"],
+            &[
+                "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+            ],
         );
-        let constraint = json!({"topologyKey": "failure-domain.beta.kubernetes.io/zone", "labelSelector": {}});
+        let constraint =
+            json!({"topologyKey": "failure-domain.beta.kubernetes.io/zone", "labelSelector": {}});
         check(
             json!({"spec": {"topologySpreadConstraints": [constraint]}}),
-            &["spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated \
-               since v1.17; use \"topology.kubernetes.io/zone\" instead"],
+            &[
+                "spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated \
+               since v1.17; use \"topology.kubernetes.io/zone\" instead",
+            ],
         );
         check(
             json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}}}),
-            &["metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: non-functional in v1.27+; use the \
-               \\\"seccompProfile\\\" field instead"],
+            &[
+                "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: non-functional in v1.27+; use the \
+               \\\"seccompProfile\\\" field instead",
+            ],
         );
         for (source, expect) in [
-            ("rbd", "spec.volumes[0].rbd: deprecated in v1.28, non-functional in v1.31+"),
-            ("cephfs", "spec.volumes[0].cephfs: deprecated in v1.28, non-functional in v1.31+"),
-            ("glusterfs", "spec.volumes[0].glusterfs: deprecated in v1.25, non-functional in v1.26+"),
+            (
+                "rbd",
+                "spec.volumes[0].rbd: deprecated in v1.28, non-functional in v1.31+",
+            ),
+            (
+                "cephfs",
+                "spec.volumes[0].cephfs: deprecated in v1.28, non-functional in v1.31+",
+            ),
+            (
+                "glusterfs",
+                "spec.volumes[0].glusterfs: deprecated in v1.25, non-functional in v1.26+",
+            ),
             ("gitRepo", "spec.volumes[0].gitRepo: deprecated in v1.11"),
         ] {
-            check(json!({"spec": {"volumes": [{"name": "v", source: {}}]}}), &[expect]);
+            check(
+                json!({"spec": {"volumes": [{"name": "v", source: {}}]}}),
+                &[expect],
+            );
         }
     }
 

@@ -26,9 +26,18 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Min Available", "The minimum number of pods that must be available."),
-    text("Max Unavailable", "The maximum number of pods that may be unavailable."),
-    integer("Allowed Disruptions", "Calculated number of pods that may be disrupted at this time."),
+    text(
+        "Min Available",
+        "The minimum number of pods that must be available.",
+    ),
+    text(
+        "Max Unavailable",
+        "The maximum number of pods that may be unavailable.",
+    ),
+    integer(
+        "Allowed Disruptions",
+        "Calculated number of pods that may be disrupted at this time.",
+    ),
     AGE,
 ];
 
@@ -42,7 +51,12 @@ impl Strategy for PodDisruptionBudget {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::object(object, "status");
-        for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+        for field in [
+            "disruptionsAllowed",
+            "currentHealthy",
+            "desiredHealthy",
+            "expectedPods",
+        ] {
             fill::value(&mut object["status"], field, 0);
         }
     }
@@ -59,7 +73,11 @@ impl Strategy for PodDisruptionBudget {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
         if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-            errors.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set");
+            errors.invalid(
+                "spec",
+                spec,
+                "minAvailable and maxUnavailable cannot be both set",
+            );
         }
         for field in ["minAvailable", "maxUnavailable"] {
             let path = format!("spec.{field}");
@@ -71,7 +89,12 @@ impl Strategy for PodDisruptionBudget {
         check::label_selector(&mut errors, "spec.selector", &spec["selector"]);
         let policies = ["AlwaysAllow", "IfHealthyBudget"];
         let policy = &spec["unhealthyPodEvictionPolicy"];
-        check::optional_one_of(&mut errors, "spec.unhealthyPodEvictionPolicy", policy, &policies);
+        check::optional_one_of(
+            &mut errors,
+            "spec.unhealthyPodEvictionPolicy",
+            policy,
+            &policies,
+        );
         errors
     }
 
@@ -113,7 +136,10 @@ mod tests {
                 "spec.maxUnavailable: Invalid value: -1: must be greater than or equal to 0",
             ),
         ] {
-            assert_eq!(create_errors(&PodDisruptionBudget, json!({"spec": spec})), expect);
+            assert_eq!(
+                create_errors(&PodDisruptionBudget, json!({"spec": spec})),
+                expect
+            );
         }
         let row = PodDisruptionBudget.row(&json!({"spec": {"minAvailable": "50%"}}), 0);
         assert_eq!((&row[1], &row[2]), (&json!("50%"), &json!("N/A")));

@@ -23,11 +23,17 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Role", "RoleRef can reference a ClusterRole in the global namespace."),
+    text(
+        "Role",
+        "RoleRef can reference a ClusterRole in the global namespace.",
+    ),
     AGE,
     wide("Users", "Users in the clusterRoleBinding"),
     wide("Groups", "Groups in the clusterRoleBinding"),
-    wide("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
+    wide(
+        "ServiceAccounts",
+        "ServiceAccounts in the clusterRoleBinding",
+    ),
 ];
 
 impl BuiltIn for ClusterRoleBinding {
@@ -65,6 +71,13 @@ impl Strategy for ClusterRoleBinding {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let [users, groups, accounts] = rules::subject_cells(object);
-        vec![cells::name(object), rules::role_cell(object), cells::age(object, now_secs), users, groups, accounts]
+        vec![
+            cells::name(object),
+            rules::role_cell(object),
+            cells::age(object, now_secs),
+            users,
+            groups,
+            accounts,
+        ]
     }
 }

@@ -12,8 +12,13 @@ use crate::{
 /// The strategy of Roles.
 pub struct Role;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "Role", plural: "roles", singular: "role", create_on_update: true, ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "Role",
+    plural: "roles",
+    singular: "role",
+    create_on_update: true,
+    ..super::V1
+};
 
 impl BuiltIn for Role {
     fn resource(&self) -> &'static ResourceInfo {

@@ -22,7 +22,10 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Role", "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace."),
+    text(
+        "Role",
+        "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace.",
+    ),
     AGE,
     wide("Users", "Users in the roleBinding"),
     wide("Groups", "Groups in the roleBinding"),
@@ -64,7 +67,14 @@ impl Strategy for RoleBinding {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let [users, groups, accounts] = rules::subject_cells(object);
-        vec![cells::name(object), rules::role_cell(object), cells::age(object, now_secs), users, groups, accounts]
+        vec![
+            cells::name(object),
+            rules::role_cell(object),
+            cells::age(object, now_secs),
+            users,
+            groups,
+            accounts,
+        ]
     }
 }
 

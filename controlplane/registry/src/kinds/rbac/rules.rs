@@ -18,7 +18,10 @@ pub(super) fn rules(errors: &mut FieldErrors, rules: &Value, is_namespaced: bool
         let path = format!("rules[{index}]");
         let count = |field: &str| items(&rule[field]).len();
         if count("verbs") == 0 {
-            errors.required(format!("{path}.verbs"), "verbs must contain at least one value");
+            errors.required(
+                format!("{path}.verbs"),
+                "verbs must contain at least one value",
+            );
         }
         if count("nonResourceURLs") > 0 {
             let urls = format!("{path}.nonResourceURLs");
@@ -33,17 +36,25 @@ pub(super) fn rules(errors: &mut FieldErrors, rules: &Value, is_namespaced: bool
             continue;
         }
         if count("apiGroups") == 0 {
-            errors.required(format!("{path}.apiGroups"), "resource rules must supply at least one api group");
+            errors.required(
+                format!("{path}.apiGroups"),
+                "resource rules must supply at least one api group",
+            );
         }
         if count("resources") == 0 {
-            errors.required(format!("{path}.resources"), "resource rules must supply at least one resource");
+            errors.required(
+                format!("{path}.resources"),
+                "resource rules must supply at least one resource",
+            );
         }
     }
 }
 
 /// Fills in `roleRef` and `subjects`.
 pub(super) fn binding_defaults(object: &mut Value) {
-    fill::within(object, "roleRef", |role| fill::text(role, "apiGroup", GROUP));
+    fill::within(object, "roleRef", |role| {
+        fill::text(role, "apiGroup", GROUP)
+    });
     fill::each(object, "subjects", |subject| {
         if subject["kind"] != "ServiceAccount" {
             fill::text(subject, "apiGroup", GROUP);
@@ -52,16 +63,30 @@ pub(super) fn binding_defaults(object: &mut Value) {
 }
 
 /// Checks a binding. `kinds` are what may be bound.
-pub(super) fn binding(errors: &mut FieldErrors, object: &Value, kinds: &[&str], is_namespaced: bool) {
+pub(super) fn binding(
+    errors: &mut FieldErrors,
+    object: &Value,
+    kinds: &[&str],
+    is_namespaced: bool,
+) {
     let role = &object["roleRef"];
     if string(&role["apiGroup"]) != GROUP {
-        errors.not_supported("roleRef.apiGroup", &string(&role["apiGroup"]).into(), &[GROUP]);
+        errors.not_supported(
+            "roleRef.apiGroup",
+            &string(&role["apiGroup"]).into(),
+            &[GROUP],
+        );
     }
     if !kinds.contains(&string(&role["kind"])) {
         errors.not_supported("roleRef.kind", &string(&role["kind"]).into(), kinds);
     }
     if check::required(errors, "roleRef.name", &role["name"]) {
-        check::invalid_all(errors, "roleRef.name", &role["name"], name::path_segment_errors(string(&role["name"])));
+        check::invalid_all(
+            errors,
+            "roleRef.name",
+            &role["name"],
+            name::path_segment_errors(string(&role["name"])),
+        );
     }
     for (index, one) in items(&object["subjects"]).iter().enumerate() {
         subject(errors, &format!("subjects[{index}]"), one, is_namespaced);
@@ -89,13 +114,22 @@ fn subject(errors: &mut FieldErrors, path: &str, subject: &Value, is_namespaced:
                 errors.not_supported(format!("{path}.apiGroup"), &group.into(), &[GROUP]);
             }
         }
-        kind => errors.not_supported(format!("{path}.kind"), &kind.into(), &["Group", "ServiceAccount", "User"]),
+        kind => errors.not_supported(
+            format!("{path}.kind"),
+            &kind.into(),
+            &["Group", "ServiceAccount", "User"],
+        ),
     }
 }
 
 /// The role of a binding, as a cell.
 pub(super) fn role_cell(object: &Value) -> Value {
-    format!("{}/{}", string(&object["roleRef"]["kind"]), string(&object["roleRef"]["name"])).into()
+    format!(
+        "{}/{}",
+        string(&object["roleRef"]["kind"]),
+        string(&object["roleRef"]["name"])
+    )
+    .into()
 }
 
 /// The users, groups and service accounts of a binding, as cells.

@@ -25,18 +25,27 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    integer("Value", "value represents the integer value of this priority class."),
+    integer(
+        "Value",
+        "value represents the integer value of this priority class.",
+    ),
     flag(
         "Global-Default",
         "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class.",
     ),
     AGE,
-    text("PreemptionPolicy", "preemptionPolicy is the Policy for preempting pods with lower priority."),
+    text(
+        "PreemptionPolicy",
+        "preemptionPolicy is the Policy for preempting pods with lower priority.",
+    ),
 ];
 
 /// More is for the system's own classes.
 const MAX_USER_VALUE: i64 = 1_000_000_000;
-const SYSTEM: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+const SYSTEM: [(&str, i64); 2] = [
+    ("system-cluster-critical", 2_000_000_000),
+    ("system-node-critical", 2_000_001_000),
+];
 
 impl BuiltIn for PriorityClass {
     fn resource(&self) -> &'static ResourceInfo {
@@ -56,18 +65,28 @@ impl Strategy for PriorityClass {
 
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (name, value) = (value::string(&object["metadata"]["name"]), value::number(&object["value"]));
+        let (name, value) = (
+            value::string(&object["metadata"]["name"]),
+            value::number(&object["value"]),
+        );
         if name.starts_with("system-") {
             if !SYSTEM.contains(&(name, value)) {
-                let message = "priority class names with 'system-' prefix are reserved for system use only";
+                let message =
+                    "priority class names with 'system-' prefix are reserved for system use only";
                 errors.forbidden("metadata.name", message);
             }
         } else if value > MAX_USER_VALUE {
-            let message = format!("maximum allowed value of a user defined priority is {MAX_USER_VALUE}");
+            let message =
+                format!("maximum allowed value of a user defined priority is {MAX_USER_VALUE}");
             errors.forbidden("value", message);
         }
         let policies = ["Never", "PreemptLowerPriority"];
-        check::optional_one_of(&mut errors, "preemptionPolicy", &object["preemptionPolicy"], &policies);
+        check::optional_one_of(
+            &mut errors,
+            "preemptionPolicy",
+            &object["preemptionPolicy"],
+            &policies,
+        );
         errors
     }
 
@@ -113,9 +132,19 @@ mod tests {
                 1,
                 "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only",
             ),
-            ("high", 2_000_000_000, "value: Forbidden: maximum allowed value of a user defined priority is 1000000000"),
+            (
+                "high",
+                2_000_000_000,
+                "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
+            ),
         ] {
-            assert_eq!(create_errors(&PriorityClass, json!({"metadata": {"name": name}, "value": value})), expect);
+            assert_eq!(
+                create_errors(
+                    &PriorityClass,
+                    json!({"metadata": {"name": name}, "value": value})
+                ),
+                expect
+            );
         }
     }
 }

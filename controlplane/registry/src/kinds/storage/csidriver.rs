@@ -49,7 +49,10 @@ static COLUMNS: &[Column] = &[
         "RequiresRepublish",
         "requiresRepublish indicates the CSI driver wants `NodePublishVolume` being periodically called to reflect any possible change in the mounted volume.",
     ),
-    text("Modes", "volumeLifecycleModes defines what kind of volumes this CSI volume driver supports."),
+    text(
+        "Modes",
+        "volumeLifecycleModes defines what kind of volumes this CSI volume driver supports.",
+    ),
     AGE,
 ];
 
@@ -64,7 +67,12 @@ impl Strategy for CsiDriver {
         fill::object(object, "spec");
         let spec = &mut object["spec"];
         fill::value(spec, "attachRequired", true);
-        for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+        for field in [
+            "podInfoOnMount",
+            "storageCapacity",
+            "requiresRepublish",
+            "seLinuxMount",
+        ] {
             fill::value(spec, field, false);
         }
         fill::value(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
@@ -81,13 +89,21 @@ impl Strategy for CsiDriver {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
         let policies = ["File", "None", "ReadWriteOnceWithFSType"];
-        check::optional_one_of(&mut errors, "spec.fsGroupPolicy", &spec["fsGroupPolicy"], &policies);
+        check::optional_one_of(
+            &mut errors,
+            "spec.fsGroupPolicy",
+            &spec["fsGroupPolicy"],
+            &policies,
+        );
         let requests = items(&spec["tokenRequests"]);
         let mut audiences = HashSet::new();
         for (index, request) in requests.iter().enumerate() {
             let path = format!("spec.tokenRequests[{index}]");
             if !audiences.insert(string(&request["audience"])) {
-                errors.duplicate(format!("{path}.audience"), &string(&request["audience"]).into());
+                errors.duplicate(
+                    format!("{path}.audience"),
+                    &string(&request["audience"]).into(),
+                );
             }
             let secs = &request["expirationSeconds"];
             if secs.as_i64().is_some_and(|own| own < 600) {
@@ -100,7 +116,12 @@ impl Strategy for CsiDriver {
             }
         }
         for mode in items(&spec["volumeLifecycleModes"]) {
-            check::optional_one_of(&mut errors, "spec.volumeLifecycleModes", mode, &["Ephemeral", "Persistent"]);
+            check::optional_one_of(
+                &mut errors,
+                "spec.volumeLifecycleModes",
+                mode,
+                &["Ephemeral", "Persistent"],
+            );
         }
         errors
     }
@@ -108,7 +129,12 @@ impl Strategy for CsiDriver {
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
         for field in ["attachRequired", "volumeLifecycleModes"] {
-            check::immutable(&mut errors, &format!("spec.{field}"), &new["spec"][field], &old["spec"][field]);
+            check::immutable(
+                &mut errors,
+                &format!("spec.{field}"),
+                &new["spec"][field],
+                &old["spec"][field],
+            );
         }
         errors
     }
@@ -123,9 +149,21 @@ impl Strategy for CsiDriver {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let spec = &object["spec"];
-        let requests: Vec<_> = items(&spec["tokenRequests"]).iter().map(|one| string(&one["audience"])).collect();
-        let modes: Vec<_> = items(&spec["volumeLifecycleModes"]).iter().map(string).collect();
-        let or = |text: String, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text };
+        let requests: Vec<_> = items(&spec["tokenRequests"])
+            .iter()
+            .map(|one| string(&one["audience"]))
+            .collect();
+        let modes: Vec<_> = items(&spec["volumeLifecycleModes"])
+            .iter()
+            .map(string)
+            .collect();
+        let or = |text: String, otherwise: &str| {
+            if text.is_empty() {
+                otherwise.to_owned()
+            } else {
+                text
+            }
+        };
         vec![
             cells::name(object),
             (spec["attachRequired"] != false).into(),
@@ -167,16 +205,33 @@ mod tests {
                 "spec.volumeLifecycleModes: Unsupported value: \"x\": supported values: \"Ephemeral\", \"Persistent\"",
             ),
         ] {
-            assert_eq!(create_errors(&CsiDriver, with(&driver, pointer, value.clone())), expect, "{value}");
+            assert_eq!(
+                create_errors(&CsiDriver, with(&driver, pointer, value.clone())),
+                expect,
+                "{value}"
+            );
         }
         let old = created(&CsiDriver, driver);
         assert_eq!(
-            update_errors(&CsiDriver, with(&old, "/spec/attachRequired", json!(false)), &old),
+            update_errors(
+                &CsiDriver,
+                with(&old, "/spec/attachRequired", json!(false)),
+                &old
+            ),
             "spec.attachRequired: Invalid value: false: field is immutable"
         );
         assert_eq!(
             json!(CsiDriver.row(&old, 0)),
-            json!(["csi.example", true, false, false, "<unset>", false, "Persistent", "<unknown>"])
+            json!([
+                "csi.example",
+                true,
+                false,
+                false,
+                "<unset>",
+                false,
+                "Persistent",
+                "<unknown>"
+            ])
         );
     }
 }

@@ -26,8 +26,14 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-static COLUMNS: &[Column] =
-    &[NAME, integer("Drivers", "Drivers indicates the number of CSI drivers registered on the node"), AGE];
+static COLUMNS: &[Column] = &[
+    NAME,
+    integer(
+        "Drivers",
+        "Drivers indicates the number of CSI drivers registered on the node",
+    ),
+    AGE,
+];
 
 const MAX_NODE_ID: usize = 192;
 
@@ -67,7 +73,11 @@ impl Strategy for CsiNode {
                 let message = format!("must be {MAX_NODE_ID} characters or less");
                 errors.invalid(format!("{path}.nodeID"), id, message);
             }
-            check::not_negative(&mut errors, &format!("{path}.allocatable.count"), &driver["allocatable"]["count"]);
+            check::not_negative(
+                &mut errors,
+                &format!("{path}.allocatable.count"),
+                &driver["allocatable"]["count"],
+            );
             let mut keys = HashSet::new();
             for key in items(&driver["topologyKeys"]) {
                 let path = format!("{path}.topologyKeys");
@@ -85,11 +95,19 @@ impl Strategy for CsiNode {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        let drivers: HashMap<_, _> =
-            items(&new["spec"]["drivers"]).iter().rev().map(|driver| (&driver["name"], driver)).collect();
+        let drivers: HashMap<_, _> = items(&new["spec"]["drivers"])
+            .iter()
+            .rev()
+            .map(|driver| (&driver["name"], driver))
+            .collect();
         for before in items(&old["spec"]["drivers"]) {
-            let Some(after) = drivers.get(&before["name"]) else { continue };
-            if ["nodeID", "topologyKeys"].iter().any(|field| after[*field] != before[*field]) {
+            let Some(after) = drivers.get(&before["name"]) else {
+                continue;
+            };
+            if ["nodeID", "topologyKeys"]
+                .iter()
+                .any(|field| after[*field] != before[*field])
+            {
                 errors.immutable("CSINodeDriver", after);
             }
         }
@@ -101,7 +119,11 @@ impl Strategy for CsiNode {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), value::len(&object["spec"]["drivers"]).into(), cells::age(object, now_secs)]
+        vec![
+            cells::name(object),
+            value::len(&object["spec"]["drivers"]).into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
@@ -117,7 +139,10 @@ mod tests {
         let of = |drivers: Value| json!({"metadata": {"name": "n"}, "spec": {"drivers": drivers}});
         for (drivers, expect) in [
             (json!([{"name": "a.example", "nodeID": "1"}]), ""),
-            (json!([{"name": "a.example"}]), "spec.drivers[0].nodeID: Required value"),
+            (
+                json!([{"name": "a.example"}]),
+                "spec.drivers[0].nodeID: Required value",
+            ),
             (
                 json!([{"name": "a.example", "nodeID": "1"}, {"name": "a.example", "nodeID": "1"}]),
                 "spec.drivers[1].name: Duplicate value: \"a.example\"",
@@ -126,7 +151,11 @@ mod tests {
             assert_eq!(create_errors(&CsiNode, of(drivers)), expect);
         }
         let old = created(&CsiNode, of(json!([{"name": "a.example", "nodeID": "1"}])));
-        let errors = update_errors(&CsiNode, with(&old, "/spec/drivers/0/nodeID", json!("2")), &old);
+        let errors = update_errors(
+            &CsiNode,
+            with(&old, "/spec/drivers/0/nodeID", json!("2")),
+            &old,
+        );
         assert!(errors.ends_with("field is immutable"), "{errors}");
         assert_eq!(json!(CsiNode.row(&old, 0)), json!(["n", 1, "<unknown>"]));
     }

@@ -1,6 +1,7 @@
 //! CSIStorageCapacity: how much storage of a class is left in a part of the cluster.
 //!
-//! Source: `pkg/registry/storage/csistoragecapacity/strategy.go`, `pkg/apis/storage/validation` at v1.37.
+//! Source: `pkg/registry/storage/csistoragecapacity/strategy.go`, `pkg/apis/storage/validation` at
+//! v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
@@ -95,16 +96,27 @@ mod tests {
 
     #[test]
     fn capacities_are_checked() {
-        let capacity = json!({"metadata": {"name": "c"}, "storageClassName": "fast", "capacity": "1Gi"});
+        let capacity =
+            json!({"metadata": {"name": "c"}, "storageClassName": "fast", "capacity": "1Gi"});
         assert_eq!(create_errors(&CsiStorageCapacity, capacity.clone()), "");
         assert_eq!(
-            create_errors(&CsiStorageCapacity, with(&capacity, "/capacity", json!("-1"))),
+            create_errors(
+                &CsiStorageCapacity,
+                with(&capacity, "/capacity", json!("-1"))
+            ),
             "capacity: Invalid value: \"-1\": must be greater than or equal to 0"
         );
         assert_eq!(
-            update_errors(&CsiStorageCapacity, with(&capacity, "/storageClassName", json!("x")), &capacity),
+            update_errors(
+                &CsiStorageCapacity,
+                with(&capacity, "/storageClassName", json!("x")),
+                &capacity
+            ),
             "storageClassName: Invalid value: \"x\": field is immutable"
         );
-        assert_eq!(json!(CsiStorageCapacity.row(&capacity, 0)), json!(["c", "fast", "1Gi"]));
+        assert_eq!(
+            json!(CsiStorageCapacity.row(&capacity, 0)),
+            json!(["c", "fast", "1Gi"])
+        );
     }
 }

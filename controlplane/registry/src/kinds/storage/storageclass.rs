@@ -24,7 +24,10 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Provisioner", "provisioner indicates the type of the provisioner."),
+    text(
+        "Provisioner",
+        "provisioner indicates the type of the provisioner.",
+    ),
     text(
         "ReclaimPolicy",
         "reclaimPolicy controls the reclaimPolicy for dynamically provisioned PersistentVolumes of this storage class.",
@@ -33,7 +36,10 @@ static COLUMNS: &[Column] = &[
         "VolumeBindingMode",
         "volumeBindingMode indicates how PersistentVolumeClaims should be provisioned and bound.",
     ),
-    text("AllowVolumeExpansion", "allowVolumeExpansion shows whether the storage class allow volume expand."),
+    text(
+        "AllowVolumeExpansion",
+        "allowVolumeExpansion shows whether the storage class allow volume expand.",
+    ),
     AGE,
 ];
 
@@ -55,8 +61,18 @@ impl Strategy for StorageClass {
             check::qualified_name(&mut errors, "provisioner", &object["provisioner"]);
         }
         let modes = ["Immediate", "WaitForFirstConsumer"];
-        check::one_of(&mut errors, "volumeBindingMode", &object["volumeBindingMode"], &modes);
-        check::optional_one_of(&mut errors, "reclaimPolicy", &object["reclaimPolicy"], &["Delete", "Retain"]);
+        check::one_of(
+            &mut errors,
+            "volumeBindingMode",
+            &object["volumeBindingMode"],
+            &modes,
+        );
+        check::optional_one_of(
+            &mut errors,
+            "reclaimPolicy",
+            &object["reclaimPolicy"],
+            &["Delete", "Retain"],
+        );
         errors
     }
 
@@ -71,7 +87,12 @@ impl Strategy for StorageClass {
         if new["reclaimPolicy"] != old["reclaimPolicy"] {
             errors.forbidden("reclaimPolicy", "updates to reclaimPolicy are forbidden.");
         }
-        check::immutable(&mut errors, "volumeBindingMode", &new["volumeBindingMode"], &old["volumeBindingMode"]);
+        check::immutable(
+            &mut errors,
+            "volumeBindingMode",
+            &new["volumeBindingMode"],
+            &old["volumeBindingMode"],
+        );
         errors
     }
 
@@ -85,7 +106,11 @@ impl Strategy for StorageClass {
             || annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true";
         let name = value::string(&object["metadata"]["name"]);
         vec![
-            if is_default { format!("{name} (default)").into() } else { name.into() },
+            if is_default {
+                format!("{name} (default)").into()
+            } else {
+                name.into()
+            },
             value::string(&object["provisioner"]).into(),
             value::string_or(&object["reclaimPolicy"], "Delete").into(),
             value::string_or(&object["volumeBindingMode"], "Immediate").into(),
@@ -104,18 +129,27 @@ mod tests {
 
     #[test]
     fn classes_are_checked_and_keep_their_provisioner() {
-        assert_eq!(create_errors(&StorageClass, json!({})), "provisioner: Required value");
+        assert_eq!(
+            create_errors(&StorageClass, json!({})),
+            "provisioner: Required value"
+        );
         let old = created(&StorageClass, json!({"provisioner": "example.com/disk"}));
         assert_eq!(
             update_errors(&StorageClass, with(&old, "/provisioner", json!("x")), &old),
             "provisioner: Forbidden: updates to provisioner are forbidden."
         );
         let mut default = old.clone();
-        default["metadata"] =
-            json!({"name": "a", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
+        default["metadata"] = json!({"name": "a", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
         assert_eq!(
             json!(StorageClass.row(&default, 0)),
-            json!(["a (default)", "example.com/disk", "Delete", "Immediate", false, "<unknown>"])
+            json!([
+                "a (default)",
+                "example.com/disk",
+                "Delete",
+                "Immediate",
+                false,
+                "<unknown>"
+            ])
         );
     }
 }

@@ -1,6 +1,7 @@
 //! VolumeAttachment: the wish that a volume be attached to a node.
 //!
-//! Source: `pkg/registry/storage/volumeattachment/strategy.go`, `pkg/apis/storage/validation` at v1.37.
+//! Source: `pkg/registry/storage/volumeattachment/strategy.go`, `pkg/apis/storage/validation` at
+//! v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
@@ -32,8 +33,14 @@ static COLUMNS: &[Column] = &[
         "Attacher",
         "attacher indicates the name of the volume driver that MUST handle this request. This is the name returned by GetPluginName().",
     ),
-    text("PV", "persistentVolumeName represents the name of the persistent volume to attach."),
-    text("Node", "nodeName represents the node that the volume should be attached to."),
+    text(
+        "PV",
+        "persistentVolumeName represents the name of the persistent volume to attach.",
+    ),
+    text(
+        "Node",
+        "nodeName represents the node that the volume should be attached to.",
+    ),
     flag(
         "Attached",
         "attached indicates the volume is successfully attached. This field must only be set by the entity completing the attach operation, i.e. the external-attacher.",
@@ -76,11 +83,17 @@ impl Strategy for VolumeAttachment {
         }
         const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
         let source = &spec["source"];
-        match (source["persistentVolumeName"].as_str(), source["inlineVolumeSpec"].is_object()) {
+        match (
+            source["persistentVolumeName"].as_str(),
+            source["inlineVolumeSpec"].is_object(),
+        ) {
             (None, false) => errors.required("spec.source", ONE),
             (Some(_), true) => errors.forbidden("spec.source", ONE),
             (Some(""), false) => {
-                errors.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName");
+                errors.required(
+                    "spec.source.persistentVolumeName",
+                    "must specify non empty persistentVolumeName",
+                );
             }
             _ => {}
         }
@@ -129,11 +142,25 @@ mod tests {
                 "spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName",
             ),
         ] {
-            assert_eq!(create_errors(&VolumeAttachment, with(&attachment, pointer, value.clone())), expect, "{value}");
+            assert_eq!(
+                create_errors(&VolumeAttachment, with(&attachment, pointer, value.clone())),
+                expect,
+                "{value}"
+            );
         }
         let old = created(&VolumeAttachment, attachment);
-        let errors = update_errors(&VolumeAttachment, with(&old, "/spec/nodeName", json!("x")), &old);
-        assert!(errors.starts_with("spec: Invalid value: ") && errors.ends_with("field is immutable"), "{errors}");
-        assert_eq!(json!(VolumeAttachment.row(&old, 0)), json!(["a", "csi.example", "pv", "n", false, "<unknown>"]));
+        let errors = update_errors(
+            &VolumeAttachment,
+            with(&old, "/spec/nodeName", json!("x")),
+            &old,
+        );
+        assert!(
+            errors.starts_with("spec: Invalid value: ") && errors.ends_with("field is immutable"),
+            "{errors}"
+        );
+        assert_eq!(
+            json!(VolumeAttachment.row(&old, 0)),
+            json!(["a", "csi.example", "pv", "n", false, "<unknown>"])
+        );
     }
 }

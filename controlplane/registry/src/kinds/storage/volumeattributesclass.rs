@@ -1,6 +1,7 @@
 //! VolumeAttributesClass: attributes of volumes that can be changed while they are in use.
 //!
-//! Source: `pkg/registry/storage/volumeattributesclass/strategy.go`, `pkg/apis/storage/validation` at v1.37.
+//! Source: `pkg/registry/storage/volumeattributesclass/strategy.go`, `pkg/apis/storage/validation`
+//! at v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
@@ -23,8 +24,14 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-static COLUMNS: &[Column] =
-    &[NAME, text("DriverName", "driverName is the name of the CSI driver that handles the class."), AGE];
+static COLUMNS: &[Column] = &[
+    NAME,
+    text(
+        "DriverName",
+        "driverName is the name of the CSI driver that handles the class.",
+    ),
+    AGE,
+];
 
 const MAX_PARAMETERS: usize = 512;
 
@@ -70,7 +77,11 @@ impl Strategy for VolumeAttributesClass {
         let is_default = object["metadata"]["annotations"][DEFAULT_ANNOTATION] == "true";
         let name = string(&object["metadata"]["name"]);
         vec![
-            if is_default { format!("{name} (default)").into() } else { name.into() },
+            if is_default {
+                format!("{name} (default)").into()
+            } else {
+                name.into()
+            },
             string(&object["driverName"]).into(),
             cells::age(object, now_secs),
         ]
@@ -93,9 +104,16 @@ mod tests {
             "[driverName: Required value, parameters: Required value: must contain at least one key/value pair]"
         );
         assert_eq!(
-            update_errors(&VolumeAttributesClass, with(&class, "/driverName", json!("x")), &class),
+            update_errors(
+                &VolumeAttributesClass,
+                with(&class, "/driverName", json!("x")),
+                &class
+            ),
             "driverName: Forbidden: updates to driverName are forbidden."
         );
-        assert_eq!(json!(VolumeAttributesClass.row(&class, 0)), json!(["c", "csi.example", "<unknown>"]));
+        assert_eq!(
+            json!(VolumeAttributesClass.row(&class, 0)),
+            json!(["c", "csi.example", "<unknown>"])
+        );
     }
 }

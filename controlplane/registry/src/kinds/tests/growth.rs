@@ -1,7 +1,9 @@
-//! No kind's checks take more than in proportion to what is checked: each list of each kind, a few items and many.
+//! No kind's checks take more than in proportion to what is checked: each list of each kind, a few
+//! items and many.
 //!
-//! Processor time of this thread, not of a clock on the wall: who compares each item with all others takes many times as
-//! long for eight times as many, and a machine that is busy does not look like that, twice.
+//! Processor time of this thread, not of a clock on the wall: who compares each item with all
+//! others takes many times as long for eight times as many, and a machine that is busy does not
+//! look like that, twice.
 
 use std::{hint::black_box, time::Duration};
 
@@ -21,8 +23,8 @@ use crate::{
 /// So many items, and so many times as many.
 const FEW: usize = 500;
 const TIMES: usize = 8;
-/// Time that may be so many times as much for that. What is no square takes eight times as much, a square and the rest of
-/// the work together some thirty.
+/// Time that may be so many times as much for that. What is no square takes eight times as much, a
+/// square and the rest of the work together some thirty.
 const MOST_TIMES: u32 = 14;
 /// Nothing is worth a second look that takes less.
 const NOTHING: Duration = Duration::from_millis(100);
@@ -33,7 +35,9 @@ const DEPTH: usize = 8;
 const ONCE: [&str; 2] = ["ObjectMeta", "PodTemplateSpec"];
 
 fn processor_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 fn taken(work: impl FnOnce()) -> Duration {
@@ -56,7 +60,9 @@ fn lists(ty: Type, at: &Path, above: &mut Vec<Type>, found: &mut Vec<Path>) {
             found.push(here.clone());
         }
         match field.object_type() {
-            Some(ty) if !ONCE.contains(&ty.short_name()) && !matches!(field.kind, FieldKind::Map(_)) => {
+            Some(ty)
+                if !ONCE.contains(&ty.short_name()) && !matches!(field.kind, FieldKind::Map(_)) =>
+            {
                 lists(ty, &here, above, found);
             }
             _ => {}
@@ -69,7 +75,9 @@ fn lists(ty: Type, at: &Path, above: &mut Vec<Type>, found: &mut Vec<Path>) {
 fn item(element: Element, at: usize) -> Value {
     match element {
         Element::Object(ty) => {
-            let plain = ty.fields().filter(|field| matches!(field.kind, FieldKind::One(_)));
+            let plain = ty
+                .fields()
+                .filter(|field| matches!(field.kind, FieldKind::One(_)));
             let fields = plain.filter(|field| field.object_type().is_none());
             fields
                 .map(|field| (field.json_name.to_owned(), item(field.kind.element(), at)))
@@ -94,9 +102,14 @@ fn grown(object: &Value, path: &[Field], count: usize) -> Value {
         place = &mut place[field.json_name];
         let (element, is_last) = (field.kind.element(), at + 1 == path.len());
         match field.kind {
-            FieldKind::List(_) if is_last => *place = (0..count).map(|at| item(element, at)).collect(),
+            FieldKind::List(_) if is_last => {
+                *place = (0..count).map(|at| item(element, at)).collect()
+            }
             FieldKind::Map(_) => {
-                *place = (0..count).map(|at| (format!("x{at:x}"), item(element, at))).collect::<Map<_, _>>().into();
+                *place = (0..count)
+                    .map(|at| (format!("x{at:x}"), item(element, at)))
+                    .collect::<Map<_, _>>()
+                    .into();
             }
             FieldKind::List(_) => {
                 if !place.is_array() {
@@ -116,13 +129,17 @@ fn work(kind: &'static dyn BuiltIn, object: Value) {
     let mut new = updated(kind, old.clone(), &old);
     black_box(kind.validate(&old).len() + kind.validate_update(&new, &old).len());
     kind.prepare_for_status_update(&mut new, &old);
-    black_box(kind.validate_status_update(&new, &old).len() + kind.warnings(&new).len() + kind.row(&new, 0).len());
-    let changed =
-        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": old["metadata"]["finalizers"]}});
+    black_box(
+        kind.validate_status_update(&new, &old).len()
+            + kind.warnings(&new).len()
+            + kind.row(&new, 0).len(),
+    );
+    let changed = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": old["metadata"]["finalizers"]}});
     black_box(crate::object_meta::validate_update(&new, &changed).len());
 }
 
-/// Whether time grows with the square of the items. Once more, if it seems so: a machine may have had other things to do.
+/// Whether time grows with the square of the items. Once more, if it seems so: a machine may have
+/// had other things to do.
 fn is_square(kind: &'static dyn BuiltIn, object: &Value, path: &[Field]) -> Option<String> {
     let time = |count: usize| {
         let object = grown(object, path, count);
@@ -151,15 +168,26 @@ fn no_list_is_compared_with_itself() {
     let mut found = Vec::new();
     for kind in all() {
         let info = kind.resource();
-        let Some(ty) = table().by_gvk(&Gvk::new(info.group, info.version, info.kind)) else { continue };
+        let Some(ty) = table().by_gvk(&Gvk::new(info.group, info.version, info.kind)) else {
+            continue;
+        };
         let mut paths = Vec::new();
         lists(ty, &Vec::new(), &mut Vec::new(), &mut paths);
         if info.plural == "configmaps" {
             let metadata = ty.field("metadata").unwrap();
-            lists(metadata.object_type().unwrap(), &vec![metadata], &mut Vec::new(), &mut paths);
+            lists(
+                metadata.object_type().unwrap(),
+                &vec![metadata],
+                &mut Vec::new(),
+                &mut paths,
+            );
         }
         let object = minimal::minimal(*kind);
-        found.extend(paths.iter().filter_map(|path| is_square(*kind, &object, path)));
+        found.extend(
+            paths
+                .iter()
+                .filter_map(|path| is_square(*kind, &object, path)),
+        );
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -178,9 +206,11 @@ fn no_list_is_compared_with_another() {
     };
     let pod = |spec: Value, status: Value| json!({"metadata": {"name": "p", "namespace": "n"}, "spec": spec, "status": status});
     let device = json!({"name": format!("x{:x}", many - 1), "devicePath": "/x"});
-    let with_devices = |at: usize| json!({"name": format!("c{at:x}"), "image": "i", "volumeDevices": [device]});
-    let ports: Value =
-        (0..many).map(|at| json!({"containerPort": 80, "protocol": "TCP", "hostPort": at + 1})).collect();
+    let with_devices =
+        |at: usize| json!({"name": format!("c{at:x}"), "image": "i", "volumeDevices": [device]});
+    let ports: Value = (0..many)
+        .map(|at| json!({"containerPort": 80, "protocol": "TCP", "hostPort": at + 1}))
+        .collect();
     let ended = json!({"state": {"terminated": {"exitCode": 1}}});
     let cases = [
         (
@@ -195,7 +225,11 @@ fn no_list_is_compared_with_another() {
             "volumeDevices": names("name", json!({"devicePath": "/b"}))}]}),
             json!({}),
         ),
-        ("ports", json!({"containers": [{"name": "c", "image": "i", "ports": ports}]}), json!({})),
+        (
+            "ports",
+            json!({"containers": [{"name": "c", "image": "i", "ports": ports}]}),
+            json!({}),
+        ),
         (
             "statuses",
             json!({"containers": names("name", json!({"image": "i"})),
@@ -219,7 +253,10 @@ fn no_list_is_compared_with_another() {
             json!({}),
         ),
     ];
-    let kind = all().iter().find(|kind| kind.resource().plural == "pods").unwrap();
+    let kind = all()
+        .iter()
+        .find(|kind| kind.resource().plural == "pods")
+        .unwrap();
     for (name, spec, status) in cases {
         // By squares it takes more than a second.
         let time = || {

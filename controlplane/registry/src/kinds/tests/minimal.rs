@@ -40,26 +40,50 @@ fn minimal_objects_pass_and_stay_as_they_are() {
         let gvk = Gvk::new(info.group, info.version, info.kind);
         let decode = |object: &Value| {
             let body = serde_json::to_vec(object).unwrap();
-            decode::decode(&body, ContentType::Json, &gvk, FieldValidation::Strict).unwrap().object
+            decode::decode(&body, ContentType::Json, &gvk, FieldValidation::Strict)
+                .unwrap()
+                .object
         };
         let stored = created(*strategy, decode(&object));
         assert_ok(&strategy.validate(&stored), info.kind);
         let known = defaulted(*strategy, decode(&stored));
-        assert_eq!(without_nulls(known), without_nulls(stored.clone()), "what {} adds is in its schema", info.kind);
+        assert_eq!(
+            without_nulls(known),
+            without_nulls(stored.clone()),
+            "what {} adds is in its schema",
+            info.kind
+        );
         let again = updated(*strategy, stored.clone(), &stored);
-        assert_eq!(again, stored, "an update of {} with itself changes nothing", info.kind);
+        assert_eq!(
+            again, stored,
+            "an update of {} with itself changes nothing",
+            info.kind
+        );
         assert_ok(&strategy.validate_update(&again, &stored), info.kind);
-        assert_eq!(defaulted(*strategy, stored.clone()), stored, "a status update of {} adds nothing", info.kind);
-        assert_ok(&strategy.validate_status_update(&stored, &stored), info.kind);
+        assert_eq!(
+            defaulted(*strategy, stored.clone()),
+            stored,
+            "a status update of {} adds nothing",
+            info.kind
+        );
+        assert_ok(
+            &strategy.validate_status_update(&stored, &stored),
+            info.kind,
+        );
         count += 1;
     }
-    eprintln!("{count} of {} kinds were made from a minimal object", all().len());
+    eprintln!(
+        "{count} of {} kinds were made from a minimal object",
+        all().len()
+    );
 }
 
 #[test]
 fn views_lose_nothing() {
     for strategy in all() {
-        let Some(view) = strategy.view() else { continue };
+        let Some(view) = strategy.view() else {
+            continue;
+        };
         let shown = defaulted(*strategy, minimal(*strategy));
         let mut stored = (view.to_stored)(shown);
         view.of.default(&mut stored);

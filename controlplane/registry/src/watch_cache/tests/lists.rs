@@ -9,8 +9,14 @@ async fn own_write_is_read() {
         let revision = write(&*cluster.store, vec![put_pod("ns/a", &n.to_string(), "")]).await;
         cluster.cache.wait_for(revision).await.unwrap();
         let entry = cluster.cache.get("/registry/pods/ns/a").unwrap();
-        assert_eq!((entry.revision(), entry.label("app")), (revision, Some(&*n.to_string())));
-        assert_eq!(object(&entry)["metadata"]["resourceVersion"], revision.to_string());
+        assert_eq!(
+            (entry.revision(), entry.label("app")),
+            (revision, Some(&*n.to_string()))
+        );
+        assert_eq!(
+            object(&entry)["metadata"]["resourceVersion"],
+            revision.to_string()
+        );
     }
     cluster.delete("ns/a").await;
     assert!(cluster.pods.get("/registry/pods/ns/a").is_none());
@@ -19,7 +25,12 @@ async fn own_write_is_read() {
 #[tokio::test]
 async fn list_has_the_selection_in_key_order() {
     let cluster = Cluster::start().await;
-    for (key, app, node) in [("b/z", "web", "n1"), ("a/y", "db", "n1"), ("b/x", "db", "n2"), ("bb/w", "web", "n2")] {
+    for (key, app, node) in [
+        ("b/z", "web", "n1"),
+        ("a/y", "db", "n1"),
+        ("b/x", "db", "n2"),
+        ("bb/w", "web", "n2"),
+    ] {
         cluster.pod(key, app, node).await;
     }
     let node: Filter = Arc::new(|entry| entry.field("spec.nodeName") == Some("n2"));
@@ -32,10 +43,18 @@ async fn list_has_the_selection_in_key_order() {
         (Selection::of(KeyScope::Key(pod_key("b/x"))), vec!["x"]),
         (Selection::of(KeyScope::Key(pod_key("b/none"))), vec![]),
     ] {
-        let list = cluster.pods.list(&ListRequest::all(selection.clone())).unwrap();
+        let list = cluster
+            .pods
+            .list(&ListRequest::all(selection.clone()))
+            .unwrap();
         assert_eq!(names(&list.entries), expected, "{selection:?}");
         assert_eq!((list.revision, list.next), (Revision(4), None));
-        let selected: Vec<_> = cluster.pods.snapshot().select(&selection, PODS).cloned().collect();
+        let selected: Vec<_> = cluster
+            .pods
+            .snapshot()
+            .select(&selection, PODS)
+            .cloned()
+            .collect();
         assert_eq!(names(&selected), expected, "{selection:?}");
     }
 }
@@ -44,26 +63,41 @@ async fn list_has_the_selection_in_key_order() {
 async fn list_revision_counts_writes_to_other_resources() {
     let cluster = Cluster::start().await;
     cluster.pod("ns/a", "web", "").await;
-    let other = Op::Put { key: "/registry/nodes/n1".into(), value: metadata(&json!({})).to_string().into() };
+    let other = Op::Put {
+        key: "/registry/nodes/n1".into(),
+        value: metadata(&json!({})).to_string().into(),
+    };
     let revision = cluster.write(vec![other]).await;
     assert_eq!(cluster.pods.snapshot().revision(), revision);
     assert_eq!(cluster.cache.revision(), revision);
 }
 
 /// Lists in chunks of `limit` while a pod is written and another deleted after each.
-async fn chunks(cluster: &Cluster, selection: Selection, limit: usize) -> Vec<(Vec<String>, Option<Option<usize>>)> {
-    let mut request = ListRequest { limit: Some(limit), ..ListRequest::all(selection) };
+async fn chunks(
+    cluster: &Cluster,
+    selection: Selection,
+    limit: usize,
+) -> Vec<(Vec<String>, Option<Option<usize>>)> {
+    let mut request = ListRequest {
+        limit: Some(limit),
+        ..ListRequest::all(selection)
+    };
     let mut chunks = Vec::new();
     loop {
         let list = cluster.pods.list(&request).unwrap();
         let next = list.next.clone();
-        chunks.push((names(&list.entries), next.as_ref().map(|next| next.remaining)));
+        chunks.push((
+            names(&list.entries),
+            next.as_ref().map(|next| next.remaining),
+        ));
         let Some(next) = next else { return chunks };
         assert_eq!(next.revision, list.revision);
         request.at = ListAt::Exact(next.revision);
         request.after = Some(next.after);
         request.remaining = next.remaining;
-        cluster.pod(&format!("ns/new-{}", chunks.len()), "web", "").await;
+        cluster
+            .pod(&format!("ns/new-{}", chunks.len()), "web", "")
+            .await;
         cluster.delete("ns/p3").await;
     }
 }
@@ -81,16 +115,27 @@ async fn chunks_are_one_snapshot() {
             .zip(rest)
             .collect::<Vec<_>>()
     };
-    assert_eq!(chunks(&cluster, everything(), 2).await, expected([Some(Some(3)), Some(Some(1)), None]));
+    assert_eq!(
+        chunks(&cluster, everything(), 2).await,
+        expected([Some(Some(3)), Some(Some(1)), None])
+    );
 }
 
 #[tokio::test]
 async fn filtered_chunks_do_not_count_the_rest() {
     let cluster = Cluster::start().await;
     for n in 0..4 {
-        cluster.pod(&format!("ns/p{n}"), ["web", "db"][n % 2], "").await;
+        cluster
+            .pod(&format!("ns/p{n}"), ["web", "db"][n % 2], "")
+            .await;
     }
-    let list = cluster.pods.list(&ListRequest { limit: Some(1), ..ListRequest::all(with_app("web")) }).unwrap();
+    let list = cluster
+        .pods
+        .list(&ListRequest {
+            limit: Some(1),
+            ..ListRequest::all(with_app("web"))
+        })
+        .unwrap();
     assert_eq!(list.next.unwrap().remaining, None);
 }
 
@@ -98,7 +143,13 @@ async fn filtered_chunks_do_not_count_the_rest() {
 async fn limit_that_fits_exactly_leaves_nothing() {
     let cluster = Cluster::start().await;
     cluster.pod("ns/a", "web", "").await;
-    let list = cluster.pods.list(&ListRequest { limit: Some(1), ..ListRequest::all(namespace("ns")) }).unwrap();
+    let list = cluster
+        .pods
+        .list(&ListRequest {
+            limit: Some(1),
+            ..ListRequest::all(namespace("ns"))
+        })
+        .unwrap();
     assert_eq!((list.entries.len(), list.next), (1, None));
 }
 
@@ -110,48 +161,111 @@ async fn past_states_are_served_while_the_ring_reaches_back() {
         if n % 4 == 3 {
             cluster.delete(&format!("ns/p{}", (n - 1) % 5)).await
         } else {
-            cluster.pod(&format!("ns/p{}", n % 5), &n.to_string(), "").await
+            cluster
+                .pod(&format!("ns/p{}", n % 5), &n.to_string(), "")
+                .await
         };
         let list = cluster.pods.list(&ListRequest::all(everything())).unwrap();
         if list.revision == Revision(states.len() as u64) {
-            states.push(list.entries.iter().map(|entry| (entry.name().to_owned(), entry.revision())).collect());
+            states.push(
+                list.entries
+                    .iter()
+                    .map(|entry| (entry.name().to_owned(), entry.revision()))
+                    .collect(),
+            );
         }
     }
     for (revision, expected) in (0..).zip(&states) {
-        let request = ListRequest { at: ListAt::Exact(Revision(revision)), ..ListRequest::all(everything()) };
+        let request = ListRequest {
+            at: ListAt::Exact(Revision(revision)),
+            ..ListRequest::all(everything())
+        };
         let list = cluster.pods.list(&request).unwrap();
-        let found: Vec<_> = list.entries.iter().map(|entry| (entry.name().to_owned(), entry.revision())).collect();
+        let found: Vec<_> = list
+            .entries
+            .iter()
+            .map(|entry| (entry.name().to_owned(), entry.revision()))
+            .collect();
         assert_eq!((&found, list.revision), (expected, Revision(revision)));
     }
 }
 
 #[tokio::test]
 async fn forgotten_state_is_too_old() {
-    let limits = WatchCacheLimits { ring_events: 4, pins: 1, ..WatchCacheLimits::default() };
+    let limits = WatchCacheLimits {
+        ring_events: 4,
+        pins: 1,
+        ..WatchCacheLimits::default()
+    };
     let cluster = Cluster::with(Arc::new(MemoryBackend::new()), limits).await;
     for n in 0..3 {
         cluster.pod(&format!("ns/p{n}"), "web", "").await;
     }
-    let first = cluster.pods.list(&ListRequest { limit: Some(1), ..ListRequest::all(everything()) }).unwrap();
-    let rest = |at| ListRequest { at: ListAt::Exact(at), ..ListRequest::all(everything()) };
+    let first = cluster
+        .pods
+        .list(&ListRequest {
+            limit: Some(1),
+            ..ListRequest::all(everything())
+        })
+        .unwrap();
+    let rest = |at| ListRequest {
+        at: ListAt::Exact(at),
+        ..ListRequest::all(everything())
+    };
     for n in 0..10 {
         cluster.pod("ns/p0", &n.to_string(), "").await;
     }
     // The ring has moved on; the state is kept for its token.
-    assert_eq!(cluster.pods.list(&rest(first.revision)).unwrap().entries.len(), 3);
-    cluster.pods.list(&ListRequest { limit: Some(1), ..ListRequest::all(everything()) }).unwrap();
+    assert_eq!(
+        cluster
+            .pods
+            .list(&rest(first.revision))
+            .unwrap()
+            .entries
+            .len(),
+        3
+    );
+    cluster
+        .pods
+        .list(&ListRequest {
+            limit: Some(1),
+            ..ListRequest::all(everything())
+        })
+        .unwrap();
     let error = cluster.pods.list(&rest(first.revision)).unwrap_err();
-    assert!(matches!(error, WatchCacheError::TooOld { asked: Revision(3), .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            WatchCacheError::TooOld {
+                asked: Revision(3),
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
 async fn state_that_keeps_too_much_alive_is_forgotten() {
-    let limits = WatchCacheLimits { ring_events: 4, pin_bytes: 1000, ..WatchCacheLimits::default() };
+    let limits = WatchCacheLimits {
+        ring_events: 4,
+        pin_bytes: 1000,
+        ..WatchCacheLimits::default()
+    };
     let cluster = Cluster::with(Arc::new(MemoryBackend::new()), limits).await;
     cluster.pod("ns/a", "web", "").await;
     cluster.pod("ns/b", "web", "").await;
-    let first = cluster.pods.list(&ListRequest { limit: Some(1), ..ListRequest::all(everything()) }).unwrap();
-    let rest = ListRequest { at: ListAt::Exact(first.revision), ..ListRequest::all(everything()) };
+    let first = cluster
+        .pods
+        .list(&ListRequest {
+            limit: Some(1),
+            ..ListRequest::all(everything())
+        })
+        .unwrap();
+    let rest = ListRequest {
+        at: ListAt::Exact(first.revision),
+        ..ListRequest::all(everything())
+    };
     let mut kept = 0;
     while cluster.pods.list(&rest).is_ok() {
         cluster.pod("ns/a", "web", "").await;
@@ -167,9 +281,20 @@ async fn future_revision_is_waited_for_and_then_too_large() {
     let current = cluster.pod("ns/a", "web", "").await;
     let ahead = Revision(current.0 + 1);
     let error = cluster.cache.wait_for(ahead).await.unwrap_err();
-    assert!(matches!(error, WatchCacheError::TooLarge { asked, current: at } if asked == ahead && at == current));
-    let request = ListRequest { at: ListAt::Exact(ahead), ..ListRequest::all(everything()) };
-    assert!(matches!(cluster.pods.list(&request), Err(WatchCacheError::TooLarge { .. })));
-    let (reached, _) = tokio::join!(cluster.cache.wait_for(ahead), cluster.pod("ns/b", "web", ""));
+    assert!(
+        matches!(error, WatchCacheError::TooLarge { asked, current: at } if asked == ahead && at == current)
+    );
+    let request = ListRequest {
+        at: ListAt::Exact(ahead),
+        ..ListRequest::all(everything())
+    };
+    assert!(matches!(
+        cluster.pods.list(&request),
+        Err(WatchCacheError::TooLarge { .. })
+    ));
+    let (reached, _) = tokio::join!(
+        cluster.cache.wait_for(ahead),
+        cluster.pod("ns/b", "web", "")
+    );
     reached.unwrap();
 }

@@ -12,7 +12,10 @@ async fn watch_shows_what_happens() {
     cluster.pod("ns/a", "web", "n1").await;
     cluster.pod("ns/b", "web", "").await;
     cluster.delete("ns/a").await;
-    assert_eq!(take(&mut watcher, 4).await, ["ADDED a@1", "MODIFIED a@2", "ADDED b@3", "DELETED a@4"]);
+    assert_eq!(
+        take(&mut watcher, 4).await,
+        ["ADDED a@1", "MODIFIED a@2", "ADDED b@3", "DELETED a@4"]
+    );
 }
 
 #[tokio::test]
@@ -33,7 +36,9 @@ async fn watch_resumes_from_every_revision() {
     }
     for from in 0..20 {
         let mut watcher = cluster.pods.watch(everything(), Revision(from)).unwrap();
-        let expected: Vec<String> = (from..20).map(|n| format!("ADDED p{n}@{}", n + 1)).collect();
+        let expected: Vec<String> = (from..20)
+            .map(|n| format!("ADDED p{n}@{}", n + 1))
+            .collect();
         assert_eq!(take(&mut watcher, expected.len()).await, expected);
     }
 }
@@ -50,7 +55,16 @@ async fn selection_decides_what_an_event_is() {
     cluster.delete("ns/b").await;
     let deliveries = web.next().await.unwrap();
     let seen: Vec<String> = deliveries.iter().map(shown).collect();
-    assert_eq!(seen, ["ADDED a@2", "MODIFIED a@3", "DELETED a@4", "ADDED a@6", "DELETED a@7"]);
+    assert_eq!(
+        seen,
+        [
+            "ADDED a@2",
+            "MODIFIED a@3",
+            "DELETED a@4",
+            "ADDED a@6",
+            "DELETED a@7"
+        ]
+    );
     // What leaves is shown as it was.
     assert_eq!(deliveries[2].entry.label("app"), Some("web"));
 }
@@ -59,18 +73,37 @@ async fn selection_decides_what_an_event_is() {
 async fn watch_sees_its_scope_only() {
     let cluster = Cluster::start().await;
     let mut in_a = cluster.pods.watch(namespace("a"), Revision(0)).unwrap();
-    let mut one = cluster.pods.watch(Selection::of(KeyScope::Key(pod_key("b/x"))), Revision(0)).unwrap();
+    let mut one = cluster
+        .pods
+        .watch(Selection::of(KeyScope::Key(pod_key("b/x"))), Revision(0))
+        .unwrap();
     let on_n1: Filter = Arc::new(|entry| entry.field("spec.nodeName") == Some("n1"));
-    let mut node =
-        cluster.pods.watch(everything().filter(on_n1).requires_field("spec.nodeName", "n1"), Revision(0)).unwrap();
-    for (key, on) in
-        [("a/x", ""), ("aa/x", "n1"), ("b/x", "n2"), ("a/x", "n1"), ("b/xx", ""), ("aa/x", "n2"), ("b/x", "n3")]
-    {
+    let mut node = cluster
+        .pods
+        .watch(
+            everything()
+                .filter(on_n1)
+                .requires_field("spec.nodeName", "n1"),
+            Revision(0),
+        )
+        .unwrap();
+    for (key, on) in [
+        ("a/x", ""),
+        ("aa/x", "n1"),
+        ("b/x", "n2"),
+        ("a/x", "n1"),
+        ("b/xx", ""),
+        ("aa/x", "n2"),
+        ("b/x", "n3"),
+    ] {
         cluster.pod(key, "web", on).await;
     }
     assert_eq!(take(&mut in_a, 2).await, ["ADDED x@1", "MODIFIED x@4"]);
     assert_eq!(take(&mut one, 2).await, ["ADDED x@3", "MODIFIED x@7"]);
-    assert_eq!(take(&mut node, 3).await, ["ADDED x@2", "ADDED x@4", "DELETED x@6"]);
+    assert_eq!(
+        take(&mut node, 3).await,
+        ["ADDED x@2", "ADDED x@4", "DELETED x@6"]
+    );
     for watcher in [&mut in_a, &mut one, &mut node] {
         assert!(watcher.ready().unwrap().is_empty());
     }
@@ -78,22 +111,40 @@ async fn watch_sees_its_scope_only() {
 
 #[tokio::test]
 async fn revision_before_the_ring_is_too_old() {
-    let limits = WatchCacheLimits { ring_events: 4, ..WatchCacheLimits::default() };
+    let limits = WatchCacheLimits {
+        ring_events: 4,
+        ..WatchCacheLimits::default()
+    };
     let cluster = Cluster::with(Arc::new(MemoryBackend::new()), limits).await;
     for n in 0..10 {
         cluster.pod("ns/a", &n.to_string(), "").await;
     }
     let error = cluster.pods.watch(everything(), Revision(5)).unwrap_err();
-    assert!(matches!(error, WatchCacheError::TooOld { asked: Revision(5), oldest: Revision(6) }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            WatchCacheError::TooOld {
+                asked: Revision(5),
+                oldest: Revision(6)
+            }
+        ),
+        "{error:?}"
+    );
     let mut watcher = cluster.pods.watch(everything(), Revision(6)).unwrap();
     assert_eq!(take(&mut watcher, 4).await.len(), 4);
     let error = cluster.pods.watch(everything(), Revision(11)).unwrap_err();
-    assert!(matches!(error, WatchCacheError::TooLarge { .. }), "{error:?}");
+    assert!(
+        matches!(error, WatchCacheError::TooLarge { .. }),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
 async fn slow_watcher_is_cut_off() {
-    let limits = WatchCacheLimits { ring_events: 4, ..WatchCacheLimits::default() };
+    let limits = WatchCacheLimits {
+        ring_events: 4,
+        ..WatchCacheLimits::default()
+    };
     let cluster = Cluster::with(Arc::new(MemoryBackend::new()), limits).await;
     let mut slow = cluster.pods.watch(everything(), Revision(0)).unwrap();
     let mut quick = cluster.pods.watch(everything(), Revision(0)).unwrap();
@@ -107,7 +158,10 @@ async fn slow_watcher_is_cut_off() {
 
 #[tokio::test]
 async fn watcher_of_a_quiet_scope_outlives_the_ring() {
-    let limits = WatchCacheLimits { ring_events: 4, ..WatchCacheLimits::default() };
+    let limits = WatchCacheLimits {
+        ring_events: 4,
+        ..WatchCacheLimits::default()
+    };
     let cluster = Cluster::with(Arc::new(MemoryBackend::new()), limits).await;
     let mut quiet = cluster.pods.watch(namespace("quiet"), Revision(0)).unwrap();
     for n in 0..20 {
@@ -145,16 +199,25 @@ async fn bookmarks_of_a_narrowed_watch_go_on_while_only_others_change() {
     let cluster = Cluster::start().await;
     let by_field = |node: &'static str| {
         let is_there = move |entry: &Entry| entry.field("spec.nodeName") == Some(node);
-        everything().filter(Arc::new(is_there)).requires_field("spec.nodeName", node)
+        everything()
+            .filter(Arc::new(is_there))
+            .requires_field("spec.nodeName", node)
     };
     let mut kubelet = cluster.pods.watch(by_field("n1"), Revision(0)).unwrap();
     let mut labelled = cluster.pods.watch(with_app("db"), Revision(0)).unwrap();
     for n in 1..=20 {
         cluster.pod(&format!("ns/p{n}"), "web", "n2").await;
-        assert_eq!((kubelet.progress(), labelled.progress()), (Some(Revision(n)), Some(Revision(n))));
+        assert_eq!(
+            (kubelet.progress(), labelled.progress()),
+            (Some(Revision(n)), Some(Revision(n)))
+        );
     }
     cluster.pod("ns/own", "db", "n1").await;
-    assert_eq!((kubelet.progress(), labelled.progress()), (None, None), "its own waits");
+    assert_eq!(
+        (kubelet.progress(), labelled.progress()),
+        (None, None),
+        "its own waits"
+    );
     for watcher in [&mut kubelet, &mut labelled] {
         assert_eq!(take(watcher, 1).await, ["ADDED own@21"]);
         assert_eq!(watcher.progress(), Some(Revision(21)));
@@ -173,14 +236,19 @@ async fn event_shares_its_bytes_with_all_watchers_and_the_list() {
     let lines = [&mut first, &mut second].map(|watcher| watcher.ready().unwrap()[0].line());
     let listed = cluster.pods.get(&pod_key("ns/a")).unwrap();
     assert_eq!(lines[0].as_ptr(), lines[1].as_ptr());
-    assert!(lines[0].as_ptr_range().contains(&listed.unmanaged().as_ptr()));
+    assert!(
+        lines[0]
+            .as_ptr_range()
+            .contains(&listed.unmanaged().as_ptr())
+    );
 }
 
 #[tokio::test]
 async fn groups_go_with_their_watchers() {
     let cluster = Cluster::start().await;
-    let watchers: Vec<Watcher> =
-        ["a", "a", "b"].map(|name| cluster.pods.watch(namespace(name), Revision(0)).unwrap()).into();
+    let watchers: Vec<Watcher> = ["a", "a", "b"]
+        .map(|name| cluster.pods.watch(namespace(name), Revision(0)).unwrap())
+        .into();
     assert_eq!(cluster.pods.narrow_groups(), 2);
     drop(watchers);
     assert_eq!(cluster.pods.narrow_groups(), 0);
@@ -216,7 +284,9 @@ async fn snapshot_and_watch_lose_nothing_in_between() {
         writer.await.unwrap();
     }
     let state = |entries: &mut dyn Iterator<Item = Arc<Entry>>| -> BTreeMap<String, Revision> {
-        entries.map(|entry| (entry.key().to_owned(), entry.revision())).collect()
+        entries
+            .map(|entry| (entry.key().to_owned(), entry.revision()))
+            .collect()
     };
     let last = state(&mut cluster.pods.snapshot().from_key("").cloned());
     for (snapshot, mut watcher) in followers {
@@ -228,7 +298,11 @@ async fn snapshot_and_watch_lose_nothing_in_between() {
                 break;
             }
             for delivery in deliveries {
-                assert!(delivery.revision() > revision, "{} after {revision}", delivery.revision());
+                assert!(
+                    delivery.revision() > revision,
+                    "{} after {revision}",
+                    delivery.revision()
+                );
                 revision = delivery.revision();
                 let key = delivery.entry.key().to_owned();
                 match delivery.kind {
@@ -248,7 +322,10 @@ async fn thousand_watchers_see_one_order() {
     let watching: Vec<_> = (0..1000)
         .map(|_| {
             let mut watcher = cluster.pods.watch(everything(), Revision(0)).unwrap();
-            coracle_telemetry::spawn("task of a test", async move { take(&mut watcher, 20).await })
+            coracle_telemetry::spawn(
+                "task of a test",
+                async move { take(&mut watcher, 20).await },
+            )
         })
         .collect();
     for n in 0..20 {
@@ -266,7 +343,10 @@ async fn a_crowd_is_woken_less_often_and_misses_nothing() {
     let crowd: Vec<_> = (0..150)
         .map(|_| {
             let mut watcher = cluster.pods.watch(everything(), Revision(0)).unwrap();
-            coracle_telemetry::spawn("task of a test", async move { take(&mut watcher, 50).await })
+            coracle_telemetry::spawn(
+                "task of a test",
+                async move { take(&mut watcher, 50).await },
+            )
         })
         .collect();
     for n in 0..50 {

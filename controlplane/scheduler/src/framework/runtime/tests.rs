@@ -25,7 +25,12 @@ struct Spy {
 
 impl Spy {
     fn new(says: fn() -> Status) -> Self {
-        Self { name: PluginName::Test, says, asked: Arc::default(), reserved: Arc::default() }
+        Self {
+            name: PluginName::Test,
+            says,
+            asked: Arc::default(),
+            reserved: Arc::default(),
+        }
     }
 
     fn answer(&self, point: &'static str) -> Status {
@@ -62,7 +67,12 @@ impl Permit for Spy {
 }
 
 impl PreBind for Spy {
-    fn pre_bind<'a>(&'a self, _: &'a CycleState, _: &'a PodInfo, _: &'a str) -> BoxFuture<'a, Status> {
+    fn pre_bind<'a>(
+        &'a self,
+        _: &'a CycleState,
+        _: &'a PodInfo,
+        _: &'a str,
+    ) -> BoxFuture<'a, Status> {
         async { self.answer("PreBind") }.boxed()
     }
 }
@@ -94,8 +104,16 @@ impl Plugin for Only {
 }
 
 impl PreFilter for Only {
-    fn pre_filter(&self, _: &mut CycleState, _: &PodInfo, _: &Snapshot<'_>) -> (Option<NodeNames>, Status) {
-        (Some(self.1.iter().map(|name| (*name).to_owned()).collect()), Status::SUCCESS)
+    fn pre_filter(
+        &self,
+        _: &mut CycleState,
+        _: &PodInfo,
+        _: &Snapshot<'_>,
+    ) -> (Option<NodeNames>, Status) {
+        (
+            Some(self.1.iter().map(|name| (*name).to_owned()).collect()),
+            Status::SUCCESS,
+        )
     }
 }
 
@@ -119,12 +137,27 @@ async fn bind(framework: &Framework) -> Status {
 
 #[test]
 fn what_is_reserved_is_given_back_if_one_plugin_cannot() {
-    let (can, cannot) = (Spy::new(|| Status::SUCCESS), Spy::new(|| Status::unschedulable(vec!["full".into()])));
-    let framework =
-        Framework { reserve: vec![Box::new(can.clone()), Box::new(cannot.clone())], ..Framework::default() };
+    let (can, cannot) = (
+        Spy::new(|| Status::SUCCESS),
+        Spy::new(|| Status::unschedulable(vec!["full".into()])),
+    );
+    let framework = Framework {
+        reserve: vec![Box::new(can.clone()), Box::new(cannot.clone())],
+        ..Framework::default()
+    };
     let status = framework.run_reserve(&mut CycleState::default(), &pod("p", "1"), "n");
-    assert_eq!((status.plugin(), status.message().as_str()), (Some(PluginName::Test), "full"));
-    assert_eq!((can.asked().len(), can.reserved.load(SeqCst), cannot.reserved.load(SeqCst)), (1, 0, 0));
+    assert_eq!(
+        (status.plugin(), status.message().as_str()),
+        (Some(PluginName::Test), "full")
+    );
+    assert_eq!(
+        (
+            can.asked().len(),
+            can.reserved.load(SeqCst),
+            cannot.reserved.load(SeqCst)
+        ),
+        (1, 0, 0)
+    );
 }
 
 #[tokio::test]
@@ -133,18 +166,30 @@ async fn points_of_a_binding_are_asked_in_order_up_to_the_first_no() {
     assert!(bind(&binding(&agrees)).await.is_success());
     assert_eq!(agrees.asked(), ["Permit", "PreBind", "Bind", "PostBind"]);
     let refuses = Spy::new(|| Status::unschedulable(vec!["no".into()]));
-    assert_eq!(bind(&binding(&refuses)).await.plugin(), Some(PluginName::Test));
+    assert_eq!(
+        bind(&binding(&refuses)).await.plugin(),
+        Some(PluginName::Test)
+    );
     assert_eq!(refuses.asked(), ["Permit"]);
     let passes = Spy::new(|| Status::SKIP);
-    assert_eq!(bind(&binding(&passes)).await.message(), "no plugin binds this pod");
+    assert_eq!(
+        bind(&binding(&passes)).await.message(),
+        "no plugin binds this pod"
+    );
 }
 
 #[tokio::test]
 async fn a_pod_waits_until_it_is_allowed_rejected_or_out_of_time() {
     async fn held(timeout: fn() -> Status, verdict: impl FnOnce(&Framework, &PodUid)) -> Status {
         let holds = Spy::new(timeout);
-        let framework = Framework { permit: vec![Box::new(holds)], ..Framework::default() };
-        let framework = Framework { bind: vec![Box::new(Spy::new(|| Status::SUCCESS))], ..framework };
+        let framework = Framework {
+            permit: vec![Box::new(holds)],
+            ..Framework::default()
+        };
+        let framework = Framework {
+            bind: vec![Box::new(Spy::new(|| Status::SUCCESS))],
+            ..framework
+        };
         let (pod, cycle) = (pod("p", "1"), CycleState::default());
         let permission = framework.run_permit(&cycle, &pod, "n").expect("no refusal");
         assert!(permission.is_some());
@@ -152,26 +197,48 @@ async fn a_pod_waits_until_it_is_allowed_rejected_or_out_of_time() {
         framework.run_bind(&cycle, &pod, "n", permission).await
     }
     let long = || Status::wait(Duration::from_secs(60));
-    let allowed = held(long, |framework, uid| framework.allow_waiting_pod(uid, PluginName::Test)).await;
+    let allowed = held(long, |framework, uid| {
+        framework.allow_waiting_pod(uid, PluginName::Test)
+    })
+    .await;
     assert!(allowed.is_success());
-    let rejected = held(long, |framework, uid| framework.reject_waiting_pod(uid, "the pod is gone")).await;
+    let rejected = held(long, |framework, uid| {
+        framework.reject_waiting_pod(uid, "the pod is gone")
+    })
+    .await;
     assert_eq!(rejected.message(), "the pod is gone");
     let late = held(
         || Status::wait(Duration::ZERO),
         |framework, uid| framework.allow_waiting_pod(uid, PluginName::SchedulingGates),
     );
     let late = late.await;
-    assert_eq!((late.is_refusal(), late.plugin()), (true, Some(PluginName::Test)), "who holds it has to allow it");
+    assert_eq!(
+        (late.is_refusal(), late.plugin()),
+        (true, Some(PluginName::Test)),
+        "who holds it has to allow it"
+    );
 }
 
 #[test]
 fn only_nodes_that_all_plugins_leave_are_looked_at() {
     let nodes = Nodes::of(&[]);
     let narrowed = |plugins: Vec<Only>| {
-        let pre_filter = plugins.into_iter().map(|plugin| Box::new(plugin) as Box<dyn PreFilter>).collect();
-        let framework = Framework { pre_filter, ..Framework::default() };
-        let found = framework.run_pre_filter(&mut CycleState::default(), &pod("p", "1"), &nodes.snapshot());
-        found.map(|narrowed| narrowed.map(|narrowed| narrowed.names)).map_err(|status| status.message())
+        let pre_filter = plugins
+            .into_iter()
+            .map(|plugin| Box::new(plugin) as Box<dyn PreFilter>)
+            .collect();
+        let framework = Framework {
+            pre_filter,
+            ..Framework::default()
+        };
+        let found = framework.run_pre_filter(
+            &mut CycleState::default(),
+            &pod("p", "1"),
+            &nodes.snapshot(),
+        );
+        found
+            .map(|narrowed| narrowed.map(|narrowed| narrowed.names))
+            .map_err(|status| status.message())
     };
     let a_b = Only(PluginName::NodeAffinity, &["a", "b"]);
     let b_c = Only(PluginName::VolumeBinding, &["b", "c"]);
@@ -187,10 +254,19 @@ fn only_nodes_that_all_plugins_leave_are_looked_at() {
 fn what_was_done_to_make_room_is_told() {
     let nodes = Nodes::of(&[]);
     let spy = Spy::new(|| Status::unschedulable(vec!["preemption: no victims".into()]));
-    let framework = Framework { post_filter: vec![Box::new(spy)], ..Framework::default() };
+    let framework = Framework {
+        post_filter: vec![Box::new(spy)],
+        ..Framework::default()
+    };
     let snapshot = nodes.snapshot();
-    let told = |framework: &Framework| framework.run_post_filter(&CycleState::default(), &pod("p", "1"), &snapshot);
+    let told = |framework: &Framework| {
+        framework.run_post_filter(&CycleState::default(), &pod("p", "1"), &snapshot)
+    };
     assert_eq!(told(&framework).as_deref(), Some("preemption: no victims"));
     assert_eq!(told(&Framework::default()), None);
-    assert_eq!(Reason::from("a"), Reason::from("a".to_owned()), "a reason is its text");
+    assert_eq!(
+        Reason::from("a"),
+        Reason::from("a".to_owned()),
+        "a reason is its text"
+    );
 }

@@ -1,6 +1,8 @@
-//! The pods on nodes, all of one namespace with the same labels as one, and which of them terms mean.
+//! The pods on nodes, all of one namespace with the same labels as one, and which of them terms
+//! mean.
 //!
-//! A few terms ask each kind of pods. Of many, each is answered for all kinds at once: whoever writes a pod chooses how many.
+//! A few terms ask each kind of pods. Of many, each is answered for all kinds at once: whoever
+//! writes a pod chooses how many.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -53,17 +55,31 @@ impl<'a> Kinds<'a> {
         let mut add = |namespace: &'a str| {
             let start = list.len();
             let kinds = snapshot.likes().of(namespace);
-            list.extend(kinds.map(|(labels, like)| Kind { namespace, labels, like }));
+            list.extend(kinds.map(|(labels, like)| Kind {
+                namespace,
+                labels,
+                like,
+            }));
             (namespace, start..list.len())
         };
         let named = terms.try_fold(BTreeSet::new(), |mut named, term| {
             named.extend(term.only_in()?.iter().map(String::as_str));
             Some(named)
         });
-        let is_named = |namespace: &&str| named.as_ref().is_none_or(|named| named.contains(namespace));
-        let by_namespace = snapshot.likes().namespaces().filter(is_named).map(&mut add).collect();
+        let is_named =
+            |namespace: &&str| named.as_ref().is_none_or(|named| named.contains(namespace));
+        let by_namespace = snapshot
+            .likes()
+            .namespaces()
+            .filter(is_named)
+            .map(&mut add)
+            .collect();
         let index = (pod.terms.length() > FEW).then(|| Index::of(&list, by_namespace, snapshot));
-        Self { snapshot, list, index }
+        Self {
+            snapshot,
+            list,
+            index,
+        }
     }
 
     pub(super) fn none(&self) -> Bits {
@@ -90,11 +106,18 @@ impl<'a> Kinds<'a> {
 
     /// Whether it is worth asking who is where by this label.
     pub(super) fn has_places(&self, key: &str) -> bool {
-        self.index.as_ref().is_none_or(|index| index.places.contains(key))
+        self.index
+            .as_ref()
+            .is_none_or(|index| index.places.contains(key))
     }
 
     /// Adds so much for each pod of a kind, where it is.
-    pub(super) fn add(&self, places: &mut Places, key: &str, kinds: impl Iterator<Item = (usize, i64)>) {
+    pub(super) fn add(
+        &self,
+        places: &mut Places,
+        key: &str,
+        kinds: impl Iterator<Item = (usize, i64)>,
+    ) {
         if !self.has_places(key) {
             return;
         }
@@ -109,14 +132,27 @@ impl<'a> Kinds<'a> {
 }
 
 impl<'a> Index<'a> {
-    fn of(list: &[Kind<'a>], by_namespace: HashMap<&'a str, Range<usize>>, snapshot: &'a Snapshot<'a>) -> Self {
+    fn of(
+        list: &[Kind<'a>],
+        by_namespace: HashMap<&'a str, Range<usize>>,
+        snapshot: &'a Snapshot<'a>,
+    ) -> Self {
         static UNLABELLED: Labels = BTreeMap::new();
-        let of_namespace = |kind: &Kind<'a>| snapshot.namespaces().labels(kind.namespace).unwrap_or(&UNLABELLED);
+        let of_namespace = |kind: &Kind<'a>| {
+            snapshot
+                .namespaces()
+                .labels(kind.namespace)
+                .unwrap_or(&UNLABELLED)
+        };
         Self {
             labels: Postings::of(list.iter().map(|kind| kind.labels)),
             of_namespaces: Postings::of(list.iter().map(of_namespace)),
             by_namespace,
-            places: snapshot.nodes().iter().flat_map(|node| node.labels.keys().map(String::as_str)).collect(),
+            places: snapshot
+                .nodes()
+                .iter()
+                .flat_map(|node| node.labels.keys().map(String::as_str))
+                .collect(),
         }
     }
 
@@ -126,7 +162,11 @@ impl<'a> Index<'a> {
             return meant;
         }
         let mut there = self.of_namespaces.selected(&term.namespace_selector);
-        for range in term.namespaces.iter().filter_map(|namespace| self.by_namespace.get(namespace.as_str())) {
+        for range in term
+            .namespaces
+            .iter()
+            .filter_map(|namespace| self.by_namespace.get(namespace.as_str()))
+        {
             there.insert_range(range.clone());
         }
         meant.intersect(&there);

@@ -1,6 +1,7 @@
 //! What pods wish for: near, or apart, by weight.
 //!
-//! Source: `pkg/scheduler/framework/plugins/interpodaffinity/scoring.go` at v1.37, with its default arguments.
+//! Source: `pkg/scheduler/framework/plugins/interpodaffinity/scoring.go` at v1.37, with its default
+//! arguments.
 
 use super::{InterPodAffinity, Places, add_where, is_same_place, kinds::Kinds, means};
 use crate::{
@@ -17,15 +18,41 @@ const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
 struct Wishes(Places);
 
 impl PreScore for InterPodAffinity {
-    fn pre_score(&self, cycle: &mut CycleState, pod: &PodInfo, _: &[&NodeInfo], snapshot: &Snapshot<'_>) -> Status {
+    fn pre_score(
+        &self,
+        cycle: &mut CycleState,
+        pod: &PodInfo,
+        _: &[&NodeInfo],
+        snapshot: &Snapshot<'_>,
+    ) -> Status {
         let mut places = Places::default();
         add_own_wishes(&mut places, pod, snapshot);
         for (terms, on) in snapshot.declared().about(&pod.namespace) {
-            for term in terms.required.iter().filter(|term| means(term, pod, snapshot)) {
-                add_where(&mut places, snapshot, &term.topology_key, HARD_POD_AFFINITY_WEIGHT, on);
+            for term in terms
+                .required
+                .iter()
+                .filter(|term| means(term, pod, snapshot))
+            {
+                add_where(
+                    &mut places,
+                    snapshot,
+                    &term.topology_key,
+                    HARD_POD_AFFINITY_WEIGHT,
+                    on,
+                );
             }
-            for wish in terms.preferred.iter().filter(|wish| means(&wish.term, pod, snapshot)) {
-                add_where(&mut places, snapshot, &wish.term.topology_key, wish.weight, on);
+            for wish in terms
+                .preferred
+                .iter()
+                .filter(|wish| means(&wish.term, pod, snapshot))
+            {
+                add_where(
+                    &mut places,
+                    snapshot,
+                    &wish.term.topology_key,
+                    wish.weight,
+                    on,
+                );
             }
         }
         if places.is_empty() {
@@ -50,23 +77,42 @@ fn add_own_wishes(places: &mut Places, pod: &PodInfo, snapshot: &Snapshot<'_>) {
         }
         let mut weights = vec![0; kinds.len()];
         for wish in same {
-            kinds.meant(&wish.term).iter().for_each(|kind| weights[kind] += wish.weight);
+            kinds
+                .meant(&wish.term)
+                .iter()
+                .for_each(|kind| weights[kind] += wish.weight);
         }
-        kinds.add(places, key, weights.into_iter().enumerate().filter(|(_, weight)| *weight != 0));
+        kinds.add(
+            places,
+            key,
+            weights
+                .into_iter()
+                .enumerate()
+                .filter(|(_, weight)| *weight != 0),
+        );
     }
 }
 
 impl Score for InterPodAffinity {
     fn score(&self, cycle: &CycleState, _: &PodInfo, node: &NodeInfo) -> i64 {
-        cycle.read().map_or(0, |Wishes(places)| places.of_node(&node.labels).sum())
+        cycle
+            .read()
+            .map_or(0, |Wishes(places)| places.of_node(&node.labels).sum())
     }
 
     /// The least wished for gets 0, the most 100.
     fn normalize(&self, _: &PodInfo, _: &[&NodeInfo], scores: &mut [i64]) {
-        let (min, max) =
-            scores.iter().fold((i64::MAX, i64::MIN), |(min, max), score| (min.min(*score), max.max(*score)));
+        let (min, max) = scores
+            .iter()
+            .fold((i64::MAX, i64::MIN), |(min, max), score| {
+                (min.min(*score), max.max(*score))
+            });
         for score in scores {
-            *score = if max > min { MAX_NODE_SCORE * (*score - min) / (max - min) } else { 0 };
+            *score = if max > min {
+                MAX_NODE_SCORE * (*score - min) / (max - min)
+            } else {
+                0
+            };
         }
     }
 

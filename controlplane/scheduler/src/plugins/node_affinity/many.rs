@@ -6,7 +6,9 @@ use coracle_api::{
     scheduling::{NodeView, can_be_met, field_holds},
     selector::Operator,
 };
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm};
+use k8s_openapi::api::core::v1::{
+    NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm,
+};
 
 use crate::{bits::Bits, node_info::NodeInfo, postings::Postings};
 
@@ -21,18 +23,31 @@ impl<'a> Nodes<'a> {
     pub(super) fn of(nodes: impl Iterator<Item = &'a NodeInfo>) -> Self {
         let nodes: Vec<_> = nodes.collect();
         let labels = Postings::of(nodes.iter().map(|node| &node.labels));
-        let by_name = nodes.iter().enumerate().map(|(number, node)| (node.name.as_str(), number)).collect();
-        Self { nodes, labels, by_name }
+        let by_name = nodes
+            .iter()
+            .enumerate()
+            .map(|(number, node)| (node.name.as_str(), number))
+            .collect();
+        Self {
+            nodes,
+            labels,
+            by_name,
+        }
     }
 
     /// Those that have all labels of `selector` and meet any of the terms.
-    pub(super) fn allowed(&self, selector: &BTreeMap<String, String>, terms: &[NodeSelectorTerm]) -> Vec<&'a NodeInfo> {
+    pub(super) fn allowed(
+        &self,
+        selector: &BTreeMap<String, String>,
+        terms: &[NodeSelectorTerm],
+    ) -> Vec<&'a NodeInfo> {
         let mut allowed = Bits::none(self.nodes.len());
         for term in terms {
             allowed.unite(&self.that_meet(term));
         }
         for (key, value) in selector {
-            self.labels.narrow(&mut allowed, key, Operator::In, std::slice::from_ref(value));
+            self.labels
+                .narrow(&mut allowed, key, Operator::In, std::slice::from_ref(value));
         }
         allowed.iter().map(|number| self.nodes[number]).collect()
     }
@@ -41,7 +56,9 @@ impl<'a> Nodes<'a> {
     pub(super) fn scores(&self, preferred: &[PreferredSchedulingTerm]) -> Vec<(&'a NodeInfo, i64)> {
         let mut scores = vec![0; self.nodes.len()];
         for one in preferred {
-            self.that_meet(&one.preference).iter().for_each(|number| scores[number] += i64::from(one.weight));
+            self.that_meet(&one.preference)
+                .iter()
+                .for_each(|number| scores[number] += i64::from(one.weight));
         }
         self.nodes.iter().copied().zip(scores).collect()
     }
@@ -55,7 +72,10 @@ impl<'a> Nodes<'a> {
         for requirement in term.match_expressions.iter().flatten() {
             let values = requirement.values.as_deref().unwrap_or_default();
             match operator(&requirement.operator) {
-                Some(operator) => self.labels.narrow(&mut meeting, &requirement.key, operator, values),
+                Some(operator) => {
+                    self.labels
+                        .narrow(&mut meeting, &requirement.key, operator, values)
+                }
                 None => return Bits::none(self.nodes.len()),
             }
         }
@@ -75,11 +95,30 @@ impl<'a> Nodes<'a> {
             field_holds(requirement, NodeView { name, labels })
         };
         // All other nodes are one like the other.
-        let name = format!("{}/", requirement.values.iter().flatten().next().map_or("", String::as_str));
-        let other = NodeView { name: &name, labels: &BTreeMap::new() };
-        let mut kept = if field_holds(requirement, other) { meeting.clone() } else { Bits::none(self.nodes.len()) };
+        let name = format!(
+            "{}/",
+            requirement
+                .values
+                .iter()
+                .flatten()
+                .next()
+                .map_or("", String::as_str)
+        );
+        let other = NodeView {
+            name: &name,
+            labels: &BTreeMap::new(),
+        };
+        let mut kept = if field_holds(requirement, other) {
+            meeting.clone()
+        } else {
+            Bits::none(self.nodes.len())
+        };
         if let Some(&number) = named {
-            if meeting.contains(number) && has(number) { kept.insert(number) } else { kept.remove(number) }
+            if meeting.contains(number) && has(number) {
+                kept.insert(number)
+            } else {
+                kept.remove(number)
+            }
         }
         *meeting = kept;
     }

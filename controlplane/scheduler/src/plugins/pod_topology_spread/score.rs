@@ -1,7 +1,9 @@
-//! Spreading that is wished for: the place with fewer pods of the kind is the better. Who says nothing about it, and is
-//! selected by a Service or a controller, wishes to be spread over nodes and zones all the same.
+//! Spreading that is wished for: the place with fewer pods of the kind is the better. Who says
+//! nothing about it, and is selected by a Service or a controller, wishes to be spread over nodes
+//! and zones all the same.
 //!
-//! Source: `pkg/scheduler/framework/plugins/podtopologyspread/scoring.go`, `systemDefaultConstraints` in `plugin.go` at v1.37.
+//! Source: `pkg/scheduler/framework/plugins/podtopologyspread/scoring.go`,
+//! `systemDefaultConstraints` in `plugin.go` at v1.37.
 
 #[cfg(test)]
 mod tests;
@@ -54,23 +56,36 @@ impl PreScore for PodTopologySpread {
         snapshot: &Snapshot<'_>,
     ) -> Status {
         let says_nothing = pod.soft_spread.is_empty() && pod.hard_spread.is_empty();
-        let defaults = if says_nothing { defaults(pod, snapshot) } else { None };
+        let defaults = if says_nothing {
+            defaults(pod, snapshot)
+        } else {
+            None
+        };
         let constraints = defaults.as_deref().unwrap_or(&pod.soft_spread);
         if constraints.is_empty() {
             return Status::SKIP;
         }
-        // A pod's own wishes leave out nodes that are in no place for one of them. The defaults do not: where there are no
-        // zones, pods are spread over nodes all the same, and nodes without a zone are one.
+        // A pod's own wishes leave out nodes that are in no place for one of them. The defaults do
+        // not: where there are no zones, pods are spread over nodes all the same, and nodes without
+        // a zone are one.
         let all = if says_nothing { &[] } else { constraints };
-        let scored: Vec<&NodeInfo> = feasible.iter().filter(|node| has_all_labels(node, all)).copied().collect();
-        // No node is told from another, and whoever writes a pod chooses how many constraints it has.
+        let scored: Vec<&NodeInfo> = feasible
+            .iter()
+            .filter(|node| has_all_labels(node, all))
+            .copied()
+            .collect();
+        // No node is told from another, and whoever writes a pod chooses how many constraints it
+        // has.
         if scored.is_empty() && constraints.len() > MANY {
             return Status::SKIP;
         }
         let domains = constraints.iter().map(|constraint| {
             let selected = constraint.selected(&pod.namespace, snapshot.likes());
             if constraint.topology_key == HOSTNAME {
-                return Domains { pods: Pods::ByNode(selected), weight: weight(scored.len()) };
+                return Domains {
+                    pods: Pods::ByNode(selected),
+                    weight: weight(scored.len()),
+                };
             }
             // Places that no feasible node is in need no count.
             let mut pods: HashMap<String, i64> = HashMap::new();
@@ -80,7 +95,9 @@ impl PreScore for PodTopologySpread {
                 }
             }
             for (node, count) in selected {
-                if let Some(node) = snapshot.node(&node).filter(|node| has_all_labels(node, all))
+                if let Some(node) = snapshot
+                    .node(&node)
+                    .filter(|node| has_all_labels(node, all))
                     && let Some(sum) = pods.get_mut(place(node, constraint))
                     && counts(constraint, cycle, pod, node)
                 {
@@ -88,7 +105,10 @@ impl PreScore for PodTopologySpread {
                 }
             }
             let weight = weight(pods.len());
-            Domains { pods: Pods::ByValue(pods), weight }
+            Domains {
+                pods: Pods::ByValue(pods),
+                weight,
+            }
         });
         let domains = domains.collect();
         cycle.write(Wishes { defaults, domains });
@@ -98,29 +118,47 @@ impl PreScore for PodTopologySpread {
 
 impl Score for PodTopologySpread {
     /// How many pods of the kind are where the node is: less is better.
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "counts of pods")]
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "counts of pods"
+    )]
     fn score(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let Some(Wishes { defaults, domains }) = cycle.read() else { return 0 };
+        let Some(Wishes { defaults, domains }) = cycle.read() else {
+            return 0;
+        };
         if !has_all_labels(node, &pod.soft_spread) {
             return 0;
         }
         let constraints = defaults.as_deref().unwrap_or(&pod.soft_spread);
-        let scores = constraints.iter().zip(domains).filter_map(|(constraint, domains)| {
-            let value = node.labels.get(&constraint.topology_key)?;
-            let count = match &domains.pods {
-                Pods::ByNode(pods) => pods.get(node.name.as_str()),
-                Pods::ByValue(pods) => pods.get(value),
-            };
-            // What may differ without harm makes differences small.
-            Some(count.copied().unwrap_or(0) as f64 * domains.weight + (constraint.max_skew - 1) as f64)
-        });
+        let scores = constraints
+            .iter()
+            .zip(domains)
+            .filter_map(|(constraint, domains)| {
+                let value = node.labels.get(&constraint.topology_key)?;
+                let count = match &domains.pods {
+                    Pods::ByNode(pods) => pods.get(node.name.as_str()),
+                    Pods::ByValue(pods) => pods.get(value),
+                };
+                // What may differ without harm makes differences small.
+                Some(
+                    count.copied().unwrap_or(0) as f64 * domains.weight
+                        + (constraint.max_skew - 1) as f64,
+                )
+            });
         scores.sum::<f64>().round() as i64
     }
 
     fn normalize(&self, pod: &PodInfo, nodes: &[&NodeInfo], scores: &mut [i64]) {
         let is_scored = |node: &NodeInfo| has_all_labels(node, &pod.soft_spread);
-        let ranked = nodes.iter().zip(scores.iter()).filter(|(node, _)| is_scored(node)).map(|(_, score)| *score);
-        let (min, max) = ranked.fold((i64::MAX, 0), |(min, max), score| (min.min(score), max.max(score)));
+        let ranked = nodes
+            .iter()
+            .zip(scores.iter())
+            .filter(|(node, _)| is_scored(node))
+            .map(|(_, score)| *score);
+        let (min, max) = ranked.fold((i64::MAX, 0), |(min, max), score| {
+            (min.min(score), max.max(score))
+        });
         for (node, score) in nodes.iter().zip(scores) {
             *score = match (is_scored(node), max) {
                 (false, _) => 0,
@@ -137,12 +175,21 @@ impl Score for PodTopologySpread {
 
 /// The system's wishes for a pod that somebody selects.
 fn defaults(pod: &PodInfo, snapshot: &Snapshot<'_>) -> Option<Vec<SpreadConstraint>> {
-    let selector = snapshot.selectors().of_likes(&pod.namespace, &pod.labels, pod.controller.as_ref())?;
-    Some(SYSTEM_DEFAULTS.map(|(key, skew)| SpreadConstraint::wish(key, skew, selector.clone())).into())
+    let selector =
+        snapshot
+            .selectors()
+            .of_likes(&pod.namespace, &pod.labels, pod.controller.as_ref())?;
+    Some(
+        SYSTEM_DEFAULTS
+            .map(|(key, skew)| SpreadConstraint::wish(key, skew, selector.clone()))
+            .into(),
+    )
 }
 
 fn place<'a>(node: &'a NodeInfo, constraint: &SpreadConstraint) -> &'a str {
-    node.labels.get(&constraint.topology_key).map_or("", String::as_str)
+    node.labels
+        .get(&constraint.topology_key)
+        .map_or("", String::as_str)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a count of places")]

@@ -18,7 +18,8 @@ fn pod_in(namespace: &str, name: &str, app: &str, more: Value) -> PodInfo {
     for (key, value) in more.as_object().into_iter().flatten() {
         spec[key] = value.clone();
     }
-    let metadata = json!({"name": name, "namespace": namespace, "uid": name, "labels": {"app": app}});
+    let metadata =
+        json!({"name": name, "namespace": namespace, "uid": name, "labels": {"app": app}});
     pod_of(json!({"metadata": metadata, "spec": spec}))
 }
 
@@ -36,10 +37,21 @@ fn constraint(key: &str, skew: i32, more: Value) -> Value {
 /// Zone 1 with the nodes a and b, zone 2 with x and y; so many pods `web` on each.
 fn cluster(pods: [usize; 4]) -> Cache {
     let mut cache = Cache::default();
-    for ((name, zone), count) in [("a", "1"), ("b", "1"), ("x", "2"), ("y", "2")].into_iter().zip(pods) {
+    for ((name, zone), count) in [("a", "1"), ("b", "1"), ("x", "2"), ("y", "2")]
+        .into_iter()
+        .zip(pods)
+    {
         cache.set_node(&node_of(name, json!({ZONE: zone, HOST: name})));
         for number in 0..count {
-            cache.observe(Arc::new(pod_in("default", &format!("{name}{number}"), "web", json!({}))), name);
+            cache.observe(
+                Arc::new(pod_in(
+                    "default",
+                    &format!("{name}{number}"),
+                    "web",
+                    json!({}),
+                )),
+                name,
+            );
         }
     }
     cache
@@ -52,11 +64,20 @@ fn statuses(pod: &PodInfo, cache: &Cache) -> Vec<(String, Status)> {
         return Vec::new();
     }
     let nodes = snapshot.nodes().iter();
-    nodes.map(|node| (node.name.clone(), PodTopologySpread.filter(&cycle, pod, node))).collect()
+    nodes
+        .map(|node| {
+            (
+                node.name.clone(),
+                PodTopologySpread.filter(&cycle, pod, node),
+            )
+        })
+        .collect()
 }
 
 fn refused(pod: &PodInfo, cache: &Cache) -> Vec<String> {
-    let refused = statuses(pod, cache).into_iter().filter(|(_, status)| !status.is_success());
+    let refused = statuses(pod, cache)
+        .into_iter()
+        .filter(|(_, status)| !status.is_success());
     refused.map(|(name, _)| name).collect()
 }
 
@@ -72,14 +93,56 @@ fn no_place_gets_more_than_it_may() {
     let one = |more| json!([constraint(ZONE, 1, more)]);
     let hosts = |skew| json!([constraint(HOST, skew, json!({}))]);
     /// Its name, the pods on each node, the pod's app, what more it says, and who refuses it.
-    type Case = (&'static str, [usize; 4], &'static str, Value, &'static [&'static str]);
+    type Case = (
+        &'static str,
+        [usize; 4],
+        &'static str,
+        Value,
+        &'static [&'static str],
+    );
     let cases: [Case; 12] = [
-        ("no pods", [0, 0, 0, 0], "web", json!({"topologySpreadConstraints": one(json!({}))}), &[]),
-        ("3/3", [2, 1, 0, 3], "web", json!({"topologySpreadConstraints": one(json!({}))}), &[]),
-        ("3/2", [2, 1, 1, 1], "web", json!({"topologySpreadConstraints": one(json!({}))}), &["a", "b"]),
-        ("2/1/0/3", [2, 1, 0, 3], "web", json!({"topologySpreadConstraints": hosts(1)}), &["a", "b", "y"]),
-        ("2/1/0/3 by two", [2, 1, 0, 3], "web", json!({"topologySpreadConstraints": hosts(2)}), &["a", "y"]),
-        ("not of its kind", [2, 1, 0, 3], "db", json!({"topologySpreadConstraints": hosts(1)}), &["a", "y"]),
+        (
+            "no pods",
+            [0, 0, 0, 0],
+            "web",
+            json!({"topologySpreadConstraints": one(json!({}))}),
+            &[],
+        ),
+        (
+            "3/3",
+            [2, 1, 0, 3],
+            "web",
+            json!({"topologySpreadConstraints": one(json!({}))}),
+            &[],
+        ),
+        (
+            "3/2",
+            [2, 1, 1, 1],
+            "web",
+            json!({"topologySpreadConstraints": one(json!({}))}),
+            &["a", "b"],
+        ),
+        (
+            "2/1/0/3",
+            [2, 1, 0, 3],
+            "web",
+            json!({"topologySpreadConstraints": hosts(1)}),
+            &["a", "b", "y"],
+        ),
+        (
+            "2/1/0/3 by two",
+            [2, 1, 0, 3],
+            "web",
+            json!({"topologySpreadConstraints": hosts(2)}),
+            &["a", "y"],
+        ),
+        (
+            "not of its kind",
+            [2, 1, 0, 3],
+            "db",
+            json!({"topologySpreadConstraints": hosts(1)}),
+            &["a", "y"],
+        ),
         (
             "only where it may be",
             [2, 1, 0, 3],
@@ -121,7 +184,11 @@ fn no_place_gets_more_than_it_may() {
         ("no constraint", [9, 0, 0, 0], "web", json!({}), &[]),
     ];
     for (name, pods, app, spec, expected) in cases {
-        assert_eq!(refused(&pod_in("default", "p", app, spec), &cluster(pods)), expected, "{name}");
+        assert_eq!(
+            refused(&pod_in("default", "p", app, spec), &cluster(pods)),
+            expected,
+            "{name}"
+        );
     }
 }
 
@@ -136,11 +203,13 @@ fn pods_that_do_not_count_are_not_counted() {
     let spread = |more| json!({"topologySpreadConstraints": [constraint(HOST, 1, more)]});
     assert!(refused(&pod_in("default", "p", "web", spread(json!({}))), &cache).is_empty());
     cache.observe(Arc::new(pod_in("default", "4", "web", json!({}))), "a");
-    assert_eq!(refused(&pod_in("default", "p", "web", spread(json!({}))), &cache), ["a"]);
+    assert_eq!(
+        refused(&pod_in("default", "p", "web", spread(json!({}))), &cache),
+        ["a"]
+    );
     // Of another revision.
     let of_revision = |name: &str, hash: &str, spec: Value| {
-        let metadata =
-            json!({"name": name, "namespace": "default", "uid": name, "labels": {"app": "web", "hash": hash}});
+        let metadata = json!({"name": name, "namespace": "default", "uid": name, "labels": {"app": "web", "hash": hash}});
         pod_of(json!({"metadata": metadata, "spec": spec}))
     };
     let mut spec = spread(json!({"matchLabelKeys": ["hash"]}));
@@ -163,7 +232,11 @@ fn nodes_without_a_place_and_those_that_do_not_count() {
         [
             ("a".to_owned(), Code::Unschedulable, NOT_MATCHED.to_owned()),
             ("b".to_owned(), Code::Unschedulable, NOT_MATCHED.to_owned()),
-            ("bare".to_owned(), Code::UnschedulableAndUnresolvable, LABEL_MISSING.to_owned()),
+            (
+                "bare".to_owned(),
+                Code::UnschedulableAndUnresolvable,
+                LABEL_MISSING.to_owned()
+            ),
         ]
     );
     // x and y are empty and tainted: they count, unless taints do.
@@ -176,7 +249,11 @@ fn nodes_without_a_place_and_those_that_do_not_count() {
     }
     for (policy, expected) in [("Ignore", vec!["a", "b"]), ("Honor", vec![])] {
         let spread = json!({"topologySpreadConstraints": [constraint(HOST, 1, json!({"nodeTaintsPolicy": policy}))]});
-        assert_eq!(refused(&pod_in("default", "p", "web", spread), &cache), expected, "{policy}");
+        assert_eq!(
+            refused(&pod_in("default", "p", "web", spread), &cache),
+            expected,
+            "{policy}"
+        );
     }
 }
 
@@ -185,16 +262,43 @@ fn nodes_without_a_place_and_those_that_do_not_count() {
 fn the_emptier_place_is_the_better() {
     let soft = |key, skew| constraint(key, skew, json!({"whenUnsatisfiable": "ScheduleAnyway"}));
     for (name, pods, constraints, expected) in [
-        ("hosts", [2, 1, 0, 3], json!([soft(HOST, 1)]), [20, 60, 100, 0]),
-        ("no pods", [0, 0, 0, 0], json!([soft(HOST, 1)]), [100, 100, 100, 100]),
-        ("zones", [2, 1, 0, 1], json!([soft(ZONE, 1)]), [25, 25, 100, 100]),
+        (
+            "hosts",
+            [2, 1, 0, 3],
+            json!([soft(HOST, 1)]),
+            [20, 60, 100, 0],
+        ),
+        (
+            "no pods",
+            [0, 0, 0, 0],
+            json!([soft(HOST, 1)]),
+            [100, 100, 100, 100],
+        ),
+        (
+            "zones",
+            [2, 1, 0, 1],
+            json!([soft(ZONE, 1)]),
+            [25, 25, 100, 100],
+        ),
     ] {
         let cache = cluster(pods);
         let (mut cycle, snapshot) = (CycleState::default(), cache.snapshot());
-        let pod = pod_in("default", "p", "web", json!({"topologySpreadConstraints": constraints}));
+        let pod = pod_in(
+            "default",
+            "p",
+            "web",
+            json!({"topologySpreadConstraints": constraints}),
+        );
         let feasible: Vec<&NodeInfo> = snapshot.nodes().iter().collect();
-        assert!(PodTopologySpread.pre_score(&mut cycle, &pod, &feasible, &snapshot).is_success());
-        let mut scores: Vec<i64> = feasible.iter().map(|node| PodTopologySpread.score(&cycle, &pod, node)).collect();
+        assert!(
+            PodTopologySpread
+                .pre_score(&mut cycle, &pod, &feasible, &snapshot)
+                .is_success()
+        );
+        let mut scores: Vec<i64> = feasible
+            .iter()
+            .map(|node| PodTopologySpread.score(&cycle, &pod, node))
+            .collect();
         PodTopologySpread.normalize(&pod, &feasible, &mut scores);
         assert_eq!(scores, expected, "{name}");
     }
@@ -204,28 +308,63 @@ fn the_emptier_place_is_the_better() {
 fn only_what_changes_a_count_is_worth_an_attempt() {
     let spread = json!({"topologySpreadConstraints": [constraint(ZONE, 1, json!({}))]});
     let waiting = pod_in("default", "p", "web", spread);
-    let (web, db) = (pod_in("default", "1", "web", json!({})), pod_in("default", "2", "db", json!({})));
+    let (web, db) = (
+        pod_in("default", "1", "web", json!({})),
+        pod_in("default", "2", "db", json!({})),
+    );
     let foreign = pod_in("other", "3", "web", json!({}));
-    let (in_zone, bare) = (info(&node_of("n", json!({ZONE: "3"}))), info(&node_of("n", json!({}))));
+    let (in_zone, bare) = (
+        info(&node_of("n", json!({ZONE: "3"}))),
+        info(&node_of("n", json!({}))),
+    );
     for (event, expected) in [
         (ClusterEvent::AssignedPodAdded(&web), QueueingHint::Queue),
         (ClusterEvent::AssignedPodDeleted(&web), QueueingHint::Queue),
         (ClusterEvent::AssignedPodDeleted(&db), QueueingHint::Skip),
-        (ClusterEvent::AssignedPodDeleted(&foreign), QueueingHint::Skip),
-        (ClusterEvent::AssignedPodUpdated { old: &web, new: &db }, QueueingHint::Queue),
-        (ClusterEvent::AssignedPodUpdated { old: &db, new: &db }, QueueingHint::Skip),
+        (
+            ClusterEvent::AssignedPodDeleted(&foreign),
+            QueueingHint::Skip,
+        ),
+        (
+            ClusterEvent::AssignedPodUpdated {
+                old: &web,
+                new: &db,
+            },
+            QueueingHint::Queue,
+        ),
+        (
+            ClusterEvent::AssignedPodUpdated { old: &db, new: &db },
+            QueueingHint::Skip,
+        ),
         (ClusterEvent::NodeAdded(&in_zone), QueueingHint::Queue),
         (ClusterEvent::NodeAdded(&bare), QueueingHint::Skip),
         (ClusterEvent::NodeDeleted(&in_zone), QueueingHint::Queue),
-        (ClusterEvent::NodeUpdated { old: &bare, new: &in_zone }, QueueingHint::Queue),
-        (ClusterEvent::NodeUpdated { old: &in_zone, new: &in_zone }, QueueingHint::Skip),
+        (
+            ClusterEvent::NodeUpdated {
+                old: &bare,
+                new: &in_zone,
+            },
+            QueueingHint::Queue,
+        ),
+        (
+            ClusterEvent::NodeUpdated {
+                old: &in_zone,
+                new: &in_zone,
+            },
+            QueueingHint::Skip,
+        ),
     ] {
-        assert_eq!(PodTopologySpread.hint(&waiting, &event), expected, "{event:?}");
+        assert_eq!(
+            PodTopologySpread.hint(&waiting, &event),
+            expected,
+            "{event:?}"
+        );
     }
 }
 
 proptest! {
-    /// Against the definition: with the pod on it, no place has more than `maxSkew` above the place with the fewest.
+    /// Against the definition: with the pod on it, no place has more than `maxSkew` above the place
+    /// with the fewest.
     #[test]
     fn counts_decide_as_the_rule_says(
         zones in proptest::collection::vec(proptest::option::of(0..3_usize), 1..6),
@@ -261,7 +400,8 @@ proptest! {
         }
     }
 
-    /// An event after which the pod fits where it did not must not be taken for one that does not help.
+    /// An event after which the pod fits where it did not must not be taken for one that does not
+    /// help.
     #[test]
     fn no_event_that_helps_is_missed(
         zones in proptest::collection::vec(proptest::option::of(0..3_usize), 1..5),

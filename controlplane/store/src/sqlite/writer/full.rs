@@ -16,24 +16,37 @@ const UPDATE_GROWTH: usize = 1024;
 impl Writer {
     /// Gives up what these lack of the reserve; false if there is not as much.
     pub(super) fn make_room(&mut self, txns: &[(Txn, Reply<TxnOutcome>)]) -> bool {
-        // The log can be written from its start again. Before a piece is given up: a checkpoint cuts the database's room off.
-        if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())) {
+        // The log can be written from its start again. Before a piece is given up: a checkpoint
+        // cuts the database's room off.
+        if let Err(error) = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
+        {
             tracing::debug!(error = %ErrorChain(&error), "could not begin the write-ahead log again");
         }
-        let values = txns.iter().flat_map(|(txn, _)| &txn.ops).map(|op| match op {
-            Op::Put { value, .. } => value.len() as u64,
-            Op::Delete { .. } => 0,
-        });
+        let values = txns
+            .iter()
+            .flat_map(|(txn, _)| &txn.ops)
+            .map(|op| match op {
+                Op::Put { value, .. } => value.len() as u64,
+                Op::Delete { .. } => 0,
+            });
         self.reserve.give_up(values.sum())
     }
 
     /// What may use the reserve; the others are told that there is no room.
-    pub(super) fn without_growth(&self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Vec<(Txn, Reply<TxnOutcome>)> {
-        let (stays, grows): (Vec<_>, Vec<_>) =
-            txns.into_iter().partition(|(txn, _)| txn.may_use_disk_reserve && !self.grows(txn));
+    pub(super) fn without_growth(
+        &self,
+        txns: Vec<(Txn, Reply<TxnOutcome>)>,
+    ) -> Vec<(Txn, Reply<TxnOutcome>)> {
+        let (stays, grows): (Vec<_>, Vec<_>) = txns
+            .into_iter()
+            .partition(|(txn, _)| txn.may_use_disk_reserve && !self.grows(txn));
         for (_, reply) in grows {
             // A caller that has gone needs no answer.
-            let _ = reply.send(Err(StoreError::DiskFull { path: self.shared.dir.clone() }));
+            let _ = reply.send(Err(StoreError::DiskFull {
+                path: self.shared.dir.clone(),
+            }));
         }
         stays
     }
@@ -41,20 +54,32 @@ impl Writer {
     /// Whether it makes an object, or one much larger.
     fn grows(&self, txn: &Txn) -> bool {
         txn.ops.iter().any(|op| {
-            let Op::Put { key, value } = op else { return false };
+            let Op::Put { key, value } = op else {
+                return false;
+            };
             let live = self.shared.state.read().live.get(key).copied();
             let before = live.and_then(|live| row_value(&self.connection, live.row).ok());
             before.is_none_or(|before| value.len() > before.len() + UPDATE_GROWTH)
         })
     }
 
-    /// Sees to room for the database as it will be once the log is moved into it: a checkpoint tells nobody of a full disk.
+    /// Sees to room for the database as it will be once the log is moved into it: a checkpoint
+    /// tells nobody of a full disk.
     pub(super) fn cover(&mut self) -> rusqlite::Result<()> {
-        let pages: u32 = self.connection.prepare_cached("PRAGMA page_count")?.query_row([], |row| row.get(0))?;
-        self.reserve.cover(u64::from(pages) * self.page_bytes).map_err(|error| {
-            let is_full = error.kind() == std::io::ErrorKind::StorageFull;
-            let code = if is_full { ffi::SQLITE_FULL } else { ffi::SQLITE_IOERR };
-            rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(error.to_string()))
-        })
+        let pages: u32 = self
+            .connection
+            .prepare_cached("PRAGMA page_count")?
+            .query_row([], |row| row.get(0))?;
+        self.reserve
+            .cover(u64::from(pages) * self.page_bytes)
+            .map_err(|error| {
+                let is_full = error.kind() == std::io::ErrorKind::StorageFull;
+                let code = if is_full {
+                    ffi::SQLITE_FULL
+                } else {
+                    ffi::SQLITE_IOERR
+                };
+                rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(error.to_string()))
+            })
     }
 }

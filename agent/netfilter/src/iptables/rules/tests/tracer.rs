@@ -1,5 +1,5 @@
-//! Follows a new connection through rules as the kernel would. Knows the matches that the rules use and panics on
-//! others.
+//! Follows a new connection through rules as the kernel would. Knows the matches that the rules use
+//! and panics on others.
 
 use std::{
     collections::HashSet,
@@ -50,10 +50,21 @@ enum Verdict {
 impl Tracer {
     pub(super) fn new(nat: Desired, filter: Desired, local: &[&str]) -> Self {
         let local = local.iter().map(|ip| ip.parse().unwrap()).collect();
-        Self { nat, filter, local, recent: HashSet::new() }
+        Self {
+            nat,
+            filter,
+            local,
+            recent: HashSet::new(),
+        }
     }
 
-    pub(super) fn trace(&self, from: IpAddr, protocol: Protocol, to: SocketAddr, choice: usize) -> Outcome {
+    pub(super) fn trace(
+        &self,
+        from: IpAddr,
+        protocol: Protocol,
+        to: SocketAddr,
+        choice: usize,
+    ) -> Outcome {
         self.walk(from, protocol, to, choice).0
     }
 
@@ -77,10 +88,22 @@ impl Tracer {
         choice: usize,
     ) -> (Outcome, Vec<(String, IpAddr)>) {
         let (mark, translated, masqueraded) = (false, false, false);
-        let mut packet =
-            Packet { source, target, protocol, mark, translated, masqueraded, choice, remembered: Vec::new() };
+        let mut packet = Packet {
+            source,
+            target,
+            protocol,
+            mark,
+            translated,
+            masqueraded,
+            choice,
+            remembered: Vec::new(),
+        };
         let from_here = self.local.contains(&source);
-        self.hook(&self.nat, if from_here { "OUTPUT" } else { "PREROUTING" }, &mut packet);
+        self.hook(
+            &self.nat,
+            if from_here { "OUTPUT" } else { "PREROUTING" },
+            &mut packet,
+        );
         let to_here = self.local.contains(&packet.target.ip());
         let hook = match (from_here, to_here) {
             (true, _) => "OUTPUT",
@@ -93,7 +116,13 @@ impl Tracer {
             _ => {}
         }
         self.hook(&self.nat, "POSTROUTING", &mut packet);
-        (Outcome::Delivered { to: packet.target, masqueraded: packet.masqueraded }, packet.remembered)
+        (
+            Outcome::Delivered {
+                to: packet.target,
+                masqueraded: packet.masqueraded,
+            },
+            packet.remembered,
+        )
     }
 
     /// Later jumps were inserted above earlier ones.
@@ -108,7 +137,10 @@ impl Tracer {
     }
 
     fn chain(&self, table: &Desired, name: &str, packet: &mut Packet) -> Verdict {
-        let chain = table.chains.get(name).unwrap_or_else(|| panic!("jump to missing chain {name}"));
+        let chain = table
+            .chains
+            .get(name)
+            .unwrap_or_else(|| panic!("jump to missing chain {name}"));
         for rule in &chain.rules {
             match self.rule(table, rule, packet) {
                 Verdict::Continue => {}
@@ -123,7 +155,11 @@ impl Tracer {
         let mut words = rule.split(' ').filter(|word| !word.is_empty());
         let mut negate = false;
         while let Some(word) = words.next() {
-            let mut value = || words.next().unwrap_or_else(|| panic!("{word} without value in {rule}"));
+            let mut value = || {
+                words
+                    .next()
+                    .unwrap_or_else(|| panic!("{word} without value in {rule}"))
+            };
             let matched = match word {
                 "!" => {
                     negate = true;
@@ -135,11 +171,17 @@ impl Tracer {
                 }
                 "--reap" | "--rsource" => continue,
                 "-s" => value().parse::<IpNet>().unwrap().contains(&packet.source),
-                "-d" => value().parse::<IpNet>().unwrap().contains(&packet.target.ip()),
+                "-d" => value()
+                    .parse::<IpNet>()
+                    .unwrap()
+                    .contains(&packet.target.ip()),
                 // Pods of the node are in one subnet behind one link.
                 "-i" => {
                     assert_eq!(value(), "coracle0");
-                    "10.244.1.0/24".parse::<IpNet>().unwrap().contains(&packet.source)
+                    "10.244.1.0/24"
+                        .parse::<IpNet>()
+                        .unwrap()
+                        .contains(&packet.source)
                 }
                 "-p" => value() == packet.protocol.as_str(),
                 "--dport" => value().parse::<u16>().unwrap() == packet.target.port(),
@@ -168,7 +210,11 @@ impl Tracer {
                     yes
                 }
                 "--update" | "--set" => {
-                    let name = rule.split("--name ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+                    let name = rule
+                        .split("--name ")
+                        .nth(1)
+                        .and_then(|rest| rest.split(' ').next())
+                        .unwrap();
                     let entry = (name.to_owned(), packet.source);
                     if word == "--set" {
                         packet.remembered.push(entry);
@@ -196,7 +242,11 @@ impl Tracer {
     }
 
     fn jump(&self, table: &Desired, rule: &str, target: &str, packet: &mut Packet) -> Verdict {
-        let option = |name: &str| rule.split(&format!("{name} ")).nth(1).map(|rest| rest.split(' ').next().unwrap());
+        let option = |name: &str| {
+            rule.split(&format!("{name} "))
+                .nth(1)
+                .map(|rest| rest.split(' ').next().unwrap())
+        };
         match target {
             "RETURN" => Verdict::Return,
             "ACCEPT" => Verdict::Accept,

@@ -38,7 +38,11 @@ impl<'a> Id<'a> {
             "https" => true,
             _ => return None,
         };
-        (!name.is_empty()).then_some(Self { is_https, name, port })
+        (!name.is_empty()).then_some(Self {
+            is_https,
+            name,
+            port,
+        })
     }
 }
 
@@ -70,8 +74,8 @@ pub(super) async fn find(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status
         "nodes" => location::agent(call, id.name).await.map(Backend::Agent),
         "pods" => {
             let pod = object(call, "pods", id.name).await?;
-            let port =
-                pod_port(&pod, id.port).ok_or_else(|| Status::bad_request(format!("invalid port {:?}", id.port)))?;
+            let port = pod_port(&pod, id.port)
+                .ok_or_else(|| Status::bad_request(format!("invalid port {:?}", id.port)))?;
             on_node(call, &pod, port).await
         }
         _ => service(call, id).await,
@@ -79,17 +83,37 @@ pub(super) async fn find(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status
 }
 
 async fn object(call: &Call<'_>, plural: &str, name: &str) -> Result<Value, Status> {
-    let resource = call.server.registry.core(plural).ok_or_else(Status::no_such_path)?;
-    let current = call.server.store.current(resource, &resource.key(&call.info.namespace, name)).await?;
-    current.map(|current| current.object).ok_or_else(|| Status::not_found(&resource.group_resource, name))
+    let resource = call
+        .server
+        .registry
+        .core(plural)
+        .ok_or_else(Status::no_such_path)?;
+    let current = call
+        .server
+        .store
+        .current(resource, &resource.key(&call.info.namespace, name))
+        .await?;
+    current
+        .map(|current| current.object)
+        .ok_or_else(|| Status::not_found(&resource.group_resource, name))
 }
 
 async fn on_node(call: &Call<'_>, pod: &Value, port: u16) -> Result<Backend, Status> {
     let Some(agent) = location::agent_of(call, pod).await? else {
-        return Err(Status::bad_request(format!("pod {} does not have a host assigned", meta::name(pod))));
+        return Err(Status::bad_request(format!(
+            "pod {} does not have a host assigned",
+            meta::name(pod)
+        )));
     };
     let (namespace, name) = (call.info.namespace.to_string(), meta::name(pod).to_owned());
-    Ok(Backend::Pod { pod: Pod { agent, namespace, name }, port })
+    Ok(Backend::Pod {
+        pod: Pod {
+            agent,
+            namespace,
+            name,
+        },
+        port,
+    })
 }
 
 /// The port of that number, or the first one that a container names, or 80.
@@ -99,7 +123,9 @@ fn pod_port(pod: &Value, asked: &str) -> Option<u16> {
     }
     let containers = meta::get_array(pod, &["spec", "containers"]).iter();
     let mut ports = containers.flat_map(|container| meta::get_array(container, &["ports"]));
-    let first = ports.next().and_then(|port| u16::try_from(meta::get_i64(port, &["containerPort"])?).ok());
+    let first = ports
+        .next()
+        .and_then(|port| u16::try_from(meta::get_i64(port, &["containerPort"])?).ok());
     Some(first.unwrap_or(80))
 }
 
@@ -110,7 +136,9 @@ async fn service(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status> {
         Status::new(503, Reason::ServiceUnavailable, message)
     };
     let name = port_name(&service, id.port).ok_or_else(|| unavailable("service port"))?;
-    let endpoints = object(call, "endpoints", id.name).await.map_err(|_| unavailable("endpoints"))?;
+    let endpoints = object(call, "endpoints", id.name)
+        .await
+        .map_err(|_| unavailable("endpoints"))?;
     let found = candidates(&endpoints, &name);
     if found.is_empty() {
         return Err(unavailable("endpoints"));
@@ -121,24 +149,31 @@ async fn service(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status> {
         let pod = object(call, "pods", meta::get_str(target, &["name"])).await?;
         return on_node(call, &pod, port).await;
     }
-    let ip: IpAddr = meta::get_str(address, &["ip"]).parse().map_err(|_| unavailable("endpoints"))?;
+    let ip: IpAddr = meta::get_str(address, &["ip"])
+        .parse()
+        .map_err(|_| unavailable("endpoints"))?;
     if !may_be_dialled(ip) {
         return Err(Status::bad_request("address not allowed"));
     }
     Ok(Backend::Address(SocketAddr::new(ip.to_canonical(), port)))
 }
 
-/// The name of the Service's port that is meant by a name or a number, or by nothing. One that it does not have may
-/// still be one of its endpoints' names.
+/// The name of the Service's port that is meant by a name or a number, or by nothing. One that it
+/// does not have may still be one of its endpoints' names.
 fn port_name(service: &Value, asked: &str) -> Option<String> {
     let ports = meta::get_array(service, &["spec", "ports"]);
     let name_of = |port: &Value| meta::get_str(port, &["name"]).to_owned();
     if asked.is_empty() {
         let unnamed = ports.iter().find(|port| name_of(port).is_empty());
-        return unnamed.or(if let [only] = ports { Some(only) } else { None }).map(name_of);
+        return unnamed
+            .or(if let [only] = ports { Some(only) } else { None })
+            .map(name_of);
     }
     match asked.parse::<i64>() {
-        Ok(number) => ports.iter().find(|port| meta::get_i64(port, &["port"]) == Some(number)).map(name_of),
+        Ok(number) => ports
+            .iter()
+            .find(|port| meta::get_i64(port, &["port"]) == Some(number))
+            .map(name_of),
         Err(_) => Some(asked.to_owned()),
     }
 }
@@ -148,10 +183,16 @@ fn candidates<'a>(endpoints: &'a Value, name: &str) -> Vec<(&'a Value, u16)> {
     let subsets = meta::get_array(endpoints, &["subsets"]).iter();
     subsets
         .flat_map(|subset| {
-            let ports =
-                meta::get_array(subset, &["ports"]).iter().filter(|port| meta::get_str(port, &["name"]) == name);
-            let numbers = ports.filter_map(|port| u16::try_from(meta::get_i64(port, &["port"])?).ok());
-            numbers.flat_map(|number| meta::get_array(subset, &["addresses"]).iter().map(move |one| (one, number)))
+            let ports = meta::get_array(subset, &["ports"])
+                .iter()
+                .filter(|port| meta::get_str(port, &["name"]) == name);
+            let numbers =
+                ports.filter_map(|port| u16::try_from(meta::get_i64(port, &["port"])?).ok());
+            numbers.flat_map(|number| {
+                meta::get_array(subset, &["addresses"])
+                    .iter()
+                    .map(move |one| (one, number))
+            })
         })
         .collect()
 }
@@ -164,7 +205,13 @@ mod tests {
 
     #[test]
     fn names_carry_scheme_and_port() {
-        let id = |is_https, name, port| Some(Id { is_https, name, port });
+        let id = |is_https, name, port| {
+            Some(Id {
+                is_https,
+                name,
+                port,
+            })
+        };
         let check = |text, expect| assert_eq!(Id::parse(text), expect, "{text}");
         check("nginx", id(false, "nginx", ""));
         check("nginx:http", id(false, "nginx", "http"));
@@ -178,7 +225,8 @@ mod tests {
     #[test]
     fn service_ports_are_found_by_number_and_name() {
         let one = json!({"spec": {"ports": [{"port": 80}]}});
-        let two = json!({"spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}});
+        let two =
+            json!({"spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}});
         let check = |service: &Value, asked, expect: Option<&str>| {
             assert_eq!(port_name(service, asked).as_deref(), expect, "{asked}");
         };
@@ -196,8 +244,14 @@ mod tests {
             {"addresses": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}], "ports": [{"port": 8080, "name": "a"}, {"port": 1}]},
             {"notReadyAddresses": [{"ip": "10.0.0.3"}], "ports": [{"port": 8080, "name": "a"}]},
         ]});
-        let found: Vec<_> = candidates(&endpoints, "a").iter().map(|(one, port)| (one["ip"].clone(), *port)).collect();
-        assert_eq!(found, [(json!("10.0.0.1"), 8080), (json!("10.0.0.2"), 8080)]);
+        let found: Vec<_> = candidates(&endpoints, "a")
+            .iter()
+            .map(|(one, port)| (one["ip"].clone(), *port))
+            .collect();
+        assert_eq!(
+            found,
+            [(json!("10.0.0.1"), 8080), (json!("10.0.0.2"), 8080)]
+        );
         assert_eq!(candidates(&endpoints, "b"), []);
     }
 }

@@ -1,7 +1,8 @@
-//! Links in pages that come through a proxy: those that begin at the root of the backend begin below the proxy's path.
+//! Links in pages that come through a proxy: those that begin at the root of the backend begin
+//! below the proxy's path.
 //!
-//! Piece by piece: text goes through as it comes, and only a tag that is not complete yet is held back. Scripts, styles
-//! and comments are no text with tags in it and stay as they are.
+//! Piece by piece: text goes through as it comes, and only a tag that is not complete yet is held
+//! back. Scripts, styles and comments are no text with tags in it and stay as they are.
 //!
 //! Source: `k8s.io/apimachinery/pkg/util/proxy/transport.go` at v1.37.
 
@@ -60,13 +61,18 @@ impl Place {
         let path = match link.split_once("://") {
             Some(("http" | "https", rest)) => {
                 let (host, path) = rest.split_at(rest.find('/')?);
-                self.hosts.iter().any(|known| known == host).then_some(path)?
+                self.hosts
+                    .iter()
+                    .any(|known| known == host)
+                    .then_some(path)?
             }
             Some(_) => return None,
             // Two slashes begin a host.
             None => Some(link).filter(|link| link.starts_with('/') && !link.starts_with("//"))?,
         };
-        let is_below = path.strip_prefix(&self.prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let is_below = path
+            .strip_prefix(&self.prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         (!is_below).then(|| format!("{}{path}", self.prefix))
     }
 }
@@ -87,7 +93,11 @@ enum Inside {
 
 impl Page {
     pub(super) fn new(place: Place) -> Self {
-        Self { place, held: Vec::new(), inside: Inside::Text }
+        Self {
+            place,
+            held: Vec::new(),
+            inside: Inside::Text,
+        }
     }
 
     /// What can be passed on once `piece` has come.
@@ -113,7 +123,8 @@ impl Page {
         out
     }
 
-    /// Passes on the next part of `rest` and says how long it was; `None` if its end has not come yet.
+    /// Passes on the next part of `rest` and says how long it was; `None` if its end has not come
+    /// yet.
     fn step(&mut self, rest: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let taken = match self.inside {
             Inside::Comment => match find(rest, COMMENT_END) {
@@ -122,7 +133,10 @@ impl Page {
                     end + COMMENT_END.len()
                 }
                 // Perhaps the last two bytes are its beginning.
-                None => rest.len().checked_sub(COMMENT_END.len() - 1).filter(|length| *length > 0)?,
+                None => rest
+                    .len()
+                    .checked_sub(COMMENT_END.len() - 1)
+                    .filter(|length| *length > 0)?,
             },
             Inside::Raw(element) => match rest.iter().position(|byte| *byte == b'<') {
                 Some(0) => {
@@ -141,7 +155,10 @@ impl Page {
                 Some(start) => start,
                 None => rest.len(),
             },
-            Inside::Text if rest[0] != b'<' => rest.iter().position(|byte| *byte == b'<').unwrap_or(rest.len()),
+            Inside::Text if rest[0] != b'<' => rest
+                .iter()
+                .position(|byte| *byte == b'<')
+                .unwrap_or(rest.len()),
             Inside::Text => return self.tag(rest, out),
         };
         out.extend_from_slice(&rest[..taken]);
@@ -165,8 +182,10 @@ impl Page {
         }
         let end = end_of_tag(rest)?;
         let tag = &rest[..end];
-        let name_end =
-            tag.iter().position(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/')).unwrap_or(end);
+        let name_end = tag
+            .iter()
+            .position(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/'))
+            .unwrap_or(end);
         let name = String::from_utf8_lossy(&tag[1..name_end]).to_ascii_lowercase();
         match LINKS.iter().find(|(element, _)| *element == name) {
             Some((_, attributes)) => self.links(tag, name_end, attributes, out),
@@ -182,7 +201,9 @@ impl Page {
     fn links(&self, tag: &[u8], name_end: usize, attributes: &[&str], out: &mut Vec<u8>) {
         let mut copied = 0;
         for (name, value) in (Attributes { tag, at: name_end }) {
-            let is_link = attributes.iter().any(|attribute| name.eq_ignore_ascii_case(attribute.as_bytes()));
+            let is_link = attributes
+                .iter()
+                .any(|attribute| name.eq_ignore_ascii_case(attribute.as_bytes()));
             let Some(moved) = std::str::from_utf8(&tag[value.clone()])
                 .ok()
                 .filter(|_| is_link)
@@ -210,10 +231,15 @@ impl<'a> Iterator for Attributes<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let tag = self.tag;
         let skip = |from: usize, what: fn(&u8) -> bool| {
-            from + tag[from.min(tag.len())..].iter().take_while(|byte| what(byte)).count()
+            from + tag[from.min(tag.len())..]
+                .iter()
+                .take_while(|byte| what(byte))
+                .count()
         };
         let start = skip(self.at, |byte| byte.is_ascii_whitespace() || *byte == b'/');
-        let name_end = skip(start, |byte| !byte.is_ascii_whitespace() && !matches!(byte, b'=' | b'>' | b'/'));
+        let name_end = skip(start, |byte| {
+            !byte.is_ascii_whitespace() && !matches!(byte, b'=' | b'>' | b'/')
+        });
         if name_end == start {
             // Nothing is left but perhaps a sign that stands alone.
             self.at = start + 1;
@@ -228,7 +254,10 @@ impl<'a> Iterator for Attributes<'a> {
         let value = skip(equals + 1, u8::is_ascii_whitespace);
         let range = match tag.get(value) {
             Some(&quote) if matches!(quote, b'"' | b'\'') => {
-                let length = tag[value + 1..].iter().position(|byte| *byte == quote).unwrap_or(tag.len() - value - 1);
+                let length = tag[value + 1..]
+                    .iter()
+                    .position(|byte| *byte == quote)
+                    .unwrap_or(tag.len() - value - 1);
                 self.at = value + length + 2;
                 value + 1..value + 1 + length
             }
@@ -289,7 +318,10 @@ mod tests {
     use super::*;
 
     fn place() -> Place {
-        Place { prefix: "/p/proxy".to_owned(), hosts: vec!["web:80".to_owned(), "api:6443".to_owned()] }
+        Place {
+            prefix: "/p/proxy".to_owned(),
+            hosts: vec!["web:80".to_owned(), "api:6443".to_owned()],
+        }
     }
 
     /// The page, however it is cut.
@@ -297,7 +329,11 @@ mod tests {
     fn check(page: &str, expect: &str) {
         for size in [1, 2, 3, 7, page.len().max(1)] {
             let mut rewritten = Page::new(place());
-            let mut out: Vec<u8> = page.as_bytes().chunks(size).flat_map(|piece| rewritten.feed(piece)).collect();
+            let mut out: Vec<u8> = page
+                .as_bytes()
+                .chunks(size)
+                .flat_map(|piece| rewritten.feed(piece))
+                .collect();
             out.extend_from_slice(&rewritten.held);
             assert_eq!(String::from_utf8(out).unwrap(), expect, "cut at {size}");
         }
@@ -305,14 +341,26 @@ mod tests {
 
     #[test]
     fn links_from_the_root_lead_below_the_proxy() {
-        check(r#"<a href="/rewriteme">x</a>"#, r#"<a href="/p/proxy/rewriteme">x</a>"#);
-        check("<A class=b HREF='/x/' id=c>", "<A class=b HREF='/p/proxy/x/' id=c>");
-        check("<img alt=\"a > b\" src=/i.png>", "<img alt=\"a > b\" src=/p/proxy/i.png>");
+        check(
+            r#"<a href="/rewriteme">x</a>"#,
+            r#"<a href="/p/proxy/rewriteme">x</a>"#,
+        );
+        check(
+            "<A class=b HREF='/x/' id=c>",
+            "<A class=b HREF='/p/proxy/x/' id=c>",
+        );
+        check(
+            "<img alt=\"a > b\" src=/i.png>",
+            "<img alt=\"a > b\" src=/p/proxy/i.png>",
+        );
         check(
             "<link href = \"/s.css\"/><script src=\"/s.js\"></script>",
             "<link href = \"/p/proxy/s.css\"/><script src=\"/p/proxy/s.js\"></script>",
         );
-        check("<a href=\"http://web:80/x?y=/z\">", "<a href=\"/p/proxy/x?y=/z\">");
+        check(
+            "<a href=\"http://web:80/x?y=/z\">",
+            "<a href=\"/p/proxy/x?y=/z\">",
+        );
         check("<form action=\"/\">", "<form action=\"/p/proxy/\">");
     }
 
@@ -335,7 +383,10 @@ mod tests {
         ] {
             check(page, page);
         }
-        check("<style></style><a href=\"/x\">", "<style></style><a href=\"/p/proxy/x\">");
+        check(
+            "<style></style><a href=\"/x\">",
+            "<style></style><a href=\"/p/proxy/x\">",
+        );
     }
 
     #[test]

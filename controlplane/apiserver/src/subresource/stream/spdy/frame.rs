@@ -1,7 +1,8 @@
 //! SPDY/3.1 frames: bytes in, frames out, and back. No I/O here.
 //!
-//! Flow control is left to TCP, as the clients of Kubernetes do: they neither keep windows nor heed them. Data frames
-//! are handed on as they come, never gathered, so that a frame of 16 MiB costs no memory.
+//! Flow control is left to TCP, as the clients of Kubernetes do: they neither keep windows nor heed
+//! them. Data frames are handed on as they come, never gathered, so that a frame of 16 MiB costs no
+//! memory.
 //!
 //! Source: SPDY Protocol Draft 3.1, 2.2 and 2.6; `github.com/moby/spdystream` v0.5.0.
 
@@ -120,7 +121,12 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     pub(crate) fn new() -> Self {
-        Self { buffer: BytesMut::new(), headers: HeaderReader::new(), rest: None, last_opened: 0 }
+        Self {
+            buffer: BytesMut::new(),
+            headers: HeaderReader::new(),
+            rest: None,
+            last_opened: 0,
+        }
     }
 
     /// Takes bytes as they come.
@@ -136,16 +142,23 @@ impl Decoder {
         if self.rest.is_some() {
             return Ok(self.data());
         }
-        let Some(head) = self.buffer.first_chunk::<HEAD>() else { return Ok(None) };
+        let Some(head) = self.buffer.first_chunk::<HEAD>() else {
+            return Ok(None);
+        };
         let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
         let flags = head[4];
         let length = usize::from(head[5]) << 16 | usize::from(head[6]) << 8 | usize::from(head[7]);
         if word >> 31 == 0 {
             self.buffer.advance(HEAD);
-            self.rest = Some(Rest { stream: word, fin: flags & FIN != 0, left: length });
+            self.rest = Some(Rest {
+                stream: word,
+                fin: flags & FIN != 0,
+                left: length,
+            });
             return Ok(self.data());
         }
-        let [version, kind] = [word >> 16 & 0x7fff, word & 0xffff].map(|half| u16::try_from(half).unwrap_or_default());
+        let [version, kind] = [word >> 16 & 0x7fff, word & 0xffff]
+            .map(|half| u16::try_from(half).unwrap_or_default());
         if version != VERSION {
             return Err(FrameError::Version(version));
         }
@@ -165,7 +178,10 @@ impl Decoder {
         if self.buffer.is_empty() && rest.left > 0 {
             return None;
         }
-        let bytes = self.buffer.split_to(rest.left.min(self.buffer.len())).freeze();
+        let bytes = self
+            .buffer
+            .split_to(rest.left.min(self.buffer.len()))
+            .freeze();
         rest.left -= bytes.len();
         let (stream, is_last) = (rest.stream, rest.left == 0);
         let fin = rest.fin && is_last;
@@ -177,7 +193,10 @@ impl Decoder {
 
     fn control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<Frame, FrameError> {
         let number = |at: usize| {
-            let digits = body.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or(FrameError::Cut)?;
+            let digits = body
+                .get(at..)
+                .and_then(|rest| rest.first_chunk::<4>())
+                .ok_or(FrameError::Cut)?;
             Ok(u32::from_be_bytes(*digits))
         };
         let stream = || number(0).map(|id| id & 0x7fff_ffff);
@@ -189,9 +208,14 @@ impl Decoder {
                     return Err(FrameError::StreamId(stream));
                 }
                 self.last_opened = stream;
-                Ok(Frame::Open { stream, headers, fin: flags & FIN != 0 })
+                Ok(Frame::Open {
+                    stream,
+                    headers,
+                    fin: flags & FIN != 0,
+                })
             }
-            // Their headers are read although nobody wants them: they are part of the one zlib stream.
+            // Their headers are read although nobody wants them: they are part of the one zlib
+            // stream.
             SYN_REPLY | HEADERS => {
                 self.headers.read(body.get(4..).ok_or(FrameError::Cut)?)?;
                 Ok(Frame::Ignored)
@@ -252,7 +276,11 @@ pub(crate) fn data(stream: u32, bytes: &[u8], fin: bool) -> Bytes {
     loop {
         let (piece, behind) = rest.split_at(rest.len().min(DATA_LIMIT));
         rest = behind;
-        let flags = if fin && rest.is_empty() { u32::from(FIN) << 24 } else { 0 };
+        let flags = if fin && rest.is_empty() {
+            u32::from(FIN) << 24
+        } else {
+            0
+        };
         frames.put_u32(stream);
         frames.put_u32(flags | u32::try_from(piece.len()).unwrap_or_default());
         frames.extend_from_slice(piece);

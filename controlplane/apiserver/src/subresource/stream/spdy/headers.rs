@@ -1,6 +1,8 @@
-//! SPDY/3 header blocks: name and value pairs in one zlib stream a direction, primed with the protocol's dictionary.
+//! SPDY/3 header blocks: name and value pairs in one zlib stream a direction, primed with the
+//! protocol's dictionary.
 //!
-//! Reads what clients send. What is sent to clients is one block only, the empty one, so nothing is ever compressed here.
+//! Reads what clients send. What is sent to clients is one block only, the empty one, so nothing is
+//! ever compressed here.
 //!
 //! Source: SPDY Protocol Draft 3, 2.6.10.
 
@@ -32,8 +34,8 @@ const DICTIONARY_ID: u32 = 0xe3c6_a7c2;
 
 /// The zlib stream's header with the dictionary's name.
 const ZLIB_HEADER: [u8; 6] = [0x78, 0xbb, 0xe3, 0xc6, 0xa7, 0xc2];
-/// A stored deflate block with the four bytes of "no headers", and an empty one, as a flush leaves it: Go's inflate gives
-/// nothing out before it. Whole bytes, so that blocks follow each other.
+/// A stored deflate block with the four bytes of "no headers", and an empty one, as a flush leaves
+/// it: Go's inflate gives nothing out before it. Whole bytes, so that blocks follow each other.
 const EMPTY_BLOCK: [u8; 14] = [0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Names and values in order; several values of one name are joined by a NUL.
@@ -75,7 +77,10 @@ impl HeaderReader {
             let (taken, given) = (self.0.total_in(), self.0.total_out());
             let outcome = self.0.decompress(block, &mut piece, FlushDecompress::Sync);
             let count = |now: u64, before: u64| usize::try_from(now - before).unwrap_or(usize::MAX);
-            let (taken, given) = (count(self.0.total_in(), taken), count(self.0.total_out(), given));
+            let (taken, given) = (
+                count(self.0.total_in(), taken),
+                count(self.0.total_out(), given),
+            );
             block = block.get(taken..).ok_or(FrameError::Compression)?;
             inflated.extend_from_slice(&piece[..given.min(PIECE)]);
             if inflated.len() > BLOCK_LIMIT {
@@ -84,7 +89,9 @@ impl HeaderReader {
             match outcome {
                 Err(error) => match error.needs_dictionary() {
                     Some(DICTIONARY_ID) => {
-                        self.0.set_dictionary(&dictionary()).map_err(|_| FrameError::Compression)?;
+                        self.0
+                            .set_dictionary(&dictionary())
+                            .map_err(|_| FrameError::Compression)?;
                     }
                     Some(_) => return Err(FrameError::WrongDictionary),
                     None => return Err(FrameError::Compression),
@@ -110,7 +117,11 @@ fn parse(block: &[u8]) -> Result<Headers, FrameError> {
         let name = text(&mut rest)?.to_ascii_lowercase();
         headers.push((name, text(&mut rest)?));
     }
-    if rest.is_empty() { Ok(headers) } else { Err(FrameError::Headers) }
+    if rest.is_empty() {
+        Ok(headers)
+    } else {
+        Err(FrameError::Headers)
+    }
 }
 
 fn number(rest: &mut &[u8]) -> Result<usize, FrameError> {

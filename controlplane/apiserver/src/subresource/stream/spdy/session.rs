@@ -1,7 +1,8 @@
 //! One SPDY connection of a client: its streams as channels.
 //!
-//! A stream whose data nobody takes stops the whole connection, by TCP, until it is taken or dropped: the protocol as
-//! clients of Kubernetes speak it knows no other back-pressure. All queues are bounded.
+//! A stream whose data nobody takes stops the whole connection, by TCP, until it is taken or
+//! dropped: the protocol as clients of Kubernetes speak it knows no other back-pressure. All queues
+//! are bounded.
 
 use std::{
     collections::HashMap,
@@ -55,7 +56,10 @@ pub(crate) struct Stream {
 impl Stream {
     /// A header; names are lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -70,7 +74,10 @@ pub(crate) struct Writer {
 impl Writer {
     /// Sends bytes; `false` once the connection is gone.
     pub(crate) async fn send(&self, bytes: &[u8]) -> bool {
-        self.frames.send(frame::data(self.id, bytes, false)).await.is_ok()
+        self.frames
+            .send(frame::data(self.id, bytes, false))
+            .await
+            .is_ok()
     }
 
     /// Ends the stream, with last words.
@@ -80,7 +87,10 @@ impl Writer {
 
     /// Tells the client to send no more.
     pub(crate) async fn cancel(&self) {
-        let _ = self.frames.send(frame::reset(self.id, Reason::Cancel)).await;
+        let _ = self
+            .frames
+            .send(frame::reset(self.id, Reason::Cancel))
+            .await;
     }
 }
 
@@ -102,10 +112,11 @@ struct Open {
     writer: Weak<()>,
 }
 
-/// Takes a connection that has been agreed on: the streams that the client opens on it, and the future that runs it.
+/// Takes a connection that has been agreed on: the streams that the client opens on it, and the
+/// future that runs it.
 ///
-/// It ends with the client. Once the receiver of streams and everything of the streams is dropped, what was written until
-/// then is sent, and the client has [`LINGER`] to take it.
+/// It ends with the client. Once the receiver of streams and everything of the streams is dropped,
+/// what was written until then is sent, and the client has [`LINGER`] to take it.
 pub(crate) fn serve(
     incoming: Incoming,
     outgoing: Outgoing,
@@ -113,7 +124,14 @@ pub(crate) fn serve(
     let (opened, streams) = mpsc::channel(OPENED);
     let (frames, queue) = mpsc::channel(FRAMES);
     let gone = CancellationToken::new();
-    let session = Session { incoming, opened, frames, streams: HashMap::new(), last: 0, gone: gone.clone() };
+    let session = Session {
+        incoming,
+        opened,
+        frames,
+        streams: HashMap::new(),
+        last: 0,
+        gone: gone.clone(),
+    };
     let run = async move {
         let _end = gone.drop_guard();
         let (mut incoming, ()) = tokio::join!(session.read(), write(outgoing, queue));
@@ -176,7 +194,11 @@ impl Session {
     /// `false` when nobody listens any more.
     async fn take(&mut self, frame: Frame) -> bool {
         match frame {
-            Frame::Open { stream, headers, fin } => return self.open(stream, headers, fin).await,
+            Frame::Open {
+                stream,
+                headers,
+                fin,
+            } => return self.open(stream, headers, fin).await,
             Frame::Data { stream, bytes, fin } => self.data(stream, bytes, fin).await,
             Frame::Reset { stream } => {
                 if let Some(open) = self.streams.remove(&stream) {
@@ -184,7 +206,9 @@ impl Session {
                 }
             }
             // Even numbers are answers to pings of ours, and we send none.
-            Frame::Ping(id) if id % 2 == 1 => return self.frames.send(frame::ping(id)).await.is_ok(),
+            Frame::Ping(id) if id % 2 == 1 => {
+                return self.frames.send(frame::ping(id)).await.is_ok();
+            }
             Frame::Ping(_) | Frame::GoAway | Frame::Ignored => {}
         }
         true
@@ -193,22 +217,45 @@ impl Session {
     async fn open(&mut self, id: u32, headers: Headers, fin: bool) -> bool {
         self.streams.retain(|_, open| !open.is_over());
         if self.streams.len() >= STREAMS_LIMIT {
-            return self.frames.send(frame::reset(id, Reason::Refused)).await.is_ok();
+            return self
+                .frames
+                .send(frame::reset(id, Reason::Refused))
+                .await
+                .is_ok();
         }
         let (data, incoming) = mpsc::channel(PIECES);
         let (reset, alive) = (self.gone.child_token(), Arc::new(()));
-        let open = Open { data: (!fin).then_some(data), reset: reset.clone(), writer: Arc::downgrade(&alive) };
+        let open = Open {
+            data: (!fin).then_some(data),
+            reset: reset.clone(),
+            writer: Arc::downgrade(&alive),
+        };
         self.streams.insert(id, open);
         let is_first = std::mem::replace(&mut self.last, id) == 0;
         if self.frames.send(frame::reply(id, is_first)).await.is_err() {
             return false;
         }
-        let outgoing = Writer { id, frames: self.frames.clone(), _alive: alive };
-        self.opened.send(Stream { id, headers, incoming, outgoing, reset }).await.is_ok()
+        let outgoing = Writer {
+            id,
+            frames: self.frames.clone(),
+            _alive: alive,
+        };
+        self.opened
+            .send(Stream {
+                id,
+                headers,
+                incoming,
+                outgoing,
+                reset,
+            })
+            .await
+            .is_ok()
     }
 
     async fn data(&mut self, stream: u32, bytes: Bytes, fin: bool) {
-        let Some(open) = self.streams.get_mut(&stream) else { return };
+        let Some(open) = self.streams.get_mut(&stream) else {
+            return;
+        };
         if let Some(data) = &open.data
             && !bytes.is_empty()
         {

@@ -37,7 +37,9 @@ impl Client {
 
     fn compress(&mut self, plain: &[u8]) -> Vec<u8> {
         let mut block = Vec::with_capacity(plain.len() + 4096);
-        self.0.compress_vec(plain, &mut block, FlushCompress::Sync).unwrap();
+        self.0
+            .compress_vec(plain, &mut block, FlushCompress::Sync)
+            .unwrap();
         block
     }
 
@@ -70,9 +72,18 @@ fn merged(frames: Vec<Frame>) -> Vec<Frame> {
     let mut merged: Vec<Frame> = Vec::new();
     for frame in frames {
         match (merged.last_mut(), frame) {
-            (Some(Frame::Data { stream, bytes, fin: end @ false }), Frame::Data { stream: next, bytes: more, fin })
-                if *stream == next =>
-            {
+            (
+                Some(Frame::Data {
+                    stream,
+                    bytes,
+                    fin: end @ false,
+                }),
+                Frame::Data {
+                    stream: next,
+                    bytes: more,
+                    fin,
+                },
+            ) if *stream == next => {
                 *bytes = [&bytes[..], &more].concat().into();
                 *end = fin;
             }
@@ -83,7 +94,10 @@ fn merged(frames: Vec<Frame>) -> Vec<Frame> {
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> headers::Headers {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 const HEADERS: [(&str, &str); 3] = [("streamtype", "data"), ("port", "80"), ("requestid", "0")];
@@ -103,11 +117,19 @@ fn conversation() -> Vec<u8> {
 }
 
 fn said() -> Vec<Frame> {
-    let open = |stream, headers, fin| Frame::Open { stream, headers, fin };
+    let open = |stream, headers, fin| Frame::Open {
+        stream,
+        headers,
+        fin,
+    };
     vec![
         open(1, pairs(&HEADERS), false),
         open(3, pairs(&[("streamtype", "error"), ("port", "80")]), true),
-        Frame::Data { stream: 1, bytes: vec![7; 70_000].into(), fin: true },
+        Frame::Data {
+            stream: 1,
+            bytes: vec![7; 70_000].into(),
+            fin: true,
+        },
         Frame::Ping(9),
         Frame::Ignored,
         Frame::Ignored,
@@ -120,7 +142,10 @@ fn said() -> Vec<Frame> {
 #[test]
 fn dictionary_is_the_protocols() {
     let mut compress = Compress::new(Compression::fast(), true);
-    assert_eq!(compress.set_dictionary(&headers::dictionary()).unwrap(), 0xe3c6_a7c2);
+    assert_eq!(
+        compress.set_dictionary(&headers::dictionary()).unwrap(),
+        0xe3c6_a7c2
+    );
 }
 
 #[test]
@@ -150,7 +175,10 @@ fn a_client_reads_the_replies() {
     for (stream, is_first) in [(1, true), (3, false), (5, false)] {
         let frame = frame::reply(stream, is_first);
         let length = usize::from(frame[6]) << 8 | usize::from(frame[7]);
-        assert_eq!((&frame[..4], frame.len()), (&[0x80, 3, 0, 2][..], 8 + length));
+        assert_eq!(
+            (&frame[..4], frame.len()),
+            (&[0x80, 3, 0, 2][..], 8 + length)
+        );
         assert_eq!(frame[8..12], stream.to_be_bytes());
         assert_eq!(reader.read(&frame[12..]), Ok(Vec::new()), "reply {stream}");
     }
@@ -161,19 +189,40 @@ fn what_is_no_spdy_is_refused() {
     let check = |bytes: &[u8], expect: FrameError| {
         let mut decoder = Decoder::new();
         decoder.push(bytes);
-        assert_eq!(all(&mut decoder), Err(expect), "{:?}", &bytes[..bytes.len().min(40)]);
+        assert_eq!(
+            all(&mut decoder),
+            Err(expect),
+            "{:?}",
+            &bytes[..bytes.len().min(40)]
+        );
     };
     check(&[0x80, 2, 0, 1, 0, 0, 0, 0], FrameError::Version(2));
     check(&control(12, 0, &[]), FrameError::UnknownType(12));
-    check(&[0x80, 3, 0, 1, 0, 1, 0, 0], FrameError::ControlTooLarge(0x1_0000));
+    check(
+        &[0x80, 3, 0, 1, 0, 1, 0, 0],
+        FrameError::ControlTooLarge(0x1_0000),
+    );
     check(&control(1, 0, &[0, 0, 0, 1]), FrameError::Cut);
     check(&control(3, 0, &[1]), FrameError::Cut);
-    check(&Client::new().open(2, &HEADERS, false), FrameError::StreamId(2));
-    check(&Client::new().open(0, &HEADERS, false), FrameError::StreamId(0));
+    check(
+        &Client::new().open(2, &HEADERS, false),
+        FrameError::StreamId(2),
+    );
+    check(
+        &Client::new().open(0, &HEADERS, false),
+        FrameError::StreamId(0),
+    );
     check(&open_with(1, b"nonsense", false), FrameError::Compression);
-    check(&Client::with_dictionary(b"another").open(1, &HEADERS, false), FrameError::WrongDictionary);
+    check(
+        &Client::with_dictionary(b"another").open(1, &HEADERS, false),
+        FrameError::WrongDictionary,
+    );
     let mut client = Client::new();
-    let twice = [client.open(1, &HEADERS, false), client.open(1, &HEADERS, false)].concat();
+    let twice = [
+        client.open(1, &HEADERS, false),
+        client.open(1, &HEADERS, false),
+    ]
+    .concat();
     check(&twice, FrameError::StreamId(1));
 }
 
@@ -181,13 +230,24 @@ fn what_is_no_spdy_is_refused() {
 fn headers_that_lie_are_refused() {
     let check = |plain: &[u8], expect: FrameError| {
         let block = Client::new().compress(plain);
-        assert_eq!(HeaderReader::new().read(&block), Err(expect), "{:?}", &plain[..plain.len().min(40)]);
+        assert_eq!(
+            HeaderReader::new().read(&block),
+            Err(expect),
+            "{:?}",
+            &plain[..plain.len().min(40)]
+        );
     };
     check(&[0, 0, 0, 1], FrameError::Headers);
-    check(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, b'a'], FrameError::Headers);
+    check(
+        &[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, b'a'],
+        FrameError::Headers,
+    );
     check(&[0, 0, 0, 0, 9], FrameError::Headers);
     check(&[0xff, 0xff, 0xff, 0xff], FrameError::HeadersTooLarge);
-    check(&[0, 0, 0, 1, 0, 0, 0, 1, 0xff, 0, 0, 0, 0], FrameError::Headers);
+    check(
+        &[0, 0, 0, 1, 0, 0, 0, 1, 0xff, 0, 0, 0, 0],
+        FrameError::Headers,
+    );
     // A bomb: a megabyte in a thousand bytes.
     check(&vec![0; 1 << 20], FrameError::HeadersTooLarge);
 }
@@ -223,14 +283,26 @@ proptest! {
 }
 
 /// Both ends of a connection in memory: what the client sends, and what it gets.
-fn wire() -> (mpsc::Sender<io::Result<Bytes>>, Incoming, Outgoing, mpsc::Receiver<Bytes>) {
+fn wire() -> (
+    mpsc::Sender<io::Result<Bytes>>,
+    Incoming,
+    Outgoing,
+    mpsc::Receiver<Bytes>,
+) {
     let (to, incoming) = mpsc::channel(4);
     let (outgoing, from) = mpsc::channel(4);
-    (to, incoming.boxed(), Box::pin(outgoing.sink_map_err(io::Error::other)), from)
+    (
+        to,
+        incoming.boxed(),
+        Box::pin(outgoing.sink_map_err(io::Error::other)),
+        from,
+    )
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), what).await.expect("in time")
+    tokio::time::timeout(Duration::from_secs(10), what)
+        .await
+        .expect("in time")
 }
 
 #[tokio::test]
@@ -239,21 +311,36 @@ async fn streams_carry_bytes_both_ways_and_end() {
     let (mut streams, run) = session::serve(incoming, outgoing);
     let run = coracle_telemetry::spawn("task of a test", run);
     let mut client = Client::new();
-    to.send(Ok(client.open(1, &HEADERS, false).into())).await.unwrap();
+    to.send(Ok(client.open(1, &HEADERS, false).into()))
+        .await
+        .unwrap();
     to.send(Ok(frame::data(1, b"hello", true))).await.unwrap();
-    to.send(Ok(control(6, 0, &1_u32.to_be_bytes()).into())).await.unwrap();
-    let Stream { mut incoming, outgoing, .. } = soon(streams.recv()).await.expect("a stream");
+    to.send(Ok(control(6, 0, &1_u32.to_be_bytes()).into()))
+        .await
+        .unwrap();
+    let Stream {
+        mut incoming,
+        outgoing,
+        ..
+    } = soon(streams.recv()).await.expect("a stream");
     assert_eq!(soon(incoming.recv()).await.as_deref(), Some(&b"hello"[..]));
     assert_eq!(soon(incoming.recv()).await, None);
     outgoing.finish(b"bye").await;
     drop((streams, incoming));
     // Nobody is left: after everything is sent, the connection is closed, and ends with the client.
     let sent = soon(from.collect::<Vec<_>>()).await.concat();
-    to.send(Ok(control(6, 0, &3_u32.to_be_bytes()).into())).await.unwrap();
+    to.send(Ok(control(6, 0, &3_u32.to_be_bytes()).into()))
+        .await
+        .unwrap();
     assert!(!run.is_finished());
     drop(to);
     assert!(soon(run).await.is_ok());
-    let expect = [frame::reply(1, true), frame::ping(1), frame::data(1, b"bye", true)].concat();
+    let expect = [
+        frame::reply(1, true),
+        frame::ping(1),
+        frame::data(1, b"bye", true),
+    ]
+    .concat();
     assert_eq!(sent, expect);
 }
 
@@ -262,7 +349,9 @@ async fn a_client_that_goes_resets_its_streams() {
     let (mut to, incoming, outgoing, _from) = wire();
     let (mut streams, run) = session::serve(incoming, outgoing);
     coracle_telemetry::spawn("task of a test", run);
-    to.send(Ok(Client::new().open(1, &HEADERS, true).into())).await.unwrap();
+    to.send(Ok(Client::new().open(1, &HEADERS, true).into()))
+        .await
+        .unwrap();
     let mut stream = soon(streams.recv()).await.expect("a stream");
     assert_eq!(stream.header("port"), Some("80"));
     assert_eq!(soon(stream.incoming.recv()).await, None);
@@ -279,7 +368,9 @@ async fn too_many_streams_are_refused() {
     coracle_telemetry::spawn("task of a test", async move {
         let mut client = Client::new();
         for number in 0..600 {
-            to.send(Ok(client.open(number * 2 + 1, &HEADERS, false).into())).await.unwrap();
+            to.send(Ok(client.open(number * 2 + 1, &HEADERS, false).into()))
+                .await
+                .unwrap();
         }
         std::future::pending::<()>().await;
     });
@@ -290,7 +381,10 @@ async fn too_many_streams_are_refused() {
         }
     });
     // Kind of the frame: 3 is RST_STREAM.
-    let refused = from.filter(|frame| std::future::ready(frame[3] == 3)).take(88).collect::<Vec<_>>();
+    let refused = from
+        .filter(|frame| std::future::ready(frame[3] == 3))
+        .take(88)
+        .collect::<Vec<_>>();
     assert_eq!(soon(refused).await.len(), 600 - 512);
     held.abort();
 }

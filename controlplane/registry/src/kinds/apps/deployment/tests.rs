@@ -14,7 +14,11 @@ fn deployment() -> Value {
 }
 
 fn check(pointer: &str, value: Value, expect: &str) {
-    assert_eq!(create_errors(&Deployment, with(&deployment(), pointer, value.clone())), expect, "{pointer} = {value}");
+    assert_eq!(
+        create_errors(&Deployment, with(&deployment(), pointer, value.clone())),
+        expect,
+        "{pointer} = {value}"
+    );
 }
 
 #[test]
@@ -26,12 +30,21 @@ fn a_minimal_deployment_gets_upstreams_defaults() {
         spec["strategy"],
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}})
     );
-    assert_eq!((&spec["revisionHistoryLimit"], &spec["progressDeadlineSeconds"]), (&json!(10), &json!(600)));
+    assert_eq!(
+        (
+            &spec["revisionHistoryLimit"],
+            &spec["progressDeadlineSeconds"]
+        ),
+        (&json!(10), &json!(600))
+    );
     assert_eq!(spec["template"]["spec"]["restartPolicy"], "Always");
     // Only Pods get these.
     assert!(spec["template"]["spec"]["enableServiceLinks"].is_null());
     assert!(spec["template"]["spec"]["serviceAccountName"].is_null());
-    assert_eq!((&object["status"], &object["metadata"]["generation"]), (&json!({}), &json!(1)));
+    assert_eq!(
+        (&object["status"], &object["metadata"]["generation"]),
+        (&json!({}), &json!(1))
+    );
 }
 
 #[test]
@@ -41,19 +54,31 @@ fn deployments_are_checked() {
         Value::Null,
         "[spec.selector: Required value, spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`]",
     );
-    check("/spec/selector", json!({}), "spec.selector: Invalid value: {}: empty selector is invalid for deployment");
+    check(
+        "/spec/selector",
+        json!({}),
+        "spec.selector: Invalid value: {}: empty selector is invalid for deployment",
+    );
     check(
         "/spec/selector/matchLabels",
         json!({"app": "x"}),
         "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`",
     );
-    check("/spec/replicas", json!(-1), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
+    check(
+        "/spec/replicas",
+        json!(-1),
+        "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+    );
     check(
         "/spec/template/spec/restartPolicy",
         json!("Never"),
         "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"",
     );
-    check("/spec/template/spec/containers", json!([]), "spec.template.spec.containers: Required value");
+    check(
+        "/spec/template/spec/containers",
+        json!([]),
+        "spec.template.spec.containers: Required value",
+    );
     check(
         "/spec/template/spec/containers/0/image",
         json!(""),
@@ -108,11 +133,20 @@ fn selectors_are_immutable() {
 #[test]
 fn generation_counts_spec_and_annotations() {
     let old = created(&Deployment, deployment());
-    assert_eq!(updated(&Deployment, old.clone(), &old)["metadata"]["generation"], 1);
+    assert_eq!(
+        updated(&Deployment, old.clone(), &old)["metadata"]["generation"],
+        1
+    );
     let annotated = with(&old, "/metadata/annotations", json!({"a": "b"}));
-    assert_eq!(updated(&Deployment, annotated, &old)["metadata"]["generation"], 2);
+    assert_eq!(
+        updated(&Deployment, annotated, &old)["metadata"]["generation"],
+        2
+    );
     let labelled = with(&old, "/metadata/labels", json!({"a": "b"}));
-    assert_eq!(updated(&Deployment, labelled, &old)["metadata"]["generation"], 1);
+    assert_eq!(
+        updated(&Deployment, labelled, &old)["metadata"]["generation"],
+        1
+    );
 }
 
 #[test]
@@ -129,8 +163,14 @@ fn status_counts_must_fit() {
 fn rows_show_progress() {
     let mut object = created(&Deployment, with(&deployment(), "/spec/replicas", json!(3)));
     object["status"] = json!({"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2});
-    assert_eq!(json!(Deployment.row(&object, 0)), json!(["web", "2/3", 3, 2, "<unknown>", "c", "nginx:1", "app=web"]));
+    assert_eq!(
+        json!(Deployment.row(&object, 0)),
+        json!(["web", "2/3", 3, 2, "<unknown>", "c", "nginx:1", "app=web"])
+    );
     object["status"] = json!({"replicas": 3, "readyReplicas": 1});
-    assert_eq!(json!(ReplicaSet.row(&object, 0)), json!(["web", 3, 3, 1, "<unknown>", "c", "nginx:1", "app=web"]));
+    assert_eq!(
+        json!(ReplicaSet.row(&object, 0)),
+        json!(["web", 3, 3, 1, "<unknown>", "c", "nginx:1", "app=web"])
+    );
     assert_eq!(ReplicaSet.field(&object, "status.replicas"), "3");
 }

@@ -18,9 +18,18 @@ pub(super) fn shown(specs: &Value, statuses: &Value) -> String {
     if specs.is_empty() {
         return NONE.to_owned();
     }
-    let shown: Vec<_> = specs.iter().take(SHOWN).enumerate().map(|(index, spec)| one(spec, &statuses[index])).collect();
+    let shown: Vec<_> = specs
+        .iter()
+        .take(SHOWN)
+        .enumerate()
+        .map(|(index, spec)| one(spec, &statuses[index]))
+        .collect();
     let shown = shown.join(", ");
-    if specs.len() > SHOWN { format!("{shown} + {} more...", specs.len() - SHOWN) } else { shown }
+    if specs.len() > SHOWN {
+        format!("{shown} + {} more...", specs.len() - SHOWN)
+    } else {
+        shown
+    }
 }
 
 fn one(spec: &Value, status: &Value) -> String {
@@ -41,18 +50,32 @@ fn one(spec: &Value, status: &Value) -> String {
         _ => UNKNOWN.to_owned(),
     };
     if average_only {
-        return format!("{}/{}", present("averageValue", ""), string(&target["averageValue"]));
+        return format!(
+            "{}/{}",
+            present("averageValue", ""),
+            string(&target["averageValue"])
+        );
     }
     if is_resource {
         let name = string(&spec[source]["name"]);
         if average {
-            return format!("{name}: {}/{}", present("averageValue", ""), string(&target["averageValue"]));
+            return format!(
+                "{name}: {}/{}",
+                present("averageValue", ""),
+                string(&target["averageValue"])
+            );
         }
-        let wanted = target["averageUtilization"].as_i64().map_or_else(|| "<auto>".to_owned(), |own| format!("{own}%"));
+        let wanted = target["averageUtilization"]
+            .as_i64()
+            .map_or_else(|| "<auto>".to_owned(), |own| format!("{own}%"));
         return format!("{name}: {}/{wanted}", present("averageUtilization", "%"));
     }
     if average {
-        return format!("{}/{} (avg)", present("averageValue", ""), string(&target["averageValue"]));
+        return format!(
+            "{}/{} (avg)",
+            present("averageValue", ""),
+            string(&target["averageValue"])
+        );
     }
     format!("{}/{}", present("value", ""), string(&target["value"]))
 }

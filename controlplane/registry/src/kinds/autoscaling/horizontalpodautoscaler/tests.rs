@@ -9,20 +9,41 @@ fn autoscaler() -> Value {
 #[test]
 fn the_default_metric_is_the_cpu() {
     let object = created(&HorizontalPodAutoscaler, autoscaler());
-    assert_eq!(object["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 80);
+    assert_eq!(
+        object["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"],
+        80
+    );
     assert_eq!(object["spec"]["minReplicas"], 1);
     assert_eq!(create_errors(&HorizontalPodAutoscaler, autoscaler()), "");
     let mut object = created(
         &HorizontalPodAutoscaler,
-        with(&autoscaler(), "/spec/behavior", json!({"scaleDown": {"selectPolicy": "Min"}})),
+        with(
+            &autoscaler(),
+            "/spec/behavior",
+            json!({"scaleDown": {"selectPolicy": "Min"}}),
+        ),
     );
-    assert_eq!(object["spec"]["behavior"]["scaleUp"]["stabilizationWindowSeconds"], 0);
-    assert_eq!(object["spec"]["behavior"]["scaleDown"]["selectPolicy"], "Min");
+    assert_eq!(
+        object["spec"]["behavior"]["scaleUp"]["stabilizationWindowSeconds"],
+        0
+    );
+    assert_eq!(
+        object["spec"]["behavior"]["scaleDown"]["selectPolicy"],
+        "Min"
+    );
     object["status"] = json!({"currentReplicas": 2, "currentMetrics": [{"type": "Resource", "resource": {
         "name": "cpu", "current": {"averageUtilization": 12}}}]});
     assert_eq!(
         json!(HorizontalPodAutoscaler.row(&object, 0)),
-        json!(["h", "Deployment/web", "cpu: 12%/80%", "1", 3, 2, "<unknown>"])
+        json!([
+            "h",
+            "Deployment/web",
+            "cpu: 12%/80%",
+            "1",
+            3,
+            2,
+            "<unknown>"
+        ])
     );
 }
 
@@ -34,13 +55,21 @@ fn autoscalers_are_checked() {
             json!(0),
             "[spec.maxReplicas: Invalid value: 0: must be greater than 0, spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`]",
         ),
-        ("/spec/minReplicas", json!(0), "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"),
+        (
+            "/spec/minReplicas",
+            json!(0),
+            "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
+        ),
         (
             "/spec/minReplicas",
             json!(5),
             "spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`",
         ),
-        ("/spec/scaleTargetRef/name", json!(""), "spec.scaleTargetRef.name: Required value"),
+        (
+            "/spec/scaleTargetRef/name",
+            json!(""),
+            "spec.scaleTargetRef.name: Required value",
+        ),
         (
             "/spec/metrics",
             json!([{"type": "Resource"}]),
@@ -63,6 +92,10 @@ fn autoscalers_are_checked() {
         ),
     ] {
         let object = with(&autoscaler(), pointer, value.clone());
-        assert_eq!(create_errors(&HorizontalPodAutoscaler, object), expect, "{pointer} = {value}");
+        assert_eq!(
+            create_errors(&HorizontalPodAutoscaler, object),
+            expect,
+            "{pointer} = {value}"
+        );
     }
 }

@@ -23,16 +23,26 @@ const MAX_WINDOW_SECS: i64 = 3600;
 /// The whole spec.
 pub(super) fn spec(errors: &mut FieldErrors, spec: &Value) {
     let (least, most) = (&spec["minReplicas"], number(&spec["maxReplicas"]));
-    let by_events = items(&spec["metrics"]).iter().any(|one| matches!(string(&one["type"]), "Object" | "External"));
+    let by_events = items(&spec["metrics"])
+        .iter()
+        .any(|one| matches!(string(&one["type"]), "Object" | "External"));
     let bound = i64::from(!by_events);
     if least.as_i64().is_some_and(|least| least < bound) {
-        errors.invalid("spec.minReplicas", least, format!("must be greater than or equal to {bound}"));
+        errors.invalid(
+            "spec.minReplicas",
+            least,
+            format!("must be greater than or equal to {bound}"),
+        );
     }
     if most < 1 {
         errors.invalid("spec.maxReplicas", &most.into(), "must be greater than 0");
     }
     if least.as_i64().is_some_and(|least| most < least) {
-        errors.invalid("spec.maxReplicas", &most.into(), "must be greater than or equal to `minReplicas`");
+        errors.invalid(
+            "spec.maxReplicas",
+            &most.into(),
+            "must be greater than or equal to `minReplicas`",
+        );
     }
     reference(errors, "spec.scaleTargetRef", &spec["scaleTargetRef"]);
     for (index, metric) in items(&spec["metrics"]).iter().enumerate() {
@@ -66,17 +76,30 @@ fn check_metric(errors: &mut FieldErrors, path: &str, metric: &Value) {
         errors.not_supported(format!("{path}.type"), &kind.into(), &known);
         return;
     };
-    for (_, other) in SOURCES.iter().filter(|(_, other)| other != source && !metric[*other].is_null()) {
-        errors.forbidden(format!("{path}.{other}"), "must populate the given metric source only");
+    for (_, other) in SOURCES
+        .iter()
+        .filter(|(_, other)| other != source && !metric[*other].is_null())
+    {
+        errors.forbidden(
+            format!("{path}.{other}"),
+            "must populate the given metric source only",
+        );
     }
     let own = &metric[*source];
     let path = format!("{path}.{source}");
     if own.is_null() {
-        errors.required(&path, "must populate information for the given metric source");
+        errors.required(
+            &path,
+            "must populate information for the given metric source",
+        );
         return;
     }
     if *source == "object" {
-        reference(errors, &format!("{path}.describedObject"), &own["describedObject"]);
+        reference(
+            errors,
+            &format!("{path}.describedObject"),
+            &own["describedObject"],
+        );
     }
     if matches!(*source, "resource" | "containerResource") {
         if string(&own["name"]).is_empty() {
@@ -90,7 +113,11 @@ fn check_metric(errors: &mut FieldErrors, path: &str, metric: &Value) {
         if string(&own["metric"]["name"]).is_empty() {
             errors.required(format!("{metric_path}.name"), "must specify a metric name");
         }
-        check::label_selector(errors, &format!("{metric_path}.selector"), &own["metric"]["selector"]);
+        check::label_selector(
+            errors,
+            &format!("{metric_path}.selector"),
+            &own["metric"]["selector"],
+        );
     }
     target(errors, &format!("{path}.target"), source, &own["target"]);
 }
@@ -103,17 +130,26 @@ fn target(errors: &mut FieldErrors, path: &str, source: &str, target: &Value) {
     check::optional_one_of(errors, &format!("{path}.type"), &target["type"], &types);
     for field in ["value", "averageValue"] {
         let amount = &target[field];
-        let is_positive = |text: &str| Quantity::parse(text).is_ok_and(|own| !own.is_zero() && !own.is_negative());
+        let is_positive = |text: &str| {
+            Quantity::parse(text).is_ok_and(|own| !own.is_zero() && !own.is_negative())
+        };
         if amount.as_str().is_some_and(|text| !is_positive(text)) {
             errors.invalid(format!("{path}.{field}"), amount, "must be positive");
         }
     }
     let utilization = &target["averageUtilization"];
     if utilization.as_i64().is_some_and(|own| own < 1) {
-        errors.invalid(format!("{path}.averageUtilization"), utilization, "must be greater than 0");
+        errors.invalid(
+            format!("{path}.averageUtilization"),
+            utilization,
+            "must be greater than 0",
+        );
     }
-    let (has_value, has_average, has_utilization) =
-        (!target["value"].is_null(), !target["averageValue"].is_null(), !utilization.is_null());
+    let (has_value, has_average, has_utilization) = (
+        !target["value"].is_null(),
+        !target["averageValue"].is_null(),
+        !utilization.is_null(),
+    );
     match source {
         "resource" | "containerResource" => {
             if has_utilization && has_average {
@@ -125,7 +161,10 @@ fn target(errors: &mut FieldErrors, path: &str, source: &str, target: &Value) {
             }
         }
         "pods" if !has_average => {
-            errors.required(format!("{path}.averageValue"), "must specify a positive target averageValue");
+            errors.required(
+                format!("{path}.averageValue"),
+                "must specify a positive target averageValue",
+            );
         }
         "pods" => {}
         _ if !has_value && !has_average => {
@@ -144,31 +183,57 @@ fn check_rules(errors: &mut FieldErrors, path: &str, rules: &Value) {
     let window = &rules["stabilizationWindowSeconds"];
     let window_path = format!("{path}.stabilizationWindowSeconds");
     match window.as_i64() {
-        Some(secs) if secs < 0 => errors.invalid(window_path, window, "must be greater than or equal to zero"),
+        Some(secs) if secs < 0 => {
+            errors.invalid(window_path, window, "must be greater than or equal to zero")
+        }
         Some(secs) if secs > MAX_WINDOW_SECS => {
-            errors.invalid(window_path, window, format!("must be less than or equal to {MAX_WINDOW_SECS}"));
+            errors.invalid(
+                window_path,
+                window,
+                format!("must be less than or equal to {MAX_WINDOW_SECS}"),
+            );
         }
         _ => {}
     }
     let selects = ["Disabled", "Max", "Min"];
-    check::optional_one_of(errors, &format!("{path}.selectPolicy"), &rules["selectPolicy"], &selects);
+    check::optional_one_of(
+        errors,
+        &format!("{path}.selectPolicy"),
+        &rules["selectPolicy"],
+        &selects,
+    );
     let policies = items(&rules["policies"]);
     if policies.is_empty() {
-        errors.required(format!("{path}.policies"), "must specify at least one Policy");
+        errors.required(
+            format!("{path}.policies"),
+            "must specify at least one Policy",
+        );
     }
     for (index, policy) in policies.iter().enumerate() {
         let path = format!("{path}.policies[{index}]");
         if !matches!(string(&policy["type"]), "Percent" | "Pods") {
-            errors.not_supported(format!("{path}.type"), &policy["type"], &["Percent", "Pods"]);
+            errors.not_supported(
+                format!("{path}.type"),
+                &policy["type"],
+                &["Percent", "Pods"],
+            );
         }
         for field in ["value", "periodSeconds"] {
             if number(&policy[field]) <= 0 {
-                errors.invalid(format!("{path}.{field}"), &number(&policy[field]).into(), "must be greater than zero");
+                errors.invalid(
+                    format!("{path}.{field}"),
+                    &number(&policy[field]).into(),
+                    "must be greater than zero",
+                );
             }
         }
         if number(&policy["periodSeconds"]) > MAX_PERIOD_SECS {
             let message = format!("must be less than or equal to {MAX_PERIOD_SECS}");
-            errors.invalid(format!("{path}.periodSeconds"), &policy["periodSeconds"], message);
+            errors.invalid(
+                format!("{path}.periodSeconds"),
+                &policy["periodSeconds"],
+                message,
+            );
         }
     }
 }

@@ -10,8 +10,18 @@ fn job() -> Value {
 fn a_minimal_job_gets_upstreams_defaults_and_selector() {
     let object = created(&Job, job());
     let spec = &object["spec"];
-    assert_eq!((&spec["completions"], &spec["parallelism"], &spec["backoffLimit"]), (&json!(1), &json!(1), &json!(6)));
-    assert_eq!((&spec["completionMode"], &spec["suspend"]), (&json!("NonIndexed"), &json!(false)));
+    assert_eq!(
+        (
+            &spec["completions"],
+            &spec["parallelism"],
+            &spec["backoffLimit"]
+        ),
+        (&json!(1), &json!(1), &json!(6))
+    );
+    assert_eq!(
+        (&spec["completionMode"], &spec["suspend"]),
+        (&json!("NonIndexed"), &json!(false))
+    );
     assert_eq!(spec["podReplacementPolicy"], "TerminatingOrFailed");
     assert_eq!(spec["selector"], json!({"matchLabels": {UID_LABEL: "u"}}));
     let labels = json!({"controller-uid": "u", "job-name": "j", UID_LABEL: "u", NAME_LABEL: "j"});
@@ -31,7 +41,11 @@ fn jobs_are_checked() {
             json!("Always"),
             "spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"",
         ),
-        ("/spec/completions", json!(-1), "spec.completions: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            "/spec/completions",
+            json!(-1),
+            "spec.completions: Invalid value: -1: must be greater than or equal to 0",
+        ),
         (
             "/spec/completionMode",
             json!("x"),
@@ -58,27 +72,52 @@ fn jobs_are_checked() {
             "[spec.successPolicy: Invalid value: {}: requires indexed completion mode, spec.successPolicy.rules: Required value: at least one rules must be specified when the successPolicy is specified]",
         ),
     ] {
-        assert_eq!(create_errors(&Job, with(&job(), pointer, value.clone())), expect, "{pointer} = {value}");
+        assert_eq!(
+            create_errors(&Job, with(&job(), pointer, value.clone())),
+            expect,
+            "{pointer} = {value}"
+        );
     }
     let mut work_queue = with(&job(), "/spec/completionMode", indexed);
     work_queue["spec"]["parallelism"] = json!(2);
-    assert_eq!(create_errors(&Job, work_queue), "spec.completions: Required value: when completion mode is Indexed");
+    assert_eq!(
+        create_errors(&Job, work_queue),
+        "spec.completions: Required value: when completion mode is Indexed"
+    );
 }
 
 #[test]
 fn only_speed_can_change() {
     let old = created(&Job, job());
-    assert_eq!(update_errors(&Job, with(&old, "/spec/parallelism", json!(4)), &old), "");
-    assert_eq!(update_errors(&Job, with(&old, "/spec/suspend", json!(true)), &old), "");
+    assert_eq!(
+        update_errors(&Job, with(&old, "/spec/parallelism", json!(4)), &old),
+        ""
+    );
+    assert_eq!(
+        update_errors(&Job, with(&old, "/spec/suspend", json!(true)), &old),
+        ""
+    );
     let errors = update_errors(&Job, with(&old, "/spec/completions", json!(4)), &old);
-    assert_eq!(errors, "spec.completions: Invalid value: 4: field is immutable");
-    let errors = update_errors(&Job, with(&old, "/spec/template/spec/containers/0/image", json!("x")), &old);
+    assert_eq!(
+        errors,
+        "spec.completions: Invalid value: 4: field is immutable"
+    );
+    let errors = update_errors(
+        &Job,
+        with(&old, "/spec/template/spec/containers/0/image", json!("x")),
+        &old,
+    );
     assert!(
-        errors.starts_with("spec.template: Invalid value: ") && errors.ends_with(": field is immutable"),
+        errors.starts_with("spec.template: Invalid value: ")
+            && errors.ends_with(": field is immutable"),
         "{errors}"
     );
     let suspended = with(&old, "/spec/suspend", json!(true));
-    let moved = with(&suspended, "/spec/template/spec/nodeSelector", json!({"a": "b"}));
+    let moved = with(
+        &suspended,
+        "/spec/template/spec/nodeSelector",
+        json!({"a": "b"}),
+    );
     assert_eq!(update_errors(&Job, moved, &suspended), "");
 }
 
@@ -99,8 +138,24 @@ fn rows_show_progress() {
     object["status"] = json!({"succeeded": 1, "startTime": "1970-01-01T00:00:10Z",
         "completionTime": "1970-01-01T00:00:15Z", "conditions": [{"type": "Complete", "status": "True"}]});
     let selector = format!("{UID_LABEL}=u");
-    assert_eq!(json!(Job.row(&object, 100)), json!(["j", "Complete", "1/1", "5s", "<unknown>", "c", "i:1", selector]));
-    let running = json!({"spec": {"parallelism": 3}, "status": {"startTime": "1970-01-01T00:00:10Z"}});
+    assert_eq!(
+        json!(Job.row(&object, 100)),
+        json!([
+            "j",
+            "Complete",
+            "1/1",
+            "5s",
+            "<unknown>",
+            "c",
+            "i:1",
+            selector
+        ])
+    );
+    let running =
+        json!({"spec": {"parallelism": 3}, "status": {"startTime": "1970-01-01T00:00:10Z"}});
     let row = Job.row(&running, 100);
-    assert_eq!((&row[1], &row[2], &row[3]), (&json!("Running"), &json!("0/1 of 3"), &json!("90s")));
+    assert_eq!(
+        (&row[1], &row[2], &row[3]),
+        (&json!("Running"), &json!("0/1 of 3"), &json!("90s"))
+    );
 }

@@ -10,21 +10,31 @@ fn a_node_brings_its_status() {
     let node = created(&Node, node());
     assert_eq!(node["status"]["allocatable"], json!({"cpu": "2"}));
     assert_eq!(value::len(&node["status"]["nodeInfo"]), 10);
-    assert_eq!(updated(&Node, with(&node, "/status", json!({})), &node)["status"], node["status"]);
+    assert_eq!(
+        updated(&Node, with(&node, "/status", json!({})), &node)["status"],
+        node["status"]
+    );
 }
 
 #[test]
 fn cidr_and_list_stay_in_step() {
     let one = created(&Node, with(&node(), "/spec/podCIDR", json!("10.0.0.0/24")));
     assert_eq!(one["spec"]["podCIDRs"], json!(["10.0.0.0/24"]));
-    let many = created(&Node, with(&node(), "/spec/podCIDRs", json!(["10.0.1.0/24"])));
+    let many = created(
+        &Node,
+        with(&node(), "/spec/podCIDRs", json!(["10.0.1.0/24"])),
+    );
     assert_eq!(many["spec"]["podCIDR"], "10.0.1.0/24");
 }
 
 #[test]
 fn nodes_are_checked() {
     for (pointer, value, expect) in [
-        ("/spec/taints", json!([{"key": "a"}]), "metadata.taints[0].effect: Required value"),
+        (
+            "/spec/taints",
+            json!([{"key": "a"}]),
+            "metadata.taints[0].effect: Required value",
+        ),
         (
             "/spec/taints",
             json!([{"key": "a", "effect": "X"}]),
@@ -59,7 +69,10 @@ fn cidr_is_set_once() {
         update_errors(&Node, new, &old),
         "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid"
     );
-    assert_eq!(update_errors(&Node, old.clone(), &created(&Node, node())), "");
+    assert_eq!(
+        update_errors(&Node, old.clone(), &created(&Node, node())),
+        ""
+    );
 }
 
 #[test]
@@ -93,7 +106,10 @@ fn rows_show_readiness_roles_and_addresses() {
         (json!([{"type": "Ready", "status": "Unknown"}]), "NotReady"),
         (json!([{"type": "Ready", "status": "False"}]), "NotReady"),
     ] {
-        assert_eq!(Node.row(&json!({"status": {"conditions": conditions}}), 0)[1], expect);
+        assert_eq!(
+            Node.row(&json!({"status": {"conditions": conditions}}), 0)[1],
+            expect
+        );
     }
     assert_eq!(Node.field(&node, "spec.unschedulable"), "true");
 }

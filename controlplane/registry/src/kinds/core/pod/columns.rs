@@ -15,20 +15,35 @@ use crate::{
 
 pub(super) static COLUMNS: &[Column] = &[
     NAME,
-    text("Ready", "The aggregate readiness state of this pod for accepting traffic."),
-    text("Status", "The aggregate status of the containers in this pod."),
+    text(
+        "Ready",
+        "The aggregate readiness state of this pod for accepting traffic.",
+    ),
+    text(
+        "Status",
+        "The aggregate status of the containers in this pod.",
+    ),
     text(
         "Restarts",
         "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
     ),
     AGE,
-    wide("IP", "podIP address allocated to the pod. Routable at least within the cluster. Empty if not yet allocated."),
-    wide("Node", "NodeName indicates in which node this pod is scheduled."),
+    wide(
+        "IP",
+        "podIP address allocated to the pod. Routable at least within the cluster. Empty if not yet allocated.",
+    ),
+    wide(
+        "Node",
+        "NodeName indicates in which node this pod is scheduled.",
+    ),
     wide(
         "Nominated Node",
         "nominatedNodeName is set only when this pod preempts other pods on the node, but it cannot be scheduled right away as preemption victims receive their graceful termination periods.",
     ),
-    wide("Readiness Gates", "If specified, all readiness gates will be evaluated for pod readiness."),
+    wide(
+        "Readiness Gates",
+        "If specified, all readiness gates will be evaluated for pod readiness.",
+    ),
 ];
 
 /// What the statuses of the containers add up to.
@@ -43,12 +58,19 @@ struct Summary {
 
 pub(super) fn row(pod: &Value, now_secs: i64) -> Vec<Value> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
-    let sidecars = value::items(&spec["initContainers"]).iter().filter(|c| is_sidecar_json(c)).count();
+    let sidecars = value::items(&spec["initContainers"])
+        .iter()
+        .filter(|c| is_sidecar_json(c))
+        .count();
     let total = value::items(&spec["containers"]).len() + sidecars;
     let summary = summarize(pod);
     let restarts = match summary.last_restart {
         Some(last) if summary.restarts != 0 => {
-            format!("{} ({} ago)", summary.restarts, cells::human_duration(now_secs - last))
+            format!(
+                "{} ({} ago)",
+                summary.restarts,
+                cells::human_duration(now_secs - last)
+            )
         }
         _ => summary.restarts.to_string(),
     };
@@ -75,7 +97,9 @@ pub(super) fn row_conditions(pod: &Value) -> Vec<Value> {
 }
 
 fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
-    value::items(&pod["status"]["conditions"]).iter().find(|condition| condition["type"] == kind)
+    value::items(&pod["status"]["conditions"])
+        .iter()
+        .find(|condition| condition["type"] == kind)
 }
 
 fn condition_is_true(pod: &Value, kind: &str) -> bool {
@@ -85,8 +109,13 @@ fn condition_is_true(pod: &Value, kind: &str) -> bool {
 fn summarize(pod: &Value) -> Summary {
     let status = &pod["status"];
     let phase = value::string(&status["phase"]);
-    let mut summary = Summary { reason: value::string_or(&status["reason"], phase).to_owned(), ..Summary::default() };
-    if condition(pod, "PodScheduled").is_some_and(|condition| condition["reason"] == "SchedulingGated") {
+    let mut summary = Summary {
+        reason: value::string_or(&status["reason"], phase).to_owned(),
+        ..Summary::default()
+    };
+    if condition(pod, "PodScheduled")
+        .is_some_and(|condition| condition["reason"] == "SchedulingGated")
+    {
         summary.reason = "SchedulingGated".to_owned();
     }
     let (initializing, sidecars) = add_init_containers(pod, &mut summary);
@@ -104,14 +133,20 @@ fn summarize(pod: &Value) -> Summary {
     summary
 }
 
-/// Goes through the init containers up to the first that is not done. Says whether there is one, and how often
-/// those were restarted that run beside the containers.
+/// Goes through the init containers up to the first that is not done. Says whether there is one,
+/// and how often those were restarted that run beside the containers.
 fn add_init_containers(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
     let specs = value::items(&pod["spec"]["initContainers"]);
-    let sidecar_names: HashSet<_> =
-        specs.iter().filter(|spec| is_sidecar_json(spec)).map(|spec| &spec["name"]).collect();
+    let sidecar_names: HashSet<_> = specs
+        .iter()
+        .filter(|spec| is_sidecar_json(spec))
+        .map(|spec| &spec["name"])
+        .collect();
     let mut sidecars = Summary::default();
-    for (index, status) in value::items(&pod["status"]["initContainerStatuses"]).iter().enumerate() {
+    for (index, status) in value::items(&pod["status"]["initContainerStatuses"])
+        .iter()
+        .enumerate()
+    {
         summary.add_restarts(status);
         let sidecar = sidecar_names.contains(&status["name"]);
         if sidecar {
@@ -141,7 +176,10 @@ fn add_init_containers(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
 
 fn add_containers(pod: &Value, summary: &mut Summary) {
     let mut running = false;
-    for status in value::items(&pod["status"]["containerStatuses"]).iter().rev() {
+    for status in value::items(&pod["status"]["containerStatuses"])
+        .iter()
+        .rev()
+    {
         summary.add_restarts(status);
         let state = &status["state"];
         let waiting = value::string(&state["waiting"]["reason"]);
@@ -163,7 +201,10 @@ fn add_containers(pod: &Value, summary: &mut Summary) {
 
 /// `OOMKilled`, `Signal:9`, `ExitCode:1`.
 fn termination(terminated: &Value) -> String {
-    match (value::string(&terminated["reason"]), value::number(&terminated["signal"])) {
+    match (
+        value::string(&terminated["reason"]),
+        value::number(&terminated["signal"]),
+    ) {
         ("", 0) => format!("ExitCode:{}", value::number(&terminated["exitCode"])),
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),
@@ -186,7 +227,12 @@ fn readiness_gates(pod: &Value) -> String {
     }
     let conditions = value::items(&pod["status"]["conditions"]).iter().rev();
     // Of several of a type the first counts.
-    let conditions: HashMap<_, _> = conditions.map(|one| (&one["type"], one["status"] == "True")).collect();
-    let open = gates.iter().filter(|gate| conditions.get(&gate["conditionType"]) == Some(&true)).count();
+    let conditions: HashMap<_, _> = conditions
+        .map(|one| (&one["type"], one["status"] == "True"))
+        .collect();
+    let open = gates
+        .iter()
+        .filter(|gate| conditions.get(&gate["conditionType"]) == Some(&true))
+        .count();
     format!("{open}/{}", gates.len())
 }

@@ -1,4 +1,5 @@
-//! What may be said of a pod's state: others act on it. Services send traffic to its addresses, Jobs count its ends.
+//! What may be said of a pod's state: others act on it. Services send traffic to its addresses,
+//! Jobs count its ends.
 //!
 //! Source: `ValidatePodStatusUpdate` in `pkg/apis/core/validation/validation.go` at v1.37.
 
@@ -18,20 +19,30 @@ use crate::{
 pub(super) fn validate(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let (spec, new, old) = (&old["spec"], &new["status"], &old["status"]);
     if !string(&old["qosClass"]).is_empty() {
-        check::immutable(errors, "status.qosClass", &new["qosClass"], &old["qosClass"]);
+        check::immutable(
+            errors,
+            "status.qosClass",
+            &new["qosClass"],
+            &old["qosClass"],
+        );
     }
     addresses(errors, "status.podIPs", &new["podIPs"], &old["podIPs"]);
     addresses(errors, "status.hostIPs", &new["hostIPs"], &old["hostIPs"]);
     let nominated = &new["nominatedNodeName"];
     if nominated != &old["nominatedNodeName"]
-        && let Some(message) =
-            Some(string(nominated)).filter(|name| !name.is_empty()).and_then(name::dns_subdomain_error)
+        && let Some(message) = Some(string(nominated))
+            .filter(|name| !name.is_empty())
+            .and_then(name::dns_subdomain_error)
     {
         errors.invalid("status.nominatedNodeName", nominated, message);
     }
     resource_claims(errors, spec, &new["resourceClaimStatuses"]);
     observed_generations(errors, new);
-    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+    for list in [
+        "containerStatuses",
+        "initContainerStatuses",
+        "ephemeralContainerStatuses",
+    ] {
         ends(errors, list, spec, (&new[list], &old[list]));
     }
 }
@@ -52,22 +63,36 @@ fn addresses(errors: &mut FieldErrors, path: &str, new: &Value, old: &Value) {
             errors.duplicate(format!("{path}[{index}]"), entry);
         }
     }
-    let parsed: Vec<IpAddr> = list.iter().filter_map(|entry| text(entry).parse().ok()).collect();
+    let parsed: Vec<IpAddr> = list
+        .iter()
+        .filter_map(|entry| text(entry).parse().ok())
+        .collect();
     let of_one_family = |is_v4: bool| parsed.iter().filter(|ip| ip.is_ipv4() == is_v4).count();
     if list.len() > 1 && (of_one_family(true) > 1 || of_one_family(false) > 1) {
-        errors.invalid(path, new, "may specify no more than one IP for each IP family");
+        errors.invalid(
+            path,
+            new,
+            "may specify no more than one IP for each IP family",
+        );
     }
 }
 
 /// Those that the pod asks for, each once.
 fn resource_claims(errors: &mut FieldErrors, spec: &Value, statuses: &Value) {
     let statuses = items(statuses);
-    let asked: HashSet<_> = items(&spec["resourceClaims"]).iter().map(|claim| &claim["name"]).collect();
+    let asked: HashSet<_> = items(&spec["resourceClaims"])
+        .iter()
+        .map(|claim| &claim["name"])
+        .collect();
     let mut seen = HashSet::new();
     for (index, status) in statuses.iter().enumerate() {
         let path = format!("status.resourceClaimStatuses[{index}].name");
         if !asked.contains(&status["name"]) {
-            errors.invalid(&path, &status["name"], "must match the name of an entry in `spec.resourceClaims`");
+            errors.invalid(
+                &path,
+                &status["name"],
+                "must match the name of an entry in `spec.resourceClaims`",
+            );
         }
         if !seen.insert(&status["name"]) {
             errors.duplicate(path, &status["name"]);
@@ -76,17 +101,28 @@ fn resource_claims(errors: &mut FieldErrors, spec: &Value, statuses: &Value) {
 }
 
 fn observed_generations(errors: &mut FieldErrors, status: &Value) {
-    check::not_negative(errors, "status.observedGeneration", &status["observedGeneration"]);
+    check::not_negative(
+        errors,
+        "status.observedGeneration",
+        &status["observedGeneration"],
+    );
     for (index, condition) in items(&status["conditions"]).iter().enumerate() {
         let path = format!("status.conditions[{index}].observedGeneration");
         check::not_negative(errors, &path, &condition["observedGeneration"]);
     }
 }
 
-/// A container that has ended stays so where it is not to be started again: its end has been counted.
+/// A container that has ended stays so where it is not to be started again: its end has been
+/// counted.
 fn ends(errors: &mut FieldErrors, list: &str, spec: &Value, (new, old): (&Value, &Value)) {
-    let pod_policy = if list == "ephemeralContainerStatuses" { "Never" } else { string(&spec["restartPolicy"]) };
-    let goes_on = items(new).iter().filter(|after| !after["state"]["terminated"].is_object());
+    let pod_policy = if list == "ephemeralContainerStatuses" {
+        "Never"
+    } else {
+        string(&spec["restartPolicy"])
+    };
+    let goes_on = items(new)
+        .iter()
+        .filter(|after| !after["state"]["terminated"].is_object());
     let goes_on: HashSet<_> = goes_on.map(|after| &after["name"]).collect();
     let policies = own_policies(spec);
     for (index, before) in items(old).iter().enumerate() {
@@ -94,7 +130,9 @@ fn ends(errors: &mut FieldErrors, list: &str, spec: &Value, (new, old): (&Value,
         if !ended.is_object() {
             continue;
         }
-        let policy = policies.as_ref().map_or("Always", |own| own.get(&before["name"]).copied().unwrap_or(pod_policy));
+        let policy = policies.as_ref().map_or("Always", |own| {
+            own.get(&before["name"]).copied().unwrap_or(pod_policy)
+        });
         let may_start_again = match policy {
             "Always" | "" => true,
             "OnFailure" => ended["exitCode"] != 0 || list == "initContainerStatuses",
@@ -107,14 +145,19 @@ fn ends(errors: &mut FieldErrors, list: &str, spec: &Value, (new, old): (&Value,
     }
 }
 
-/// What containers say of themselves, by name. Where one has rules for starting again, they may start all again, and are
-/// not judged here: `None`.
+/// What containers say of themselves, by name. Where one has rules for starting again, they may
+/// start all again, and are not judged here: `None`.
 fn own_policies(spec: &Value) -> Option<HashMap<&Value, &str>> {
-    let containers = || ["containers", "initContainers"].into_iter().flat_map(|list| items(&spec[list]));
+    let containers = || {
+        ["containers", "initContainers"]
+            .into_iter()
+            .flat_map(|list| items(&spec[list]))
+    };
     if containers().any(|container| !items(&container["restartPolicyRules"]).is_empty()) {
         return None;
     }
-    let policies = containers().map(|container| (&container["name"], string(&container["restartPolicy"])));
+    let policies =
+        containers().map(|container| (&container["name"], string(&container["restartPolicy"])));
     Some(policies.filter(|(_, policy)| !policy.is_empty()).collect())
 }
 
@@ -130,14 +173,22 @@ mod tests {
     };
 
     fn pod(spec: Value) -> Value {
-        let mut pod = created(&Pod, json!({"metadata": {"name": "p", "namespace": "default"}, "spec": spec}));
-        pod["status"]["containerStatuses"] = json!([{"name": "c", "state": {"terminated": {"exitCode": 0}}}]);
+        let mut pod = created(
+            &Pod,
+            json!({"metadata": {"name": "p", "namespace": "default"}, "spec": spec}),
+        );
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "c", "state": {"terminated": {"exitCode": 0}}}]);
         pod
     }
 
     fn errors(new: &Value, old: &Value) -> String {
         let errors = Pod.validate_status_update(new, old);
-        if errors.is_empty() { String::new() } else { errors.to_string() }
+        if errors.is_empty() {
+            String::new()
+        } else {
+            errors.to_string()
+        }
     }
 
     fn never() -> Value {
@@ -147,22 +198,64 @@ mod tests {
     #[test]
     fn a_pods_addresses_are_addresses() {
         let check = |field: &str, value: Value, expect: &str| {
-            let said = errors(&with(&never(), &format!("/status/{field}"), value.clone()), &never());
-            assert!(if expect.is_empty() { said.is_empty() } else { said.contains(expect) }, "{field} {value}: {said}");
+            let said = errors(
+                &with(&never(), &format!("/status/{field}"), value.clone()),
+                &never(),
+            );
+            assert!(
+                if expect.is_empty() {
+                    said.is_empty()
+                } else {
+                    said.contains(expect)
+                },
+                "{field} {value}: {said}"
+            );
         };
         for field in ["podIPs", "hostIPs"] {
             check(field, json!([{"ip": "10.1.2.3"}, {"ip": "fd00::1"}]), "");
-            check(field, json!([{"ip": "10.1.2.3; rm -rf"}]), "must be a valid IP address");
-            check(field, json!([{"ip": "::ffff:10.1.2.3"}]), "must not be an IPv4-mapped IPv6 address");
-            check(field, json!([{"ip": "10.1.2.3"}, {"ip": "10.1.2.4"}]), "no more than one IP for each IP family");
-            check(field, json!([{"ip": "10.1.2.3"}, {"ip": "10.1.2.3"}]), "Duplicate value");
+            check(
+                field,
+                json!([{"ip": "10.1.2.3; rm -rf"}]),
+                "must be a valid IP address",
+            );
+            check(
+                field,
+                json!([{"ip": "::ffff:10.1.2.3"}]),
+                "must not be an IPv4-mapped IPv6 address",
+            );
+            check(
+                field,
+                json!([{"ip": "10.1.2.3"}, {"ip": "10.1.2.4"}]),
+                "no more than one IP for each IP family",
+            );
+            check(
+                field,
+                json!([{"ip": "10.1.2.3"}, {"ip": "10.1.2.3"}]),
+                "Duplicate value",
+            );
         }
         check("qosClass", json!("Guaranteed"), "field is immutable");
-        check("nominatedNodeName", json!("A b"), "status.nominatedNodeName: Invalid value");
+        check(
+            "nominatedNodeName",
+            json!("A b"),
+            "status.nominatedNodeName: Invalid value",
+        );
         check("nominatedNodeName", json!("n1"), "");
-        check("observedGeneration", json!(-1), "must be greater than or equal to 0");
-        check("conditions", json!([{"type": "Ready", "status": "True", "observedGeneration": -1}]), "greater than");
-        check("resourceClaimStatuses", json!([{"name": "x"}]), "must match the name of an entry");
+        check(
+            "observedGeneration",
+            json!(-1),
+            "must be greater than or equal to 0",
+        );
+        check(
+            "conditions",
+            json!([{"type": "Ready", "status": "True", "observedGeneration": -1}]),
+            "greater than",
+        );
+        check(
+            "resourceClaimStatuses",
+            json!([{"name": "x"}]),
+            "must match the name of an entry",
+        );
         let old = with(&never(), "/status/podIPs", json!([{"ip": "old"}]));
         assert_eq!(errors(&old, &old), "", "what is there may stay");
     }
@@ -171,17 +264,37 @@ mod tests {
     fn what_has_ended_does_not_run_again_unless_it_may() {
         let running = json!([{"name": "c", "state": {"running": {}}}]);
         let check = |old: &Value, expect: &str| {
-            let said = errors(&with(old, "/status/containerStatuses", running.clone()), old);
+            let said = errors(
+                &with(old, "/status/containerStatuses", running.clone()),
+                old,
+            );
             assert_eq!(said, expect, "{old}");
         };
         let refused = "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
         check(&never(), refused);
         let on_failure = with(&never(), "/spec/restartPolicy", json!("OnFailure"));
         check(&on_failure, refused);
-        check(&with(&on_failure, "/status/containerStatuses/0/state/terminated/exitCode", json!(1)), "");
+        check(
+            &with(
+                &on_failure,
+                "/status/containerStatuses/0/state/terminated/exitCode",
+                json!(1),
+            ),
+            "",
+        );
         check(&with(&never(), "/spec/restartPolicy", json!("Always")), "");
-        check(&with(&never(), "/spec/containers/0/restartPolicy", json!("Always")), "");
+        check(
+            &with(
+                &never(),
+                "/spec/containers/0/restartPolicy",
+                json!("Always"),
+            ),
+            "",
+        );
         let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [3]}}]);
-        check(&with(&never(), "/spec/containers/0/restartPolicyRules", rules), "");
+        check(
+            &with(&never(), "/spec/containers/0/restartPolicyRules", rules),
+            "",
+        );
     }
 }

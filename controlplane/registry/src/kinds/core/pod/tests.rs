@@ -15,7 +15,11 @@ fn pod() -> Value {
 }
 
 fn check(pointer: &str, value: Value, expect: &str) {
-    assert_eq!(create_errors(&Pod, with(&pod(), pointer, value.clone())), expect, "{pointer} = {value}");
+    assert_eq!(
+        create_errors(&Pod, with(&pod(), pointer, value.clone())),
+        expect,
+        "{pointer} = {value}"
+    );
 }
 
 #[test]
@@ -40,7 +44,10 @@ fn a_minimal_pod_gets_upstreams_defaults() {
 #[test]
 fn a_new_pod_is_pending_in_its_first_generation() {
     let pod = created(&Pod, with(&pod(), "/status", json!({"phase": "Running"})));
-    assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+    assert_eq!(
+        pod["status"],
+        json!({"phase": "Pending", "qosClass": "BestEffort"})
+    );
     assert_eq!(pod["metadata"]["generation"], 1);
 }
 
@@ -62,7 +69,10 @@ fn pull_policy_follows_the_tag() {
         ("nginx:latest@sha256:abc", "Always"),
     ] {
         let pod = defaulted(&Pod, with(&pod(), "/spec/containers/0/image", json!(image)));
-        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], expect, "{image}");
+        assert_eq!(
+            pod["spec"]["containers"][0]["imagePullPolicy"], expect,
+            "{image}"
+        );
     }
 }
 
@@ -94,7 +104,12 @@ fn parts_of_a_spec_get_their_defaults() {
             "/spec/containers/0/env/0/valueFrom/fieldRef/apiVersion",
             json!("v1"),
         ),
-        ("/spec/volumes", json!([{"name": "v"}]), "/spec/volumes/0/emptyDir", json!({})),
+        (
+            "/spec/volumes",
+            json!([{"name": "v"}]),
+            "/spec/volumes/0/emptyDir",
+            json!({}),
+        ),
         (
             "/spec/volumes",
             json!([{"name": "v", "configMap": {"name": "c"}}]),
@@ -113,7 +128,12 @@ fn parts_of_a_spec_get_their_defaults() {
             "/spec/volumes/0/hostPath/type",
             json!(""),
         ),
-        ("/spec/serviceAccount", json!("robot"), "/spec/serviceAccountName", json!("robot")),
+        (
+            "/spec/serviceAccount",
+            json!("robot"),
+            "/spec/serviceAccountName",
+            json!("robot"),
+        ),
     ] {
         let pod = defaulted(&Pod, with(&pod(), pointer, value));
         assert_eq!(pod.pointer(read), Some(&expect), "{read}");
@@ -122,7 +142,11 @@ fn parts_of_a_spec_get_their_defaults() {
 
 #[test]
 fn host_network_opens_its_ports_on_the_host() {
-    let pod = with(&pod(), "/spec/containers/0/ports", json!([{"containerPort": 80}]));
+    let pod = with(
+        &pod(),
+        "/spec/containers/0/ports",
+        json!([{"containerPort": 80}]),
+    );
     let pod = defaulted(&Pod, with(&pod, "/spec/hostNetwork", json!(true)));
     assert_eq!(pod["spec"]["containers"][0]["ports"][0]["hostPort"], 80);
 }
@@ -131,14 +155,26 @@ fn host_network_opens_its_ports_on_the_host() {
 fn containers_are_checked() {
     let c = "/spec/containers/0";
     let at = |field: &str| format!("{c}/{field}");
-    check("/spec/containers", json!([]), "spec.containers: Required value");
-    check(&at("image"), json!(""), "spec.containers[0].image: Required value");
+    check(
+        "/spec/containers",
+        json!([]),
+        "spec.containers: Required value",
+    );
+    check(
+        &at("image"),
+        json!(""),
+        "spec.containers[0].image: Required value",
+    );
     check(
         &at("image"),
         json!(" a"),
         "spec.containers[0].image: Invalid value: \" a\": must not have leading or trailing whitespace",
     );
-    check(&at("name"), json!(""), "spec.containers[0].name: Required value");
+    check(
+        &at("name"),
+        json!(""),
+        "spec.containers[0].name: Required value",
+    );
     check(
         &at("name"),
         json!("A"),
@@ -159,7 +195,11 @@ fn containers_are_checked() {
         json!([{"containerPort": 70000}]),
         "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
     );
-    check(&at("ports"), json!([{"name": "a"}]), "spec.containers[0].ports[0].containerPort: Required value");
+    check(
+        &at("ports"),
+        json!([{"name": "a"}]),
+        "spec.containers[0].ports[0].containerPort: Required value",
+    );
     check(
         &at("ports"),
         json!([{"containerPort": 1, "protocol": "X"}]),
@@ -175,7 +215,11 @@ fn containers_are_checked() {
         json!([{"containerPort": 1, "hostPort": 9}, {"containerPort": 2, "hostPort": 9}]),
         "spec.containers[0].ports[1].hostPort: Duplicate value: \"TCP//9\"",
     );
-    check(&at("env"), json!([{"value": "x"}]), "spec.containers[0].env[0].name: Required value");
+    check(
+        &at("env"),
+        json!([{"value": "x"}]),
+        "spec.containers[0].env[0].name: Required value",
+    );
     check(
         &at("env"),
         json!([{"name": "A", "value": "x", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]),
@@ -236,13 +280,21 @@ fn resources_are_checked() {
 #[test]
 fn probes_and_hooks_are_checked() {
     let p = "/spec/containers/0/livenessProbe";
-    check(p, json!({}), "spec.containers[0].livenessProbe: Required value: must specify a handler type");
+    check(
+        p,
+        json!({}),
+        "spec.containers[0].livenessProbe: Required value: must specify a handler type",
+    );
     check(
         p,
         json!({"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}),
         "spec.containers[0].livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type",
     );
-    check(p, json!({"exec": {}}), "spec.containers[0].livenessProbe.exec.command: Required value");
+    check(
+        p,
+        json!({"exec": {}}),
+        "spec.containers[0].livenessProbe.exec.command: Required value",
+    );
     check(
         p,
         json!({"tcpSocket": {"port": 0}}),
@@ -278,8 +330,16 @@ fn probes_and_hooks_are_checked() {
 #[test]
 fn volumes_and_mounts_are_checked() {
     let v = "/spec/volumes";
-    check(v, json!([{"name": "a"}, {"name": "a"}]), "spec.volumes[1].name: Duplicate value: \"a\"");
-    check(v, json!([{"emptyDir": {}}]), "spec.volumes[0].name: Required value");
+    check(
+        v,
+        json!([{"name": "a"}, {"name": "a"}]),
+        "spec.volumes[1].name: Duplicate value: \"a\"",
+    );
+    check(
+        v,
+        json!([{"emptyDir": {}}]),
+        "spec.volumes[0].name: Required value",
+    );
     check(
         v,
         json!([{"name": "a", "emptyDir": {}, "hostPath": {"path": "/x"}}]),
@@ -290,7 +350,11 @@ fn volumes_and_mounts_are_checked() {
         json!([{"name": "a", "hostPath": {"path": "/../x"}}]),
         "spec.volumes[0].hostPath.path: Invalid value: \"/../x\": must not contain '..'",
     );
-    check(v, json!([{"name": "a", "secret": {}}]), "spec.volumes[0].secret.secretName: Required value");
+    check(
+        v,
+        json!([{"name": "a", "secret": {}}]),
+        "spec.volumes[0].secret.secretName: Required value",
+    );
     check(
         v,
         json!([{"name": "a", "configMap": {"name": "c", "defaultMode": 4096}}]),
@@ -303,7 +367,10 @@ fn volumes_and_mounts_are_checked() {
     );
     let base = with(&pod(), v, json!([{"name": "a", "emptyDir": {}}]));
     for (mounts, expect) in [
-        (json!([{"name": "a", "mountPath": ""}]), "spec.containers[0].volumeMounts[0].mountPath: Required value"),
+        (
+            json!([{"name": "a", "mountPath": ""}]),
+            "spec.containers[0].volumeMounts[0].mountPath: Required value",
+        ),
         (
             json!([{"name": "a", "mountPath": "/x"}, {"name": "a", "mountPath": "/x"}]),
             "spec.containers[0].volumeMounts[1].mountPath: Invalid value: \"/x\": must be unique",
@@ -317,36 +384,59 @@ fn volumes_and_mounts_are_checked() {
             "spec.containers[0].volumeMounts.mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers",
         ),
     ] {
-        assert_eq!(create_errors(&Pod, with(&base, "/spec/containers/0/volumeMounts", mounts)), expect);
+        assert_eq!(
+            create_errors(&Pod, with(&base, "/spec/containers/0/volumeMounts", mounts)),
+            expect
+        );
     }
 }
 
 #[test]
 fn init_containers_are_checked() {
     let i = "/spec/initContainers";
-    check(i, json!([{"name": "nginx", "image": "a"}]), "spec.initContainers[0].name: Duplicate value: \"nginx\"");
+    check(
+        i,
+        json!([{"name": "nginx", "image": "a"}]),
+        "spec.initContainers[0].name: Duplicate value: \"nginx\"",
+    );
     let probe = json!({"tcpSocket": {"port": 1}});
     check(
         i,
         json!([{"name": "a", "image": "a", "readinessProbe": probe}]),
         "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without restartPolicy=Always",
     );
-    check(i, json!([{"name": "a", "image": "a", "readinessProbe": probe, "restartPolicy": "Always"}]), "");
+    check(
+        i,
+        json!([{"name": "a", "image": "a", "readinessProbe": probe, "restartPolicy": "Always"}]),
+        "",
+    );
 }
 
 #[test]
 fn search_domains_are_checked() {
     const NO_DOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
     let searches = |searches: &[&str]| json!({"searches": searches});
-    check("/spec/dnsConfig", searches(&[".", "example.com.", "_sip._tcp.ex_ample"]), "");
+    check(
+        "/spec/dnsConfig",
+        searches(&[".", "example.com.", "_sip._tcp.ex_ample"]),
+        "",
+    );
     let inject = "a\nnameserver 192.0.2.6";
     let expect = format!("spec.dnsConfig.searches[0]: Invalid value: {inject:?}: {NO_DOMAIN}");
     check("/spec/dnsConfig", searches(&[inject]), &expect);
     let long = "a".repeat(63);
     check("/spec/dnsConfig", searches(&[long.as_str(); 32]), "");
     let longer = format!("{long}.{long}");
-    let told = create_errors(&Pod, with(&pod(), "/spec/dnsConfig", searches(&[longer.as_str(); 17])));
-    assert!(told.ends_with("must not have more than 2048 characters (including spaces) in the search list"), "{told}");
+    let told = create_errors(
+        &Pod,
+        with(&pod(), "/spec/dnsConfig", searches(&[longer.as_str(); 17])),
+    );
+    assert!(
+        told.ends_with(
+            "must not have more than 2048 characters (including spaces) in the search list"
+        ),
+        "{told}"
+    );
 }
 
 #[test]
@@ -417,11 +507,22 @@ fn several_errors_are_listed_in_upstreams_order() {
 #[test]
 fn updates_may_change_images_only() {
     let old = created(&Pod, pod());
-    assert_eq!(update_errors(&Pod, with(&old, "/spec/containers/0/image", json!("nginx:2")), &old), "");
+    assert_eq!(
+        update_errors(
+            &Pod,
+            with(&old, "/spec/containers/0/image", json!("nginx:2")),
+            &old
+        ),
+        ""
+    );
     let errors = update_errors(&Pod, with(&old, "/spec/hostname", json!("h")), &old);
     assert!(errors.starts_with("spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"), "{errors}");
     assert!(errors.contains("+ spec.hostname: \"h\""), "{errors}");
-    let more = with(&old, "/spec/containers/1", json!({"name": "b", "image": "b"}));
+    let more = with(
+        &old,
+        "/spec/containers/1",
+        json!({"name": "b", "image": "b"}),
+    );
     assert_eq!(
         update_errors(&Pod, more, &old),
         "spec.containers: Forbidden: pod updates may not add or remove containers"
@@ -439,8 +540,15 @@ fn updates_count_generations_and_keep_status() {
     let mut old = created(&Pod, pod());
     old["status"]["phase"] = json!("Running");
     let new = updated(&Pod, with(&old, "/status/phase", json!("Failed")), &old);
-    assert_eq!((&new["status"]["phase"], &new["metadata"]["generation"]), (&json!("Running"), &json!(1)));
-    let new = updated(&Pod, with(&old, "/spec/containers/0/image", json!("b")), &old);
+    assert_eq!(
+        (&new["status"]["phase"], &new["metadata"]["generation"]),
+        (&json!("Running"), &json!(1))
+    );
+    let new = updated(
+        &Pod,
+        with(&old, "/spec/containers/0/image", json!("b")),
+        &old,
+    );
     assert_eq!(new["metadata"]["generation"], 2);
 }
 
@@ -457,10 +565,14 @@ fn one_address_and_the_list_stay_in_step() {
 
 #[test]
 fn field_selectors_read_spec_and_status() {
-    let pod = json!({"spec": {"nodeName": "n", "hostNetwork": true}, "status": {"phase": "Running"}});
-    for (path, expect) in
-        [("spec.nodeName", "n"), ("spec.hostNetwork", "true"), ("status.phase", "Running"), ("status.podIP", "")]
-    {
+    let pod =
+        json!({"spec": {"nodeName": "n", "hostNetwork": true}, "status": {"phase": "Running"}});
+    for (path, expect) in [
+        ("spec.nodeName", "n"),
+        ("spec.hostNetwork", "true"),
+        ("status.phase", "Running"),
+        ("status.podIP", ""),
+    ] {
         assert_eq!(Pod.field(&pod, path), expect, "{path}");
     }
     assert_eq!(Pod.field(&json!({}), "spec.hostNetwork"), "false");
@@ -469,16 +581,30 @@ fn field_selectors_read_spec_and_status() {
 #[test]
 fn deletion_waits_for_the_node_that_runs_it() {
     let on_node = |extra: Value| {
-        let mut pod =
-            json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 7}, "status": {"phase": "Running"}});
+        let mut pod = json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 7}, "status": {"phase": "Running"}});
         for (key, value) in extra.as_object().unwrap() {
             pod[key] = value.clone();
         }
         pod
     };
-    assert_eq!(Pod.deletion(&on_node(json!({})), None), Deletion::Graceful(7));
-    assert_eq!(Pod.deletion(&on_node(json!({})), Some(3)), Deletion::Graceful(3));
-    assert_eq!(Pod.deletion(&on_node(json!({})), Some(0)), Deletion::Immediate);
-    assert_eq!(Pod.deletion(&on_node(json!({"status": {"phase": "Failed"}})), None), Deletion::Immediate);
-    assert_eq!(Pod.deletion(&json!({"spec": {}}), None), Deletion::Immediate);
+    assert_eq!(
+        Pod.deletion(&on_node(json!({})), None),
+        Deletion::Graceful(7)
+    );
+    assert_eq!(
+        Pod.deletion(&on_node(json!({})), Some(3)),
+        Deletion::Graceful(3)
+    );
+    assert_eq!(
+        Pod.deletion(&on_node(json!({})), Some(0)),
+        Deletion::Immediate
+    );
+    assert_eq!(
+        Pod.deletion(&on_node(json!({"status": {"phase": "Failed"}})), None),
+        Deletion::Immediate
+    );
+    assert_eq!(
+        Pod.deletion(&json!({"spec": {}}), None),
+        Deletion::Immediate
+    );
 }

@@ -1,7 +1,7 @@
 //! What an update of a pod may change: nearly nothing.
 //!
-//! Source: `ValidatePodUpdate` in `pkg/apis/core/validation/validation.go` at v1.37. The difference that is reported is
-//! a list of changed fields, where upstream prints Go structures.
+//! Source: `ValidatePodUpdate` in `pkg/apis/core/validation/validation.go` at v1.37. The difference
+//! that is reported is a list of changed fields, where upstream prints Go structures.
 
 mod gated;
 
@@ -18,7 +18,10 @@ pub(super) fn validate(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let (new, old) = (&new["spec"], &old["spec"]);
     for list in ["containers", "initContainers"] {
         if items(&new[list]).len() != items(&old[list]).len() {
-            errors.forbidden(format!("spec.{list}"), "pod updates may not add or remove containers");
+            errors.forbidden(
+                format!("spec.{list}"),
+                "pod updates may not add or remove containers",
+            );
             return;
         }
     }
@@ -43,7 +46,11 @@ fn active_deadline(errors: &mut FieldErrors, new: &Value, old: &Value) -> bool {
             errors.invalid(path, new, "must be less than or equal to previous value");
             return false;
         }
-        (None, Some(_)) => errors.invalid(path, new, "must not update from a positive integer to nil value"),
+        (None, Some(_)) => errors.invalid(
+            path,
+            new,
+            "must not update from a positive integer to nil value",
+        ),
         _ => {}
     }
     true
@@ -55,7 +62,10 @@ fn tolerations(errors: &mut FieldErrors, new: &Value, old: &Value) {
         ["key", "operator", "value", "effect"].map(|field| string(&toleration[field]))
     }
     let kept: HashSet<_> = items(&new["tolerations"]).iter().map(but_seconds).collect();
-    if !items(&old["tolerations"]).iter().all(|before| kept.contains(&but_seconds(before))) {
+    if !items(&old["tolerations"])
+        .iter()
+        .all(|before| kept.contains(&but_seconds(before)))
+    {
         let message = "existing toleration can not be modified except its tolerationSeconds";
         errors.forbidden("spec.tolerations", message);
     }
@@ -66,8 +76,10 @@ fn scheduling_gates(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let old: HashSet<_> = items(&old["schedulingGates"]).iter().collect();
     for (index, gate) in items(&new["schedulingGates"]).iter().enumerate() {
         if !old.contains(gate) {
-            let message =
-                format!("only deletion is allowed, but found new scheduling gate '{}'", string(&gate["name"]));
+            let message = format!(
+                "only deletion is allowed, but found new scheduling gate '{}'",
+                string(&gate["name"])
+            );
             errors.forbidden(format!("spec.schedulingGates[{index}]"), message);
         }
     }
@@ -85,7 +97,9 @@ fn rest(errors: &mut FieldErrors, new: &Value, old: &Value) {
     if !items(&old["schedulingGates"]).is_empty() {
         gated::narrowing(errors, &mut masked, old);
     }
-    if old["terminationGracePeriodSeconds"].as_i64().is_some_and(|grace| grace < 0)
+    if old["terminationGracePeriodSeconds"]
+        .as_i64()
+        .is_some_and(|grace| grace < 0)
         && new["terminationGracePeriodSeconds"] == 1
     {
         copy(&mut masked, old, "terminationGracePeriodSeconds");
@@ -101,12 +115,17 @@ fn rest(errors: &mut FieldErrors, new: &Value, old: &Value) {
     if masked != *old {
         let mut changes = String::new();
         differences(&mut changes, "spec", old, &masked);
-        errors.forbidden("spec", format!("pod updates may not change fields other than {MAY_CHANGE}\n{changes}"));
+        errors.forbidden(
+            "spec",
+            format!("pod updates may not change fields other than {MAY_CHANGE}\n{changes}"),
+        );
     }
 }
 
 fn copy(to: &mut Value, from: &Value, field: &str) {
-    let Some(map) = to.as_object_mut() else { return };
+    let Some(map) = to.as_object_mut() else {
+        return;
+    };
     match from.get(field) {
         Some(value) => map.insert(field.to_owned(), value.clone()),
         None => map.remove(field),
@@ -124,7 +143,12 @@ fn differences(out: &mut String, path: &str, old: &Value, new: &Value) {
             keys.sort();
             keys.dedup();
             for key in keys {
-                differences(out, &format!("{path}.{key}"), &old[key.as_str()], &new[key.as_str()]);
+                differences(
+                    out,
+                    &format!("{path}.{key}"),
+                    &old[key.as_str()],
+                    &new[key.as_str()],
+                );
             }
         }
         (Value::Array(before), Value::Array(after)) => {

@@ -1,9 +1,10 @@
 //! What a Service leaves out, and what an update of one carries over.
 //!
-//! Addresses and node ports are reserved elsewhere; here they are only kept in step with each other.
+//! Addresses and node ports are reserved elsewhere; here they are only kept in step with each
+//! other.
 //!
-//! Source: `SetDefaults_Service` in `pkg/apis/core/v1/defaults.go`, `pkg/registry/core/service/{strategy,storage}` at
-//! v1.37.
+//! Source: `SetDefaults_Service` in `pkg/apis/core/v1/defaults.go`,
+//! `pkg/registry/core/service/{strategy,storage}` at v1.37.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -25,7 +26,11 @@ pub(super) fn spec(spec: &mut Value) {
         "ClientIP" => {
             fill::object(spec, "sessionAffinityConfig");
             fill::object(&mut spec["sessionAffinityConfig"], "clientIP");
-            fill::value(&mut spec["sessionAffinityConfig"]["clientIP"], "timeoutSeconds", SESSION_SECS);
+            fill::value(
+                &mut spec["sessionAffinityConfig"]["clientIP"],
+                "timeoutSeconds",
+                SESSION_SECS,
+            );
         }
         _ => {}
     }
@@ -61,8 +66,8 @@ pub(super) fn is_externally_accessible(spec: &Value) -> bool {
     }
 }
 
-/// Every Service with addresses says of which family they are. The cluster has IPv4; an address of the other family is
-/// left for validation to refuse.
+/// Every Service with addresses says of which family they are. The cluster has IPv4; an address of
+/// the other family is left for validation to refuse.
 fn families(spec: &mut Value) {
     if spec["type"] == "ExternalName" {
         return;
@@ -76,13 +81,16 @@ fn families(spec: &mut Value) {
         }
     }
     fill::value(spec, "ipFamilyPolicy", "SingleStack");
-    let is_foreign = items(&spec["clusterIPs"]).iter().any(|ip| string(ip).contains(':'));
+    let is_foreign = items(&spec["clusterIPs"])
+        .iter()
+        .any(|ip| string(ip).contains(':'));
     if items(&spec["ipFamilies"]).is_empty() && !is_foreign {
         spec["ipFamilies"] = json!(["IPv4"]);
     }
 }
 
-/// Carries over to an update what was reserved for the stored Service, and drops what its new type has no use for.
+/// Carries over to an update what was reserved for the stored Service, and drops what its new type
+/// has no use for.
 pub(super) fn update(new: &mut Value, old: &Value) {
     normalize_cluster_ips(new, old);
     if needs_cluster_ip(old) && needs_cluster_ip(new) {
@@ -95,9 +103,14 @@ pub(super) fn update(new: &mut Value, old: &Value) {
     if needs_node_ports(old) && needs_node_ports(new) {
         keep_node_ports(new, old);
     }
-    let both_local = |spec: &Value| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local";
+    let both_local =
+        |spec: &Value| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local";
     if both_local(old) && both_local(new) && !old["healthCheckNodePort"].is_null() {
-        fill::number(new, "healthCheckNodePort", old["healthCheckNodePort"].as_i64().unwrap_or(0));
+        fill::number(
+            new,
+            "healthCheckNodePort",
+            old["healthCheckNodePort"].as_i64().unwrap_or(0),
+        );
     }
     drop_type_dependent(new, old);
 }
@@ -119,7 +132,10 @@ fn normalize_cluster_ips(new: &mut Value, old: &Value) {
 }
 
 fn needs_cluster_ip(spec: &Value) -> bool {
-    matches!(string(&spec["type"]), "ClusterIP" | "NodePort" | "LoadBalancer")
+    matches!(
+        string(&spec["type"]),
+        "ClusterIP" | "NodePort" | "LoadBalancer"
+    )
 }
 
 fn needs_node_ports(spec: &Value) -> bool {
@@ -132,12 +148,17 @@ fn needs_node_ports(spec: &Value) -> bool {
 
 fn keep_node_ports(new: &mut Value, old: &Value) {
     // What the client asks for explicitly is not given out a second time.
-    let asked: HashSet<_> = items(&new["ports"]).iter().map(|port| port["nodePort"].clone()).collect();
+    let asked: HashSet<_> = items(&new["ports"])
+        .iter()
+        .map(|port| port["nodePort"].clone())
+        .collect();
     let key = |port: &Value| ["port", "protocol"].map(|field| port[field].clone());
     let mut free: HashMap<_, VecDeque<&Value>> = HashMap::new();
     for port in items(&old["ports"]) {
         if !port["nodePort"].is_null() && !asked.contains(&port["nodePort"]) {
-            free.entry(key(port)).or_default().push_back(&port["nodePort"]);
+            free.entry(key(port))
+                .or_default()
+                .push_back(&port["nodePort"]);
         }
     }
     fill::each(new, "ports", |port| {
@@ -150,31 +171,51 @@ fn keep_node_ports(new: &mut Value, old: &Value) {
     });
 }
 
-/// A field is only dropped if the client left it as it was: what it sets itself is judged by validation.
+/// A field is only dropped if the client left it as it was: what it sets itself is judged by
+/// validation.
 fn drop_type_dependent(new: &mut Value, old: &Value) {
     let unchanged = |new: &Value, field: &str| new[field] == old[field];
     if needs_cluster_ip(old) && !needs_cluster_ip(new) && unchanged(new, "clusterIP") {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+        for field in [
+            "clusterIP",
+            "clusterIPs",
+            "ipFamilies",
+            "ipFamilyPolicy",
+            "internalTrafficPolicy",
+        ] {
             remove(new, field);
         }
     }
     let node_ports = |spec: &Value| -> Vec<i64> {
-        items(&spec["ports"]).iter().map(|port| port["nodePort"].as_i64().unwrap_or(0)).collect()
+        items(&spec["ports"])
+            .iter()
+            .map(|port| port["nodePort"].as_i64().unwrap_or(0))
+            .collect()
     };
     if needs_node_ports(old) && !needs_node_ports(new) && node_ports(old) == node_ports(new) {
         fill::each(new, "ports", |port| remove(port, "nodePort"));
     }
-    if is_externally_accessible(old) && !is_externally_accessible(new) && unchanged(new, "externalTrafficPolicy") {
+    if is_externally_accessible(old)
+        && !is_externally_accessible(new)
+        && unchanged(new, "externalTrafficPolicy")
+    {
         remove(new, "externalTrafficPolicy");
     }
     if old["type"] == "LoadBalancer" && new["type"] != "LoadBalancer" {
-        for field in ["allocateLoadBalancerNodePorts", "healthCheckNodePort", "loadBalancerClass"] {
+        for field in [
+            "allocateLoadBalancerNodePorts",
+            "healthCheckNodePort",
+            "loadBalancerClass",
+        ] {
             if unchanged(new, field) {
                 remove(new, field);
             }
         }
     }
-    if old["type"] == "ExternalName" && new["type"] != "ExternalName" && unchanged(new, "externalName") {
+    if old["type"] == "ExternalName"
+        && new["type"] != "ExternalName"
+        && unchanged(new, "externalName")
+    {
         remove(new, "externalName");
     }
 }

@@ -6,7 +6,11 @@ fn service() -> Value {
 }
 
 fn check(pointer: &str, value: Value, expect: &str) {
-    assert_eq!(create_errors(&Service, with(&service(), pointer, value.clone())), expect, "{pointer} = {value}");
+    assert_eq!(
+        create_errors(&Service, with(&service(), pointer, value.clone())),
+        expect,
+        "{pointer} = {value}"
+    );
 }
 
 #[test]
@@ -24,12 +28,19 @@ fn a_minimal_service_gets_upstreams_defaults() {
 
 #[test]
 fn types_have_their_own_defaults() {
-    let typed = |kind: &str| created(&Service, with(&service(), "/spec/type", json!(kind)))["spec"].take();
+    let typed =
+        |kind: &str| created(&Service, with(&service(), "/spec/type", json!(kind)))["spec"].take();
     assert_eq!(typed("NodePort")["externalTrafficPolicy"], "Cluster");
     assert_eq!(typed("LoadBalancer")["allocateLoadBalancerNodePorts"], true);
     assert!(typed("ExternalName")["ipFamilies"].is_null());
-    let sticky = created(&Service, with(&service(), "/spec/sessionAffinity", json!("ClientIP")));
-    assert_eq!(sticky["spec"]["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"], 10800);
+    let sticky = created(
+        &Service,
+        with(&service(), "/spec/sessionAffinity", json!("ClientIP")),
+    );
+    assert_eq!(
+        sticky["spec"]["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"],
+        10800
+    );
     let headless = created(&Service, with(&service(), "/spec/clusterIP", json!("None")));
     assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
     assert_eq!(headless["spec"]["ipFamilyPolicy"], "SingleStack");
@@ -45,7 +56,11 @@ fn services_are_checked() {
         json!([{"name": "a", "port": 80}, {"name": "b", "port": 80}]),
         "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}",
     );
-    check("/spec/ports", json!([{"port": 80}, {"name": "b", "port": 81}]), "spec.ports[0].name: Required value");
+    check(
+        "/spec/ports",
+        json!([{"port": 80}, {"name": "b", "port": 81}]),
+        "spec.ports[0].name: Required value",
+    );
     check(
         "/spec/ports",
         json!([{"name": "b", "port": 80}, {"name": "b", "port": 81}]),
@@ -76,7 +91,11 @@ fn services_are_checked() {
         json!("X"),
         "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
     );
-    check("/spec/type", json!("ExternalName"), "spec.externalName: Required value");
+    check(
+        "/spec/type",
+        json!("ExternalName"),
+        "spec.externalName: Required value",
+    );
     check(
         "/spec/sessionAffinity",
         json!("X"),
@@ -119,10 +138,17 @@ fn stored(kind: &str) -> Value {
 #[test]
 fn the_address_stays() {
     let old = stored("ClusterIP");
-    assert_eq!(updated(&Service, service(), &old)["spec"]["clusterIP"], "10.0.0.7");
+    assert_eq!(
+        updated(&Service, service(), &old)["spec"]["clusterIP"],
+        "10.0.0.7"
+    );
     assert_eq!(update_errors(&Service, service(), &old), "");
     assert_eq!(
-        update_errors(&Service, with(&service(), "/spec/clusterIP", json!("10.0.0.8")), &old),
+        update_errors(
+            &Service,
+            with(&service(), "/spec/clusterIP", json!("10.0.0.8")),
+            &old
+        ),
         "spec.clusterIPs[0]: Invalid value: [\"10.0.0.8\"]: may not change once set"
     );
 }
@@ -131,7 +157,10 @@ fn the_address_stays() {
 fn node_ports_stay_with_their_ports() {
     let old = stored("NodePort");
     let new = with(&service(), "/spec/type", json!("NodePort"));
-    assert_eq!(updated(&Service, new, &old)["spec"]["ports"][0]["nodePort"], 30001);
+    assert_eq!(
+        updated(&Service, new, &old)["spec"]["ports"][0]["nodePort"],
+        30001
+    );
     let to_cluster_ip = with(&old, "/spec/type", json!("ClusterIP"));
     let new = updated(&Service, to_cluster_ip.clone(), &old);
     assert!(new["spec"]["ports"][0]["nodePort"].is_null());
@@ -153,11 +182,33 @@ fn becoming_an_external_name_gives_up_the_address() {
 fn rows_show_type_addresses_and_ports() {
     let row = |service: &Value| json!(Service.row(service, 0));
     let service = stored("NodePort");
-    assert_eq!(row(&service), json!(["web", "NodePort", "10.0.0.7", "<none>", "80:30001/TCP", "<unknown>", "app=web"]));
+    assert_eq!(
+        row(&service),
+        json!([
+            "web",
+            "NodePort",
+            "10.0.0.7",
+            "<none>",
+            "80:30001/TCP",
+            "<unknown>",
+            "app=web"
+        ])
+    );
     let mut balanced = stored("LoadBalancer");
     assert_eq!(row(&balanced)[3], "<pending>");
     balanced["status"] = json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}});
     assert_eq!(row(&balanced)[3], "1.2.3.4");
     let external = json!({"metadata": {"name": "x"}, "spec": {"type": "ExternalName", "externalName": "example.com"}});
-    assert_eq!(row(&external), json!(["x", "ExternalName", "<none>", "example.com", "<none>", "<unknown>", "<none>"]));
+    assert_eq!(
+        row(&external),
+        json!([
+            "x",
+            "ExternalName",
+            "<none>",
+            "example.com",
+            "<none>",
+            "<unknown>",
+            "<none>"
+        ])
+    );
 }

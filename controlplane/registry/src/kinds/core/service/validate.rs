@@ -1,6 +1,7 @@
 //! Checks of Services.
 //!
-//! Source: `ValidateService`, `ValidateServiceUpdate` in `pkg/apis/core/validation/validation.go` at v1.37.
+//! Source: `ValidateService`, `ValidateServiceUpdate` in `pkg/apis/core/validation/validation.go`
+//! at v1.37.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -30,7 +31,12 @@ pub(super) fn spec(errors: &mut FieldErrors, spec: &Value) {
     for (index, ip) in items(&spec["externalIPs"]).iter().enumerate() {
         endpoint_ip(errors, &format!("spec.externalIPs[{index}]"), ip);
     }
-    check::one_of(errors, "spec.type", &spec["type"], &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
+    check::one_of(
+        errors,
+        "spec.type",
+        &spec["type"],
+        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
+    );
     node_ports(errors, spec);
     duplicate_ports(errors, spec);
     traffic_policies(errors, spec);
@@ -47,8 +53,9 @@ fn by_type(errors: &mut FieldErrors, spec: &Value) {
             if kind == "LoadBalancer" {
                 for (index, port) in items(&spec["ports"]).iter().enumerate() {
                     if port["port"] == KUBELET_PORT {
-                        let message =
-                            format!("may not expose port {KUBELET_PORT} externally since it is used by kubelet");
+                        let message = format!(
+                            "may not expose port {KUBELET_PORT} externally since it is used by kubelet"
+                        );
                         errors.invalid(format!("spec.ports[{index}]"), &port["port"], message);
                     }
                 }
@@ -62,7 +69,10 @@ fn by_type(errors: &mut FieldErrors, spec: &Value) {
             for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 let value = &spec[field];
                 if value.is_string() || !items(value).is_empty() {
-                    errors.forbidden(format!("spec.{field}"), "may not be set for ExternalName services");
+                    errors.forbidden(
+                        format!("spec.{field}"),
+                        "may not be set for ExternalName services",
+                    );
                 }
             }
             let name = string(&spec["externalName"]);
@@ -93,8 +103,17 @@ fn ports(errors: &mut FieldErrors, spec: &Value) {
         } else if ports.len() > 1 {
             errors.required(name_path, "");
         }
-        check::port_number(errors, &format!("{path}.port"), &port["port"].as_i64().unwrap_or(0).into());
-        check::one_of(errors, &format!("{path}.protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+        check::port_number(
+            errors,
+            &format!("{path}.port"),
+            &port["port"].as_i64().unwrap_or(0).into(),
+        );
+        check::one_of(
+            errors,
+            &format!("{path}.protocol"),
+            &port["protocol"],
+            &["SCTP", "TCP", "UDP"],
+        );
         check::port_number_or_name(errors, &format!("{path}.targetPort"), &port["targetPort"]);
         if port["appProtocol"].is_string() {
             check::qualified_name(errors, &format!("{path}.appProtocol"), &port["appProtocol"]);
@@ -103,7 +122,12 @@ fn ports(errors: &mut FieldErrors, spec: &Value) {
 }
 
 fn session_affinity(errors: &mut FieldErrors, spec: &Value) {
-    check::one_of(errors, "spec.sessionAffinity", &spec["sessionAffinity"], &["ClientIP", "None"]);
+    check::one_of(
+        errors,
+        "spec.sessionAffinity",
+        &spec["sessionAffinity"],
+        &["ClientIP", "None"],
+    );
     let config = &spec["sessionAffinityConfig"];
     if spec["sessionAffinity"] == "ClientIP" {
         let path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
@@ -112,11 +136,18 @@ fn session_affinity(errors: &mut FieldErrors, spec: &Value) {
             None => errors.required(path, "when session affinity type is ClientIP"),
             Some(1..=MAX_SESSION_SECS) => {}
             Some(_) => {
-                errors.invalid(path, seconds, format!("must be greater than 0 and less than {MAX_SESSION_SECS}"));
+                errors.invalid(
+                    path,
+                    seconds,
+                    format!("must be greater than 0 and less than {MAX_SESSION_SECS}"),
+                );
             }
         }
     } else if config.is_object() && spec["sessionAffinity"] == "None" {
-        errors.forbidden("spec.sessionAffinityConfig", "must not be set when session affinity is None");
+        errors.forbidden(
+            "spec.sessionAffinityConfig",
+            "must not be set when session affinity is None",
+        );
     }
 }
 
@@ -136,7 +167,12 @@ fn cluster_ips(errors: &mut FieldErrors, spec: &Value) {
         }
     }
     let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    check::optional_one_of(errors, "spec.ipFamilyPolicy", &spec["ipFamilyPolicy"], &policies);
+    check::optional_one_of(
+        errors,
+        "spec.ipFamilyPolicy",
+        &spec["ipFamilyPolicy"],
+        &policies,
+    );
     let ips = items(&spec["clusterIPs"]);
     let mut are_good = true;
     for (index, ip) in ips.iter().enumerate() {
@@ -150,13 +186,25 @@ fn cluster_ips(errors: &mut FieldErrors, spec: &Value) {
         }
     }
     if ips.len() > 2 {
-        errors.invalid("spec.clusterIPs", &spec["clusterIPs"], "may only hold up to 2 values");
+        errors.invalid(
+            "spec.clusterIPs",
+            &spec["clusterIPs"],
+            "may only hold up to 2 values",
+        );
     }
     let one = string(&spec["clusterIP"]);
     if one.is_empty() && !ips.is_empty() {
-        errors.invalid("spec.clusterIPs", &spec["clusterIPs"], "must be empty when `clusterIP` is not specified");
+        errors.invalid(
+            "spec.clusterIPs",
+            &spec["clusterIPs"],
+            "must be empty when `clusterIP` is not specified",
+        );
     } else if !one.is_empty() && !ips.is_empty() && ips[0] != one {
-        errors.invalid("spec.clusterIPs[0]", &ips[0], "first value must match `clusterIP`");
+        errors.invalid(
+            "spec.clusterIPs[0]",
+            &ips[0],
+            "first value must match `clusterIP`",
+        );
     }
     if are_good && ips.first().is_some_and(|ip| ip != "None") {
         families_of_ips(errors, ips, families);
@@ -170,19 +218,33 @@ pub(super) fn configured_families(errors: &mut FieldErrors, spec: &Value) {
     if spec["type"] == "ExternalName" {
         return;
     }
-    let (policy, ips, families) = (&spec["ipFamilyPolicy"], items(&spec["clusterIPs"]), items(&spec["ipFamilies"]));
+    let (policy, ips, families) = (
+        &spec["ipFamilyPolicy"],
+        items(&spec["clusterIPs"]),
+        items(&spec["ipFamilies"]),
+    );
     if policy == "SingleStack" {
         for (what, count) in [("cluster IPs", ips.len()), ("IP families", families.len())] {
             if count == 2 {
-                let message =
-                    format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+                let message = format!(
+                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                );
                 errors.invalid("spec.ipFamilyPolicy", policy, message);
             }
         }
     }
-    for (index, _) in ips.iter().enumerate().skip(families.len()).filter(|(_, ip)| string(ip).contains(':')) {
+    for (index, _) in ips
+        .iter()
+        .enumerate()
+        .skip(families.len())
+        .filter(|(_, ip)| string(ip).contains(':'))
+    {
         let path = format!("spec.clusterIPs[{index}]");
-        errors.invalid(path, &spec["clusterIPs"], "IPv6 is not configured on this cluster");
+        errors.invalid(
+            path,
+            &spec["clusterIPs"],
+            "IPv6 is not configured on this cluster",
+        );
     }
     let is_headless = spec["clusterIP"] == "None" || is_headless(spec);
     if is_headless && crate::value::len(&spec["selector"]) == 0 {
@@ -190,18 +252,37 @@ pub(super) fn configured_families(errors: &mut FieldErrors, spec: &Value) {
         return;
     }
     if policy == "RequireDualStack" {
-        errors.invalid("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services");
+        errors.invalid(
+            "spec.ipFamilyPolicy",
+            policy,
+            "this cluster is not configured for dual-stack services",
+        );
     }
-    for (index, family) in families.iter().enumerate().filter(|(_, family)| *family == "IPv6") {
-        errors.invalid(format!("spec.ipFamilies[{index}]"), family, "not configured on this cluster");
+    for (index, family) in families
+        .iter()
+        .enumerate()
+        .filter(|(_, family)| *family == "IPv6")
+    {
+        errors.invalid(
+            format!("spec.ipFamilies[{index}]"),
+            family,
+            "not configured on this cluster",
+        );
     }
 }
 
 fn families_of_ips(errors: &mut FieldErrors, ips: &[Value], families: &[Value]) {
     for (index, (ip, family)) in ips.iter().zip(families).enumerate() {
-        let actual = if string(ip).contains(':') { "IPv6" } else { "IPv4" };
+        let actual = if string(ip).contains(':') {
+            "IPv6"
+        } else {
+            "IPv4"
+        };
         if family != actual {
-            let message = format!("expected an {} value as indicated by `ipFamilies[{index}]`", string(family));
+            let message = format!(
+                "expected an {} value as indicated by `ipFamilies[{index}]`",
+                string(family)
+            );
             errors.invalid(format!("spec.clusterIPs[{index}]"), ip, message);
         }
     }
@@ -227,9 +308,15 @@ fn node_ports(errors: &mut FieldErrors, spec: &Value) {
 fn duplicate_ports(errors: &mut FieldErrors, spec: &Value) {
     let mut seen = BTreeSet::new();
     for (index, port) in items(&spec["ports"]).iter().enumerate() {
-        let (protocol, number) = (string(&port["protocol"]), port["port"].as_i64().unwrap_or(0));
+        let (protocol, number) = (
+            string(&port["protocol"]),
+            port["port"].as_i64().unwrap_or(0),
+        );
         if !seen.insert((protocol, number)) {
-            errors.duplicate(format!("spec.ports[{index}]"), &json!({"port": number, "protocol": protocol}));
+            errors.duplicate(
+                format!("spec.ports[{index}]"),
+                &json!({"port": number, "protocol": protocol}),
+            );
         }
     }
 }
@@ -252,7 +339,10 @@ fn traffic_policies(errors: &mut FieldErrors, spec: &Value) {
     if class.is_string() {
         check::qualified_name(errors, "spec.loadBalancerClass", class);
         if spec["type"] != "LoadBalancer" {
-            errors.forbidden("spec.loadBalancerClass", "may only be used when `type` is 'LoadBalancer'");
+            errors.forbidden(
+                "spec.loadBalancerClass",
+                "may only be used when `type` is 'LoadBalancer'",
+            );
         }
     }
     if spec["allocateLoadBalancerNodePorts"].is_boolean() && spec["type"] != "LoadBalancer" {
@@ -260,7 +350,12 @@ fn traffic_policies(errors: &mut FieldErrors, spec: &Value) {
         errors.forbidden("spec.allocateLoadBalancerNodePorts", message);
     }
     let distributions = ["PreferClose", "PreferSameZone", "PreferSameNode"];
-    check::optional_one_of(errors, "spec.trafficDistribution", &spec["trafficDistribution"], &distributions);
+    check::optional_one_of(
+        errors,
+        "spec.trafficDistribution",
+        &spec["trafficDistribution"],
+        &distributions,
+    );
 }
 
 /// The first address of a Service is its own for good.
@@ -272,6 +367,10 @@ pub(super) fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
     if before.is_empty() || before == after {
         return;
     }
-    let message = if after.is_empty() { "primary clusterIP can not be unset" } else { "may not change once set" };
+    let message = if after.is_empty() {
+        "primary clusterIP can not be unset"
+    } else {
+        "may not change once set"
+    };
     errors.invalid("spec.clusterIPs[0]", &new["clusterIPs"], message);
 }

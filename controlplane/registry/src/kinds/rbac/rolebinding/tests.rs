@@ -15,7 +15,10 @@ fn binding() -> Value {
 fn bindings_get_their_api_group() {
     let binding = created(&RoleBinding, binding());
     assert_eq!(binding["roleRef"]["apiGroup"], "rbac.authorization.k8s.io");
-    assert_eq!(binding["subjects"][0]["apiGroup"], "rbac.authorization.k8s.io");
+    assert_eq!(
+        binding["subjects"][0]["apiGroup"],
+        "rbac.authorization.k8s.io"
+    );
     assert!(binding["subjects"][1]["apiGroup"].is_null());
 }
 
@@ -27,12 +30,23 @@ fn bindings_are_checked() {
         "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\""
     );
     assert_eq!(
-        create_errors(&RoleBinding, with(&binding(), "/subjects", json!([{"kind": "Robot", "name": "x"}]))),
+        create_errors(
+            &RoleBinding,
+            with(
+                &binding(),
+                "/subjects",
+                json!([{"kind": "Robot", "name": "x"}])
+            )
+        ),
         "subjects[0].kind: Unsupported value: \"Robot\": supported values: \"Group\", \"ServiceAccount\", \"User\""
     );
     let old = created(&RoleBinding, binding());
     assert_eq!(
-        update_errors(&RoleBinding, with(&old, "/roleRef/name", json!("other")), &old),
+        update_errors(
+            &RoleBinding,
+            with(&old, "/roleRef/name", json!("other")),
+            &old
+        ),
         "roleRef: Invalid value: {\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Role\",\"name\":\"other\"}: cannot change roleRef"
     );
 }
@@ -41,7 +55,10 @@ fn bindings_are_checked() {
 fn roles_are_checked() {
     let rules = |rule: Value| json!({"rules": [rule]});
     for (rule, expect) in [
-        (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}), ""),
+        (
+            json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}),
+            "",
+        ),
         (
             json!({"apiGroups": [""], "resources": ["pods"]}),
             "rules[0].verbs: Required value: verbs must contain at least one value",
@@ -61,12 +78,21 @@ fn roles_are_checked() {
     ] {
         assert_eq!(create_errors(&Role, rules(rule)), expect);
     }
-    assert_eq!(create_errors(&ClusterRole, rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}))), "");
+    assert_eq!(
+        create_errors(
+            &ClusterRole,
+            rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}))
+        ),
+        ""
+    );
     assert!(Role.name_error("system:a").is_none());
     assert!(Role.name_error("a/b").is_some());
 }
 
 #[test]
 fn rows_name_role_and_subjects() {
-    assert_eq!(json!(RoleBinding.row(&binding(), 0)), json!(["b", "Role/r", "<unknown>", "alice", "", "ops/robot"]));
+    assert_eq!(
+        json!(RoleBinding.row(&binding(), 0)),
+        json!(["b", "Role/r", "<unknown>", "alice", "", "ops/robot"])
+    );
 }

@@ -22,13 +22,22 @@ fn crowd(kinds: usize) -> Cache {
 
 fn hostile(operator: &str, distinct: bool) -> PodInfo {
     let nobodys = |number: usize| {
-        let value = if distinct { format!("nobodys-{number}") } else { "nobodys".to_owned() };
+        let value = if distinct {
+            format!("nobodys-{number}")
+        } else {
+            "nobodys".to_owned()
+        };
         let tier = json!({"key": "tier", "operator": "DoesNotExist"});
         let app = json!({"key": "app", "operator": operator, "values": [value]});
         term(ZONE, json!({"matchExpressions": [app, tier]}))
     };
     let terms: Vec<Value> = (0..TERMS).map(nobodys).collect();
-    labelled("hostile", "default", &json!({"app": "hostile"}), &apart(json!(terms)))
+    labelled(
+        "hostile",
+        "default",
+        &json!({"app": "hostile"}),
+        &apart(json!(terms)),
+    )
 }
 
 /// The questions that an attempt asks.
@@ -40,7 +49,11 @@ fn asked(pod: &PodInfo, cache: &Cache) -> usize {
 
 #[test]
 fn pods_of_one_kind_are_asked_about_once_and_equal_terms_are_one() {
-    assert_eq!(asked(&hostile("NotIn", false), &crowd(50)), 50, "a term and 50 kinds, not {TERMS} x {PODS}");
+    assert_eq!(
+        asked(&hostile("NotIn", false), &crowd(50)),
+        50,
+        "a term and 50 kinds, not {TERMS} x {PODS}"
+    );
 }
 
 #[test]
@@ -48,7 +61,10 @@ fn many_terms_are_answered_for_all_pods_at_once() {
     for operator in ["In", "NotIn"] {
         let pod = hostile(operator, true);
         let asked = [50, PODS].map(|kinds| asked(&pod, &crowd(kinds)));
-        assert!(asked[0] == asked[1] && asked[1] <= 5 * TERMS, "{operator}: {asked:?}, not {TERMS} x {PODS}");
+        assert!(
+            asked[0] == asked[1] && asked[1] <= 5 * TERMS,
+            "{operator}: {asked:?}, not {TERMS} x {PODS}"
+        );
     }
 }
 
@@ -69,11 +85,21 @@ fn what_pods_say_of_their_own_namespace_costs_others_nothing() {
 
 #[test]
 fn an_event_is_not_looked_at_for_each_of_many_terms() {
-    let (waiting, other) = (hostile("In", true), labelled("o", "default", &json!({"app": "o"}), &Value::Null));
+    let (waiting, other) = (
+        hostile("In", true),
+        labelled("o", "default", &json!({"app": "o"}), &Value::Null),
+    );
     let framework = crate::plugins::without_binding();
     let refused = [PluginName::InterPodAffinity].into_iter().collect();
     work::taken();
-    assert!(framework.is_worth_requeuing(&waiting, refused, &ClusterEvent::AssignedPodDeleted(&other)));
-    assert_eq!(InterPodAffinity.hint(&other, &ClusterEvent::AssignedPodDeleted(&waiting)), QueueingHint::Queue);
+    assert!(framework.is_worth_requeuing(
+        &waiting,
+        refused,
+        &ClusterEvent::AssignedPodDeleted(&other)
+    ));
+    assert_eq!(
+        InterPodAffinity.hint(&other, &ClusterEvent::AssignedPodDeleted(&waiting)),
+        QueueingHint::Queue
+    );
     assert_eq!(work::taken(), 0);
 }

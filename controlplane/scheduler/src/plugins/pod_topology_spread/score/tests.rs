@@ -24,22 +24,48 @@ fn pod(name: &str, app: &str, spec: Value) -> PodInfo {
 
 /// A Service or a ReplicaSet that selects `app`.
 fn select(cache: &mut Cache, kind: SelectorKind, app: &str) {
-    let name = if kind == SelectorKind::ReplicaSet { "rs" } else { "service" };
-    let owner = SelectorOwner { kind, namespace: "default".to_owned(), name: name.to_owned() };
-    cache.set_selector(owner, Some(Arc::new(LabelSelector::from_map(&json!({"app": app})))));
+    let name = if kind == SelectorKind::ReplicaSet {
+        "rs"
+    } else {
+        "service"
+    };
+    let owner = SelectorOwner {
+        kind,
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+    };
+    cache.set_selector(
+        owner,
+        Some(Arc::new(LabelSelector::from_map(&json!({"app": app})))),
+    );
 }
 
 /// The feasible nodes with their scores, or none if there is nothing to score.
-fn raw(cache: &Cache, pod: &PodInfo, is_feasible: impl Fn(&NodeInfo) -> bool) -> Option<BTreeMap<String, i64>> {
+fn raw(
+    cache: &Cache,
+    pod: &PodInfo,
+    is_feasible: impl Fn(&NodeInfo) -> bool,
+) -> Option<BTreeMap<String, i64>> {
     let (mut cycle, snapshot) = (CycleState::default(), cache.snapshot());
-    let feasible: Vec<&NodeInfo> = snapshot.nodes().iter().filter(|node| is_feasible(node)).collect();
+    let feasible: Vec<&NodeInfo> = snapshot
+        .nodes()
+        .iter()
+        .filter(|node| is_feasible(node))
+        .collect();
     let status = PodTopologySpread.pre_score(&mut cycle, pod, &feasible, &snapshot);
-    let score = |node: &&NodeInfo| (node.name.clone(), PodTopologySpread.score(&cycle, pod, node));
+    let score = |node: &&NodeInfo| {
+        (
+            node.name.clone(),
+            PodTopologySpread.score(&cycle, pod, node),
+        )
+    };
     (status.code() != Code::Skip).then(|| feasible.iter().map(score).collect())
 }
 
 fn normalized(cache: &Cache, pod: &PodInfo) -> Vec<i64> {
-    let Some(raw) = raw(cache, pod, |_| true) else { return Vec::new() };
+    let Some(raw) = raw(cache, pod, |_| true) else {
+        return Vec::new();
+    };
     let nodes: Vec<&NodeInfo> = cache.snapshot().nodes().iter().collect();
     let mut scores: Vec<i64> = nodes.iter().map(|node| raw[&node.name]).collect();
     PodTopologySpread.normalize(pod, &nodes, &mut scores);
@@ -67,11 +93,21 @@ fn who_is_selected_is_spread_without_asking() {
     let plain = json!({"containers": []});
     for kind in [SelectorKind::Service, SelectorKind::ReplicaSet] {
         // Over nodes although there are no zones; over zones before nodes.
-        for (zones, expected) in [([None; 3], [40, 100, 100]), ([Some("1"), Some("1"), Some("2")], [50, 75, 100])] {
+        for (zones, expected) in [
+            ([None; 3], [40, 100, 100]),
+            ([Some("1"), Some("1"), Some("2")], [50, 75, 100]),
+        ] {
             let mut cache = cluster(zones);
-            assert!(normalized(&cache, &pod("p", "web", plain.clone())).is_empty(), "nobody selects it");
+            assert!(
+                normalized(&cache, &pod("p", "web", plain.clone())).is_empty(),
+                "nobody selects it"
+            );
             select(&mut cache, kind, "web");
-            assert_eq!(normalized(&cache, &pod("p", "web", plain.clone())), expected, "{kind:?} {zones:?}");
+            assert_eq!(
+                normalized(&cache, &pod("p", "web", plain.clone())),
+                expected,
+                "{kind:?} {zones:?}"
+            );
         }
     }
     // Who says something gets what it says.
@@ -83,7 +119,10 @@ fn who_is_selected_is_spread_without_asking() {
     // And who is in no zone counts as one.
     let mut cache = cluster([None, Some("1"), Some("2")]);
     select(&mut cache, SelectorKind::Service, "web");
-    assert_eq!(raw(&cache, &pod("p", "web", plain), |_| true).expect("scores")["a"], 5);
+    assert_eq!(
+        raw(&cache, &pod("p", "web", plain), |_| true).expect("scores")["a"],
+        5
+    );
 }
 
 /// What upstream's `initPreScoreState`, `PreScore` and `Score` come to.
@@ -99,19 +138,32 @@ struct Model<'a> {
 impl Model<'_> {
     fn value(&self, node: usize, key: &str) -> Option<String> {
         let (zone, has_name) = self.nodes[node];
-        if key == ZONE { zone.map(|zone| zone.to_string()) } else { has_name.then(|| node.to_string()) }
+        if key == ZONE {
+            zone.map(|zone| zone.to_string())
+        } else {
+            has_name.then(|| node.to_string())
+        }
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "counts of pods")]
     fn score(&self, node: usize, constraints: &[(&str, i64)], require_all: bool) -> i64 {
-        let is_in = |node: usize| !require_all || constraints.iter().all(|(key, _)| self.value(node, key).is_some());
+        let is_in = |node: usize| {
+            !require_all
+                || constraints
+                    .iter()
+                    .all(|(key, _)| self.value(node, key).is_some())
+        };
         if !is_in(node) {
             return 0;
         }
-        let scored: Vec<usize> = (0..self.nodes.len()).filter(|node| self.feasible[*node] && is_in(*node)).collect();
+        let scored: Vec<usize> = (0..self.nodes.len())
+            .filter(|node| self.feasible[*node] && is_in(*node))
+            .collect();
         let mut sum = 0.0;
         for (key, skew) in constraints {
-            let Some(own) = self.value(node, key) else { continue };
+            let Some(own) = self.value(node, key) else {
+                continue;
+            };
             let in_place = |other: usize| {
                 if *key == HOSTNAME {
                     other == node
@@ -119,7 +171,11 @@ impl Model<'_> {
                     is_in(other) && self.value(other, key).as_ref() == Some(&own)
                 }
             };
-            let count = self.pods.iter().filter(|(other, counts)| *counts && in_place(*other)).count();
+            let count = self
+                .pods
+                .iter()
+                .filter(|(other, counts)| *counts && in_place(*other))
+                .count();
             let mut places: Vec<_> = scored.iter().map(|other| self.value(*other, key)).collect();
             if *key != HOSTNAME {
                 places.sort();
@@ -132,7 +188,8 @@ impl Model<'_> {
 }
 
 proptest! {
-    /// Pods are counted by their labels, once for all of one kind; looking at each has to come to the same.
+    /// Pods are counted by their labels, once for all of one kind; looking at each has to come to
+    /// the same.
     #[test]
     fn scores_are_those_of_the_rule(
         nodes in proptest::collection::vec((proptest::option::of(0..3_usize), proptest::bool::weighted(0.9)), 1..6),

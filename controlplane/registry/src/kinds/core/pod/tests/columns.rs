@@ -12,7 +12,11 @@ fn cells(pod: &Value) -> [String; 3] {
 }
 
 fn check(spec: Value, status: Value, expect: [&str; 3]) {
-    assert_eq!(cells(&json!({"metadata": {"name": "p"}, "spec": spec, "status": status})), expect, "{status}");
+    assert_eq!(
+        cells(&json!({"metadata": {"name": "p"}, "spec": spec, "status": status})),
+        expect,
+        "{status}"
+    );
 }
 
 fn two() -> Value {
@@ -22,7 +26,11 @@ fn two() -> Value {
 #[test]
 fn phases_are_shown_until_containers_say_more() {
     check(two(), json!({"phase": "Pending"}), ["0/2", "Pending", "0"]);
-    check(two(), json!({"phase": "Failed", "reason": "Evicted"}), ["0/2", "Evicted", "0"]);
+    check(
+        two(),
+        json!({"phase": "Failed", "reason": "Evicted"}),
+        ["0/2", "Evicted", "0"],
+    );
     let gated = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]});
     check(two(), gated, ["0/2", "SchedulingGated", "0"]);
 }
@@ -30,16 +38,29 @@ fn phases_are_shown_until_containers_say_more() {
 #[test]
 fn init_containers_are_counted() {
     let waiting = json!({"name": "j", "state": {"waiting": {"reason": "PodInitializing"}}});
-    let done = json!({"name": "i", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
-    check(two(), json!({"phase": "Pending", "initContainerStatuses": [done, waiting]}), ["0/2", "Init:1/2", "0"]);
+    let done =
+        json!({"name": "i", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
+    check(
+        two(),
+        json!({"phase": "Pending", "initContainerStatuses": [done, waiting]}),
+        ["0/2", "Init:1/2", "0"],
+    );
     for (state, expect) in [
-        (json!({"terminated": {"exitCode": 1, "reason": "Error"}}), "Init:Error"),
+        (
+            json!({"terminated": {"exitCode": 1, "reason": "Error"}}),
+            "Init:Error",
+        ),
         (json!({"terminated": {"exitCode": 3}}), "Init:ExitCode:3"),
-        (json!({"terminated": {"exitCode": 137, "signal": 9}}), "Init:Signal:9"),
-        (json!({"waiting": {"reason": "CrashLoopBackOff"}}), "Init:CrashLoopBackOff"),
+        (
+            json!({"terminated": {"exitCode": 137, "signal": 9}}),
+            "Init:Signal:9",
+        ),
+        (
+            json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+            "Init:CrashLoopBackOff",
+        ),
     ] {
-        let status =
-            json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "state": state, "restartCount": 2}]});
+        let status = json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "state": state, "restartCount": 2}]});
         check(two(), status, ["0/2", expect, "2"]);
     }
 }
@@ -48,13 +69,41 @@ fn init_containers_are_counted() {
 fn containers_decide_the_status() {
     let running = json!({"name": "a", "ready": true, "state": {"running": {}}});
     for (other, status, ready) in [
-        (json!({"ready": true, "state": {"running": {}}}), "Running", "2/2"),
-        (json!({"ready": false, "state": {"running": {}}}), "Running", "1/2"),
-        (json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}}), "CrashLoopBackOff", "1/2"),
-        (json!({"state": {"waiting": {"reason": "ContainerCreating"}}}), "ContainerCreating", "1/2"),
-        (json!({"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}), "OOMKilled", "1/2"),
-        (json!({"state": {"terminated": {"exitCode": 2}}}), "ExitCode:2", "1/2"),
-        (json!({"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}), "NotReady", "1/2"),
+        (
+            json!({"ready": true, "state": {"running": {}}}),
+            "Running",
+            "2/2",
+        ),
+        (
+            json!({"ready": false, "state": {"running": {}}}),
+            "Running",
+            "1/2",
+        ),
+        (
+            json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}}),
+            "CrashLoopBackOff",
+            "1/2",
+        ),
+        (
+            json!({"state": {"waiting": {"reason": "ContainerCreating"}}}),
+            "ContainerCreating",
+            "1/2",
+        ),
+        (
+            json!({"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}),
+            "OOMKilled",
+            "1/2",
+        ),
+        (
+            json!({"state": {"terminated": {"exitCode": 2}}}),
+            "ExitCode:2",
+            "1/2",
+        ),
+        (
+            json!({"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}),
+            "NotReady",
+            "1/2",
+        ),
     ] {
         check(
             json!({"containers": [{"name": "a"}, {"name": "b"}]}),
@@ -69,7 +118,11 @@ fn restarts_say_when_the_last_was() {
     let status = json!({"phase": "Running", "containerStatuses": [{
         "restartCount": 2, "ready": true, "state": {"running": {}},
         "lastState": {"terminated": {"exitCode": 1, "finishedAt": "1970-01-12T13:41:40Z"}}}]});
-    check(json!({"containers": [{"name": "a"}]}), status, ["1/1", "Running", "2 (5m ago)"]);
+    check(
+        json!({"containers": [{"name": "a"}]}),
+        status,
+        ["1/1", "Running", "2 (5m ago)"],
+    );
 }
 
 #[test]
@@ -99,6 +152,8 @@ fn wide_cells_name_the_node_and_gates() {
         "status": {"phase": "Running", "podIPs": [{"ip": "10.1.0.5"}], "conditions": [{"type": "a/b", "status": "True"}]}});
     assert_eq!(
         json!(Pod.row(&pod, NOW)),
-        json!(["p", "0/0", "Running", "0", "60s", "10.1.0.5", "n1", "<none>", "1/2"])
+        json!([
+            "p", "0/0", "Running", "0", "60s", "10.1.0.5", "n1", "<none>", "1/2"
+        ])
     );
 }

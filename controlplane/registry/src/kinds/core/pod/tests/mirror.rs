@@ -23,11 +23,19 @@ fn mirror(pod: &Value, hash: &str) -> Value {
 #[test]
 fn a_mirror_is_of_what_runs_on_a_node_already() {
     let unbound = mirror(&pod(), "x");
-    assert_eq!(create_errors(&Pod, unbound.clone()), format!("{AT}: Invalid value: \"x\": {UNBOUND}"));
-    assert_eq!(create_errors(&Pod, with(&unbound, "/spec/nodeName", json!("n1"))), "");
+    assert_eq!(
+        create_errors(&Pod, unbound.clone()),
+        format!("{AT}: Invalid value: \"x\": {UNBOUND}")
+    );
+    assert_eq!(
+        create_errors(&Pod, with(&unbound, "/spec/nodeName", json!("n1"))),
+        ""
+    );
     let template = json!({"metadata": {"name": "t"}, "template": {"spec": unbound["spec"], "metadata": {
         "annotations": unbound["metadata"]["annotations"]}}});
-    let expect = format!("template.annotations[kubernetes.io/config.mirror]: Invalid value: \"x\": {UNBOUND}");
+    let expect = format!(
+        "template.annotations[kubernetes.io/config.mirror]: Invalid value: \"x\": {UNBOUND}"
+    );
     assert_eq!(create_errors(&PodTemplate, template), expect);
     let mut errors = coracle_api::status::FieldErrors::new();
     let template = json!({"metadata": unbound["metadata"], "spec": {}});

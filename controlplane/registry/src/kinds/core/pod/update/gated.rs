@@ -1,8 +1,8 @@
-//! Where a pod may go that is not to be scheduled yet: it may be said more closely, so that who holds its gate decides, and
-//! who merely updates it undoes nothing.
+//! Where a pod may go that is not to be scheduled yet: it may be said more closely, so that who
+//! holds its gate decides, and who merely updates it undoes nothing.
 //!
-//! Source: `ValidatePodUpdate`, `validateNodeSelectorMutation` and `validateNodeAffinityMutation` in
-//! `pkg/apis/core/validation/validation.go` at v1.37.
+//! Source: `ValidatePodUpdate`, `validateNodeSelectorMutation` and `validateNodeAffinityMutation`
+//! in `pkg/apis/core/validation/validation.go` at v1.37.
 
 use coracle_api::status::FieldErrors;
 use serde_json::{Map, Value};
@@ -12,17 +12,26 @@ use crate::value::items;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// Checks `nodeSelector` and node affinity of `masked`, and makes them the old ones: what else differs is not allowed.
-/// Affinity to pods is not to change at all.
+/// Checks `nodeSelector` and node affinity of `masked`, and makes them the old ones: what else
+/// differs is not allowed. Affinity to pods is not to change at all.
 pub(super) fn narrowing(errors: &mut FieldErrors, masked: &mut Value, old: &Value) {
     selector(errors, &masked["nodeSelector"], &old["nodeSelector"]);
     copy(masked, old, "nodeSelector");
-    let (after, before) = (&masked["affinity"]["nodeAffinity"], &old["affinity"]["nodeAffinity"]);
+    let (after, before) = (
+        &masked["affinity"]["nodeAffinity"],
+        &old["affinity"]["nodeAffinity"],
+    );
     if after == before {
         return;
     }
-    terms(errors, &after[REQUIRED]["nodeSelectorTerms"], &before[REQUIRED]["nodeSelectorTerms"]);
-    let is_about_pods = ["podAffinity", "podAntiAffinity"].iter().any(|field| masked["affinity"][*field].is_object());
+    terms(
+        errors,
+        &after[REQUIRED]["nodeSelectorTerms"],
+        &before[REQUIRED]["nodeSelectorTerms"],
+    );
+    let is_about_pods = ["podAffinity", "podAntiAffinity"]
+        .iter()
+        .any(|field| masked["affinity"][*field].is_object());
     if !old["affinity"].is_object() && !is_about_pods {
         copy(masked, old, "affinity");
         return;
@@ -49,7 +58,11 @@ fn terms(errors: &mut FieldErrors, new: &Value, old: &Value) {
         return;
     }
     if after.len() != before.len() {
-        errors.invalid(path, new, "no additions/deletions to non-empty NodeSelectorTerms list are allowed");
+        errors.invalid(
+            path,
+            new,
+            "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+        );
         return;
     }
     for (index, (after, before)) in after.iter().zip(before).enumerate() {
@@ -62,7 +75,14 @@ fn terms(errors: &mut FieldErrors, new: &Value, old: &Value) {
 
 /// An empty term matches nothing, so that any addition would widen it.
 fn has_only_additions(new: &Value, old: &Value) -> bool {
-    let lists = ["matchExpressions", "matchFields"].map(|field| (items(&new[field]), items(&old[field])));
+    let lists =
+        ["matchExpressions", "matchFields"].map(|field| (items(&new[field]), items(&old[field])));
     let is_empty = lists.iter().all(|(_, old)| old.is_empty());
-    lists.iter().all(|(new, old)| if is_empty { new.is_empty() } else { new.starts_with(old) })
+    lists.iter().all(|(new, old)| {
+        if is_empty {
+            new.is_empty()
+        } else {
+            new.starts_with(old)
+        }
+    })
 }
