@@ -49,7 +49,7 @@ pub fn usage(group: &str, plural: &str, object: &Value, now: Timestamp) -> Amoun
         ("", "services") => service(&mut amounts, &object["spec"]),
         ("", "persistentvolumeclaims") => claim(&mut amounts, object),
         ("", plural) if PLAIN_NAMES.contains(&plural) => {
-            drop(amounts.insert(plural.to_owned(), one()))
+            amounts.insert(plural.to_owned(), one());
         }
         _ => {}
     }

@@ -292,9 +292,11 @@ impl SchedulingQueue {
             State::Active { priority, sequence } => {
                 self.active.remove(&entry.pod, priority, sequence)
             }
-            State::Backoff { until } => drop(self.backoff.remove(&(until, uid.clone()))),
+            State::Backoff { until } => {
+                self.backoff.remove(&(until, uid.clone()));
+            }
             State::Unschedulable { since } => {
-                drop(self.unschedulable.remove(&(since, uid.clone())))
+                self.unschedulable.remove(&(since, uid.clone()));
             }
             State::InFlight => {}
         }
