@@ -14,6 +14,9 @@ BIN := $(TARGET)/bin
 # at the start, so all of them share their pages.
 SHIM_RUSTFLAGS := -C target-feature=+crt-static -C relocation-model=static
 
+# With the tests, whose dependencies have features of their own: without them, all that stands on tokio is built twice.
+BUILD_FOR_TESTS := cargo build --locked --workspace --bins --tests
+
 # Emulated machines on a busy one: a first try that fails is told, and a second one counts.
 VM_HALF = VM_HALF=1 VM_NODES=1 VM_TRIES=2 VM_LIMIT=1500 tests/vm/run.sh \
   "$(TARGET)/debug" "$(TOOLS)" "$(IMAGES)" "$(TARGET)/vm"
@@ -50,7 +53,7 @@ stop: ## End what `make run` started and leave nothing behind
 
 .PHONY: test
 test: deps images check-deploy ## Everything: unit, component, namespace and root tests, fuzz targets, VMs
-	cargo build --locked --workspace --bins
+	$(BUILD_FOR_TESTS)
 	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" REQUIRE_ROOT=$(if $(filter 0,$(shell id -u)),1,) \
 	  cargo nextest run --locked --workspace $(TEST_ARGS)
 	fuzz/run.sh "$(TARGET)" 50000
@@ -70,7 +73,7 @@ check: deps ## fmt, clippy, doc, deny, tidy
 	tests/deny.sh "$(TOOLS)"
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
-	cargo nextest run --locked -p coracle-tests --test tidy
+	cargo nextest run --locked --workspace --test tidy
 
 .PHONY: bench
 bench: build images ## Figures of ARCHITECTURE.md, printed as a table
@@ -86,7 +89,7 @@ test-vm: dist images ## provision.sh and a whole cluster in VMs of their own (no
 
 .PHONY: test-vm-half
 test-vm-half: deps images ## The first half of it, with one node and the debug binaries, as `make test` runs it
-	cargo build --locked --workspace --bins
+	$(BUILD_FOR_TESTS)
 	$(VM_HALF)
 
 .PHONY: clean
