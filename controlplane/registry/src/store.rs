@@ -95,6 +95,25 @@ impl Current {
     }
 }
 
+/// How a write ended that may happen only while the object is as it was.
+///
+/// Source: `OptimisticPut` in etcd's `client/v3/kubernetes/interface.go`.
+enum OptimisticWrite<T> {
+    /// It is done.
+    Succeeded(T),
+    /// Somebody else was faster: the object as it is now, unless it has gone.
+    Conflict(Option<Current>),
+}
+
+impl<T> OptimisticWrite<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> OptimisticWrite<U> {
+        match self {
+            Self::Succeeded(written) => OptimisticWrite::Succeeded(change(written)),
+            Self::Conflict(found) => OptimisticWrite::Conflict(found),
+        }
+    }
+}
+
 /// What takes an object's place.
 struct Replacement {
     /// See [`encode::encode`].
@@ -132,13 +151,13 @@ impl Store {
     }
 
     /// Writes `new` if the object is still as `current` says, with its companions: those at hand,
-    /// and those of `companion`. The answer is the revision, or the object as it is now.
+    /// and those of `companion`.
     async fn replace(
         &self,
         current: &Current,
         new: Replacement,
         companion: Option<(&dyn Companion, Write<'_>)>,
-    ) -> Result<Result<Revision, Option<Current>>, Status> {
+    ) -> Result<OptimisticWrite<Revision>, Status> {
         let Replacement {
             value,
             with,
@@ -159,7 +178,7 @@ impl Store {
             let with = with.clone().and(companion.companions(write).await?);
             match self.swap(current, put(value.clone(), with)).await? {
                 // A companion has changed meanwhile, not the object.
-                Err(Some(found)) if found.revision == current.revision => {}
+                OptimisticWrite::Conflict(Some(found)) if found.revision == current.revision => {}
                 other => return Ok(other),
             }
         }
@@ -171,7 +190,7 @@ impl Store {
         &self,
         resource: &Resource,
         current: &Current,
-    ) -> Result<Result<Revision, Option<Current>>, Status> {
+    ) -> Result<OptimisticWrite<Revision>, Status> {
         let with = service_ips::companions(resource, Some(&current.object), None);
         let op = Op::Delete {
             key: Arc::clone(&current.key),
@@ -187,11 +206,7 @@ impl Store {
         .await
     }
 
-    async fn swap(
-        &self,
-        current: &Current,
-        to: Swap,
-    ) -> Result<Result<Revision, Option<Current>>, Status> {
+    async fn swap(&self, current: &Current, to: Swap) -> Result<OptimisticWrite<Revision>, Status> {
         let Swap {
             op,
             with,
@@ -206,10 +221,11 @@ impl Store {
         txn.compare.extend(with.compare);
         txn.ops.extend(with.ops);
         match self.backend.txn(txn).await.map_err(store_status)? {
-            TxnOutcome::Committed(revision) => Ok(Ok(revision)),
+            TxnOutcome::Committed(revision) => Ok(OptimisticWrite::Succeeded(revision)),
             TxnOutcome::Conflict(found) => {
                 let found = found.into_iter().next().flatten();
-                Ok(Err(found.as_ref().map(Current::from_stored).transpose()?))
+                let found = found.as_ref().map(Current::from_stored).transpose()?;
+                Ok(OptimisticWrite::Conflict(found))
             }
         }
     }

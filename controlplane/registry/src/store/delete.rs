@@ -16,7 +16,7 @@ use coracle_api::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Current, Replacement, Store, companions::Companions};
+use super::{Current, OptimisticWrite, Replacement, Store, companions::Companions};
 use crate::{encode, resource::Resource, strategy::Deletion};
 
 const TRIES: usize = 32;
@@ -172,8 +172,8 @@ impl Delete<'_> {
             };
         }
         let found = match self.write(resource).await? {
-            Ok(deleted) => return Ok(Some(self.shown(deleted))),
-            Err(found) => found,
+            OptimisticWrite::Succeeded(deleted) => return Ok(Some(self.shown(deleted))),
+            OptimisticWrite::Conflict(found) => found,
         };
         self.current = found.ok_or_else(|| self.not_found())?;
         self.tries_left = self.tries_left.saturating_sub(1);
@@ -183,10 +183,7 @@ impl Delete<'_> {
         Ok(None)
     }
 
-    async fn write(
-        &mut self,
-        resource: &Resource,
-    ) -> Result<Result<Deleted, Option<Current>>, Status> {
+    async fn write(&mut self, resource: &Resource) -> Result<OptimisticWrite<Deleted>, Status> {
         let Self {
             store,
             options,
@@ -195,9 +192,11 @@ impl Delete<'_> {
         } = self;
         let json = current.json.clone();
         match plan(resource, &current.object, options)? {
-            Step::Nothing if current.is_fresh => Ok(Ok(Deleted::Waiting { json })),
-            Step::Nothing => Ok(Err(store.fresh(&current.key).await?)),
-            Step::Remove if options.dry_run => Ok(Ok(Deleted::Gone {
+            Step::Nothing if current.is_fresh => {
+                Ok(OptimisticWrite::Succeeded(Deleted::Waiting { json }))
+            }
+            Step::Nothing => Ok(OptimisticWrite::Conflict(store.fresh(&current.key).await?)),
+            Step::Remove if options.dry_run => Ok(OptimisticWrite::Succeeded(Deleted::Gone {
                 json,
                 object: take(&mut current.object),
             })),
@@ -210,9 +209,8 @@ impl Delete<'_> {
                 encode::strip(&mut marked);
                 let value = encode::encode(&marked)?;
                 if options.dry_run {
-                    return Ok(Ok(Deleted::Waiting {
-                        json: encode::with_revision(&value, current.revision),
-                    }));
+                    let json = encode::with_revision(&value, current.revision);
+                    return Ok(OptimisticWrite::Succeeded(Deleted::Waiting { json }));
                 }
                 let new = Replacement {
                     value: value.clone(),

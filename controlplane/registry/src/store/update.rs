@@ -18,7 +18,7 @@ use coracle_api::{
 use serde_json::{Value, json};
 
 use super::{
-    Current, Replacement, Store, WriteOptions, Written,
+    Current, OptimisticWrite, Replacement, Store, WriteOptions, Written,
     companions::{Companion, Write},
 };
 use crate::{
@@ -247,7 +247,7 @@ impl Update<'_> {
             Vec::new()
         };
         let found = match self.write(resource, object, companion).await? {
-            Ok(json) => {
+            OptimisticWrite::Succeeded(json) => {
                 let json = self.resource.shown_json(json);
                 return Ok(Some(Written {
                     json,
@@ -255,7 +255,7 @@ impl Update<'_> {
                     warnings,
                 }));
             }
-            Err(found) => found,
+            OptimisticWrite::Conflict(found) => found,
         };
         let modified = || Status::modified(&resource.group_resource, target.name);
         if found.is_some() && is_conditional && self.current.is_fresh {
@@ -280,7 +280,7 @@ impl Update<'_> {
         resource: &Resource,
         mut new: Value,
         companion: Option<&dyn Companion>,
-    ) -> Result<Result<Bytes, Option<Current>>, Status> {
+    ) -> Result<OptimisticWrite<Bytes>, Status> {
         let Self {
             store,
             target,
@@ -291,7 +291,7 @@ impl Update<'_> {
         let value = encode::bounded(&new, current.json.len())?;
         if is_finished(resource, &new) {
             if target.options.dry_run {
-                return Ok(Ok(value));
+                return Ok(OptimisticWrite::Succeeded(value));
             }
             let removed = store.remove(resource, current).await?;
             return Ok(removed.map(|revision| encode::with_revision(&value, revision)));
@@ -299,12 +299,14 @@ impl Update<'_> {
         if encode::same_content(&current.json, &value) {
             // Nothing changes: nothing is written, provided that this is still what is stored.
             if current.is_fresh || resource_is_current(store, current).await? {
-                return Ok(Ok(current.json.clone()));
+                return Ok(OptimisticWrite::Succeeded(current.json.clone()));
             }
-            return Ok(Err(store.fresh(&current.key).await?));
+            let found = store.fresh(&current.key).await?;
+            return Ok(OptimisticWrite::Conflict(found));
         }
         if target.options.dry_run {
-            return Ok(Ok(encode::with_revision(&value, current.revision)));
+            let json = encode::with_revision(&value, current.revision);
+            return Ok(OptimisticWrite::Succeeded(json));
         }
         let write = Write {
             resource,
