@@ -2,10 +2,7 @@ use std::{
     net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration,
 };
 
-use coracle_store::{
-    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome,
-    WatchStream,
-};
+use coracle_store::{Backend, testing::FailingBackend};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Server, ServerConfig, ServerError, UserInfo, server};
@@ -144,46 +141,6 @@ async fn what_cannot_be_used_is_said_in_one_sentence() {
     server.stopped().await.unwrap();
 }
 
-/// A store whose disk fails when it is told to.
-struct Doubtful {
-    inner: Arc<dyn Backend>,
-    fail: CancellationToken,
-}
-
-#[async_trait::async_trait]
-impl Backend for Doubtful {
-    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        if self.fail.is_cancelled() {
-            Err(StoreError::Closed)
-        } else {
-            self.inner.txn(txn).await
-        }
-    }
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.inner.get(key).await
-    }
-    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        self.inner.range(request).await
-    }
-    async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
-        self.inner.watch(prefix, from).await
-    }
-    async fn compact(&self, to: Revision) -> Result<(), StoreError> {
-        self.inner.compact(to).await
-    }
-    fn current_revision(&self) -> Revision {
-        self.inner.current_revision()
-    }
-    fn failure(&self) -> Option<String> {
-        self.fail
-            .is_cancelled()
-            .then(|| "the disk is in doubt".to_owned())
-    }
-    async fn closed(&self) {
-        self.fail.cancelled().await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -191,13 +148,10 @@ async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
     let (inner, pki) = server::open(&config, dir.path().join("server"))
         .await
         .unwrap();
-    let fail = CancellationToken::new();
-    let backend = Arc::new(Doubtful {
-        inner,
-        fail: fail.clone(),
-    });
+    let backend = Arc::new(FailingBackend::over(inner));
     let shutdown = CancellationToken::new();
-    let server = Server::start_on(config, backend, pki, dir.path().join("server"), shutdown)
+    let store = Arc::clone(&backend) as Arc<dyn Backend>;
+    let server = Server::start_on(config, store, pki, dir.path().join("server"), shutdown)
         .await
         .unwrap();
     let client = server.client(UserInfo::component("test"));
@@ -206,7 +160,7 @@ async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
         client.request_text(check("/livez/store")).await.unwrap(),
         "ok"
     );
-    fail.cancel();
+    backend.doubt();
     for path in ["/livez/store", "/readyz/store", "/livez", "/readyz"] {
         let why = format!("{:?}", client.request_text(check(path)).await.unwrap_err());
         assert!(why.contains("the disk is in doubt"), "{path}: {why}");

@@ -17,6 +17,7 @@
 //! | [`compaction`] | the task that drives [`Backend::compact`] |
 //! | `fanout` | bounded queues from an engine to its watchers |
 //! | `conformance` (feature `testing`) | what every engine must pass, and the faults it must catch |
+//! | `testing` (the same) | an engine that fails when a test of its users says so |
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -27,6 +28,8 @@ pub mod error;
 mod fanout;
 pub mod memory;
 pub mod sqlite;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod types;
 
 pub use backend::{Backend, WatchStream};

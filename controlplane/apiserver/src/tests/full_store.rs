@@ -1,52 +1,12 @@
 //! A store that has no room for what does not make any.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
-use coracle_store::{
-    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome,
-    WatchStream, memory::MemoryBackend,
-};
+use coracle_store::testing::FailingBackend;
 use serde_json::json;
 
 use super::raw::{CONFIG_MAPS, PODS, Raw, config_map, pod};
 use crate::{testing, user::UserInfo};
-
-/// Takes, once it is full, what may use the reserve.
-#[derive(Default)]
-struct Full {
-    inner: MemoryBackend,
-    is_full: AtomicBool,
-}
-
-#[async_trait::async_trait]
-impl Backend for Full {
-    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        if self.is_full.load(Ordering::Relaxed) && !txn.may_use_disk_reserve {
-            return Err(StoreError::DiskFull {
-                path: "/full".into(),
-            });
-        }
-        self.inner.txn(txn).await
-    }
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.inner.get(key).await
-    }
-    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        self.inner.range(request).await
-    }
-    async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
-        self.inner.watch(prefix, from).await
-    }
-    async fn compact(&self, to: Revision) -> Result<(), StoreError> {
-        self.inner.compact(to).await
-    }
-    fn current_revision(&self) -> Revision {
-        self.inner.current_revision()
-    }
-}
 
 fn leases(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
@@ -54,7 +14,7 @@ fn leases(namespace: &str) -> String {
 
 #[tokio::test]
 async fn what_makes_room_may_use_the_reserve() {
-    let store = Arc::new(Full::default());
+    let store = Arc::new(FailingBackend::default());
     let admin = Raw::of(
         &testing::server_over(Arc::clone(&store) as _).await,
         UserInfo::component("test"),
@@ -75,7 +35,7 @@ async fn what_makes_room_may_use_the_reserve() {
         let lease = json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}});
         assert_eq!(admin.post(&leases(namespace), lease).await.0, 201);
     }
-    store.is_full.store(true, Ordering::Relaxed);
+    store.fill();
 
     let (code, refused) = admin.post(CONFIG_MAPS, config_map("new")).await;
     assert_eq!(

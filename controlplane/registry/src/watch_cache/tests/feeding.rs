@@ -1,10 +1,6 @@
 //! How the cache follows the store: at the start, when the watch breaks off, at the end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use coracle_store::{KeyValue, RangeRequest, RangeResponse, StoreError, WatchStream};
-use futures::StreamExt;
-use tokio::sync::Notify;
+use coracle_store::testing::FailingBackend;
 
 use super::*;
 
@@ -86,63 +82,10 @@ async fn shutdown_ends_watches_and_waits() {
     ));
 }
 
-/// A store whose watch breaks off when told, as if its reader had been too slow, and does not come
-/// back before told.
-struct Flaky {
-    inner: MemoryBackend,
-    cut: Arc<Notify>,
-    away: AtomicBool,
-}
-
-#[async_trait::async_trait]
-impl Backend for Flaky {
-    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        self.inner.txn(txn).await
-    }
-
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.inner.get(key).await
-    }
-
-    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        self.inner.range(request).await
-    }
-
-    async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
-        if self.away.load(Ordering::Relaxed) {
-            return Err(StoreError::Engine {
-                what: "watch".to_owned(),
-                source: "away".into(),
-            });
-        }
-        let cut = Arc::clone(&self.cut);
-        let error = futures::stream::once(async move {
-            cut.notified().await;
-            Err(StoreError::WatcherTooSlow)
-        });
-        // Ends with the error, whatever is still queued.
-        let both = futures::stream::select(self.inner.watch(prefix, from).await?, error);
-        let ended = both.scan(false, |ended, item| {
-            let item = (!*ended).then_some(item);
-            *ended = matches!(item, Some(Err(_)));
-            async move { item }
-        });
-        Ok(ended.boxed())
-    }
-
-    async fn compact(&self, to: Revision) -> Result<(), StoreError> {
-        self.inner.compact(to).await
-    }
-
-    fn current_revision(&self) -> Revision {
-        self.inner.current_revision()
-    }
-}
-
 /// Breaks the feed of `cluster`, writes two pods and deletes one meanwhile, and lets it come back.
-async fn break_feed(flaky: &Flaky, compact: bool) {
-    flaky.away.store(true, Ordering::Relaxed);
-    flaky.cut.notify_one();
+async fn break_feed(flaky: &FailingBackend, compact: bool) {
+    flaky.set_away(true);
+    flaky.cut_watch();
     tokio::task::yield_now().await;
     write(
         flaky,
@@ -159,15 +102,11 @@ async fn break_feed(flaky: &Flaky, compact: bool) {
     if compact {
         flaky.compact(flaky.current_revision()).await.unwrap();
     }
-    flaky.away.store(false, Ordering::Relaxed);
+    flaky.set_away(false);
 }
 
-async fn flaky_cluster() -> (Arc<Flaky>, Cluster) {
-    let flaky = Arc::new(Flaky {
-        inner: MemoryBackend::new(),
-        cut: Arc::default(),
-        away: AtomicBool::new(false),
-    });
+async fn flaky_cluster() -> (Arc<FailingBackend>, Cluster) {
+    let flaky = Arc::new(FailingBackend::default());
     let cluster = Cluster::with(
         Arc::clone(&flaky) as Arc<dyn Backend>,
         WatchCacheLimits::default(),

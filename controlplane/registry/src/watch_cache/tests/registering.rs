@@ -1,7 +1,6 @@
 //! Resources that come and go while others are read.
 
-use coracle_store::{KeyValue, RangeRequest, RangeResponse, StoreError, WatchStream};
-use tokio::sync::Semaphore;
+use coracle_store::testing::FailingBackend;
 
 use super::*;
 
@@ -22,61 +21,6 @@ fn thing(name: &str) -> Op {
     }
 }
 
-/// A store that gives out things only as permits come, and says when somebody asks.
-struct Gated {
-    inner: MemoryBackend,
-    asked: Semaphore,
-    may_answer: Semaphore,
-}
-
-impl Gated {
-    fn new() -> Arc<Self> {
-        let (inner, asked, may_answer) =
-            (MemoryBackend::new(), Semaphore::new(0), Semaphore::new(0));
-        Arc::new(Self {
-            inner,
-            asked,
-            may_answer,
-        })
-    }
-
-    /// Waits until things are being loaded.
-    async fn is_asked(&self) {
-        self.asked.acquire().await.unwrap().forget();
-    }
-}
-
-#[async_trait::async_trait]
-impl Backend for Gated {
-    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        self.inner.txn(txn).await
-    }
-
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.inner.get(key).await
-    }
-
-    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        if request.prefix == THINGS {
-            self.asked.add_permits(1);
-            self.may_answer.acquire().await.unwrap().forget();
-        }
-        self.inner.range(request).await
-    }
-
-    async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
-        self.inner.watch(prefix, from).await
-    }
-
-    async fn compact(&self, to: Revision) -> Result<(), StoreError> {
-        self.inner.compact(to).await
-    }
-
-    fn current_revision(&self) -> Revision {
-        self.inner.current_revision()
-    }
-}
-
 #[tokio::test]
 async fn a_resource_can_be_added_later() {
     let cluster = Cluster::start().await;
@@ -93,7 +37,7 @@ async fn a_resource_can_be_added_later() {
 
 #[tokio::test]
 async fn nobody_waits_while_a_resource_is_loaded() {
-    let store = Gated::new();
+    let store = Arc::new(FailingBackend::holding(THINGS));
     let cluster = Cluster::with(
         Arc::clone(&store) as Arc<dyn Backend>,
         WatchCacheLimits::default(),
@@ -113,7 +57,7 @@ async fn nobody_waits_while_a_resource_is_loaded() {
         )
     };
     let meanwhile = async {
-        store.is_asked().await;
+        store.held().await;
         // Reads of one's own writes, the others' events, and what happens to the resource itself.
         let mut watcher = cluster
             .pods
@@ -129,7 +73,7 @@ async fn nobody_waits_while_a_resource_is_loaded() {
             .await;
         cluster.cache.catch_up().await.unwrap();
         assert!(cluster.cache.resource(THINGS).is_none());
-        store.may_answer.add_permits(1);
+        store.release(1);
     };
     let ((found, things), ()) = tokio::join!(register, meanwhile);
     assert_eq!(found, ["a", "b"]);
@@ -204,7 +148,7 @@ async fn keys_of_one_resource_do_not_lie_among_those_of_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_state_that_the_store_has_forgotten_is_loaded_anew() {
-    let store = Gated::new();
+    let store = Arc::new(FailingBackend::holding(THINGS));
     let cluster = Cluster::with(
         Arc::clone(&store) as Arc<dyn Backend>,
         WatchCacheLimits::default(),
@@ -212,10 +156,10 @@ async fn a_state_that_the_store_has_forgotten_is_loaded_anew() {
     .await;
     cluster.write(vec![thing("a")]).await;
     let meanwhile = async {
-        store.is_asked().await;
+        store.held().await;
         let revision = cluster.write(vec![thing("b")]).await;
         store.compact(revision).await.unwrap();
-        store.may_answer.add_permits(2);
+        store.release(2);
     };
     let (things, ()) = tokio::join!(cluster.cache.register(things()), meanwhile);
     assert_eq!(things.unwrap().len(), 2);
@@ -223,7 +167,7 @@ async fn a_state_that_the_store_has_forgotten_is_loaded_anew() {
 
 #[tokio::test]
 async fn who_gives_up_leaves_nothing_behind() {
-    let store = Gated::new();
+    let store = Arc::new(FailingBackend::holding(THINGS));
     let cluster = Cluster::with(
         Arc::clone(&store) as Arc<dyn Backend>,
         WatchCacheLimits::default(),
@@ -231,9 +175,9 @@ async fn who_gives_up_leaves_nothing_behind() {
     .await;
     tokio::select! {
         _ = cluster.cache.register(things()) => panic!("nothing was loaded"),
-        () = store.is_asked() => {}
+        () = store.held() => {}
     }
     cluster.write(vec![thing("a")]).await;
-    store.may_answer.add_permits(1);
+    store.release(1);
     assert_eq!(cluster.cache.register(things()).await.unwrap().len(), 1);
 }
