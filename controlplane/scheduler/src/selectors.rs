@@ -148,82 +148,61 @@ mod tests {
         json!([{"apiVersion": api_version, "kind": kind, "name": "x", "uid": "1", "controller": controller}])
     }
 
+    /// Two Services that select pods of `web`, one without a selector, and a controller of each kind.
+    fn some() -> Selectors {
+        let mut selectors = Selectors::default();
+        for (kind, name, selector) in [
+            (SelectorKind::Service, "a", json!({"app": "web"})),
+            (
+                SelectorKind::Service,
+                "b",
+                json!({"app": "web", "tier": "front"}),
+            ),
+            (SelectorKind::Service, "all", json!({})),
+            (
+                SelectorKind::ReplicaSet,
+                "x",
+                json!({"app": "web", "hash": "1"}),
+            ),
+            (SelectorKind::StatefulSet, "x", json!({"set": "x"})),
+            (SelectorKind::ReplicationController, "x", json!({"rc": "x"})),
+        ] {
+            set(&mut selectors, kind, name, Some(selector));
+        }
+        selectors
+    }
+
     /// After the cases of `spread_test.go`.
     #[test]
-    fn services_and_the_controller_select_together() {
-        let mut selectors = Selectors::default();
-        set(
-            &mut selectors,
-            SelectorKind::Service,
-            "a",
-            Some(json!({"app": "web"})),
-        );
-        set(
-            &mut selectors,
-            SelectorKind::Service,
-            "b",
-            Some(json!({"app": "web", "tier": "front"})),
-        );
-        set(
-            &mut selectors,
-            SelectorKind::Service,
-            "all",
-            Some(json!({})),
-        );
-        set(
-            &mut selectors,
-            SelectorKind::ReplicaSet,
-            "x",
-            Some(json!({"app": "web", "hash": "1"})),
-        );
-        set(
-            &mut selectors,
-            SelectorKind::StatefulSet,
-            "x",
-            Some(json!({"set": "x"})),
-        );
-        set(
-            &mut selectors,
-            SelectorKind::ReplicationController,
-            "x",
-            Some(json!({"rc": "x"})),
-        );
-        let nobody = json!([]);
-        for (labels, owner, expected) in [
-            (json!({"app": "db"}), nobody.clone(), None),
-            (json!({"app": "web"}), nobody.clone(), Some("app=web")),
+    fn services_select_together() {
+        let selectors = some();
+        for (labels, expected) in [
+            (json!({"app": "db"}), None),
+            (json!({"app": "web"}), Some("app=web")),
             (
                 json!({"app": "web", "tier": "front"}),
-                nobody,
                 Some("app=web,tier=front"),
             ),
-            (
-                json!({"app": "web"}),
-                owner("apps/v1", "ReplicaSet", true),
-                Some("app=web,hash=1"),
-            ),
-            (
-                json!({"app": "web"}),
-                owner("apps/v1", "ReplicaSet", false),
-                Some("app=web"),
-            ),
-            (
-                json!({"app": "web"}),
-                owner("example.org/v1", "ReplicaSet", true),
-                Some("app=web"),
-            ),
-            (
-                json!({"a": "b"}),
-                owner("apps/v1", "StatefulSet", true),
-                Some("set=x"),
-            ),
-            (
-                json!({"a": "b"}),
-                owner("v1", "ReplicationController", true),
-                Some("rc=x"),
-            ),
-            (json!({"a": "b"}), owner("batch/v1", "Job", true), None),
         ] {
+            let found = selected(&selectors, &pod(labels.clone(), json!([])));
+            assert_eq!(found.as_deref(), expected, "{labels}");
+        }
+    }
+
+    /// After the cases of `spread_test.go`.
+    #[test]
+    fn a_controller_selects_with_the_services() {
+        let selectors = some();
+        let (web, other) = (json!({"app": "web"}), json!({"a": "b"}));
+        for (labels, version, kind, controller, expected) in [
+            (&web, "apps/v1", "ReplicaSet", true, Some("app=web,hash=1")),
+            (&web, "apps/v1", "ReplicaSet", false, Some("app=web")),
+            (&web, "example.org/v1", "ReplicaSet", true, Some("app=web")),
+            (&other, "apps/v1", "StatefulSet", true, Some("set=x")),
+            (&other, "v1", "ReplicationController", true, Some("rc=x")),
+            (&other, "batch/v1", "Job", true, None),
+        ] {
+            let owner = owner(version, kind, controller);
             let found = selected(&selectors, &pod(labels.clone(), owner.clone()));
             assert_eq!(found.as_deref(), expected, "{labels} {owner}");
         }

@@ -1,7 +1,7 @@
 //! What it costs, in questions asked: whoever writes a pod chooses how many terms it has.
 
 use super::*;
-use crate::postings::work;
+use crate::{pod_info::PodUid, postings::work};
 
 const PODS: usize = 2_000;
 const TERMS: usize = 14_000;
