@@ -5,19 +5,23 @@
 //!   \---> Active --pop--> InFlight --placed--> (gone)
 //!           ^                |-- does not fit --> Unschedulable --an event that may help--\
 //!           |                \-- could not bind ------------------------------------------> Backoff
-//!           \-------------------------------- back-off over --------------------------------/
+//!           \-------------------------------- back-off over --------------------------------/|
+//!                                   InFlight <--pop, while nobody is active------------------/
 //! ```
 //! Pure: the caller brings the time. A parked pod knows which plugins have refused it, and an event
 //! wakes it only if one of these says that it may help. Between pop and add_unschedulable nothing
 //! happens: the scheduler decides without a break. Who is next of the active is the line's to say
-//! (`queue/line.rs`).
+//! (`queue/line.rs`), and of those that back off the back-off queue's (`queue/backoff.rs`).
 //!
 //! A pod may take a twentieth of the scheduler's time by itself: it backs off at least twenty times
-//! as long as its last attempt took, however often it is changed meanwhile.
+//! as long as its last attempt took, however often it is changed meanwhile. Back-offs are waited
+//! out by pods whose attempt failed, or could not be carried out, by pods that ask for much, whom
+//! events wake unasked, and by those whose namespace has taken more than its share of time.
 //!
 //! Source: `pkg/scheduler/backend/queue` at v1.37 (initial back-off 1 s, at most 10 s, 5 minutes
 //! unschedulable).
 
+mod backoff;
 mod line;
 
 use std::{
@@ -28,7 +32,10 @@ use std::{
 
 use coracle_telemetry::ExponentialBackoff;
 
-use self::line::Line;
+use self::{
+    backoff::{Backoff, BackoffQueue},
+    line::Line,
+};
 use crate::{
     framework::{ClusterEvent, Framework, PluginSet},
     pod_info::{PodInfo, PodUid},
@@ -46,7 +53,7 @@ enum State {
     Gated,
     Active { priority: i32, sequence: u64 },
     InFlight,
-    Backoff { until: Instant },
+    Backoff(Backoff),
     Unschedulable { since: Instant },
 }
 
@@ -60,6 +67,8 @@ struct Entry {
     took: Duration,
     /// Who has said no in the last attempt; nobody if it failed otherwise.
     refused_by: PluginSet,
+    /// The last attempt failed, or its decision could not be carried out.
+    is_error: bool,
 }
 
 impl Entry {
@@ -72,6 +81,7 @@ impl Entry {
             last_failure,
             took,
             refused_by: PluginSet::default(),
+            is_error: false,
         }
     }
 }
@@ -91,19 +101,19 @@ pub(crate) struct SchedulingQueue {
     framework: Arc<Framework>,
     entries: HashMap<PodUid, Entry>,
     active: Line,
-    backoff: BTreeSet<(Instant, PodUid)>,
+    backoff: BackoffQueue,
     unschedulable: BTreeSet<(Instant, PodUid)>,
     gated: usize,
 }
 
 impl SchedulingQueue {
     /// Without pods. `framework` says which may be tried, and which events help which.
-    pub(crate) fn new(framework: Arc<Framework>) -> Self {
+    pub(crate) fn new(framework: Arc<Framework>, now: Instant) -> Self {
         Self {
             framework,
             entries: HashMap::new(),
             active: Line::default(),
-            backoff: BTreeSet::new(),
+            backoff: BackoffQueue::new(now),
             unschedulable: BTreeSet::new(),
             gated: 0,
         }
@@ -134,7 +144,7 @@ impl SchedulingQueue {
                     self.back_off(&uid, now);
                 }
             }
-            State::Active { .. } | State::InFlight | State::Backoff { .. } => {}
+            State::Active { .. } | State::InFlight | State::Backoff(_) => {}
         }
     }
 
@@ -153,9 +163,14 @@ impl SchedulingQueue {
         }
     }
 
-    /// Takes the next pod; it stays known as in flight.
+    /// Takes the next pod; it stays known as in flight. Without active ones, one that backs off.
     pub(crate) fn pop(&mut self) -> Option<Arc<PodInfo>> {
-        let uid = self.active.pop()?;
+        let uid = self.active.pop().or_else(|| {
+            self.backoff.pop(|uid| {
+                let entry = self.entries.get(uid);
+                entry.is_some_and(|entry| !self.active.owes(&entry.pod.namespace))
+            })
+        })?;
         let entry = self.entries.get_mut(&uid)?;
         entry.state = State::InFlight;
         entry.attempts = entry.attempts.saturating_add(1);
@@ -188,6 +203,7 @@ impl SchedulingQueue {
         };
         entry.last_failure = Some(now);
         entry.refused_by = refused_by;
+        entry.is_error = false;
         entry.state = State::Unschedulable { since: now };
         self.unschedulable.insert((now, uid.clone()));
         true
@@ -198,6 +214,7 @@ impl SchedulingQueue {
         if let Some(entry) = self.entries.get_mut(uid) {
             entry.last_failure = Some(now);
             entry.refused_by = PluginSet::default();
+            entry.is_error = true;
             self.back_off(uid, now);
         }
     }
@@ -221,10 +238,7 @@ impl SchedulingQueue {
     /// Lets pods go on whose time has come.
     pub(crate) fn flush(&mut self, now: Instant) {
         self.active.settle(now);
-        while let Some((until, uid)) = self.backoff.first().cloned() {
-            if until > now {
-                break;
-            }
+        for uid in self.backoff.pop_completed(now) {
             self.activate(&uid);
         }
         while let Some((since, uid)) = self.unschedulable.first().cloned() {
@@ -237,50 +251,79 @@ impl SchedulingQueue {
 
     /// When [`SchedulingQueue::flush`] has something to do next.
     pub(crate) fn next_flush(&self) -> Option<Instant> {
-        let backoff = self.backoff.first().map(|(until, _)| *until);
+        let backoff = self.backoff.next_completed();
+        // Who has paid may go before its time again.
+        let paid = self.active.next_settled();
+        let paid = paid.filter(|_| self.backoff.has_early());
         let stuck = self
             .unschedulable
             .first()
             .map(|(since, _)| *since + UNSCHEDULABLE_MAX);
-        backoff.into_iter().chain(stuck).min()
+        backoff.into_iter().chain(paid).chain(stuck).min()
     }
 
     /// Puts the pod behind its back-off, counted from its last failure; at once if that is over.
     fn back_off(&mut self, uid: &PodUid, now: Instant) {
         self.leave(uid);
+        if !self.may_be_tried(uid) {
+            return;
+        }
         let Some(entry) = self.entries.get_mut(uid) else {
             return;
         };
+        let failed = entry.last_failure.unwrap_or(now);
         let wait = ExponentialBackoff::new(BACKOFF_INITIAL, BACKOFF_MAX)
             .after(entry.attempts.saturating_sub(1));
-        let wait = wait
-            .max(entry.took.saturating_mul(BACKOFF_FOR_TIME))
+        let for_time = entry
+            .took
+            .saturating_mul(BACKOFF_FOR_TIME)
             .min(UNSCHEDULABLE_MAX);
-        let until = entry.last_failure.unwrap_or(now) + wait;
+        let until = failed + wait.max(for_time);
         if until <= now {
-            self.activate(uid);
-        } else {
-            entry.state = State::Backoff { until };
-            self.backoff.insert((until, uid.clone()));
+            return self.activate(uid);
         }
+        let early_from = if entry.is_error || entry.pod.asks_much {
+            until
+        } else {
+            failed + for_time
+        };
+        let backoff = Backoff {
+            priority: entry.pod.priority,
+            failed,
+            early_from,
+            until,
+        };
+        entry.state = State::Backoff(backoff);
+        self.backoff.push(uid, backoff, now);
     }
 
     /// Makes the pod active, unless PreEnqueue says no.
     fn activate(&mut self, uid: &PodUid) {
         self.leave(uid);
+        if !self.may_be_tried(uid) {
+            return;
+        }
         let Some(entry) = self.entries.get_mut(uid) else {
             return;
         };
-        if !self.framework.run_pre_enqueue(&entry.pod).is_success() {
-            entry.state = State::Gated;
-            self.gated += 1;
-            return;
-        }
         let sequence = self.active.push(&entry.pod);
         entry.state = State::Active {
             priority: entry.pod.priority,
             sequence,
         };
+    }
+
+    /// Asks PreEnqueue about a pod that is nowhere; if that says no, it is gated.
+    fn may_be_tried(&mut self, uid: &PodUid) -> bool {
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return false;
+        };
+        let may_be = self.framework.run_pre_enqueue(&entry.pod).is_success();
+        if !may_be {
+            entry.state = State::Gated;
+            self.gated += 1;
+        }
+        may_be
     }
 
     fn leave(&mut self, uid: &PodUid) {
@@ -292,9 +335,7 @@ impl SchedulingQueue {
             State::Active { priority, sequence } => {
                 self.active.remove(&entry.pod, priority, sequence)
             }
-            State::Backoff { until } => {
-                self.backoff.remove(&(until, uid.clone()));
-            }
+            State::Backoff(backoff) => self.backoff.remove(uid, &backoff),
             State::Unschedulable { since } => {
                 self.unschedulable.remove(&(since, uid.clone()));
             }

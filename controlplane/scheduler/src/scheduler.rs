@@ -62,7 +62,7 @@ impl Scheduler {
         let framework = Arc::new(plugins::default_profile(client.clone()));
         Self {
             metrics: Metrics::new(&config.metrics, &config.name),
-            queue: SchedulingQueue::new(framework.clone()),
+            queue: SchedulingQueue::new(framework.clone(), Instant::now()),
             cache: Cache::default(),
             algorithm: Algorithm::new(framework.clone()),
             framework,

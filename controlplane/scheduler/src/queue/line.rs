@@ -161,6 +161,17 @@ impl Line {
         }
     }
 
+    /// Whether a namespace has taken more than its share.
+    pub(super) fn owes(&self, namespace: &str) -> bool {
+        let known = self.paid.get_key_value(namespace);
+        known.is_some_and(|(namespace, _)| self.behind(namespace).is_some())
+    }
+
+    /// When [`Line::settle`] has something to do next.
+    pub(super) fn next_settled(&self) -> Option<Instant> {
+        self.behind.first().map(|(until, _)| *until)
+    }
+
     /// Puts a namespace behind the others, or back.
     fn put(&mut self, namespace: &Arc<str>, behind: Option<Instant>) {
         let before = self.behind(namespace);

@@ -168,6 +168,8 @@ async fn members_of_a_quorum_share_no_node() {
         cluster.refused("intruder").await,
         "0/2 nodes are available: 2 node(s) didn't satisfy existing pods anti-affinity rules."
     );
+    let gone = DeleteParams::default();
+    cluster.pods().delete("intruder", &gone).await.unwrap();
     add_node("c").await;
     assert_eq!(cluster.placed("third").await, "c");
 }
