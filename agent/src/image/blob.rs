@@ -5,9 +5,13 @@
 //! ```
 //! Blocking readers; the network side feeds them through a bounded channel.
 
+mod zstd;
+
 use std::io::{self, BufReader, Read};
 
 use sha2::{Digest, Sha256};
+
+use self::zstd::ZstdDecoder;
 
 /// Hashes and counts everything read through it.
 pub(crate) struct Hashing<R> {
@@ -66,42 +70,55 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// A decompressor chosen by the stream's first bytes, whatever its media type claims.
+/// How a stream is compressed, by its first bytes, whatever its media type claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compression {
+    Gzip,
+    Zstd,
+}
+
+impl Compression {
+    /// `None`: not at all.
+    pub(super) fn detect(start: &[u8]) -> Option<Self> {
+        if start.starts_with(&[0x1f, 0x8b]) {
+            Some(Self::Gzip)
+        } else if zstd::is_zstd(start) {
+            Some(Self::Zstd)
+        } else {
+            None
+        }
+    }
+}
+
+/// What a stream has in it, decompressed.
 pub(crate) enum Decompressed<R: Read> {
     /// gzip, all members.
     Gzip(Box<flate2::bufread::MultiGzDecoder<BufReader<R>>>),
-    /// zstd, with the window bounded at 128 MiB.
-    Zstd(Box<zstd::stream::read::Decoder<'static, BufReader<R>>>),
+    /// zstd, all frames.
+    Zstd(Box<ZstdDecoder<BufReader<R>>>),
     /// No compression.
     Plain(BufReader<R>),
 }
-
-/// log2 of the largest window a zstd frame may ask for (zstd's own default for `-T0 --long=27`).
-const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 impl<R: Read> Decompressed<R> {
     /// Peeks at the magic number.
     pub(super) fn new(inner: R) -> io::Result<Self> {
         let mut reader = BufReader::with_capacity(64 << 10, inner);
-        let magic = io::BufRead::fill_buf(&mut reader)?;
-        if magic.starts_with(&[0x1f, 0x8b]) {
-            return Ok(Self::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(
-                reader,
-            ))));
-        }
-        if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(reader)?;
-            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-            return Ok(Self::Zstd(Box::new(decoder)));
-        }
-        Ok(Self::Plain(reader))
+        let start = io::BufRead::fill_buf(&mut reader)?;
+        Ok(match Compression::detect(start) {
+            Some(Compression::Gzip) => {
+                Self::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(reader)))
+            }
+            Some(Compression::Zstd) => Self::Zstd(Box::new(ZstdDecoder::new(reader))),
+            None => Self::Plain(reader),
+        })
     }
 
     /// The reader below, for its hash.
     pub(super) fn into_inner(self) -> R {
         match self {
             Self::Gzip(decoder) => decoder.into_inner().into_inner(),
-            Self::Zstd(decoder) => decoder.finish().into_inner(),
+            Self::Zstd(decoder) => decoder.into_inner().into_inner(),
             Self::Plain(reader) => reader.into_inner(),
         }
     }
@@ -121,6 +138,8 @@ impl<R: Read> Read for Decompressed<R> {
 mod tests {
     use std::io::Write;
 
+    use ruzstd::encoding::CompressionLevel;
+
     use super::*;
 
     fn roundtrip(compressed: &[u8]) -> (Vec<u8>, String) {
@@ -136,8 +155,10 @@ mod tests {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gz.write_all(&plain).expect("write");
         let gz = gz.finish().expect("finish");
-        let zst = zstd::encode_all(&plain[..], 1).expect("encode");
-        for compressed in [plain.clone(), gz, zst] {
+        let zst = ruzstd::encoding::compress_to_vec(&plain[..], CompressionLevel::Fastest);
+        // An application's own data before the frames is none of the layer's.
+        let skippable = [&b"\x5f\x2a\x4d\x18\x03\0\0\0own"[..], &zst].concat();
+        for compressed in [plain.clone(), gz, zst, skippable] {
             let (out, digest) = roundtrip(&compressed);
             assert_eq!(out, plain);
             assert_eq!(

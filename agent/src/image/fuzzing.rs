@@ -8,7 +8,7 @@ use tar::Header;
 
 use super::{
     archive,
-    blob::Decompressed,
+    blob::{Compression, Decompressed},
     config,
     distribution::{
         self,
@@ -253,10 +253,7 @@ fn with_checksums(bytes: &[u8]) -> Vec<u8> {
     while let Some(block) = bytes.get_mut(at..at + BLOCK) {
         at += BLOCK;
         // Compressed, or the end.
-        if block[0] == 0
-            || block.starts_with(&[0x1f, 0x8b])
-            || block.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
-        {
+        if block[0] == 0 || Compression::detect(block).is_some() {
             break;
         }
         let mut header = Header::new_old();
