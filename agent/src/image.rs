@@ -41,7 +41,10 @@ use self::{
     index::{Index, Layout, Record, store_error},
     registries::Registries,
 };
-use crate::runtime::{Image, ImageError, ImageService, RegistryAuth};
+use crate::{
+    blocking::blocking,
+    runtime::{Image, ImageError, ImageService, RegistryAuth},
+};
 
 /// Where the store is and whom it may ask.
 #[derive(Debug, Clone)]
@@ -302,12 +305,4 @@ fn names(reference: &str) -> Result<Vec<String>, ImageError> {
         Some(digest) => vec![reference::digest_name(&parsed, digest)],
         None => reference::tag_name(&parsed).into_iter().collect(),
     })
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
-) -> Result<T, ImageError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

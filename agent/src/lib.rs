@@ -7,6 +7,7 @@
 //! | `reset` | takes a stopped node apart |
 //! | `join` | certificates: how the node gets its identity and keeps it |
 //! | `node_lock` | one agent a run directory |
+//! | `blocking` | work that blocks, away from the threads that serve everything else |
 //! | `node`, `reserved` | registration, status and Lease of the Node object; what is kept from pods |
 //! | `informers` | what the node follows in the API, each kind once |
 //! | `pod_manager` | the pods wanted here, kept on disk |
@@ -34,6 +35,7 @@
 mod admission;
 mod allocation;
 mod backoff;
+mod blocking;
 pub mod config;
 mod container_config;
 mod context;

@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::sources::Sources;
 use self::{holdings::Holdings, service_route::ServiceRoute, turns::Turns};
+use crate::blocking::blocking;
 
 /// Changes are written at once as long as they come slower than this on average...
 const WRITE_INTERVAL: Duration = Duration::from_millis(25);
@@ -267,17 +268,14 @@ impl Proxy {
 
     /// Sees who is where: daemons of the node come and go without a word.
     async fn look_around(&mut self) {
-        let machine = tokio::task::spawn_blocking(Holdings::of_machine);
-        // Only fails as the runtime shuts down.
-        if let Ok(machine) = machine.await {
-            let (nodes, api_servers) = (self.sources.nodes(), self.sources.api_servers());
-            self.turns.set_holdings(Holdings {
-                nodes,
-                api_servers,
-                api_port: self.api_port,
-                ..machine
-            });
-        }
+        let machine = blocking(Holdings::of_machine).await;
+        let (nodes, api_servers) = (self.sources.nodes(), self.sources.api_servers());
+        self.turns.set_holdings(Holdings {
+            nodes,
+            api_servers,
+            api_port: self.api_port,
+            ..machine
+        });
     }
 
     /// Returns whether there was anything to repair.
@@ -303,23 +301,14 @@ impl Proxy {
     ) -> Option<bool> {
         let mut engine = self.engine.take()?;
         let mut route = self.route.clone();
-        let done = tokio::task::spawn_blocking(move || {
+        let (engine, route, result) = blocking(move || {
             route.ensure();
             let result = work(engine.as_mut());
             (engine, route, result)
-        });
-        let result = match done.await {
-            Ok((engine, route, result)) => {
-                self.engine = Some(engine);
-                self.route = route;
-                result
-            }
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime shuts down.
-                Err(_) => return None,
-            },
-        };
+        })
+        .await;
+        self.engine = Some(engine);
+        self.route = route;
         for refusal in self
             .engine
             .as_mut()

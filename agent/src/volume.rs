@@ -44,7 +44,10 @@ use self::{
     secret::Secrets,
     service_account_token::Tokens,
 };
-use crate::{node::facts::Machine, objects::Objects, pod::PodExt, removal, runtime::types::PodUid};
+use crate::{
+    blocking::blocking, node::facts::Machine, objects::Objects, pod::PodExt, removal,
+    runtime::types::PodUid,
+};
 
 #[cfg(test)]
 pub(crate) use mounter::NoMounts;
@@ -250,16 +253,6 @@ fn make_dir(dir: &Path) -> Result<(), VolumePluginError> {
     std::fs::create_dir_all(dir).map_err(VolumePluginError::io("create", dir))?;
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
         .map_err(VolumePluginError::io("set the mode of", dir))
-}
-
-/// Runs file work off the async threads.
-async fn blocking<T: Send + 'static, E: Send + 'static>(
-    work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> Result<T, E> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-    }
 }
 
 #[cfg(test)]

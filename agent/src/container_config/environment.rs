@@ -6,7 +6,9 @@ use std::{collections::HashMap, time::Duration};
 use k8s_openapi::api::core::v1::Container;
 
 use super::{ContainerConfigError, ContainerInput, env, env_file, fields};
-use crate::{context::NodeContext, objects::FRESH, pod::PodExt, volume::MountedVolumes};
+use crate::{
+    blocking::blocking, context::NodeContext, objects::FRESH, pod::PodExt, volume::MountedVolumes,
+};
 
 const SERVICES_LIMIT: Duration = Duration::from_secs(5);
 
@@ -76,8 +78,7 @@ async fn env_files(
             return Err(env::EnvError::NoVolume { volume });
         };
         let file = path.clone();
-        let read = tokio::task::spawn_blocking(move || env_file::read(&dir, &file, &name)).await;
-        match read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+        match blocking(move || env_file::read(&dir, &file, &name)).await {
             Ok(value) => found.extend(value.map(|value| (key, value))),
             Err(source) => {
                 return Err(env::EnvError::File {

@@ -18,6 +18,7 @@ use ipnet::IpNet;
 
 use self::own::OwnNetwork;
 use crate::{
+    blocking::blocking,
     network::{NetworkError, PodNetwork, PodNetworkRequest},
     runtime::types::SandboxId,
 };
@@ -134,15 +135,7 @@ impl CniNetwork {
             Backend::Configured(_) => Ok(T::default()),
             Backend::Own(own) => {
                 let own = own.clone();
-                match tokio::task::spawn_blocking(move || work(&own)).await {
-                    Ok(result) => result,
-                    Err(error) => match error.try_into_panic() {
-                        Ok(panic) => std::panic::resume_unwind(panic),
-                        Err(_) => Err(NetworkError::NotReady {
-                            why: "the agent is shutting down".into(),
-                        }),
-                    },
-                }
+                blocking(move || work(&own)).await
             }
         }
     }

@@ -5,9 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_shim_protocol::Request;
 
-use super::{
-    ContainerId, RuntimeError, container_stop, entries::blocking, erase, local::Inner, oci_spec,
-};
+use super::{ContainerId, RuntimeError, container_stop, erase, local::Inner, oci_spec};
+use crate::blocking::blocking;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -37,7 +36,7 @@ pub(super) async fn remove(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), R
         None => {
             let path = oci_spec::cgroup_path(&container.sandbox.checkpoint.lock().config, &id.0);
             let inner = Arc::clone(inner);
-            blocking(move || inner.destroy_cgroup(&path)).await??;
+            blocking(move || inner.destroy_cgroup(&path)).await?;
         }
     }
     erase::erase_container(inner, id, &container.directory).await?;

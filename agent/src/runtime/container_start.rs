@@ -4,9 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_shim_protocol::{Reply, Request};
 
-use super::{
-    ContainerId, ContainerState, RuntimeError, checkpoint, entries::blocking, local::Inner, past,
-};
+use super::{ContainerId, ContainerState, RuntimeError, checkpoint, local::Inner, past};
+use crate::blocking::blocking;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -21,7 +20,7 @@ pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), Ru
     let client = container.sandbox.client("start container")?;
     // First: whatever happens from here on, it has been started.
     let started = Arc::clone(&container);
-    blocking(move || past::note_start(&started)).await??;
+    blocking(move || past::note_start(&started)).await?;
     let request = Request::Start {
         container: id.0.clone(),
     };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    ContainerConfig, ContainerId, Resources, RuntimeError, checkpoint, entries::blocking,
-    local::Inner, oci_spec,
+    ContainerConfig, ContainerId, Resources, RuntimeError, checkpoint, local::Inner, oci_spec,
 };
+use crate::blocking::blocking;
 
 pub(super) async fn update(
     inner: &Arc<Inner>,
@@ -36,5 +36,5 @@ pub(super) async fn update(
         };
         checkpoint::write_container(&container.directory, &checkpoint)
     };
-    blocking(work).await?
+    blocking(work).await
 }

@@ -171,13 +171,6 @@ pub(super) async fn whole<T: Send + 'static>(
     joined(coracle_telemetry::spawn("a call of the runtime", work.in_current_span()).await)?
 }
 
-/// Runs short blocking work where it may block.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, RuntimeError> {
-    joined(tokio::task::spawn_blocking(work).await)
-}
-
 /// A panic goes on here; a cancelled task means that the process is ending.
 pub(super) fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> Result<T, RuntimeError> {
     outcome.map_err(|error| match error.try_into_panic() {

@@ -5,12 +5,8 @@ use std::{path::Path, sync::Arc};
 
 use coracle_shim_protocol::layout;
 
-use super::{
-    ContainerId, RuntimeError, checkpoint,
-    entries::{Sandbox, blocking},
-    local::Inner,
-};
-use crate::removal;
+use super::{ContainerId, RuntimeError, checkpoint, entries::Sandbox, local::Inner};
+use crate::{blocking::blocking, removal};
 
 /// Removes directories and forgets; the sandbox has ended. Containers first, the checkpoint with
 /// the directory last.
@@ -44,7 +40,7 @@ pub(super) async fn erase_container(
 /// Removes a directory with everything in it; absent is fine.
 pub(super) async fn remove_tree(path: &Path) -> Result<(), RuntimeError> {
     let owned = path.to_owned();
-    let removed = blocking(move || removal::remove_tree(&owned)).await?;
+    let removed = blocking(move || removal::remove_tree(&owned)).await;
     removed.map_err(|source| RuntimeError::State {
         operation: "remove",
         path: path.to_owned(),

@@ -20,7 +20,7 @@ use super::{
     binaries::Binaries,
     cgroup::Hierarchies,
     checkpoint,
-    entries::{self, Container, Sandbox, whole},
+    entries::{Container, Sandbox, whole},
     held_layers,
     oci_spec::Node,
     shim_client::{Listener, ShimClient},
@@ -403,7 +403,7 @@ impl RuntimeService for LocalRuntime {
                 .insert(path.trim_matches('/').to_owned());
             inner.hierarchies.create(&path, &resources)
         };
-        entries::blocking(work).await?
+        crate::blocking::blocking(work).await
     }
 
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError> {

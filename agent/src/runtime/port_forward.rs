@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use super::{RuntimeError, SandboxId, SandboxState, entries::blocking, local::Inner};
+use super::{RuntimeError, SandboxId, SandboxState, local::Inner};
+use crate::blocking::blocking;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -41,7 +42,7 @@ pub(super) async fn connect(
         let namespace = coracle_netns::NetNs::open(&netns).map_err(io::Error::other)?;
         namespace.run(|| dial(port)).map_err(io::Error::other)?
     })
-    .await?
+    .await
     .map_err(error)?;
     stream.set_nonblocking(true).map_err(error)?;
     tokio::net::TcpStream::from_std(stream).map_err(error)

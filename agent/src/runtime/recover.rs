@@ -15,12 +15,13 @@ use tokio::sync::watch;
 
 use super::{
     ContainerId, ContainerState, SandboxId, SandboxState, checkpoint,
-    entries::{Container, Sandbox, blocking},
+    entries::{Container, Sandbox},
     erase, held_layers,
     local::Inner,
     past, sandbox_stop,
     shim_client::ShimClient,
 };
+use crate::blocking::blocking;
 
 const STATE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -38,12 +39,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) {
     )
     .await;
     let recalling = Arc::clone(inner);
-    if let Err(error) = blocking(move || past::recall(&recalling)).await {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "look for containers of before the last boot"
-        );
-    }
+    blocking(move || past::recall(&recalling)).await;
     // Writable layers of containers that no record names.
     for (name, path) in checkpoint::subdirectories(&held_layers::holders(&inner.root_dir)) {
         if inner.container(&ContainerId(name)).is_err() {
@@ -119,17 +115,12 @@ async fn retire(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
             continue;
         };
         let (writable, syncs) = (inner.writable_dir(&ContainerId(name)), inner.syncs.clone());
-        let noted = blocking(move || {
+        blocking(move || {
             if past::note_end(&writable, checkpoint::exited(&exit)) {
                 syncs.soon(writable);
             }
-        });
-        if let Err(error) = noted.await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "keep the end of a container"
-            );
-        }
+        })
+        .await;
     }
     // What fails is logged there; the directory then stays for the next start.
     if sandbox_stop::end(inner, sandbox).await.is_ok() {
@@ -213,12 +204,7 @@ async fn recover_container(
     }
     let container = Arc::new(container);
     inner.insert_container(Arc::clone(&container));
-    if let Err(error) = blocking(move || past::ensure(&container)).await {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "record a container"
-        );
-    }
+    blocking(move || past::ensure(&container)).await;
 }
 
 /// Ends a container whose making nobody waits for any more.

@@ -22,11 +22,12 @@ use tracing::Instrument as _;
 use super::{
     RuntimeError, SandboxConfig, SandboxId, SandboxState, SandboxStatus,
     checkpoint::{Process, SandboxCheckpoint},
-    entries::{Sandbox, blocking, joined},
+    entries::{Sandbox, joined},
     local::{Inner, make_private},
     sandbox_stop,
     shim_client::ShimClient,
 };
+use crate::blocking::blocking;
 
 /// Making namespaces takes a millisecond; a machine under pressure takes longer.
 const INIT_LIMIT: Duration = Duration::from_secs(15);
@@ -179,7 +180,7 @@ async fn launch(
     let log = sandbox.directory.join(layout::SHIM_LOG);
     let name = format!("coracle-shim {}/{}", config.pod.namespace, config.pod.name);
     blocking(move || spawn(&program, &name, theirs, &log))
-        .await?
+        .await
         .map_err(shim_error)?;
 
     let client =

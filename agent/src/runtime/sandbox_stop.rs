@@ -12,10 +12,11 @@ use nix::{
 use super::{
     RuntimeError, SandboxId, SandboxState,
     checkpoint::{self, Process},
-    entries::{Sandbox, blocking, joined},
+    entries::{Sandbox, joined},
     local::Inner,
     oci_spec,
 };
+use crate::blocking::blocking;
 
 /// The shim gives its containers 10 s to die of SIGKILL.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(15);
@@ -104,7 +105,7 @@ async fn remove_cgroups(inner: Arc<Inner>, sandbox: Arc<Sandbox>) -> Result<(), 
             .map(|path| inner.destroy_cgroup(path))
             .fold(Ok(()), Result::and)
     };
-    blocking(work).await?
+    blocking(work).await
 }
 
 /// What a killed shim's helper had in hand lives a moment longer, and may make the cgroup anew
@@ -115,8 +116,7 @@ async fn sweep(inner: Arc<Inner>, sandbox: Arc<Sandbox>) {
     if inner.cgroup_in_use(&path, &sandbox.id) {
         return;
     }
-    let outcome = blocking(move || inner.destroy_cgroup(&path)).await;
-    if let Err(error) = outcome.and_then(|outcome| outcome) {
+    if let Err(error) = blocking(move || inner.destroy_cgroup(&path)).await {
         tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "sweep after a killed shim");
     }
 }
@@ -163,8 +163,7 @@ async fn end_shim(sandbox: &Arc<Sandbox>) -> bool {
 }
 
 async fn wait_for_death(process: Process) {
-    let waited = blocking(move || process.wait(DEATH_LIMIT)).await;
-    if !matches!(waited, Ok(true)) {
+    if !blocking(move || process.wait(DEATH_LIMIT)).await {
         process.kill();
     }
 }

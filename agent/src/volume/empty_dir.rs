@@ -13,7 +13,6 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume};
 
 use super::{
-    blocking,
     error::VolumePluginError,
     make_dir,
     mounter::{Mounter, Tmpfs},
@@ -21,7 +20,7 @@ use super::{
     plugin::{SetUp, VolumePlugin},
     remove_tree,
 };
-use crate::{container_config::resources, node::facts::Machine, quantity};
+use crate::{blocking::blocking, container_config::resources, node::facts::Machine, quantity};
 
 /// What its volumes' directories are called after.
 pub(super) const NAME: &str = "empty-dir";

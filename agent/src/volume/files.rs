@@ -7,14 +7,14 @@ use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use super::{
-    atomic_writer, blocking,
+    atomic_writer,
     error::VolumePluginError,
     make_dir,
     mounter::{Mounter, Tmpfs},
     payload::Payload,
     plugin::{SetUp, VolumePlugin},
 };
-use crate::runtime::types::PodUid;
+use crate::{blocking::blocking, runtime::types::PodUid};
 
 /// The largest that a kernel has.
 const PAGE: u64 = 64 * 1024;

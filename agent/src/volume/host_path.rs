@@ -11,10 +11,10 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Volume;
 
 use super::{
-    blocking,
     error::VolumePluginError,
     plugin::{SetUp, VolumePlugin},
 };
+use crate::blocking::blocking;
 
 /// The plugin. Its volumes have no directory of their own, so there is nothing to take away.
 pub(super) struct HostPath;
