@@ -11,6 +11,7 @@
 mod client;
 mod credentials;
 pub(crate) mod csr;
+mod identity;
 pub(crate) mod token;
 mod trust;
 
@@ -30,7 +31,8 @@ use crate::config::AgentConfig;
 pub(crate) use client::connect;
 #[cfg(test)]
 pub(crate) use credentials::Stored;
-pub(crate) use credentials::{Identity, Purpose, Renewal, first_certificate, keep_renewed};
+pub(crate) use credentials::first_certificate;
+pub(crate) use identity::{Identity, Purpose, Renewal, keep_renewed};
 pub use token::TokenError;
 
 const CLIENT: &str = "client";

@@ -304,48 +304,53 @@ impl NodeManager {
             written.ready = ready.is_ok();
             return;
         }
-        let patch = serde_json::json!({"status": wanted});
+        let Some(node) = self.write_status(&wanted).await else {
+            // Due at once.
+            written.at = None;
+            return;
+        };
+        self.tell_change(&before, ready.is_ok() && !written.ready);
+        *written = Written {
+            at: Some(Instant::now()),
+            ready: ready.is_ok(),
+            status: Some(wanted),
+        };
+        *self.view.lock() = Some(Arc::new(node));
+    }
+
+    /// The Node with this status, as the API has it then; `None` if it was not written.
+    async fn write_status(&self, status: &NodeStatus) -> Option<Node> {
+        let patch = serde_json::json!({"status": status});
         let api = self.api();
         let (params, patch) = (PatchParams::default(), Patch::Strategic(&patch));
         let request = api.patch_status(&self.config.node_name, &params, &patch);
         match tokio::time::timeout(REQUEST_LIMIT, request).await {
-            Ok(Ok(node)) => {
-                if ready.is_ok() && !written.ready {
-                    let message =
-                        format!("Node {} status is now: NodeReady", self.config.node_name);
-                    self.events.node(EventType::Normal, "NodeReady", message);
-                }
-                // What said so when it happened may have been lost with the old address's
-                // connections.
-                let (old, new) = (
-                    status::internal_ip(&before),
-                    self.config.node_ip.to_string(),
-                );
-                if let Some(old) = old.filter(|old| *old != new) {
-                    let message = format!("the node's address was {old} and is {new} now");
-                    self.events
-                        .node(EventType::Warning, "NodeAddressChanged", message);
-                }
-                *written = Written {
-                    at: Some(Instant::now()),
-                    ready: ready.is_ok(),
-                    status: Some(wanted),
-                };
-                *self.view.lock() = Some(Arc::new(node));
-            }
+            Ok(Ok(node)) => return Some(node),
             // It went before it was listed first.
-            Ok(Err(error)) if is_not_found(&error) => {
-                self.register_again().await;
-                written.at = None;
-            }
+            Ok(Err(error)) if is_not_found(&error) => self.register_again().await,
             Ok(Err(error)) => {
                 tracing::warn!(error = %ErrorChain(&error), "write the node's status");
-                written.at = None;
             }
             Err(_) => {
                 tracing::warn!("write the node's status: the API server does not answer");
-                written.at = None;
             }
+        }
+        None
+    }
+
+    /// In events, once a status is written that differs so from the one before.
+    fn tell_change(&self, before: &NodeStatus, now_ready: bool) {
+        let name = &self.config.node_name;
+        if now_ready {
+            let message = format!("Node {name} status is now: NodeReady");
+            self.events.node(EventType::Normal, "NodeReady", message);
+        }
+        // What said so when it happened may have been lost with the old address's connections.
+        let (old, new) = (status::internal_ip(before), self.config.node_ip.to_string());
+        if let Some(old) = old.filter(|old| *old != new) {
+            let message = format!("the node's address was {old} and is {new} now");
+            self.events
+                .node(EventType::Warning, "NodeAddressChanged", message);
         }
     }
 }

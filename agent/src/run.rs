@@ -1,11 +1,14 @@
 //! Puts the parts of a node together and keeps them running.
 
 mod network;
+mod parts;
+
+pub(crate) use self::parts::{Parts, real_parts};
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use coracle_client::pulse::Pulse;
-use coracle_telemetry::{ErrorChain, ExponentialBackoff, Health, Tasks};
+use coracle_telemetry::{ExponentialBackoff, Health, Tasks};
 use rustls_pki_types::CertificateDer;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -16,44 +19,22 @@ use crate::{
     events::EventRecorder,
     eviction,
     gc::{self, Collector},
-    image::{ImageStore, ImageStoreConfig, registries::Registries},
     informers::{Informers, Nodes},
     join,
-    network::{
-        PodNetwork,
-        cni::{CniConfig, CniNetwork},
-    },
     node::{self, NodeManager, NodeView, OwnNode, facts::Machine},
     node_lock::NodeLock,
     objects::Objects,
     pod_manager::{PodsView, checkpoint::Checkpoints},
-    proxy::health::RulesView,
-    runtime::{ImageService, LocalRuntime, RuntimeConfig, RuntimeService, runtime_root},
     server,
     service_index::ServiceIndex,
     status_manager::StatusManager,
     sync_loop::SyncLoop,
-    volume::{Mounter, SystemMounter, VolumeManager},
+    volume::VolumeManager,
 };
 
 const RESTART: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(60));
 const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
-/// Foreign plugins are called once for each vanished sandbox.
-const NETWORK_GC_LIMIT: Duration = Duration::from_secs(60);
-
-/// What differs between a real node and one in a test.
-pub(crate) struct Parts {
-    pub(crate) runtime: Arc<dyn RuntimeService>,
-    pub(crate) images: Arc<dyn ImageService>,
-    pub(crate) network: Arc<dyn PodNetwork>,
-    pub(crate) cni: Option<CniNetwork>,
-    pub(crate) mounter: Arc<dyn Mounter>,
-    /// The CA whose clients may use the node's HTTPS API; without one there is no such API.
-    pub(crate) client_ca: Option<CertificateDer<'static>>,
-    /// Whether Service rules can be written.
-    pub(crate) rules: RulesView,
-}
 
 /// A real node.
 pub(crate) async fn run(
@@ -114,82 +95,6 @@ pub(crate) async fn run(
     groups.finish(config.stop_timeout).await
 }
 
-/// What a real node is made of.
-pub(crate) async fn real_parts(
-    config: &AgentConfig,
-    client_ca: Option<CertificateDer<'static>>,
-) -> Result<Parts, AgentError> {
-    let registries = match &config.registries {
-        Some(path) => Registries::load(path).map_err(|source| AgentError::Registries {
-            source: Box::new(source),
-        })?,
-        None => Registries::default(),
-    };
-    let images = ImageStore::open(ImageStoreConfig {
-        root_dir: config.agent_dir().join("images"),
-        registries,
-    })
-    .map_err(|source| AgentError::Images { source })?;
-    let cni = CniNetwork::new(CniConfig {
-        conf_dir: config.cni_conf_dir.clone(),
-        plugin_dirs: config.cni_bin_dirs.clone(),
-        state_dir: config.agent_dir().join("cni"),
-        cluster_cidrs: config.cluster_cidr.into_iter().collect(),
-        bridge: config.bridge.clone(),
-        mtu: None,
-        node_ip: Some(config.node_ip),
-    });
-    let network: Arc<dyn PodNetwork> = Arc::new(cni.clone());
-    let shim_path = match &config.shim_path {
-        Some(path) => path.clone(),
-        None => beside_own_executable("coracle-shim")?,
-    };
-    let runtime = LocalRuntime::start(RuntimeConfig {
-        run_dir: config.run_dir.clone(),
-        root_dir: runtime_root(&config.agent_dir()),
-        shim_path,
-        network: Arc::clone(&network),
-        images: Arc::clone(&images) as Arc<dyn ImageService>,
-    })
-    .await
-    .map_err(|source| AgentError::Runtime { source })?;
-    release_vanished(&runtime, &cni).await;
-    let (cni, mounter) = (Some(cni), Arc::new(SystemMounter));
-    Ok(Parts {
-        runtime,
-        images,
-        network,
-        cni,
-        mounter,
-        client_ca,
-        rules: RulesView::default(),
-    })
-}
-
-/// Gives back what the last agent's sandboxes left in the network: addresses, links, published
-/// ports. Once, before the first pod starts: what is attached later must not look vanished. A
-/// failure costs addresses only; the next start tries again.
-async fn release_vanished(runtime: &LocalRuntime, cni: &CniNetwork) {
-    let known = runtime.known_sandboxes();
-    match tokio::time::timeout(NETWORK_GC_LIMIT, cni.gc(&known)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::warn!(error = %ErrorChain(&error), "release what vanished sandboxes held of the network")
-        }
-        Err(_) => {
-            tracing::warn!("releasing what vanished sandboxes held of the network takes too long")
-        }
-    }
-}
-
-fn beside_own_executable(name: &str) -> Result<PathBuf, AgentError> {
-    let own = std::env::current_exe().map_err(|source| AgentError::Directory {
-        path: PathBuf::from("/proc/self/exe"),
-        source,
-    })?;
-    Ok(own.with_file_name(name))
-}
-
 fn make_dir(path: PathBuf) -> Result<(), AgentError> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
@@ -238,25 +143,20 @@ pub(crate) fn spawn_node(
     parts: Parts,
     (mut informers, pulse, events): (Informers, Pulse, EventRecorder),
 ) {
-    let Groups {
-        tasks,
-        late,
-        health,
-    } = groups;
-    let (shutdown, stop_late) = (tasks.stop(), late.stop());
-    let pods_dir = config.agent_dir().join("pods");
     let machine = Arc::new(Machine::read(&config));
-    let (status, status_writer) = StatusManager::new(client.clone());
     let objects = Arc::new(Objects::new(client.clone()));
+    let (status, status_writer) = StatusManager::new(client.clone());
+    let late = &mut groups.late;
+    late.add("write statuses", status_writer.run(late.stop()));
     let volumes = VolumeManager::new(
-        &pods_dir,
+        &pods_dir(&config),
         client.clone(),
         &objects,
         parts.mounter,
         &machine,
         config.node_ip,
     );
-    let (node_view, clock) = (NodeView::default(), node::clock::ClockView::default());
+    let node_view = NodeView::default();
     let collector = Collector::new(&parts.images, &parts.runtime, config.agent_dir());
     let ctx = Arc::new(NodeContext {
         config: config.clone(),
@@ -273,87 +173,110 @@ pub(crate) fn spawn_node(
         pods_changed: tokio::sync::Notify::new(),
     });
     let manager = NodeManager {
-        config: config.clone(),
+        own: OwnNode::new(&mut informers, &config.node_name),
+        config,
         client: client.clone(),
         machine,
         images: parts.images,
         network: parts.network,
         cni: parts.cni,
         events,
-        own: OwnNode::new(&mut informers, &config.node_name),
-        view: Arc::clone(&node_view),
-        clock: Arc::clone(&clock),
-        pulse: pulse.clone(),
-    };
-    let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
-    let (evict, evictions) = mpsc::channel(1);
-    let pods = (&mut informers.pods, evictions);
-    let sync_loop = SyncLoop::new(
-        Arc::clone(&ctx),
-        client.clone(),
-        checkpoints,
-        pods_dir,
-        pods,
-        shutdown.clone(),
-    );
-    let name = config.node_name.clone();
-    let interval = config.lease_interval;
-    let lease = node::lease::run(
-        client.clone(),
-        name,
-        interval,
-        node_view,
+        view: node_view,
+        clock: node::clock::ClockView::default(),
         pulse,
+    };
+    spawn_own_node(&mut groups.tasks, manager);
+    spawn_pods(groups, &ctx, &client, &mut informers, collector);
+    // Last: who follows something has said so by now.
+    informers.spawn(&mut groups.tasks);
+    if let Some(ca) = parts.client_ca {
+        let server = server::ServerContext {
+            ctx,
+            client,
+            ca,
+            usage: Arc::default(),
+            rules: parts.rules,
+            health: groups.health.clone(),
+            connections: server::connections(),
+        };
+        let shutdown = groups.tasks.stop();
+        groups
+            .tasks
+            .add("serve the node's API", server::run(server, shutdown));
+    }
+}
+
+fn pods_dir(config: &AgentConfig) -> PathBuf {
+    config.agent_dir().join("pods")
+}
+
+/// What keeps the Node object and its Lease.
+fn spawn_own_node(tasks: &mut Tasks, manager: NodeManager) {
+    let shutdown = tasks.stop();
+    let lease = node::lease::run(
+        manager.client.clone(),
+        manager.config.node_name.clone(),
+        manager.config.lease_interval,
+        Arc::clone(&manager.view),
+        manager.pulse.clone(),
         shutdown.clone(),
     );
-    // What writes for others stops only once they have come to rest.
-    late.add("write statuses", status_writer.run(stop_late.clone()));
+    tasks.add("keep the Lease", lease);
+    let clock = Arc::clone(&manager.clock);
+    tasks.add(
+        "compare the clock",
+        node::clock::run(manager.client.clone(), clock, shutdown.clone()),
+    );
+    tasks.add("keep the Node", manager.run(shutdown));
+}
+
+/// What runs the pods, and what holds them within what the machine has.
+fn spawn_pods(
+    groups: &mut Groups,
+    ctx: &Arc<NodeContext>,
+    client: &kube::Client,
+    informers: &mut Informers,
+    collector: Collector,
+) {
+    let Groups { tasks, late, .. } = groups;
+    let (shutdown, stop_late) = (tasks.stop(), late.stop());
+    let pods_dir = pods_dir(&ctx.config);
+    let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
     late.add("write checkpoints", async move {
         let _ = stop_late.run_until_cancelled(checkpoint_writer).await;
     });
-    tasks.add("keep the Lease", lease);
-    tasks.add(
-        "compare the clock",
-        node::clock::run(client.clone(), clock, shutdown.clone()),
+    let (evict, evictions) = mpsc::channel(1);
+    let sync_loop = SyncLoop::new(
+        Arc::clone(ctx),
+        client.clone(),
+        checkpoints,
+        pods_dir,
+        (&mut informers.pods, evictions),
+        shutdown.clone(),
     );
-    informers.spawn(tasks);
-    tasks.add("keep the Node", manager.run(shutdown.clone()));
     tasks.add("sync pods", sync_loop.run());
     tasks.add(
         "weigh the QoS classes",
-        crate::qos_cgroups::run(Arc::clone(&ctx), shutdown.clone()),
+        crate::qos_cgroups::run(Arc::clone(ctx), shutdown.clone()),
     );
-    let limits = eviction::local_storage::run(Arc::clone(&ctx), evict.clone(), shutdown.clone());
+    let limits = eviction::local_storage::run(Arc::clone(ctx), evict.clone(), shutdown.clone());
     tasks.add("hold pods to their disk limits", limits);
     tasks.add(
         "evict pods",
-        eviction::manager::run(Arc::clone(&ctx), collector.clone(), evict, shutdown.clone()),
+        eviction::manager::run(Arc::clone(ctx), collector.clone(), evict, shutdown.clone()),
     );
     tasks.add(
         "rotate logs",
         crate::logs::rotate::run(Arc::clone(&ctx.runtime), shutdown.clone()),
     );
-    tasks.add("collect garbage", gc::run(collector, shutdown.clone()));
-    if let Some(ca) = parts.client_ca {
-        let usage = Arc::default();
-        let (health, connections) = (health.clone(), server::connections());
-        let server = server::ServerContext {
-            ctx,
-            client,
-            ca,
-            usage,
-            rules: parts.rules,
-            health,
-            connections,
-        };
-        tasks.add("serve the node's API", server::run(server, shutdown));
-    }
+    tasks.add("collect garbage", gc::run(collector, shutdown));
 }
 
 /// The tasks of a node, and how they end: first those that follow `shutdown`, then those that write
 /// for them.
 pub(crate) struct Groups {
     tasks: Tasks,
+    /// What writes for others stops only once they have come to rest.
     late: Tasks,
     health: Health,
 }

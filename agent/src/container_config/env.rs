@@ -9,7 +9,10 @@ use std::{
 };
 
 use coracle_netfilter::service::Port;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ConfigMapKeySelector, Container, EnvVarSource, FileKeySelector, Pod, Secret,
+    SecretKeySelector,
+};
 
 use super::{env_file::EnvFileError, expansion::expand, fields};
 use crate::{pod::PodExt, service_index::ServiceEntry};
@@ -66,6 +69,20 @@ pub(crate) enum EnvError {
     },
     #[error(transparent)]
     Field(#[from] fields::FieldError),
+}
+
+impl EnvError {
+    /// Whether something is not there, which does not matter where a reference is optional.
+    fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::NoConfigMap { .. }
+                | Self::NoConfigMapKey { .. }
+                | Self::NoSecret { .. }
+                | Self::NoSecretKey { .. }
+                | Self::NoFileKey { .. }
+        )
+    }
 }
 
 /// The values in files that a container's environment refers to.
@@ -211,7 +228,6 @@ fn value_from(
     source: &EnvVarSource,
     input: &EnvInput<'_>,
 ) -> Result<Option<String>, EnvError> {
-    let namespace = || input.pod.namespace().to_owned();
     if let Some(field) = &source.field_ref {
         return Ok(Some(fields::pod_field(&field.field_path, input.fields)?));
     }
@@ -228,70 +244,67 @@ fn value_from(
             input.fields,
         )?));
     }
-    if let Some(reference) = &source.config_map_key_ref {
-        let optional = reference.optional == Some(true);
-        let Some(map) = input.config_maps.get(&reference.name) else {
-            return if optional {
-                Ok(None)
-            } else {
-                Err(EnvError::NoConfigMap {
-                    name: reference.name.clone(),
-                })
-            };
-        };
-        return match map.data.as_ref().and_then(|data| data.get(&reference.key)) {
-            Some(value) => Ok(Some(value.clone())),
-            None if optional => Ok(None),
-            None => Err(EnvError::NoConfigMapKey {
-                namespace: namespace(),
-                name: reference.name.clone(),
-                key: reference.key.clone(),
-            }),
-        };
+    let (optional, found) = if let Some(reference) = &source.config_map_key_ref {
+        (reference.optional, config_map_value(reference, input))
+    } else if let Some(reference) = &source.secret_key_ref {
+        (reference.optional, secret_value(reference, input))
+    } else if let Some(reference) = &source.file_key_ref {
+        (reference.optional, file_value(reference, input))
+    } else {
+        // As upstream: a source of no known kind leaves the variable empty.
+        return Ok(Some(String::new()));
+    };
+    match found {
+        Err(error) if optional == Some(true) && error.is_absence() => Ok(None),
+        found => found.map(Some),
     }
-    if let Some(reference) = &source.secret_key_ref {
-        let optional = reference.optional == Some(true);
-        let Some(secret) = input.secrets.get(&reference.name) else {
-            return if optional {
-                Ok(None)
-            } else {
-                Err(EnvError::NoSecret {
-                    name: reference.name.clone(),
-                })
-            };
-        };
-        return match secret
-            .data
-            .as_ref()
-            .and_then(|data| data.get(&reference.key))
-        {
-            Some(value) => Ok(Some(text(&reference.name, &reference.key, &value.0)?)),
-            None if optional => Ok(None),
-            None => Err(EnvError::NoSecretKey {
-                namespace: namespace(),
-                name: reference.name.clone(),
-                key: reference.key.clone(),
-            }),
-        };
+}
+
+fn config_map_value(
+    reference: &ConfigMapKeySelector,
+    input: &EnvInput<'_>,
+) -> Result<String, EnvError> {
+    let (name, key) = (&reference.name, &reference.key);
+    let Some(map) = input.config_maps.get(name) else {
+        return Err(EnvError::NoConfigMap { name: name.clone() });
+    };
+    let value = map.data.as_ref().and_then(|data| data.get(key));
+    value.cloned().ok_or_else(|| EnvError::NoConfigMapKey {
+        namespace: input.pod.namespace().to_owned(),
+        name: name.clone(),
+        key: key.clone(),
+    })
+}
+
+fn secret_value(reference: &SecretKeySelector, input: &EnvInput<'_>) -> Result<String, EnvError> {
+    let (name, key) = (&reference.name, &reference.key);
+    let Some(secret) = input.secrets.get(name) else {
+        return Err(EnvError::NoSecret { name: name.clone() });
+    };
+    match secret.data.as_ref().and_then(|data| data.get(key)) {
+        Some(value) => text(name, key, &value.0),
+        None => Err(EnvError::NoSecretKey {
+            namespace: input.pod.namespace().to_owned(),
+            name: name.clone(),
+            key: key.clone(),
+        }),
     }
-    if let Some(file) = &source.file_key_ref {
-        let key = (
-            file.volume_name.clone(),
-            file.path.clone(),
-            file.key.clone(),
-        );
-        return match input.files.get(&key) {
-            Some(value) => Ok(Some(value.clone())),
-            None if file.optional == Some(true) => Ok(None),
-            None => Err(EnvError::NoFileKey {
-                volume: key.0,
-                path: key.1,
-                key: key.2,
-            }),
-        };
+}
+
+fn file_value(reference: &FileKeySelector, input: &EnvInput<'_>) -> Result<String, EnvError> {
+    let key = (
+        reference.volume_name.clone(),
+        reference.path.clone(),
+        reference.key.clone(),
+    );
+    match input.files.get(&key) {
+        Some(value) => Ok(value.clone()),
+        None => Err(EnvError::NoFileKey {
+            volume: key.0,
+            path: key.1,
+            key: key.2,
+        }),
     }
-    // As upstream: a source of no known kind leaves the variable empty.
-    Ok(Some(String::new()))
 }
 
 fn text(name: &str, key: &str, bytes: &[u8]) -> Result<String, EnvError> {

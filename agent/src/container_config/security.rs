@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile as ApiSeccomp};
+use k8s_openapi::api::core::v1::{
+    Container, Pod, PodSecurityContext, SeccompProfile as ApiSeccomp,
+};
 
 use crate::{
     pod::PodExt,
@@ -65,21 +67,6 @@ pub(crate) fn merge(
         check_non_root(pod, container, run_as_user, image_user)?;
     }
     let strict_groups = of_pod.supplemental_groups_policy.as_deref() == Some("Strict");
-    let mut groups = Vec::new();
-    // `fsGroup` too: it owns the files of the pod's volumes.
-    for group in of_pod
-        .supplemental_groups
-        .iter()
-        .flatten()
-        .copied()
-        .chain(of_pod.fs_group)
-    {
-        if let Some(group) =
-            id("supplementalGroups", Some(group))?.filter(|group| !groups.contains(group))
-        {
-            groups.push(group);
-        }
-    }
     let seccomp = own
         .seccomp_profile
         .as_ref()
@@ -100,7 +87,7 @@ pub(crate) fn merge(
         run_as_user,
         run_as_group: id("runAsGroup", own.run_as_group.or(of_pod.run_as_group))?,
         run_as_non_root,
-        supplemental_groups: groups,
+        supplemental_groups: supplemental_groups(&of_pod)?,
         strict_groups,
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
         allow_privilege_escalation: own.allow_privilege_escalation,
@@ -114,6 +101,20 @@ pub(crate) fn merge(
         },
         apparmor_profile: None,
     })
+}
+
+/// What the pod names, each once. `fsGroup` too: it owns the files of the pod's volumes.
+fn supplemental_groups(of_pod: &PodSecurityContext) -> Result<Vec<u32>, SecurityError> {
+    let named = of_pod.supplemental_groups.iter().flatten().copied();
+    let mut groups = Vec::new();
+    for group in named.chain(of_pod.fs_group) {
+        if let Some(group) =
+            id("supplementalGroups", Some(group))?.filter(|group| !groups.contains(group))
+        {
+            groups.push(group);
+        }
+    }
+    Ok(groups)
 }
 
 /// Whether the kernel labels, so that a wish for a label means something.

@@ -12,36 +12,15 @@ use std::{
 use coracle_telemetry::metrics::{Exposition, Kind, ProcessFigures};
 
 use super::{ServerContext, usage::Look};
-use crate::runtime::types::{ContainerState, SandboxState};
+use crate::runtime::types::{ContainerState, ContainerStatus, SandboxState};
 
 /// Of the agent itself, and how much it runs.
 pub(super) async fn agent(server: &ServerContext) -> String {
+    let runtime = &server.ctx.runtime;
+    // What cannot be listed is told as none: a scrape does not fail for it.
+    let sandboxes = runtime.list_pod_sandboxes().await.unwrap_or_default();
+    let containers = runtime.list_containers().await.unwrap_or_default();
     let mut out = Exposition::default();
-    let sandboxes = server
-        .ctx
-        .runtime
-        .list_pod_sandboxes()
-        .await
-        .unwrap_or_default();
-    let containers = server
-        .ctx
-        .runtime
-        .list_containers()
-        .await
-        .unwrap_or_default();
-    let ready = sandboxes
-        .iter()
-        .filter(|sandbox| sandbox.state == SandboxState::Ready)
-        .count();
-    let mut states = BTreeMap::from([("created", 0_u32), ("exited", 0), ("running", 0)]);
-    for container in &containers {
-        let state = match container.state {
-            ContainerState::Created => "created",
-            ContainerState::Running { .. } => "running",
-            ContainerState::Exited { .. } => "exited",
-        };
-        *states.entry(state).or_default() += 1;
-    }
     out.family(
         "kubelet_node_name",
         Kind::Gauge,
@@ -52,8 +31,36 @@ pub(super) async fn agent(server: &ServerContext) -> String {
         &[("node", &server.ctx.config.node_name)],
         1.0,
     );
+    let ready = sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.state == SandboxState::Ready)
+        .count();
     let help = "Number of pods that have a running pod sandbox";
     out.single("kubelet_running_pods", Kind::Gauge, help, count(ready));
+    running_containers(&containers, &mut out);
+    let desired = server.ctx.pods.read().len();
+    out.single(
+        "kubelet_desired_pods",
+        Kind::Gauge,
+        "The number of pods the kubelet is being instructed to run.",
+        count(desired),
+    );
+    connections(server, &mut out);
+    ProcessFigures::own().write(&mut out);
+    out.finish()
+}
+
+/// Upstream's name for containers of every state, not of running ones alone.
+fn running_containers(containers: &[ContainerStatus], out: &mut Exposition) {
+    let mut states = BTreeMap::from([("created", 0_u32), ("exited", 0), ("running", 0)]);
+    for container in containers {
+        let state = match container.state {
+            ContainerState::Created => "created",
+            ContainerState::Running { .. } => "running",
+            ContainerState::Exited { .. } => "exited",
+        };
+        *states.entry(state).or_default() += 1;
+    }
     out.family(
         "kubelet_running_containers",
         Kind::Gauge,
@@ -66,13 +73,9 @@ pub(super) async fn agent(server: &ServerContext) -> String {
             f64::from(number),
         );
     }
-    let desired = server.ctx.pods.read().len();
-    out.single(
-        "kubelet_desired_pods",
-        Kind::Gauge,
-        "The number of pods the kubelet is being instructed to run.",
-        count(desired),
-    );
+}
+
+fn connections(server: &ServerContext, out: &mut Exposition) {
     let (strangers, admitted) = server.connections.counted();
     let name = "coracle_node_api_connections";
     out.family(
@@ -83,8 +86,6 @@ pub(super) async fn agent(server: &ServerContext) -> String {
     for (state, number) in [("admitted", admitted), ("unidentified", strangers)] {
         out.sample(name, &[("state", state)], count(number));
     }
-    ProcessFigures::own().write(&mut out);
-    out.finish()
 }
 
 /// What the node, the pods and the containers use.
@@ -93,107 +94,82 @@ pub(super) async fn resource(server: &ServerContext) -> String {
 }
 
 fn resource_text(look: &Look) -> String {
-    let millis = |time: SystemTime| {
-        time.duration_since(UNIX_EPOCH).map_or(0, |since| {
-            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-        })
-    };
-    let time = millis(look.time);
+    let time = unix_millis(look.time);
     let mut out = Exposition::default();
     let containers: Vec<_> = look
         .pods
         .iter()
         .flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
-        .collect();
-    let (cpu, memory) = ("cpu_usage_seconds_total", "memory_working_set_bytes");
-    for (suffix, kind, help) in [
-        (
-            cpu,
-            Kind::Counter,
-            "Cumulative cpu time consumed by the container in core-seconds",
-        ),
-        (
-            memory,
-            Kind::Gauge,
-            "Current working set of the container in bytes",
-        ),
-        (
-            "start_time_seconds",
-            Kind::Gauge,
-            "Start time of the container since unix epoch in seconds",
-        ),
-    ] {
-        let name = format!("container_{suffix}");
-        out.family(&name, kind, help);
-        for (pod, container) in &containers {
-            let labels = [
+        .map(|(pod, container)| {
+            let labels = vec![
                 ("container", &*container.name),
-                ("namespace", &pod.namespace),
-                ("pod", &pod.name),
+                ("namespace", &*pod.namespace),
+                ("pod", &*pod.name),
             ];
-            let value = match suffix {
-                "cpu_usage_seconds_total" => seconds(container.stats.cpu_usage_nanos),
-                "memory_working_set_bytes" => bytes(container.stats.memory_working_set_bytes),
-                _ => millis(container.started_at) as f64 / 1000.0,
-            };
-            out.sample_at(&name, &labels, value, time);
-        }
+            (container, labels)
+        })
+        .collect();
+    let subjects = containers.iter().map(|(container, labels)| Subject {
+        labels: labels.clone(),
+        cpu_nanos: container.stats.cpu_usage_nanos,
+        memory_bytes: container.stats.memory_working_set_bytes,
+    });
+    cpu_and_memory("container", subjects.collect(), time, &mut out);
+    let name = "container_start_time_seconds";
+    let help = "Start time of the container since unix epoch in seconds";
+    out.family(name, Kind::Gauge, help);
+    for (container, labels) in &containers {
+        let started = unix_millis(container.started_at) as f64 / 1000.0;
+        out.sample_at(name, labels, started, time);
     }
-    let machine = &look.machine;
-    out.family(
-        "node_cpu_usage_seconds_total",
-        Kind::Counter,
-        "Cumulative cpu time consumed by the node in core-seconds",
-    );
-    out.sample_at(
-        "node_cpu_usage_seconds_total",
-        &[],
-        seconds(machine.cpu_usage_nanos),
-        time,
-    );
-    out.family(
-        "node_memory_working_set_bytes",
-        Kind::Gauge,
-        "Current working set of the node in bytes",
-    );
-    out.sample_at(
-        "node_memory_working_set_bytes",
-        &[],
-        bytes(machine.memory_working_set_bytes),
-        time,
-    );
-    for (suffix, kind, help) in [
-        (
-            cpu,
-            Kind::Counter,
-            "Cumulative cpu time consumed by the pod in core-seconds",
-        ),
-        (
-            memory,
-            Kind::Gauge,
-            "Current working set of the pod in bytes",
-        ),
-    ] {
-        let name = format!("pod_{suffix}");
-        out.family(&name, kind, help);
-        for pod in look.pods.iter().filter(|pod| !pod.containers.is_empty()) {
-            let stats = pod.stats();
-            let value = if suffix == cpu {
-                seconds(stats.cpu_usage_nanos)
-            } else {
-                bytes(stats.memory_working_set_bytes)
-            };
-            out.sample_at(
-                &name,
-                &[("namespace", &pod.namespace), ("pod", &pod.name)],
-                value,
-                time,
-            );
+    let machine = Subject {
+        labels: Vec::new(),
+        cpu_nanos: look.machine.cpu_usage_nanos,
+        memory_bytes: look.machine.memory_working_set_bytes,
+    };
+    cpu_and_memory("node", vec![machine], time, &mut out);
+    let pods = look.pods.iter().filter(|pod| !pod.containers.is_empty());
+    let subjects = pods.map(|pod| {
+        let stats = pod.stats();
+        Subject {
+            labels: vec![("namespace", &*pod.namespace), ("pod", &*pod.name)],
+            cpu_nanos: stats.cpu_usage_nanos,
+            memory_bytes: stats.memory_working_set_bytes,
         }
-    }
+    });
+    cpu_and_memory("pod", subjects.collect(), time, &mut out);
     let help = "1 if there was an error while getting container metrics, 0 otherwise";
     out.single("resource_scrape_error", Kind::Gauge, help, 0.0);
     out.finish()
+}
+
+/// Something that uses CPU and memory.
+struct Subject<'a> {
+    labels: Vec<(&'a str, &'a str)>,
+    cpu_nanos: u64,
+    memory_bytes: u64,
+}
+
+/// Two families: their names begin with what the subjects are, such as `pod`.
+fn cpu_and_memory(what: &str, subjects: Vec<Subject<'_>>, time: i64, out: &mut Exposition) {
+    let name = format!("{what}_cpu_usage_seconds_total");
+    let help = format!("Cumulative cpu time consumed by the {what} in core-seconds");
+    out.family(&name, Kind::Counter, &help);
+    for subject in &subjects {
+        out.sample_at(&name, &subject.labels, seconds(subject.cpu_nanos), time);
+    }
+    let name = format!("{what}_memory_working_set_bytes");
+    let help = format!("Current working set of the {what} in bytes");
+    out.family(&name, Kind::Gauge, &help);
+    for subject in &subjects {
+        out.sample_at(&name, &subject.labels, bytes(subject.memory_bytes), time);
+    }
+}
+
+fn unix_millis(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| {
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    })
 }
 
 fn seconds(nanos: u64) -> f64 {

@@ -64,46 +64,9 @@ impl Tokens {
         if let Some(token) = self.young(&uid, &key) {
             return Ok(token);
         }
-        let account = pod
-            .spec_or_default()
-            .service_account_name
-            .as_deref()
-            .filter(|name| !name.is_empty())
-            .unwrap_or("default");
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                audiences: Some(if audience.is_empty() {
-                    Vec::new()
-                } else {
-                    vec![audience]
-                }),
-                expiration_seconds: Some(life),
-                bound_object_ref: Some(BoundObjectReference {
-                    api_version: Some("v1".to_owned()),
-                    kind: Some("Pod".to_owned()),
-                    name: Some(pod.name().to_owned()),
-                    uid: Some(uid.0.clone()),
-                }),
-                ..TokenRequestSpec::default()
-            }),
-            ..TokenRequest::default()
-        };
+        let request = token_request(pod, audience, life);
         let asked_at = uptime();
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), pod.namespace());
-        let answer = match tokio::time::timeout(
-            REQUEST_LIMIT,
-            accounts.create_token_request(account, &PostParams::default(), &request),
-        )
-        .await
-        {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(source)) => {
-                return Err(VolumePluginError::Token {
-                    source: Box::new(source),
-                });
-            }
-            Err(_) => return Err(VolumePluginError::TokenTimeout),
-        };
+        let answer = self.create(pod, &request).await?;
         // The server may grant another life than was asked for, and says so.
         let life = u64::try_from(
             answer
@@ -132,6 +95,29 @@ impl Tokens {
         Ok(text)
     }
 
+    async fn create(
+        &self,
+        pod: &Pod,
+        request: &TokenRequest,
+    ) -> Result<TokenRequest, VolumePluginError> {
+        let account = pod
+            .spec_or_default()
+            .service_account_name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .unwrap_or("default");
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), pod.namespace());
+        let params = PostParams::default();
+        let answer = accounts.create_token_request(account, &params, request);
+        match tokio::time::timeout(REQUEST_LIMIT, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(source)) => Err(VolumePluginError::Token {
+                source: Box::new(source),
+            }),
+            Err(_) => Err(VolumePluginError::TokenTimeout),
+        }
+    }
+
     fn young(&self, uid: &PodUid, key: &(String, i64)) -> Option<String> {
         let tokens = self.tokens.lock();
         tokens
@@ -139,6 +125,30 @@ impl Tokens {
             .get(key)
             .filter(|token| uptime() < token.renew_at)
             .map(|token| token.text.clone())
+    }
+}
+
+/// Bound to the pod: the token is worth nothing once that is gone.
+fn token_request(pod: &Pod, audience: String, life: i64) -> TokenRequest {
+    TokenRequest {
+        spec: Some(TokenRequestSpec {
+            // None named: the API server's own.
+            audiences: Some(
+                Some(audience)
+                    .filter(|name| !name.is_empty())
+                    .into_iter()
+                    .collect(),
+            ),
+            expiration_seconds: Some(life),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(pod.name().to_owned()),
+                uid: Some(pod.uid().0),
+            }),
+            ..TokenRequestSpec::default()
+        }),
+        ..TokenRequest::default()
     }
 }
 

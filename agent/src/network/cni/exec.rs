@@ -1,11 +1,12 @@
 //! The user's plugins, executed as the CNI specification says (section 2 and 4).
 //!
-//! The configuration and result of every ADD are kept on disk, so that DEL and CHECK get what ADD
-//! had, also when the files in the configuration directory have changed or the agent was killed in
-//! between.
+//! DEL and CHECK get what ADD had, also when the files in the configuration directory have changed
+//! or the agent was killed in between: see [`cache`].
+
+mod cache;
 
 use std::{
-    fs, io,
+    io,
     net::IpAddr,
     path::{Path, PathBuf},
     process::Stdio,
@@ -14,17 +15,14 @@ use std::{
 
 use coracle_cni::{error::WireError, result::CniResult};
 use coracle_telemetry::ErrorChain;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
-use super::{
-    IFNAME,
-    conflist::{self, NetworkList},
-};
+use self::cache::{Cache, Cached};
+use super::{IFNAME, conflist};
 use crate::{
     network::{NetworkError, PodNetworkRequest},
-    runtime::types::{PodRef, PortMapping, SandboxId},
+    runtime::types::{PodRef, SandboxId},
 };
 
 /// For one plugin call; address management over the network may take its time.
@@ -32,25 +30,12 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Where distributions put plugins.
 const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// What the name of a record ends in until it is complete.
-const UNFINISHED: &str = ".tmp";
-
 /// The plugins of one configuration directory.
 #[derive(Debug)]
 pub(super) struct Plugins {
     conf_dir: PathBuf,
     plugin_dirs: Vec<PathBuf>,
-    cache_dir: PathBuf,
-}
-
-/// What is remembered of an attachment. Written without a result before ADD, with one after it.
-#[derive(Debug, Serialize, Deserialize)]
-struct Cached {
-    list: NetworkList,
-    pod: PodRef,
-    netns: PathBuf,
-    port_mappings: Vec<PortMapping>,
-    result: Option<Value>,
+    cache: Cache,
 }
 
 impl Plugins {
@@ -62,7 +47,7 @@ impl Plugins {
         Self {
             conf_dir,
             plugin_dirs,
-            cache_dir: state_dir.join("results"),
+            cache: Cache::new(state_dir.join("results")),
         }
     }
 
@@ -84,7 +69,7 @@ impl Plugins {
         if let Some(Cached {
             result: Some(result),
             ..
-        }) = self.cached(&request.sandbox_id)
+        }) = self.cache.get(&request.sandbox_id)
         {
             return addresses(&result);
         }
@@ -96,12 +81,12 @@ impl Plugins {
             port_mappings: request.port_mappings.clone(),
             result: None,
         };
-        self.remember(&request.sandbox_id, &cached)?;
+        self.cache.put(&request.sandbox_id, &cached)?;
         match self.add_all(&request.sandbox_id, &cached).await {
             Ok(result) => {
                 let addresses = addresses(&result)?;
                 cached.result = Some(result);
-                self.remember(&request.sandbox_id, &cached)?;
+                self.cache.put(&request.sandbox_id, &cached)?;
                 Ok(addresses)
             }
             Err(error) => {
@@ -115,7 +100,7 @@ impl Plugins {
     }
 
     pub(super) async fn del(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        match self.cached(&request.sandbox_id) {
+        match self.cache.get(&request.sandbox_id) {
             Some(cached) => self.del_cached(&request.sandbox_id, cached).await,
             None => {
                 self.del_forgotten(request).await;
@@ -147,7 +132,7 @@ impl Plugins {
             result: Some(result),
             list,
             ..
-        }) = self.cached(&request.sandbox_id)
+        }) = self.cache.get(&request.sandbox_id)
         else {
             return Err(NetworkError::NotReady {
                 why: format!("sandbox {} was not attached", request.sandbox_id),
@@ -175,24 +160,11 @@ impl Plugins {
     /// DEL for every remembered attachment that is not in `valid`.
     pub(super) async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
         let mut first = Ok(());
-        for entry in fs::read_dir(&self.cache_dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let Ok(name) = entry.file_name().into_string() else {
-                continue;
-            };
-            if name.ends_with(UNFINISHED) {
-                // A write that was killed; nothing depends on it.
-                let _ = fs::remove_file(entry.path());
-                continue;
-            }
-            let id = SandboxId(name);
+        for id in self.cache.ids() {
             if valid.contains(&id) {
                 continue;
             }
-            let Some(cached) = self.cached(&id) else {
+            let Some(cached) = self.cache.get(&id) else {
                 continue;
             };
             first = first.and(self.del_cached(&id, cached).await);
@@ -232,13 +204,7 @@ impl Plugins {
             done = self.del_all(id, &cached).await;
         }
         done?;
-        let path = self.cache_dir.join(&id.0);
-        match fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(state("forget", &path, &source))
-            }
-            _ => Ok(()),
-        }
+        self.cache.remove(id)
     }
 
     async fn del_all(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
@@ -344,21 +310,6 @@ impl Plugins {
             .collect();
         format!("CNI plugin {kind} is in none of {}", dirs.join(", "))
     }
-
-    fn cached(&self, id: &SandboxId) -> Option<Cached> {
-        serde_json::from_slice(&fs::read(self.cache_dir.join(&id.0)).ok()?).ok()
-    }
-
-    fn remember(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
-        let path = self.cache_dir.join(&id.0);
-        let unfinished = self.cache_dir.join(format!("{}{UNFINISHED}", id.0));
-        let write = || {
-            fs::create_dir_all(&self.cache_dir)?;
-            fs::write(&unfinished, serde_json::to_vec(cached)?)?;
-            fs::rename(&unfinished, &path)
-        };
-        write().map_err(|source| state("remember", &path, &source))
-    }
 }
 
 fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
@@ -390,12 +341,6 @@ fn malformed(plugin: &str, command: &'static str, error: &serde_json::Error) -> 
         command,
         code: 6,
         message,
-    }
-}
-
-fn state(operation: &str, path: &Path, source: &io::Error) -> NetworkError {
-    NetworkError::NotReady {
-        why: format!("{operation} {}: {source}", path.display()),
     }
 }
 

@@ -2,40 +2,37 @@
 //!
 //! The configuration is generated from the node's podCIDR and remembered on disk, so that pods get
 //! their network back while the API server is away. Nothing is executed for a pod unless it
-//! publishes ports.
+//! publishes ports. This file keeps what the network is; `attachment` has the pods.
+
+mod attachment;
+mod mtu;
 
 use std::{
     collections::{HashMap, HashSet},
     fs,
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::Arc,
 };
 
 use coracle_cni::{
-    Attachment, CniError, NetConf, bridge,
-    conf::{DEFAULT_VERSION, IpamConf, ValidAttachment},
+    CniError, NetConf, bridge,
+    conf::{DEFAULT_VERSION, IpamConf},
     masquerade,
     netlink::Netlink,
-    veth,
 };
 use coracle_netfilter::iptables::Iptables;
-use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
+use parking_lot::Mutex;
 
-use super::{CniConfig, IFNAME};
+use super::CniConfig;
 use crate::{
-    network::{NetworkError, OVERLAY_OVERHEAD, PodNetworkRequest, port_map::PortMaps},
+    network::{NetworkError, port_map::PortMaps},
     runtime::types::SandboxId,
 };
 
 const PLUGIN: &str = "coracle-cni";
 const NETWORK: &str = "coracle";
-/// A namespace's links are gone this long after it, or never...
-const LINK_GRACE: Duration = Duration::from_secs(2);
-/// ...but mostly much sooner.
-const LINK_POLL: Duration = Duration::from_millis(100);
 
 /// The generated network. Cheap to clone: the state is shared.
 #[derive(Debug, Clone)]
@@ -87,7 +84,7 @@ impl OwnNetwork {
     }
 
     pub(super) fn conf(&self) -> Option<NetConf> {
-        self.lock().clone()
+        self.shared.conf.lock().clone()
     }
 
     /// Blocks.
@@ -114,11 +111,7 @@ impl OwnNetwork {
 
     /// Blocks.
     pub(super) fn set_node_addresses(&self, addresses: &[IpAddr]) -> Result<(), NetworkError> {
-        *self
-            .shared
-            .nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = addresses.to_vec();
+        *self.shared.nodes.lock() = addresses.to_vec();
         let Some(mut conf) = self.conf() else {
             return Ok(());
         };
@@ -138,11 +131,7 @@ impl OwnNetwork {
 
     /// Pods that are attached from now on leave room for the envelope of the overlay. Blocks.
     pub(super) fn set_overhead(&self, overhead: u32) -> Result<(), NetworkError> {
-        *self
-            .shared
-            .overhead
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(overhead);
+        *self.shared.overhead.lock() = Some(overhead);
         self.refresh_mtu()
     }
 
@@ -171,13 +160,9 @@ impl OwnNetwork {
         if config.mtu.is_some() {
             return config.mtu;
         }
-        let overhead = *self
-            .shared
-            .overhead
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Some(choose_mtu(
-            uplink_mtu(config.node_ip)?,
+        let overhead = *self.shared.overhead.lock();
+        Some(mtu::choose(
+            mtu::of_uplink(config.node_ip)?,
             overhead,
             remembered,
         ))
@@ -195,11 +180,7 @@ impl OwnNetwork {
         let iptables = Iptables::find()?;
         let generation = iptables.generation();
         bridge::ensure(&mut Netlink::open()?, conf)?;
-        let mut verified = self
-            .shared
-            .verified
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut verified = self.shared.verified.lock();
         if generation.is_some() && *verified == generation {
             return Ok(());
         }
@@ -209,151 +190,6 @@ impl OwnNetwork {
         // once more.
         *verified = generation;
         Ok(())
-    }
-
-    /// Before [`Self::setup`] is even queued: a teardown that comes first must find it.
-    pub(super) fn begin(&self, sandbox: &SandboxId) {
-        self.attaching().insert(sandbox.clone(), false);
-        self.shared
-            .releasing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(sandbox);
-    }
-
-    fn attaching(&self) -> MutexGuard<'_, HashMap<SandboxId, bool>> {
-        self.shared
-            .attaching
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Blocks, longer than whoever asked may want to wait: what is torn down meanwhile is undone.
-    pub(super) fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
-        let outcome = self.try_setup(request);
-        if self.attaching().remove(&request.sandbox_id) != Some(true) {
-            return outcome;
-        }
-        if outcome.is_ok()
-            && let Some(conf) = self.conf()
-        {
-            let ports = self
-                .shared
-                .ports
-                .withdraw(&request.sandbox_id)
-                .map_err(CniError::from);
-            if let Err(error) = ports.and(coracle_cni::del(&attachment(request), &conf)) {
-                tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&error), "a late ADD is not undone until the next start");
-            }
-        }
-        Err(NetworkError::NotReady {
-            why: "the sandbox was torn down while it was attached".into(),
-        })
-    }
-
-    fn try_setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
-        let conf = self.ready()?;
-        let attachment = attachment(request);
-        let result = coracle_cni::add(&attachment, &conf).map_err(failed("ADD"))?;
-        let addresses = result.addresses();
-        if !request.port_mappings.is_empty()
-            && let Some(IpAddr::V4(address)) = addresses.first()
-            && let Err(error) =
-                self.shared
-                    .ports
-                    .publish(&request.sandbox_id, *address, &request.port_mappings)
-        {
-            // The caller hears why it failed; what cannot be undone is found by `gc`.
-            if let Err(undo) = coracle_cni::del(&attachment, &conf) {
-                tracing::warn!(sandbox = %request.sandbox_id, error = %undo, "a failed ADD left its link");
-            }
-            return Err(failed("ADD")(error.into()));
-        }
-        Ok(addresses)
-    }
-
-    /// Blocks, without waiting for the kernel to delete links. The address stays taken until then:
-    /// whoever got it would be a second port with this pod's address.
-    pub(super) fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        let id = &request.sandbox_id;
-        if let Some(cancelled) = self.attaching().get_mut(id) {
-            *cancelled = true;
-        }
-        self.shared
-            .releasing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id.clone());
-        self.shared
-            .ports
-            .withdraw(id)
-            .map_err(CniError::from)
-            .map_err(failed("DEL"))
-    }
-
-    /// Waits until the sandbox' link is gone, deletes it if the end of its namespace has not done
-    /// so after a while, and gives the address back.
-    pub(super) async fn collect_link(self, request: PodNetworkRequest) {
-        let name = veth::host_name(&request.sandbox_id.0, IFNAME);
-        for _ in 0..LINK_GRACE.as_millis() / LINK_POLL.as_millis() {
-            tokio::time::sleep(LINK_POLL).await;
-            let name = name.clone();
-            let looked = tokio::task::spawn_blocking(move || Netlink::open()?.link(&name));
-            if matches!(looked.await, Ok(Ok(None))) {
-                break;
-            }
-        }
-        match tokio::task::spawn_blocking(move || self.release(&request)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(error = %ErrorChain(&error), "a link and its address stay until the next start")
-            }
-            Err(error) => {
-                tracing::warn!(error = %ErrorChain(&error), "deleting a link ended early")
-            }
-        }
-    }
-
-    fn release(&self, request: &PodNetworkRequest) -> Result<(), CniError> {
-        // Attached again meanwhile: link and address are in use.
-        if !self
-            .shared
-            .releasing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&request.sandbox_id)
-        {
-            return Ok(());
-        }
-        let Some(conf) = self.conf() else {
-            return Ok(());
-        };
-        coracle_cni::del(&attachment(request), &conf)
-    }
-
-    /// Blocks.
-    pub(super) fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        coracle_cni::check(&attachment(request), &self.ready()?).map_err(failed("CHECK"))
-    }
-
-    /// Blocks.
-    pub(super) fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
-        let Some(mut conf) = self.conf() else {
-            return Ok(());
-        };
-        conf.valid_attachments = valid
-            .iter()
-            .map(|id| ValidAttachment {
-                container_id: id.0.clone(),
-                ifname: IFNAME.to_owned(),
-            })
-            .collect();
-        coracle_cni::gc(&conf).map_err(failed("GC"))?;
-        self.shared
-            .ports
-            .retain(valid)
-            .map_err(CniError::from)
-            .map_err(failed("GC"))
     }
 
     pub(super) fn ready(&self) -> Result<NetConf, NetworkError> {
@@ -396,11 +232,7 @@ impl OwnNetwork {
                 IpNet::V4(cidr) => Some(cidr.trunc()),
                 IpNet::V6(_) => None,
             });
-        let addresses = self
-            .shared
-            .nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let addresses = self.shared.nodes.lock();
         let mut nodes: Vec<Ipv4Net> = addresses
             .iter()
             .filter_map(|address| match address {
@@ -429,29 +261,13 @@ impl OwnNetwork {
                 source,
             })
         })?;
-        *self.lock() = Some(conf);
+        *self.shared.conf.lock() = Some(conf);
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<NetConf>> {
-        // The value is replaced as a whole: a panic elsewhere leaves it sound.
-        self.shared
-            .conf
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn prepare(conf: &NetConf) -> Result<(), CniError> {
     coracle_cni::prepare(&mut Netlink::open()?, conf).map(drop)
-}
-
-fn attachment(request: &PodNetworkRequest) -> Attachment {
-    Attachment {
-        container_id: request.sandbox_id.0.clone(),
-        ifname: IFNAME.to_owned(),
-        netns: Some(request.netns.clone()),
-    }
 }
 
 fn failed(command: &'static str) -> impl Fn(CniError) -> NetworkError {
@@ -467,69 +283,6 @@ fn failed(command: &'static str) -> impl Fn(CniError) -> NetworkError {
             command,
             code: wire.code,
             message,
-        }
-    }
-}
-
-/// The MTU of the link that has the node's address, else of the one that leads to the default
-/// route.
-fn uplink_mtu(node_ip: Option<IpAddr>) -> Option<u32> {
-    let mut netlink = Netlink::open().ok()?;
-    let own = netlink
-        .addresses()
-        .ok()?
-        .into_iter()
-        .find(|(_, net)| node_ip == Some(IpAddr::V4(net.addr())));
-    let uplink = match own {
-        Some((index, _)) => index,
-        None => {
-            let routes = netlink.routes().ok()?;
-            routes
-                .iter()
-                .find(|route| route.destination.addr() == Ipv4Addr::UNSPECIFIED)?
-                .interface?
-        }
-    };
-    let links = netlink.links().ok()?;
-    links
-        .iter()
-        .find(|link| link.index == uplink)
-        .map(|link| link.mtu)
-}
-
-fn choose_mtu(uplink: u32, overhead: Option<u32>, remembered: Option<u32>) -> u32 {
-    let overhead = overhead.unwrap_or_else(|| {
-        if remembered == Some(uplink.saturating_sub(OVERLAY_OVERHEAD)) {
-            OVERLAY_OVERHEAD
-        } else {
-            0
-        }
-    });
-    uplink.saturating_sub(overhead)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mtu_follows_the_uplink_and_the_way_to_other_nodes() {
-        let cases = [
-            ((1500, None, None), 1500),
-            ((1500, Some(0), None), 1500),
-            ((1500, Some(50), Some(1500)), 1450),
-            // Remembered from another network.
-            ((1450, None, Some(9000)), 1450),
-            // Remembered from the overlay, which is not known yet.
-            ((1500, None, Some(1450)), 1450),
-            ((1500, Some(0), Some(1450)), 1500),
-        ];
-        for ((uplink, overhead, remembered), expected) in cases {
-            assert_eq!(
-                choose_mtu(uplink, overhead, remembered),
-                expected,
-                "{uplink} {overhead:?} {remembered:?}"
-            );
         }
     }
 }

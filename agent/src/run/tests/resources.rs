@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::harness::{Cluster, is_ready, pod};
+use super::harness::{Cluster, container_status, is_ready, pod};
 use crate::runtime::types::{ContainerState, Resources};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,5 +168,130 @@ async fn volumes_stay_fresh_beside_a_container_that_crashes() {
         backs_off(&cluster.pods().get("web").await.expect("get")),
         "nobody has started it meanwhile"
     );
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resize_changes_a_running_container() {
+    let cluster = Cluster::start().await;
+    let sized = |limits: serde_json::Value| json!({"name": "main", "image": "nginx:1", "resources": {"limits": limits}});
+    cluster
+        .create(pod(
+            "web",
+            json!({"containers": [sized(json!({"cpu": "100m", "memory": "64Mi"}))]}),
+        ))
+        .await;
+    let before = cluster.wait_pod("web", is_ready).await;
+    let resize = async |limits: serde_json::Value| {
+        let requirements = json!({"limits": limits, "requests": limits});
+        let patch = json!({"spec": {"containers": [{"name": "main", "resources": requirements}]}});
+        let patch = Patch::Strategic(&patch);
+        cluster
+            .pods()
+            .patch_subresource("resize", "web", &PatchParams::default(), &patch)
+            .await
+            .expect("resize");
+    };
+    let limit = |pod: &Pod, name: &str| {
+        let limits = container_status(pod)
+            .resources
+            .and_then(|resources| resources.limits)
+            .unwrap_or_default();
+        limits.get(name).map(|amount| amount.0.clone())
+    };
+    resize(json!({"cpu": "200m", "memory": "32Mi"})).await;
+    let after = cluster
+        .wait_pod("web", |pod| {
+            limit(pod, "cpu").as_deref() == Some("200m") && !is_resizing(pod)
+        })
+        .await;
+    assert_eq!(
+        (
+            limit(&after, "memory").as_deref(),
+            container_status(&after).restart_count
+        ),
+        (Some("32Mi"), 0)
+    );
+    assert_eq!(
+        container_status(&after).container_id,
+        container_status(&before).container_id
+    );
+    let (sandboxes, containers) = cluster
+        .runtime_state(&after.metadata.uid.expect("uid"))
+        .await;
+    for resources in [&sandboxes[0].resources, &containers[0].resources] {
+        assert_eq!(
+            (resources.cpu_quota_us, resources.memory_limit_bytes),
+            (Some(20_000), Some(32 << 20))
+        );
+    }
+
+    // More than any node has: nothing changes.
+    resize(json!({"cpu": "10M", "memory": "32Mi"})).await;
+    let refused = cluster.wait_pod("web", is_resizing).await;
+    let conditions = refused
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.clone())
+        .unwrap_or_default();
+    let pending = conditions
+        .iter()
+        .find(|condition| condition.type_ == "PodResizePending")
+        .expect("condition");
+    assert_eq!(pending.reason.as_deref(), Some("Infeasible"));
+    assert_eq!(limit(&refused, "cpu").as_deref(), Some("200m"));
+    cluster.stop().await;
+}
+
+fn is_resizing(pod: &Pod) -> bool {
+    let mut conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_.starts_with("PodResize"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_evicted_one_after_the_other_while_the_node_is_short() {
+    // However many process IDs are free, they are too few.
+    let cluster = Cluster::start_with("pid.available<100%".parse().expect("thresholds")).await;
+    for (name, class) in [("system", "system-node-critical"), ("web", "")] {
+        cluster
+            .create(pod(name, json!({"priorityClassName": class})))
+            .await;
+    }
+    let phase = |pod: &Pod| {
+        pod.status
+            .as_ref()
+            .and_then(|status| status.phase.clone())
+            .unwrap_or_default()
+    };
+    let evicted = cluster
+        .wait_pod("web", |pod| phase(pod) == "Failed")
+        .await
+        .status
+        .expect("status");
+    assert_eq!(evicted.reason.as_deref(), Some("Evicted"));
+    let message = evicted.message.unwrap_or_default();
+    assert!(
+        message.starts_with("The node was low on resource: pids. Threshold quantity: "),
+        "{message}"
+    );
+    let conditions = evicted.conditions.unwrap_or_default();
+    let target = conditions
+        .iter()
+        .find(|condition| condition.type_ == "DisruptionTarget")
+        .expect("condition");
+    assert_eq!(
+        (&*target.status, target.reason.as_deref()),
+        ("True", Some("TerminationByKubelet"))
+    );
+    let spared = cluster.wait_pod("system", is_ready).await;
+    assert_eq!(phase(&spared), "Running");
+    // The next one goes, too.
+    cluster.create(pod("later", json!({}))).await;
+    cluster
+        .wait_pod("later", |pod| phase(pod) == "Failed")
+        .await;
     cluster.stop().await;
 }

@@ -1,0 +1,158 @@
+//! Pods come to the own network and leave it.
+//!
+//! A setup may be given up by its caller and go on; so each of setup and teardown leaves word for
+//! the other, and whichever comes last undoes what the first has made.
+
+use std::{net::IpAddr, time::Duration};
+
+use coracle_cni::{Attachment, CniError, conf::ValidAttachment, netlink::Netlink, veth};
+use coracle_telemetry::ErrorChain;
+
+use super::{OwnNetwork, failed};
+use crate::{
+    blocking::blocking,
+    network::{NetworkError, PodNetworkRequest, cni::IFNAME},
+    runtime::types::SandboxId,
+};
+
+/// A namespace's links are gone this long after it, or never...
+const LINK_GRACE: Duration = Duration::from_secs(2);
+/// ...but mostly much sooner.
+const LINK_POLL: Duration = Duration::from_millis(100);
+
+impl OwnNetwork {
+    /// Before [`Self::setup`] is even queued: a teardown that comes first must find it.
+    pub(in crate::network::cni) fn begin(&self, sandbox: &SandboxId) {
+        self.shared.attaching.lock().insert(sandbox.clone(), false);
+        self.shared.releasing.lock().remove(sandbox);
+    }
+
+    /// Blocks, longer than whoever asked may want to wait: what is torn down meanwhile is undone.
+    pub(in crate::network::cni) fn setup(
+        &self,
+        request: &PodNetworkRequest,
+    ) -> Result<Vec<IpAddr>, NetworkError> {
+        let outcome = self.try_setup(request);
+        if self.shared.attaching.lock().remove(&request.sandbox_id) != Some(true) {
+            return outcome;
+        }
+        if outcome.is_ok()
+            && let Some(conf) = self.conf()
+        {
+            let ports = self
+                .shared
+                .ports
+                .withdraw(&request.sandbox_id)
+                .map_err(CniError::from);
+            if let Err(error) = ports.and(coracle_cni::del(&attachment(request), &conf)) {
+                tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&error), "a late ADD is not undone until the next start");
+            }
+        }
+        Err(NetworkError::NotReady {
+            why: "the sandbox was torn down while it was attached".into(),
+        })
+    }
+
+    fn try_setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
+        let conf = self.ready()?;
+        let attachment = attachment(request);
+        let result = coracle_cni::add(&attachment, &conf).map_err(failed("ADD"))?;
+        let addresses = result.addresses();
+        if !request.port_mappings.is_empty()
+            && let Some(IpAddr::V4(address)) = addresses.first()
+            && let Err(error) =
+                self.shared
+                    .ports
+                    .publish(&request.sandbox_id, *address, &request.port_mappings)
+        {
+            // The caller hears why it failed; what cannot be undone is found by `gc`.
+            if let Err(undo) = coracle_cni::del(&attachment, &conf) {
+                tracing::warn!(sandbox = %request.sandbox_id, error = %undo, "a failed ADD left its link");
+            }
+            return Err(failed("ADD")(error.into()));
+        }
+        Ok(addresses)
+    }
+
+    /// Blocks, without waiting for the kernel to delete links. The address stays taken until then:
+    /// whoever got it would be a second port with this pod's address.
+    pub(in crate::network::cni) fn teardown(
+        &self,
+        request: &PodNetworkRequest,
+    ) -> Result<(), NetworkError> {
+        let id = &request.sandbox_id;
+        if let Some(cancelled) = self.shared.attaching.lock().get_mut(id) {
+            *cancelled = true;
+        }
+        self.shared.releasing.lock().insert(id.clone());
+        self.shared
+            .ports
+            .withdraw(id)
+            .map_err(CniError::from)
+            .map_err(failed("DEL"))
+    }
+
+    /// Waits until the sandbox' link is gone, deletes it if the end of its namespace has not done
+    /// so after a while, and gives the address back.
+    pub(in crate::network::cni) async fn collect_link(self, request: PodNetworkRequest) {
+        let name = veth::host_name(&request.sandbox_id.0, IFNAME);
+        for _ in 0..LINK_GRACE.as_millis() / LINK_POLL.as_millis() {
+            tokio::time::sleep(LINK_POLL).await;
+            let name = name.clone();
+            let looked = blocking(move || Netlink::open()?.link(&name)).await;
+            if matches!(looked, Ok(None)) {
+                break;
+            }
+        }
+        if let Err(error) = blocking(move || self.release(&request)).await {
+            tracing::warn!(error = %ErrorChain(&error), "a link and its address stay until the next start");
+        }
+    }
+
+    fn release(&self, request: &PodNetworkRequest) -> Result<(), CniError> {
+        // Attached again meanwhile: link and address are in use.
+        if !self.shared.releasing.lock().remove(&request.sandbox_id) {
+            return Ok(());
+        }
+        let Some(conf) = self.conf() else {
+            return Ok(());
+        };
+        coracle_cni::del(&attachment(request), &conf)
+    }
+
+    /// Blocks.
+    pub(in crate::network::cni) fn check(
+        &self,
+        request: &PodNetworkRequest,
+    ) -> Result<(), NetworkError> {
+        coracle_cni::check(&attachment(request), &self.ready()?).map_err(failed("CHECK"))
+    }
+
+    /// Blocks.
+    pub(in crate::network::cni) fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
+        let Some(mut conf) = self.conf() else {
+            return Ok(());
+        };
+        conf.valid_attachments = valid
+            .iter()
+            .map(|id| ValidAttachment {
+                container_id: id.0.clone(),
+                ifname: IFNAME.to_owned(),
+            })
+            .collect();
+        coracle_cni::gc(&conf).map_err(failed("GC"))?;
+        self.shared
+            .ports
+            .retain(valid)
+            .map_err(CniError::from)
+            .map_err(failed("GC"))
+    }
+}
+
+fn attachment(request: &PodNetworkRequest) -> Attachment {
+    Attachment {
+        container_id: request.sandbox_id.0.clone(),
+        ifname: IFNAME.to_owned(),
+        netns: Some(request.netns.clone()),
+    }
+}

@@ -1,0 +1,110 @@
+//! What a node works through: runtime, images, network, mounts.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use coracle_telemetry::ErrorChain;
+use rustls_pki_types::CertificateDer;
+
+use crate::{
+    AgentConfig, AgentError,
+    image::{ImageStore, ImageStoreConfig, registries::Registries},
+    network::{
+        PodNetwork,
+        cni::{CniConfig, CniNetwork},
+    },
+    proxy::health::RulesView,
+    runtime::{ImageService, LocalRuntime, RuntimeConfig, RuntimeService, runtime_root},
+    volume::{Mounter, SystemMounter},
+};
+
+/// Foreign plugins are called once for each vanished sandbox.
+const NETWORK_GC_LIMIT: Duration = Duration::from_secs(60);
+
+/// What differs between a real node and one in a test.
+pub(crate) struct Parts {
+    pub(crate) runtime: Arc<dyn RuntimeService>,
+    pub(crate) images: Arc<dyn ImageService>,
+    pub(crate) network: Arc<dyn PodNetwork>,
+    pub(crate) cni: Option<CniNetwork>,
+    pub(crate) mounter: Arc<dyn Mounter>,
+    /// The CA whose clients may use the node's HTTPS API; without one there is no such API.
+    pub(crate) client_ca: Option<CertificateDer<'static>>,
+    /// Whether Service rules can be written.
+    pub(crate) rules: RulesView,
+}
+
+/// What a real node is made of.
+pub(crate) async fn real_parts(
+    config: &AgentConfig,
+    client_ca: Option<CertificateDer<'static>>,
+) -> Result<Parts, AgentError> {
+    let registries = match &config.registries {
+        Some(path) => Registries::load(path).map_err(|source| AgentError::Registries {
+            source: Box::new(source),
+        })?,
+        None => Registries::default(),
+    };
+    let images = ImageStore::open(ImageStoreConfig {
+        root_dir: config.agent_dir().join("images"),
+        registries,
+    })
+    .map_err(|source| AgentError::Images { source })?;
+    let cni = CniNetwork::new(CniConfig {
+        conf_dir: config.cni_conf_dir.clone(),
+        plugin_dirs: config.cni_bin_dirs.clone(),
+        state_dir: config.agent_dir().join("cni"),
+        cluster_cidrs: config.cluster_cidr.into_iter().collect(),
+        bridge: config.bridge.clone(),
+        mtu: None,
+        node_ip: Some(config.node_ip),
+    });
+    let network: Arc<dyn PodNetwork> = Arc::new(cni.clone());
+    let shim_path = match &config.shim_path {
+        Some(path) => path.clone(),
+        None => beside_own_executable("coracle-shim")?,
+    };
+    let runtime = LocalRuntime::start(RuntimeConfig {
+        run_dir: config.run_dir.clone(),
+        root_dir: runtime_root(&config.agent_dir()),
+        shim_path,
+        network: Arc::clone(&network),
+        images: Arc::clone(&images) as Arc<dyn ImageService>,
+    })
+    .await
+    .map_err(|source| AgentError::Runtime { source })?;
+    release_vanished(&runtime, &cni).await;
+    let (cni, mounter) = (Some(cni), Arc::new(SystemMounter));
+    Ok(Parts {
+        runtime,
+        images,
+        network,
+        cni,
+        mounter,
+        client_ca,
+        rules: RulesView::default(),
+    })
+}
+
+/// Gives back what the last agent's sandboxes left in the network: addresses, links, published
+/// ports. Once, before the first pod starts: what is attached later must not look vanished. A
+/// failure costs addresses only; the next start tries again.
+async fn release_vanished(runtime: &LocalRuntime, cni: &CniNetwork) {
+    let known = runtime.known_sandboxes();
+    match tokio::time::timeout(NETWORK_GC_LIMIT, cni.gc(&known)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(error = %ErrorChain(&error), "release what vanished sandboxes held of the network")
+        }
+        Err(_) => {
+            tracing::warn!("releasing what vanished sandboxes held of the network takes too long")
+        }
+    }
+}
+
+fn beside_own_executable(name: &str) -> Result<PathBuf, AgentError> {
+    let own = std::env::current_exe().map_err(|source| AgentError::Directory {
+        path: PathBuf::from("/proc/self/exe"),
+        source,
+    })?;
+    Ok(own.with_file_name(name))
+}

@@ -1,0 +1,93 @@
+//! What another run of the agent makes of what the last one has left.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_restart_changes_nothing() {
+    let mut cluster = Cluster::start().await;
+    let probe = json!({"containers": [{"name": "main", "image": "nginx:1", "readinessProbe": {"exec": {"command": ["true"]}}}]});
+    cluster.create(pod("web", probe)).await;
+    let before = cluster.wait_pod("web", is_ready).await;
+    let calls = cluster.runtime.calls();
+    cluster.restart_agent().await;
+    cluster.create(pod("other", json!({}))).await;
+    cluster.wait_pod("other", is_ready).await;
+    let after = cluster.pods().get("web").await.expect("get");
+    assert_eq!(before.status, after.status);
+    let new: Vec<String> = cluster.runtime.calls().split_off(calls.len());
+    let touched = new
+        .iter()
+        .filter(|call| !call.contains("exec_sync"))
+        .filter(|call| {
+            call.contains("web") || call.starts_with("stop") || call.starts_with("remove")
+        });
+    assert_eq!(touched.collect::<Vec<_>>(), Vec::<&String>::new());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_killed_before_it_copied_the_last_status_keeps_it() {
+    let mut cluster = Cluster::start().await;
+    let probe = json!({"exec": {"command": ["true"]}});
+    let main =
+        json!({"name": "main", "image": "nginx:1", "readinessProbe": probe, "startupProbe": probe});
+    cluster
+        .create(pod("web", json!({"containers": [main]})))
+        .await;
+    let before = cluster.wait_pod("web", is_ready).await;
+    cluster.stop_agent().await;
+    // The copy on disk is of the moment at which the pod was bound.
+    let copy = Pod {
+        status: None,
+        ..before.clone()
+    };
+    let path = cluster
+        .agent_dir()
+        .join("pods")
+        .join(before.metadata.uid.as_deref().expect("uid"))
+        .join("pod.json");
+    std::fs::write(path, serde_json::to_vec(&copy).expect("JSON")).expect("write the copy");
+    cluster.start_agent();
+    cluster.create(pod("other", json!({}))).await;
+    cluster.wait_pod("other", is_ready).await;
+    let after = cluster.pods().get("web").await.expect("get");
+    assert_eq!(
+        (before.metadata.resource_version, before.status),
+        (after.metadata.resource_version, after.status)
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_deleted_while_the_agent_was_away_is_removed() {
+    let mut cluster = Cluster::start().await;
+    cluster.create(pod("web", json!({}))).await;
+    let uid = cluster
+        .wait_pod("web", is_ready)
+        .await
+        .metadata
+        .uid
+        .expect("uid");
+    cluster.stop_agent().await;
+    cluster
+        .pods()
+        .delete(
+            "web",
+            &DeleteParams {
+                grace_period_seconds: Some(0),
+                ..DeleteParams::default()
+            },
+        )
+        .await
+        .expect("delete");
+    cluster.start_agent();
+    cluster
+        .wait_until("the runtime is empty", async || {
+            let (sandboxes, containers) = cluster.runtime_state(&uid).await;
+            sandboxes.is_empty()
+                && containers.is_empty()
+                && !cluster.agent_dir().join("pods").join(&uid).exists()
+        })
+        .await;
+    cluster.stop().await;
+}
