@@ -1,136 +1,20 @@
 //! The chain of admission around a write: its order, what comes of what it adds, and that it holds
 //! nobody up.
 
-use std::{sync::Arc, time::Duration};
+mod plugins;
 
-use async_trait::async_trait;
-use coracle_admission::{Attributes, Operation, Plugin};
-use coracle_api::status::Status;
+use std::sync::Arc;
+
 use coracle_auth::user::{GROUP_MASTERS, UserInfo};
-use coracle_registry::resource::Resource;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, pod};
 use crate::{ApiServer, testing};
+use plugins::{Gate, Meddler, PATIENCE, Slow};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
-
-/// Lets writes of the user `slow` wait, and remembers what they were to replace.
-struct Gate {
-    seen: Mutex<Vec<Value>>,
-    entered: Semaphore,
-    open: Semaphore,
-}
-
-impl Gate {
-    fn closed() -> Arc<Self> {
-        Arc::new(Self {
-            seen: Mutex::default(),
-            entered: Semaphore::new(0),
-            open: Semaphore::new(0),
-        })
-    }
-
-    async fn pass(&self, attributes: &Attributes<'_>) {
-        if attributes.user.name == "slow" {
-            self.seen.lock().push(
-                attributes
-                    .old()
-                    .map_or(Value::Null, |old| old["data"].clone()),
-            );
-            self.entered.add_permits(1);
-            self.open.acquire().await.unwrap().forget();
-        }
-    }
-
-    async fn entered(&self) {
-        tokio::time::timeout(PATIENCE, self.entered.acquire())
-            .await
-            .expect("a write that waits")
-            .unwrap()
-            .forget();
-    }
-}
-
-struct Slow(Arc<Gate>);
-
-#[async_trait]
-impl Plugin for Slow {
-    fn name(&self) -> &'static str {
-        "Slow"
-    }
-
-    fn handles(&self, _: Operation, resource: &Resource) -> bool {
-        resource.is_core("configmaps")
-    }
-
-    async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
-        self.0.pass(attributes).await;
-        Ok(())
-    }
-
-    async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
-        self.0.pass(attributes).await;
-        Ok(())
-    }
-}
-
-/// Adds to pods and Deployments what is incomplete or not a client's to write; refuses Services
-/// that say so.
-struct Meddler;
-
-#[async_trait]
-impl Plugin for Meddler {
-    fn name(&self) -> &'static str {
-        "Meddler"
-    }
-
-    fn handles(&self, _: Operation, resource: &Resource) -> bool {
-        ["pods", "services"]
-            .iter()
-            .any(|plural| resource.is_core(plural))
-            || resource.info.plural == "deployments"
-    }
-
-    async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
-        if attributes.is_core("pods") && attributes.operation == Operation::Create {
-            let containers = attributes.object_mut()["spec"]["containers"]
-                .as_array_mut()
-                .unwrap();
-            containers.push(json!({"name": "sidecar", "image": "proxy"}));
-        }
-        if attributes.resource.info.plural == "deployments"
-            && attributes.operation == Operation::Update
-        {
-            let object = attributes.object_mut();
-            object["spec"]["replicas"] = 7.into();
-            object["status"]["replicas"] = 99.into();
-        }
-        Ok(())
-    }
-
-    async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
-        let containers = attributes.object()["spec"]["containers"].as_array();
-        if let Some(sidecar) =
-            containers.and_then(|all| all.iter().find(|one| one["name"] == "sidecar"))
-        {
-            assert_eq!(
-                sidecar["imagePullPolicy"], "Always",
-                "defaults come before what validates"
-            );
-            attributes.warn("there is a sidecar");
-        }
-        if attributes.object()["metadata"]["labels"]["refuse"] == "yes" {
-            return Err(attributes.forbidden("it says so"));
-        }
-        Ok(())
-    }
-}
 
 fn of(server: &Arc<ApiServer>, name: &str) -> Raw {
     Raw::of(server, UserInfo::new(name, &[GROUP_MASTERS]))

@@ -114,7 +114,7 @@ async fn built_in_groups_may_what_they_need() {
 
 #[tokio::test]
 async fn nodes_reach_what_their_pods_refer_to() {
-    use coracle_registry::store::WriteOptions;
+    use coracle_registry::store::{WriteOptions, delete::DeleteOptions};
     use serde_json::json;
     let server = testing::server().await;
     let pods = server.state.registry.core("pods").unwrap();
@@ -134,15 +134,12 @@ async fn nodes_reach_what_their_pods_refer_to() {
         })
     };
     assert!(!may("get", resource("default", "secrets", "of-a")));
+    let store = &server.state.store;
     for (name, on) in [("a", "n1"), ("b", "n2")] {
-        server
-            .state
-            .store
-            .create(pods, "default", pod(name, on), WriteOptions::default())
-            .await
-            .unwrap();
+        let made = store.create(pods, "default", pod(name, on), WriteOptions::default());
+        made.await.unwrap();
     }
-    server.state.store.cache.catch_up().await.unwrap();
+    store.cache.catch_up().await.unwrap();
     assert!(may("get", resource("default", "secrets", "of-a")));
     assert!(may("watch", resource("default", "secrets", "of-a")));
     assert!(!may("list", resource("default", "secrets", "")));
@@ -168,17 +165,12 @@ async fn nodes_reach_what_their_pods_refer_to() {
     });
     let why = "no relationship found between node 'n1' and this object";
     assert_eq!(reason, Decision::NoOpinion(why.to_owned()));
-    let now = coracle_registry::store::delete::DeleteOptions {
+    let now = DeleteOptions {
         grace_secs: Some(0),
-        ..Default::default()
+        ..DeleteOptions::default()
     };
-    server
-        .state
-        .store
-        .delete(pods, "default", "a", &now)
-        .await
-        .unwrap();
-    server.state.store.cache.catch_up().await.unwrap();
+    store.delete(pods, "default", "a", &now).await.unwrap();
+    store.cache.catch_up().await.unwrap();
     assert!(
         !may("get", resource("default", "secrets", "of-a")),
         "the pod is gone"

@@ -1,5 +1,7 @@
 //! What users see of their mistakes.
 
+mod rights;
+
 use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
 
@@ -303,110 +305,6 @@ async fn terminating_namespace_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn rights_are_needed() {
-    let server = testing::server().await;
-    let nobody = Raw::of(&server, UserInfo::anonymous());
-    check(nobody.get(PODS).await, 401, "Unauthorized", "Unauthorized");
-    assert_eq!(nobody.get("/version").await.0, 200);
-    assert_eq!(nobody.get("/readyz").await.0, 200);
-    check(nobody.get("/api").await, 401, "Unauthorized", "");
-    let somebody = Raw::of(&server, UserInfo::new("u", &[]));
-    let denied = "pods \"x\" is forbidden: User \"u\" cannot get resource \"pods\" in API group \"\" in the namespace \"default\"";
-    check(
-        somebody.get(&format!("{PODS}/x")).await,
-        403,
-        "Forbidden",
-        denied,
-    );
-    assert_eq!(somebody.get("/api").await.0, 200);
-}
-
-#[tokio::test]
-async fn nodes_reach_only_what_is_theirs() {
-    let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("test"));
-    let node = Raw::of(&server, UserInfo::node("n1"));
-    let secret =
-        |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
-    for name in ["used", "unused"] {
-        assert_eq!(
-            admin
-                .post("/api/v1/namespaces/default/secrets", secret(name))
-                .await
-                .0,
-            201
-        );
-    }
-    for (name, on) in [("mine", "n1"), ("other", "n2")] {
-        let mut object = pod(name);
-        object["spec"]["nodeName"] = on.into();
-        object["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": if on == "n1" { "used" } else { "unused" }}}]);
-        assert_eq!(admin.post(PODS, object).await.0, 201);
-    }
-    server.state.store.cache.catch_up().await.unwrap();
-    assert_eq!(
-        node.get("/api/v1/namespaces/default/secrets/used").await.0,
-        200
-    );
-    let why = "no relationship found between node 'n1' and this object";
-    check(
-        node.get("/api/v1/namespaces/default/secrets/unused").await,
-        403,
-        "Forbidden",
-        why,
-    );
-    check(
-        node.get("/api/v1/namespaces/default/secrets").await,
-        403,
-        "Forbidden",
-        "No Object name found",
-    );
-    check(
-        node.get(PODS).await,
-        403,
-        "Forbidden",
-        "can only list/watch pods with spec.nodeName field selector",
-    );
-    assert_eq!(
-        node.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1")
-            .await
-            .0,
-        200
-    );
-    let status = json!({"status": {"phase": "Running"}});
-    assert_eq!(
-        node.merge(&format!("{PODS}/mine/status"), status.clone())
-            .await
-            .0,
-        200
-    );
-    check(
-        node.merge(&format!("{PODS}/other/status"), status).await,
-        403,
-        "Forbidden",
-        "",
-    );
-    let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {}});
-    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    assert_eq!(node.post(leases, lease("n1")).await.0, 201);
-    check(
-        node.post(leases, lease("n2")).await,
-        403,
-        "Forbidden",
-        "same name as the requesting node",
-    );
-    let of_node =
-        |name: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
-    assert_eq!(node.post("/api/v1/nodes", of_node("n1")).await.0, 201);
-    check(
-        node.post("/api/v1/nodes", of_node("n2")).await,
-        403,
-        "Forbidden",
-        "is not allowed to modify node",
-    );
-}
-
-#[tokio::test]
 async fn bad_options_are_422() {
     let raw = admin().await;
     check(
@@ -437,49 +335,5 @@ async fn bad_options_are_422() {
         422,
         "Invalid",
         "must be greater than or equal to 0",
-    );
-}
-
-#[tokio::test]
-async fn everybody_may_ask_about_themselves() {
-    let server = testing::server().await;
-    let ask = |verb: &str| {
-        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"verb": verb, "resource": "pods", "namespace": "default"}}})
-    };
-    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    for (user, allowed) in [
-        (UserInfo::component("test"), true),
-        (UserInfo::new("u", &[]), false),
-    ] {
-        let (code, answer) = Raw::of(&server, user).post(path, ask("list")).await;
-        assert_eq!(
-            (code, &answer["status"]["allowed"]),
-            (201, &json!(allowed)),
-            "{answer}"
-        );
-    }
-    for (accept, expect) in [(TABLE, 406), (&format!("{TABLE},application/json"), 201)] {
-        let body = ask("list").to_string().into_bytes();
-        let request = http::Request::post(path)
-            .header("accept", accept)
-            .body(body.into())
-            .unwrap();
-        let response = testing::client().await.send(request).await.unwrap();
-        assert_eq!(
-            response.status().as_u16(),
-            expect,
-            "no review is a table: {accept}"
-        );
-    }
-    let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let raw = Raw::of(&server, UserInfo::new("u", &[]));
-    let (code, answer) = raw
-        .post("/apis/authentication.k8s.io/v1/selfsubjectreviews", who)
-        .await;
-    assert_eq!(
-        (code, &answer["status"]["userInfo"]["username"]),
-        (201, &json!("u")),
-        "{answer}"
     );
 }

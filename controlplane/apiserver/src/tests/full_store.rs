@@ -12,8 +12,8 @@ fn leases(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
-#[tokio::test]
-async fn what_makes_room_may_use_the_reserve() {
+/// A server with something of everything, whose store is full from now on.
+async fn full() -> Raw {
     let store = Arc::new(FailingBackend::default());
     let admin = Raw::of(
         &testing::server_over(Arc::clone(&store) as _).await,
@@ -36,7 +36,12 @@ async fn what_makes_room_may_use_the_reserve() {
         assert_eq!(admin.post(&leases(namespace), lease).await.0, 201);
     }
     store.fill();
+    admin
+}
 
+#[tokio::test]
+async fn what_makes_room_may_use_the_reserve() {
+    let admin = full().await;
     let (code, refused) = admin.post(CONFIG_MAPS, config_map("new")).await;
     assert_eq!(
         (code, &refused["message"]),
@@ -45,86 +50,42 @@ async fn what_makes_room_may_use_the_reserve() {
             &json!("no space left on the disk of /full: delete objects, or free space")
         )
     );
+    let [kept, gone, held] = ["kept", "gone", "held"].map(|name| format!("{CONFIG_MAPS}/{name}"));
+    let [graceful, running] = ["graceful", "running"].map(|name| format!("{PODS}/{name}"));
+    let [of_node, of_another] = ["kube-node-lease", "default"].map(leases);
+    let foo = "/api/v1/namespaces/foo".to_owned();
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     let message = json!({"status": {"message": "told"}});
-    let [kept, held, graceful] = [
-        format!("{CONFIG_MAPS}/kept"),
-        format!("{CONFIG_MAPS}/held"),
-        format!("{PODS}/graceful"),
-    ];
-    assert_eq!(admin.merge(&kept, label.clone()).await.0, 500);
-    assert_eq!(
-        admin
-            .merge(&format!("{PODS}/running/status"), message.clone())
-            .await
-            .0,
-        500
-    );
-    // Heartbeats are nodes' alone.
     let renewal = json!({"spec": {"renewTime": "2030-01-01T00:00:00.000000Z"}});
-    assert_eq!(
-        admin
-            .merge(
-                &format!("{}/n1", leases("kube-node-lease")),
-                renewal.clone()
-            )
-            .await
-            .0,
-        200
-    );
-    assert_eq!(
-        admin
-            .merge(&format!("{}/n1", leases("default")), renewal)
-            .await
-            .0,
-        500
-    );
-    // A deletion with all that comes before its end, and nothing besides.
-    assert_eq!(
-        admin
-            .delete(&format!("{CONFIG_MAPS}/gone"), json!({}))
-            .await
-            .0,
-        200
-    );
-    assert_eq!(admin.delete(&held, json!({})).await.0, 200);
-    assert_eq!(
-        admin.merge(&held, label).await.0,
-        500,
-        "what goes is not for keeping things"
-    );
-    assert_eq!(
-        admin
-            .merge(&held, json!({"metadata": {"finalizers": null}}))
-            .await
-            .0,
-        200
-    );
-    assert_eq!(admin.delete(&graceful, json!({})).await.0, 200);
-    assert_eq!(
-        admin.merge(&format!("{graceful}/status"), message).await.0,
-        200
-    );
-    assert_eq!(
-        admin
-            .delete(&graceful, json!({"gracePeriodSeconds": 0}))
-            .await
-            .0,
-        200
-    );
-    assert_eq!(
-        admin.delete("/api/v1/namespaces/foo", json!({})).await.0,
-        200
-    );
+    let unheld = json!({"metadata": {"finalizers": null}});
     let finalized = json!({"metadata": {"name": "foo"}, "spec": {"finalizers": []}});
-    assert_eq!(
-        admin
-            .put("/api/v1/namespaces/foo/finalize", finalized)
-            .await
-            .0,
-        200
-    );
-    for path in [&held, &graceful, "/api/v1/namespaces/foo"] {
-        assert_eq!(admin.get(path).await.0, 404, "{path}");
+    for (method, path, body, expect) in [
+        ("PATCH", kept, label.clone(), 500),
+        ("PATCH", format!("{running}/status"), message.clone(), 500),
+        // Heartbeats are nodes' alone.
+        ("PATCH", format!("{of_node}/n1"), renewal.clone(), 200),
+        ("PATCH", format!("{of_another}/n1"), renewal, 500),
+        // A deletion with all that comes before its end, and nothing besides: what goes is not for
+        // keeping things.
+        ("DELETE", gone, json!({}), 200),
+        ("DELETE", held.clone(), json!({}), 200),
+        ("PATCH", held.clone(), label, 500),
+        ("PATCH", held.clone(), unheld, 200),
+        ("DELETE", graceful.clone(), json!({}), 200),
+        ("PATCH", format!("{graceful}/status"), message, 200),
+        (
+            "DELETE",
+            graceful.clone(),
+            json!({"gracePeriodSeconds": 0}),
+            200,
+        ),
+        ("DELETE", foo.clone(), json!({}), 200),
+        ("PUT", format!("{foo}/finalize"), finalized, 200),
+    ] {
+        let (code, answer) = admin.write(method, &path, body).await;
+        assert_eq!(code, expect, "{method} {path}: {answer}");
+    }
+    for path in [held, graceful, foo] {
+        assert_eq!(admin.get(&path).await.0, 404, "{path}");
     }
 }

@@ -88,7 +88,6 @@ fn sent(strategy: &dyn BuiltIn) -> Value {
 
 #[tokio::test]
 async fn every_kind_is_made_shown_and_removed() {
-    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let api = Api(testing::client().await);
     let mut count = 0;
     for strategy in all() {
@@ -96,72 +95,77 @@ async fn every_kind_is_made_shown_and_removed() {
         if info.kind == "CertificateSigningRequest" || info.kind == "Namespace" {
             continue;
         }
-        let path = collection(*strategy);
-        let made = api.post(&path, &sent(*strategy)).await;
+        let made = api.post(&collection(*strategy), &sent(*strategy)).await;
         assert_eq!(
             (&made["kind"], made["metadata"]["uid"].is_string()),
             (&json!(info.kind), true),
             "{made}"
         );
-        let own = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
-        let read = api.get(&own).await;
-        assert_eq!(read, made, "{} is stored as it was answered", info.kind);
-        let list = api.get(&path).await;
-        assert_eq!(list["kind"], format!("{}List", info.kind));
-        assert!(
-            list["items"].as_array().unwrap().contains(&read),
-            "{} is listed",
-            info.kind
-        );
-        let table = api.send("GET", &path, TABLE, None).await.unwrap();
-        assert_eq!(
-            table["columnDefinitions"].as_array().unwrap().len(),
-            strategy.columns().len()
-        );
-        assert!(!table["rows"].as_array().unwrap().is_empty());
-        let again = api
-            .send("PUT", &own, "application/json", Some(&read))
-            .await
-            .unwrap();
-        assert_eq!(
-            again, read,
-            "{}: nothing changed, nothing written",
-            info.kind
-        );
-        if info.subresources.contains(&Subresource::Status) {
-            let status = api
-                .send(
-                    "PUT",
-                    &format!("{own}/status"),
-                    "application/json",
-                    Some(&read),
-                )
-                .await
-                .unwrap();
-            assert_eq!(status["metadata"]["uid"], read["metadata"]["uid"]);
-            check_status_is_apart(&api, *strategy, &own).await;
-        }
-        api.send(
-            "DELETE",
-            &format!("{own}?gracePeriodSeconds=0"),
-            "application/json",
-            Some(&json!({})),
-        )
-        .await
-        .unwrap();
-        assert!(
-            api.send("GET", &own, "application/json", None)
-                .await
-                .is_err(),
-            "{} is gone",
-            info.kind
-        );
+        check_is_shown(&api, *strategy, &made).await;
+        check_goes(&api, *strategy, &made).await;
         count += 1;
     }
     eprintln!(
         "{count} of {} kinds were made, shown and removed",
         all().len()
     );
+}
+
+/// The path of an object.
+fn own_path(strategy: &dyn BuiltIn, object: &Value) -> String {
+    let name = object["metadata"]["name"].as_str().unwrap();
+    format!("{}/{name}", collection(strategy))
+}
+
+/// It is read as it was answered, alone, in a list and in a table, and stays so if nothing changes.
+async fn check_is_shown(api: &Api, strategy: &dyn BuiltIn, made: &Value) {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let (info, path, own) = (
+        strategy.resource(),
+        collection(strategy),
+        own_path(strategy, made),
+    );
+    let read = api.get(&own).await;
+    assert_eq!(&read, made, "{} is stored as it was answered", info.kind);
+    let list = api.get(&path).await;
+    assert_eq!(list["kind"], format!("{}List", info.kind));
+    assert!(
+        list["items"].as_array().unwrap().contains(&read),
+        "{} is listed",
+        info.kind
+    );
+    let table = api.send("GET", &path, TABLE, None).await.unwrap();
+    assert_eq!(
+        table["columnDefinitions"].as_array().unwrap().len(),
+        strategy.columns().len()
+    );
+    assert!(!table["rows"].as_array().unwrap().is_empty());
+    let again = api.send("PUT", &own, "application/json", Some(&read)).await;
+    assert_eq!(
+        again.unwrap(),
+        read,
+        "{}: nothing changed, nothing written",
+        info.kind
+    );
+    if info.subresources.contains(&Subresource::Status) {
+        let path = format!("{own}/status");
+        let status = api
+            .send("PUT", &path, "application/json", Some(&read))
+            .await;
+        assert_eq!(status.unwrap()["metadata"]["uid"], read["metadata"]["uid"]);
+        check_status_is_apart(api, strategy, &own).await;
+    }
+}
+
+async fn check_goes(api: &Api, strategy: &dyn BuiltIn, made: &Value) {
+    let own = own_path(strategy, made);
+    let now = format!("{own}?gracePeriodSeconds=0");
+    let nothing = json!({});
+    api.send("DELETE", &now, "application/json", Some(&nothing))
+        .await
+        .unwrap();
+    let read = api.send("GET", &own, "application/json", None).await;
+    assert!(read.is_err(), "{} is gone", strategy.resource().kind);
 }
 
 /// A write of the status leaves what is wanted alone and may change metadata, unless the kind keeps

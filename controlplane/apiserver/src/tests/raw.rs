@@ -63,6 +63,15 @@ impl Raw {
             .unwrap()
     }
 
+    /// A write as its method is usually sent: PATCH merges.
+    pub(super) async fn write(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        let kind = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        self.send(method, path, kind, body.to_string()).await
+    }
+
     pub(super) async fn get(&self, path: &str) -> (u16, Value) {
         self.send("GET", path, "", Bytes::new()).await
     }

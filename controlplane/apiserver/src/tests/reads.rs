@@ -3,6 +3,9 @@
 //!
 //! Source: "Resource Versions" in Kubernetes' API concepts, v1.37.
 
+mod selectors;
+mod watches;
+
 use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
 
@@ -98,74 +101,91 @@ async fn contradicting_parameters_are_refused() {
     let token = token.as_str().unwrap();
     for (query, code, message) in [
         (
-            "resourceVersionMatch=Exact".to_owned(),
+            "resourceVersionMatch=Exact",
             422,
             "forbidden unless resourceVersion is provided",
         ),
         (
-            "resourceVersionMatch=NotOlderThan".to_owned(),
+            "resourceVersionMatch=NotOlderThan",
             422,
             "forbidden unless resourceVersion is provided",
         ),
         (
-            "resourceVersion=0&resourceVersionMatch=Exact".to_owned(),
+            "resourceVersion=0&resourceVersionMatch=Exact",
             422,
-            "is forbidden for resourceVersion \"0\"",
+            "forbidden for resourceVersion \"0\"",
         ),
         (
-            format!("resourceVersion={then}&resourceVersionMatch=Newest"),
+            "resourceVersion=THEN&resourceVersionMatch=Newest",
             422,
             "Unsupported value: \"Newest\"",
         ),
         (
-            format!("resourceVersionMatch=Exact&resourceVersion={then}&continue={token}"),
+            "resourceVersionMatch=Exact&resourceVersion=THEN&continue=TOKEN",
             422,
             "when continue is provided",
         ),
         (
-            format!("resourceVersion={then}&continue={token}"),
+            "resourceVersion=THEN&continue=TOKEN",
             400,
             "not allowed when using continue",
         ),
         (
-            "continue=nonsense!".to_owned(),
-            400,
-            "continue key is not valid",
-        ),
-        (
-            "sendInitialEvents=true".to_owned(),
+            "sendInitialEvents=true",
             422,
             "sendInitialEvents is forbidden for list",
         ),
+    ] {
+        let query = query
+            .replace("THEN", &then.to_string())
+            .replace("TOKEN", token);
+        check_is_refused(&raw, &query, code, message).await;
+    }
+}
+
+#[tokio::test]
+async fn contradicting_parameters_of_watches_are_refused() {
+    let raw = admin().await;
+    for (query, message) in [
         (
-            "watch=1&sendInitialEvents=true".to_owned(),
-            422,
+            "watch=1&sendInitialEvents=true",
             "requires setting resourceVersionMatch to NotOlderThan",
         ),
         (
-            "watch=1&resourceVersionMatch=NotOlderThan".to_owned(),
-            422,
+            "watch=1&resourceVersionMatch=NotOlderThan",
             "unless sendInitialEvents is provided",
         ),
-        ("resourceVersion=x".to_owned(), 422, "invalid"),
+    ] {
+        check_is_refused(&raw, query, 422, message).await;
+    }
+}
+
+#[tokio::test]
+async fn parameters_that_cannot_be_read_are_refused() {
+    let raw = admin().await;
+    for (query, code, message) in [
+        ("continue=nonsense!", 400, "continue key is not valid"),
+        ("resourceVersion=x", 422, "invalid"),
         (
-            "fieldSelector=spec.nodeName%3Dx".to_owned(),
+            "fieldSelector=spec.nodeName%3Dx",
             400,
             "is not a known field selector",
         ),
         (
-            "labelSelector=a%3D%3D%3Db".to_owned(),
+            "labelSelector=a%3D%3D%3Db",
             400,
             "unable to parse requirement",
         ),
     ] {
-        let (found, status) = raw.get(&format!("{CONFIG_MAPS}?{query}")).await;
-        assert_eq!(found, code, "{query}: {status}");
-        assert!(
-            status["message"].as_str().unwrap().contains(message),
-            "{query}: {status}"
-        );
+        check_is_refused(&raw, query, code, message).await;
     }
+}
+
+async fn check_is_refused(raw: &Raw, query: &str, code: u16, message: &str) {
+    let (found, status) = raw.get(&format!("{CONFIG_MAPS}?{query}")).await;
+    assert_eq!(found, code, "{query}: {status}");
+    let said = status["message"].as_str().unwrap();
+    assert!(said.contains(message), "{query}: {status}");
 }
 
 #[tokio::test]
@@ -258,295 +278,6 @@ async fn forgotten_states_are_gone_and_a_token_goes_on_inconsistently() {
         .await;
     assert_eq!((code, names(&rest)), (200, vec!["c"]));
     assert!(version(&rest) > then);
-}
-
-#[tokio::test]
-async fn watch_begins_where_its_version_says() {
-    let (raw, then) = history().await;
-    let synthetic = ["ADDED a 1", "ADDED b 0"];
-    let replayed = ["ADDED b 0", "MODIFIED a 1"];
-    let not_older = "resourceVersionMatch=NotOlderThan";
-    let bookmarks = "allowWatchBookmarks=true";
-    for (query, expect) in [
-        (String::new(), vec![synthetic[0], synthetic[1]]),
-        (
-            "resourceVersion=0".to_owned(),
-            vec![synthetic[0], synthetic[1]],
-        ),
-        (
-            format!("resourceVersion={then}"),
-            vec![replayed[0], replayed[1]],
-        ),
-        (
-            format!("sendInitialEvents=true&{not_older}&{bookmarks}"),
-            vec![synthetic[0], synthetic[1], "BOOKMARK"],
-        ),
-        (
-            format!("sendInitialEvents=true&{not_older}&{bookmarks}&resourceVersion=0"),
-            vec![synthetic[0], synthetic[1], "BOOKMARK"],
-        ),
-        (
-            format!("sendInitialEvents=true&{not_older}&{bookmarks}&resourceVersion={then}"),
-            vec![synthetic[0], synthetic[1], "BOOKMARK"],
-        ),
-        (
-            format!("sendInitialEvents=true&{not_older}"),
-            vec![synthetic[0], synthetic[1]],
-        ),
-        (
-            format!("sendInitialEvents=false&{not_older}&resourceVersion={then}"),
-            vec![replayed[0], replayed[1]],
-        ),
-        (format!("sendInitialEvents=false&{not_older}"), vec![]),
-    ] {
-        let mut events = Events::at(&raw, &format!("{CONFIG_MAPS}?watch=true&{query}")).await;
-        // What comes after all that is there already.
-        raw.post(CONFIG_MAPS, config_map("last")).await;
-        let mut seen = Vec::new();
-        loop {
-            let event = events.next().await.unwrap();
-            let object = &event["object"];
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            if name == "last" {
-                break;
-            }
-            let text = format!(
-                "{} {name} {}",
-                event["type"].as_str().unwrap(),
-                object["data"]["n"].as_str().unwrap_or_default()
-            );
-            seen.push(text.trim().to_owned());
-        }
-        assert_eq!(seen, expect, "{query}");
-        raw.delete(&format!("{CONFIG_MAPS}/last"), json!({})).await;
-    }
-}
-
-#[tokio::test]
-async fn one_object_can_be_watched_in_three_ways() {
-    let (raw, then) = history().await;
-    for path in [
-        format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Da&resourceVersion={then}"),
-        format!("/api/v1/watch/namespaces/default/configmaps/a?resourceVersion={then}"),
-        format!(
-            "/api/v1/configmaps?watch=1&fieldSelector=metadata.name%3Da&resourceVersion={then}"
-        ),
-    ] {
-        let mut events = Events::at(&raw, &path).await;
-        raw.merge(&format!("{CONFIG_MAPS}/b"), json!({"data": {"n": path}}))
-            .await;
-        raw.merge(&format!("{CONFIG_MAPS}/a"), json!({"data": {"n": path}}))
-            .await;
-        events.expect("MODIFIED", "a").await;
-        let mut last = events.expect("MODIFIED", "a").await;
-        while last["object"]["data"]["n"] != path.as_str() {
-            last = events.expect("MODIFIED", "a").await;
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_watcher_that_does_not_read_is_cut_off_without_a_gap() {
-    let raw = admin().await;
-    raw.post(CONFIG_MAPS, config_map("x")).await;
-    let mut events = Events::at(&raw, &format!("{CONFIG_MAPS}?watch=true")).await;
-    events.expect("ADDED", "x").await;
-    for round in 1..=MORE_THAN_REMEMBERED {
-        raw.merge(
-            &format!("{CONFIG_MAPS}/x"),
-            json!({"data": {"n": round.to_string()}}),
-        )
-        .await;
-    }
-    // It may have what was sent before it was cut off, in order; then the stream ends.
-    let mut expect = 1;
-    while let Some(event) = events.next().await {
-        assert_eq!(event["object"]["data"]["n"], expect.to_string());
-        expect += 1;
-    }
-    assert!(expect < MORE_THAN_REMEMBERED, "{expect}");
-}
-
-#[tokio::test]
-async fn label_selectors_know_sets() {
-    let raw = admin().await;
-    for (name, labels) in [
-        ("a", json!({"tier": "web", "v": "1"})),
-        ("b", json!({"tier": "db"})),
-        ("c", json!({})),
-    ] {
-        let mut object = config_map(name);
-        object["metadata"]["labels"] = labels;
-        assert_eq!(raw.post(CONFIG_MAPS, object).await.0, 201);
-    }
-    for (selector, expect) in [
-        ("tier+in+(web,db)", vec!["a", "b"]),
-        ("tier+notin+(web)", vec!["b", "c"]),
-        ("tier", vec!["a", "b"]),
-        ("!tier", vec!["c"]),
-        ("tier%3Dweb,v+in+(1,2)", vec!["a"]),
-        ("tier!%3Dweb", vec!["b", "c"]),
-        ("tier%3D%3Ddb", vec!["b"]),
-        ("v%3E0", vec!["a"]),
-        ("v%3C1", vec![]),
-        ("", vec!["a", "b", "c"]),
-    ] {
-        let (code, list) = raw
-            .get(&format!("{CONFIG_MAPS}?labelSelector={selector}"))
-            .await;
-        assert_eq!((code, names(&list)), (200, expect), "{selector}");
-    }
-}
-
-#[tokio::test]
-async fn fields_of_each_kind_select() {
-    let raw = admin().await;
-    let core = "/api/v1/namespaces/default";
-    let mut bound = pod("bound");
-    bound["spec"]["nodeName"] = json!("n1");
-    bound["spec"]["restartPolicy"] = json!("Never");
-    let event = |name: &str, reason: &str| {
-        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, "type": "Normal",
-            "reason": reason, "involvedObject": {"kind": "Pod", "name": name, "namespace": "default", "uid": "u"}})
-    };
-    let secret = |name: &str, kind: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": kind, "data": {}});
-    let node = |name: &str, unschedulable: bool| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"unschedulable": unschedulable}});
-    for (path, object) in [
-        (PODS.to_owned(), pod("free")),
-        (PODS.to_owned(), bound),
-        (format!("{core}/events"), event("one", "Pulled")),
-        (format!("{core}/events"), event("two", "Killed")),
-        (format!("{core}/secrets"), secret("plain", "Opaque")),
-        (format!("{core}/secrets"), secret("other", "example.com/x")),
-        ("/api/v1/nodes".to_owned(), node("n1", false)),
-        ("/api/v1/nodes".to_owned(), node("n2", true)),
-    ] {
-        let (code, answer) = raw.post(&path, object).await;
-        assert_eq!(code, 201, "{path}: {answer}");
-    }
-    for (path, selector, expect) in [
-        (PODS, "spec.nodeName=n1", vec!["bound"]),
-        (PODS, "spec.nodeName=", vec!["free"]),
-        (PODS, "spec.nodeName!=n1", vec!["free"]),
-        (PODS, "status.phase=Pending", vec!["bound", "free"]),
-        (PODS, "status.phase=Running", vec![]),
-        (PODS, "spec.restartPolicy=Never", vec!["bound"]),
-        (
-            PODS,
-            "spec.schedulerName=default-scheduler,metadata.name=free",
-            vec!["free"],
-        ),
-        (
-            PODS,
-            "spec.serviceAccountName=default,spec.nodeName=n1",
-            vec!["bound"],
-        ),
-        (PODS, "metadata.namespace=other", vec![]),
-        (
-            "/api/v1/pods",
-            "metadata.namespace=default,metadata.name=free",
-            vec!["free"],
-        ),
-        (
-            "/api/v1/namespaces/default/events",
-            "involvedObject.name=one",
-            vec!["one"],
-        ),
-        (
-            "/api/v1/namespaces/default/events",
-            "reason=Killed,type=Normal",
-            vec!["two"],
-        ),
-        (
-            "/api/v1/namespaces/default/events",
-            "involvedObject.kind=Pod,involvedObject.uid=u",
-            vec!["one", "two"],
-        ),
-        (
-            "/apis/events.k8s.io/v1/namespaces/default/events",
-            "regarding.name=one",
-            vec!["one"],
-        ),
-        (
-            "/api/v1/namespaces/default/secrets",
-            "type=example.com/x",
-            vec!["other"],
-        ),
-        ("/api/v1/nodes", "spec.unschedulable=true", vec!["n2"]),
-        ("/api/v1/nodes", "metadata.name=n1", vec!["n1"]),
-        ("/api/v1/namespaces", "status.phase=Terminating", vec![]),
-    ] {
-        let encoded = selector.replace('=', "%3D").replace(',', "%2C");
-        let (code, list) = raw.get(&format!("{path}?fieldSelector={encoded}")).await;
-        assert_eq!((code, names(&list)), (200, expect), "{path} {selector}");
-    }
-    for (path, selector) in [(PODS, "spec.image=x"), ("/api/v1/nodes", "status.phase=x")] {
-        let (code, status) = raw
-            .get(&format!(
-                "{path}?fieldSelector={}",
-                selector.replace('=', "%3D")
-            ))
-            .await;
-        assert_eq!(
-            (code, &status["message"]),
-            (
-                400,
-                &json!(format!(
-                    "field label not supported: {}",
-                    selector.trim_end_matches("=x")
-                ))
-            )
-        );
-    }
-}
-
-#[tokio::test]
-async fn deletecollection_deletes_what_a_list_would_show() {
-    let raw = admin().await;
-    for name in ["a", "b", "c", "d"] {
-        let mut object = config_map(name);
-        object["metadata"]["labels"] = json!({"keep": (name > "b").to_string()});
-        raw.post(CONFIG_MAPS, object).await;
-    }
-    let (code, gone) = raw
-        .delete(
-            &format!("{CONFIG_MAPS}?labelSelector=keep%3Dfalse&dryRun=All"),
-            json!({}),
-        )
-        .await;
-    assert_eq!(
-        (
-            code,
-            names(&gone),
-            names(&raw.get(CONFIG_MAPS).await.1).len()
-        ),
-        (200, vec!["a", "b"], 4)
-    );
-    let (code, gone) = raw
-        .delete(
-            &format!("{CONFIG_MAPS}?labelSelector=keep%3Dfalse"),
-            json!({}),
-        )
-        .await;
-    assert_eq!(
-        (code, &gone["kind"], names(&gone)),
-        (200, &json!("ConfigMapList"), vec!["a", "b"])
-    );
-    let (_, gone) = raw
-        .delete(
-            &format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dc"),
-            json!({}),
-        )
-        .await;
-    assert_eq!(
-        (names(&gone), names(&raw.get(CONFIG_MAPS).await.1)),
-        (vec!["c"], vec!["d"])
-    );
-    let (_, gone) = raw.delete(CONFIG_MAPS, json!({})).await;
-    assert_eq!(
-        (names(&gone), names(&raw.get(CONFIG_MAPS).await.1).len()),
-        (vec!["d"], 0)
-    );
 }
 
 #[tokio::test]

@@ -1,196 +1,25 @@
 //! Streams from a node, against a node that this test plays.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+mod agent;
+mod messages;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
 use coracle_auth::user::UserInfo;
-use futures::StreamExt as _;
-use rustls::{
-    RootCertStore, ServerConfig,
-    server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier},
-    sign::CertifiedKey,
-};
-use rustls_pki_types::{PrivatePkcs8KeyDer, ServerName};
+use rustls::RootCertStore;
+use rustls_pki_types::ServerName;
 use serde_json::json;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpListener, TcpSocket, TcpStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
 };
-use tokio_rustls::{TlsAcceptor, TlsConnector};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{Message, protocol::Role},
-};
+use tokio_rustls::TlsConnector;
 
 use super::raw::{CONFIG_MAPS, PODS, Raw, config_map, pod};
-use crate::{
-    pki::{KeyPair, Pki},
-    testing::{self, Listening},
-};
+use crate::testing::{self, Listening};
+use agent::{Then, agent, node, old_serving};
 
 const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n\r\n";
-
-/// What the node does after its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
-    /// Sends back what it gets in capitals.
-    Echo,
-    /// Sends so many bytes and ends the connection, without TLS' farewell.
-    Burst(usize),
-    /// Is the pod's port behind a tunnel: answers one request with a page; with TLS if so said.
-    Page { is_secret: bool },
-}
-
-const PAGE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: 48\r\n\r\n\
-    <html><a href=\"/rewriteme\">x</a> <b href=\"/y\">yy";
-/// A certificate of version 1, as simple tools make it, and its key.
-const CERTIFICATE: &str = "MIIBHTCBxQIULG76uu+3SRr9PZXLH838bjpK9O8wCgYIKoZIzj0EAwIwETEPMA0GA1UEAwwGcG9ydGVyMCAXDTI2MTEyMjA5MDcwMVoYDzIxMjYxMDI5MDkwNzAxWjARMQ8wDQYDVQQDDAZwb3J0ZXIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAR5BUbdLDVT9iY9rrt53Q7LUq96G+dVsMcsmzmNGyGWbW/IkjIYEysCd1S85i2Fmz7k2bBEsqnQe6VfdxsArWr4MAoGCCqGSM49BAMCA0cAMEQCIEIh8n8IHdHB918DQtsqjoAG7a/QGOQXfRnwUtZrXal8AiAirtUhVMLa4UFZAGIpgo7ZGwxgXf3YJTWxtMCZ0fj7IQ==";
-const KEY: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg1P0BDJgJyoyn/qaSFTF9aBcQ4h/X3MQwr5xgT9hoQJehRANCAAR5BUbdLDVT9iY9rrt53Q7LUq96G+dVsMcsmzmNGyGWbW/IkjIYEysCd1S85i2Fmz7k2bBEsqnQe6VfdxsArWr4";
-
-/// A backend with a certificate that nobody could verify.
-fn secret_backend() -> TlsAcceptor {
-    #[derive(Debug)]
-    struct Only(Arc<CertifiedKey>);
-    impl ResolvesServerCert for Only {
-        fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-            Some(Arc::clone(&self.0))
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let der = |text: &str| BASE64_STANDARD.decode(text).unwrap();
-    let key = provider
-        .key_provider
-        .load_private_key(PrivatePkcs8KeyDer::from(der(KEY)).into())
-        .unwrap();
-    let certified = Arc::new(CertifiedKey::new(vec![der(CERTIFICATE).into()], key));
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap();
-    TlsAcceptor::from(Arc::new(
-        config
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Only(certified))),
-    ))
-}
-
-/// Reads a request and answers it with the page.
-async fn serve_page(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let mut request = Vec::new();
-    while !request.ends_with(b"\r\n\r\n") {
-        request.push(stream.read_u8().await.unwrap());
-    }
-    stream.write_all(PAGE.as_bytes()).await.unwrap();
-    stream.flush().await.unwrap();
-    // What the peer still says would make the kernel forget what it has not read.
-    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
-}
-
-/// A serving certificate of `node` by the cluster's authority, as agents have that joined before
-/// nodes had their own.
-fn old_serving(pki: &Pki, node: &str) -> KeyPair {
-    let key = rcgen::KeyPair::from_pem(&pki.ca.key_pem).unwrap();
-    let issuer = rcgen::Issuer::from_ca_cert_pem(&pki.ca.cert_pem, key).unwrap();
-    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(rcgen::DnType::CommonName, format!("system:node:{node}"));
-    params
-        .distinguished_name
-        .push(rcgen::DnType::OrganizationName, "system:nodes");
-    let key = rcgen::KeyPair::generate().unwrap();
-    let cert_pem = params.signed_by(&key, &issuer).unwrap().pem();
-    KeyPair {
-        cert_pem,
-        key_pem: key.serialize_pem(),
-    }
-}
-
-/// The agent of the node `name` that answers every request with `answer`.
-async fn node(pki: &Pki, name: &str, answer: &'static str, then: Then) -> SocketAddr {
-    let serving = pki
-        .issue_node_serving(name, IpAddr::from([127, 0, 0, 1]))
-        .unwrap();
-    agent(&pki.kubelet_ca, &serving, answer, then).await
-}
-
-/// An agent that shows `serving` and admits whom `authority` vouches for.
-async fn agent(
-    authority: &KeyPair,
-    serving: &KeyPair,
-    answer: &'static str,
-    then: Then,
-) -> SocketAddr {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    roots.add(authority.chain().unwrap().remove(0)).unwrap();
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .build()
-            .unwrap();
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(serving.chain().unwrap(), serving.key().unwrap())
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    coracle_telemetry::spawn("task of a test", async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            coracle_telemetry::spawn("task of a test", async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else {
-                    return;
-                };
-                let mut request = Vec::new();
-                while !request.ends_with(b"\r\n\r\n") {
-                    // Who is not what it was taken for is left without a word.
-                    let Ok(byte) = stream.read_u8().await else {
-                        return;
-                    };
-                    request.push(byte);
-                }
-                let request = String::from_utf8(request).unwrap();
-                assert!(
-                    !request.to_lowercase().contains("authorization"),
-                    "{request}"
-                );
-                stream.write_all(answer.as_bytes()).await.unwrap();
-                stream.flush().await.unwrap();
-                match then {
-                    Then::Page { is_secret: false } => return serve_page(stream).await,
-                    Then::Page { is_secret: true } => {
-                        return serve_page(secret_backend().accept(stream).await.unwrap()).await;
-                    }
-                    _ => {}
-                }
-                if let Then::Burst(length) = then {
-                    stream.write_all(&vec![7; length]).await.unwrap();
-                    stream.flush().await.unwrap();
-                    let (mut stream, _) = stream.into_inner();
-                    stream.shutdown().await.unwrap();
-                    // What is unread would make the kernel forget what is unsent.
-                    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
-                    return;
-                }
-                while let Ok(byte) = stream.read_u8().await {
-                    stream
-                        .write_all(&[byte.to_ascii_uppercase()])
-                        .await
-                        .unwrap();
-                    stream.flush().await.unwrap();
-                }
-            });
-        }
-    });
-    address
-}
 
 /// A server with a pod on a node that answers so.
 async fn cluster(answer: &'static str) -> Listening {
@@ -499,89 +328,4 @@ async fn pages_come_through_the_proxy_with_their_links_below_it() {
         let expect = format!("<html><a href=\"{prefix}/rewriteme\">x</a> <b href=\"/y\">yy");
         assert_eq!((code, page), (200, json!(expect)), "with TLS: {is_secret}");
     }
-}
-
-/// Messages until the peer says goodbye.
-async fn messages(stream: Client) -> Vec<Message> {
-    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
-    let mut all = Vec::new();
-    while let Some(Ok(message)) = tokio::time::timeout(Duration::from_secs(60), socket.next())
-        .await
-        .unwrap()
-    {
-        match message {
-            Message::Close(_) => return all,
-            message => all.push(message),
-        }
-    }
-    panic!("the connection ended without a word after {all:?}");
-}
-
-#[tokio::test]
-async fn logs_are_messages_for_those_who_want_a_websocket() {
-    for (header, protocol, expect) in [
-        ("", "", Message::binary(b"line 1".as_slice())),
-        (
-            "sec-websocket-protocol: binary.k8s.io\r\n",
-            "binary.k8s.io",
-            Message::binary(b"line 1".as_slice()),
-        ),
-        (
-            "sec-websocket-protocol: base64.binary.k8s.io\r\n",
-            "base64.binary.k8s.io",
-            Message::text(BASE64_STANDARD.encode("line 1")),
-        ),
-    ] {
-        let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nline 1").await;
-        let (stream, head) = ask(&listening, &format!("{PODS}/x/log?container=c"), header).await;
-        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-        assert_eq!(
-            head.contains("sec-websocket-protocol"),
-            !protocol.is_empty(),
-            "{head}"
-        );
-        assert!(head.contains(protocol), "{head}");
-        assert_eq!(messages(stream).await, [expect]);
-        let (_, head) = ask(
-            &listening,
-            &format!("{PODS}/x/log"),
-            "sec-websocket-protocol: no.such\r\n",
-        )
-        .await;
-        assert!(head.starts_with("HTTP/1.1 400"), "{head}");
-    }
-}
-
-#[tokio::test]
-async fn events_are_messages_for_those_who_want_a_websocket() {
-    let listening = testing::listen(testing::server().await).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
-    for name in ["a", "b"] {
-        assert_eq!(admin.post(CONFIG_MAPS, config_map(name)).await.0, 201);
-    }
-    let (stream, head) = ask(
-        &listening,
-        &format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1"),
-        "",
-    )
-    .await;
-    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-    let names: Vec<_> = messages(stream)
-        .await
-        .into_iter()
-        .map(|message| {
-            let event: serde_json::Value =
-                serde_json::from_str(message.to_text().unwrap()).unwrap();
-            (
-                event["type"].clone(),
-                event["object"]["metadata"]["name"].clone(),
-            )
-        })
-        .collect();
-    assert_eq!(
-        names,
-        [(json!("ADDED"), json!("a")), (json!("ADDED"), json!("b"))]
-    );
-    let (_, head) = ask(&listening, "/api/v1/nosuch?watch=1", "").await;
-    assert!(head.starts_with("HTTP/1.1 404"), "{head}");
 }

@@ -197,6 +197,29 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// A property's schema in protobuf says what it says in JSON.
+fn check_property(schema: &BTreeMap<u64, Vec<Vec<u8>>>, expect: &Value) {
+    let have = |tag| schema.get(&tag).map(|one| text(&one[0]));
+    assert_eq!(have(1).as_deref(), expect["$ref"].as_str());
+    assert_eq!(have(4).as_deref(), expect["description"].as_str());
+    let ty = schema.get(&22).map(|one| text(&fields(&one[0])[&1][0]));
+    assert_eq!(ty.as_deref(), expect["type"].as_str());
+    let extensions = schema.get(&31).into_iter().flatten().map(|one| {
+        let one = fields(one);
+        let value = serde_yaml::from_slice(&fields(&one[&2][0])[&2][0]).unwrap();
+        (text(&one[&1][0]), value)
+    });
+    let extensions: BTreeMap<String, Value> = extensions.collect();
+    let expect = expect.as_object().unwrap().iter();
+    let expect = expect.filter(|(name, _)| name.starts_with("x-"));
+    assert_eq!(
+        extensions,
+        expect
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    );
+}
+
 #[test]
 fn protobuf_form_says_what_the_json_form_says() {
     let json = parsed();
@@ -226,42 +249,10 @@ fn protobuf_form_says_what_the_json_form_says() {
             .get(&25)
             .map(|all| fields(&all[0]))
             .unwrap_or_default();
-        for property in properties
-            .get(&1)
-            .into_iter()
-            .flatten()
-            .map(|one| fields(one))
-        {
+        let properties = properties.get(&1).into_iter().flatten();
+        for property in properties.map(|one| fields(one)) {
             let expect = &json["definitions"][name]["properties"][text(&property[&1][0])];
-            let schema = fields(&property[&2][0]);
-            let have = |tag| schema.get(&tag).map(|one| text(&one[0]));
-            assert_eq!(have(1).as_deref(), expect["$ref"].as_str());
-            assert_eq!(have(4).as_deref(), expect["description"].as_str());
-            let ty = schema.get(&22).map(|one| text(&fields(&one[0])[&1][0]));
-            assert_eq!(ty.as_deref(), expect["type"].as_str());
-            let extensions: BTreeMap<String, Value> = schema
-                .get(&31)
-                .into_iter()
-                .flatten()
-                .map(|one| fields(one))
-                .map(|one| {
-                    (
-                        text(&one[&1][0]),
-                        serde_yaml::from_slice(&fields(&one[&2][0])[&2][0]).unwrap(),
-                    )
-                })
-                .collect();
-            let expect = expect
-                .as_object()
-                .unwrap()
-                .iter()
-                .filter(|(name, _)| name.starts_with("x-"));
-            assert_eq!(
-                extensions,
-                expect
-                    .map(|(name, value)| (name.clone(), value.clone()))
-                    .collect()
-            );
+            check_property(&fields(&property[&2][0]), expect);
             compared += 1;
         }
     }
