@@ -7,12 +7,14 @@
 
 mod subresource;
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use coracle_registry::{api_resource::ApiResource, strategy::Scope};
 use serde_json::{Value, json};
 
 use crate::{
-    published::{Published, Shown},
+    published::{GroupVersion, Published, Shown, Tagged},
     table::accept::{media_ranges, takes_json},
 };
 
@@ -34,6 +36,19 @@ pub struct Document {
     pub body: Bytes,
     /// Value of the `Content-Type` header.
     pub content_type: &'static str,
+    /// Value of the `ETag` header, where upstream has one: clients ask by it whether they have the
+    /// document already.
+    pub tag: Option<String>,
+}
+
+impl Document {
+    fn legacy(body: &Bytes) -> Self {
+        Self {
+            body: body.clone(),
+            content_type: "application/json",
+            tag: None,
+        }
+    }
 }
 
 /// The form that an `Accept` header asks for; `None` is 406.
@@ -54,53 +69,72 @@ pub fn negotiate(accept: &str) -> Option<Form> {
         })
 }
 
-/// The answer to `GET /api`. `server_address` is where this client reached the server, `host:port`.
-pub(crate) fn api(published: &Published, form: Form, server_address: &str) -> Document {
-    aggregated(published, form, Part::Core).unwrap_or_else(|| {
-        plain(json!({
+/// The answer to `GET /`: every path that is no resource. `more` are those that no kind is behind.
+pub(crate) fn root(published: &Published, more: &[&str]) -> Document {
+    let make = || {
+        let mut paths: Vec<String> = more.iter().map(|path| (*path).to_owned()).collect();
+        for GroupVersion { group, version, .. } in &published.versions {
+            if !group.is_empty() {
+                paths.push(format!("/apis/{group}"));
+                paths.push(format!("/apis/{group}/{version}"));
+            }
+        }
+        paths.sort();
+        paths.dedup();
+        json!({"paths": paths}).to_string().into()
+    };
+    Document::legacy(published.root.get_or_init(make))
+}
+
+/// The answer to `GET /api`. `server_address` is where this server is reached, `host:port`.
+pub(crate) fn api(published: &Published, form: Form, server_address: SocketAddr) -> Document {
+    let make = || {
+        let server_address = server_address.to_string();
+        let versions: Vec<&str> = published.versions_of("").collect();
+        let list = json!({
             "kind": "APIVersions",
-            "versions": ["v1"],
+            "versions": versions,
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
-        }))
-    })
+        });
+        list.to_string().into()
+    };
+    aggregated(published, form, Part::Core)
+        .unwrap_or_else(|| Document::legacy(published.api.legacy.get_or_init(make)))
 }
 
 /// The answer to `GET /apis`.
 pub(crate) fn apis(published: &Published, form: Form) -> Document {
-    aggregated(published, form, Part::Groups).unwrap_or_else(|| {
-        let named = published
-            .groups()
-            .into_iter()
-            .filter(|group| !group.is_empty());
-        let groups: Vec<_> = named.map(|group| group_value(published, group)).collect();
-        plain(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
-    })
+    let make = || {
+        let groups = published.groups.iter();
+        let groups: Vec<Value> = groups
+            .filter(|group| !group.name.is_empty())
+            .map(|group| group_value(published, &group.name))
+            .collect();
+        let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
+        list.to_string().into()
+    };
+    aggregated(published, form, Part::Groups)
+        .unwrap_or_else(|| Document::legacy(published.apis.legacy.get_or_init(make)))
 }
 
 /// The answer to `GET /apis/GROUP`.
 pub(crate) fn group(published: &Published, name: &str) -> Option<Document> {
-    let name = published
-        .groups()
-        .into_iter()
-        .find(|group| *group == name && !group.is_empty())?;
-    let mut value = group_value(published, name);
-    value["kind"] = "APIGroup".into();
-    value["apiVersion"] = "v1".into();
-    Some(plain(value))
+    let mut groups = published.groups.iter();
+    let group = groups.find(|group| group.name == name && !name.is_empty())?;
+    let make = || {
+        let mut value = group_value(published, name);
+        value["kind"] = "APIGroup".into();
+        value["apiVersion"] = "v1".into();
+        value.to_string().into()
+    };
+    Some(Document::legacy(group.legacy.get_or_init(make)))
 }
 
 /// The answer to `GET /api/v1` and `GET /apis/GROUP/VERSION`.
 pub(crate) fn resources(published: &Published, group: &str, version: &str) -> Option<Document> {
-    let list = || resource_list(published, group, version).to_string().into();
-    let body = published
-        .version(group, version)?
-        .resources
-        .get_or_init(list)
-        .clone();
-    Some(Document {
-        body,
-        content_type: "application/json",
-    })
+    let found = published.version(group, version)?;
+    let make = || resource_list(published, group, version).to_string().into();
+    Some(Document::legacy(found.legacy.get_or_init(make)))
 }
 
 fn resource_list(published: &Published, group: &str, version: &str) -> Value {
@@ -128,13 +162,6 @@ pub fn api_version(group: &str, version: &str) -> String {
         version.to_owned()
     } else {
         format!("{group}/{version}")
-    }
-}
-
-fn plain(value: Value) -> Document {
-    Document {
-        body: value.to_string().into(),
-        content_type: "application/json",
     }
 }
 
@@ -179,35 +206,39 @@ enum Part {
 
 /// One document of everything; `None` if the client asks for the legacy form.
 fn aggregated(published: &Published, form: Form, part: Part) -> Option<Document> {
-    let (place, version, content_type) = match form {
+    let documents = match part {
+        Part::Core => &published.api,
+        Part::Groups => &published.apis,
+    };
+    let (kept, version, content_type) = match form {
         Form::AggregatedV2 => (
-            0,
+            &documents.v2,
             "v2",
             "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
         ),
         Form::AggregatedV2beta1 => (
-            1,
+            &documents.v2beta1,
             "v2beta1",
             "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
         ),
         Form::Legacy => return None,
     };
-    let document = || {
-        let groups = published
-            .groups()
-            .into_iter()
-            .filter(|group| group.is_empty() == (part == Part::Core));
-        let items: Vec<_> = groups
+    let make = || {
+        let groups = published.groups.iter().map(|group| &*group.name);
+        let items: Vec<Value> = groups
+            .filter(|group| group.is_empty() == (part == Part::Core))
             .map(|group| aggregated_group(published, group))
             .collect();
         let api_version = format!("apidiscovery.k8s.io/{version}");
         let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items});
-        list.to_string().into()
+        Tagged::of(list.to_string())
     };
-    let body = published.aggregated[part as usize][place]
-        .get_or_init(document)
-        .clone();
-    Some(Document { body, content_type })
+    let Tagged { body, tag } = kept.get_or_init(make);
+    Some(Document {
+        body: body.clone(),
+        content_type,
+        tag: Some(tag.clone()),
+    })
 }
 
 fn aggregated_group(published: &Published, group: &str) -> Value {

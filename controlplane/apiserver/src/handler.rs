@@ -294,7 +294,7 @@ async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Stat
 
 async fn main_resource(call: &Call<'_>) -> Result<Reply, Status> {
     let verb = call.info.verb;
-    if !call.resource.info.verbs.contains(&verb.as_str()) {
+    if !call.resource.info.has_verb(verb.as_str()) {
         return Err(call.unsupported());
     }
     match verb {

@@ -16,7 +16,7 @@ use crate::{
     body::Body,
     discovery::{self, Document},
     gzip, metrics, openapi,
-    published::{Compressed, GroupVersion, Published},
+    published::{Compressed, Published},
     query::Query,
     reply::{Reply, TEXT},
     state::State,
@@ -27,6 +27,22 @@ const CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=360
 /// The version whose API this server speaks.
 const MINOR: &str = "37";
 const GIT_VERSION: &str = "v1.37.0+coracle";
+
+/// Paths that no kind is behind.
+const PATHS: [&str; 12] = [
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/readyz",
+    "/version",
+    issuer::CONFIGURATION,
+    issuer::JWKS,
+];
 
 /// Serves a path.
 pub(crate) fn serve(
@@ -48,7 +64,10 @@ pub(crate) fn serve(
         issuer::CONFIGURATION | issuer::JWKS => issuer_document(server, path),
         "/version" => Reply::json(VERSION.clone()),
         "/metrics" => Reply::new(StatusCode::OK, CONTENT_TYPE, metrics::page::text(server)),
-        "/" => root(&server.catalog.now().published),
+        "/" => document(
+            parts,
+            discovery::root(&server.catalog.now().published, &PATHS),
+        ),
         "/api" | "/apis" | "/openapi/v2" => described(server, parts, path, accept)?,
         _ => {
             if let Some(check) = path
@@ -72,12 +91,14 @@ fn described(server: &State, parts: &Parts, path: &str, accept: &str) -> Result<
     let catalog = server.catalog.now();
     let published = &catalog.published;
     Ok(match path {
-        "/api" => document(discovery::api(
-            published,
-            negotiate(accept)?,
-            &server_address(server, parts),
-        )),
-        "/apis" => document(discovery::apis(published, negotiate(accept)?)),
+        "/api" => {
+            let form = negotiate(accept)?;
+            document(
+                parts,
+                discovery::api(published, form, server.config.advertise),
+            )
+        }
+        "/apis" => document(parts, discovery::apis(published, negotiate(accept)?)),
         _ => {
             let form = openapi::v2::Form::negotiate(accept).ok_or_else(|| {
                 Status::not_acceptable(&[
@@ -96,11 +117,7 @@ fn described(server: &State, parts: &Parts, path: &str, accept: &str) -> Result<
 
 /// A document that is kept compressed, or 304 for who has it already.
 fn compressed(parts: &Parts, document: &Compressed, content_type: &'static str) -> Reply {
-    let known = parts
-        .headers
-        .get(header::IF_NONE_MATCH)
-        .is_some_and(|value| value.as_bytes() == document.tag.as_bytes());
-    let mut reply = if known {
+    let mut reply = if has_already(parts, &document.tag) {
         Reply::new(StatusCode::NOT_MODIFIED, "", Body::Empty)
     } else if gzip::takes_gzip(&parts.headers) {
         let mut reply = Reply::new(StatusCode::OK, content_type, document.gzip.clone());
@@ -121,8 +138,36 @@ fn compressed(parts: &Parts, document: &Compressed, content_type: &'static str) 
     reply
 }
 
-fn document(document: Document) -> Reply {
-    Reply::new(StatusCode::OK, document.content_type, document.body)
+/// A document of discovery, or 304 for who has it already.
+///
+/// Source: `k8s.io/apiserver/pkg/endpoints/discovery/aggregated/etag.go` at v1.37.
+fn document(parts: &Parts, document: Document) -> Reply {
+    let Document {
+        body,
+        content_type,
+        tag,
+    } = document;
+    let Some(tag) = tag else {
+        return Reply::new(StatusCode::OK, content_type, body);
+    };
+    let mut reply = if has_already(parts, &tag) {
+        Reply::new(StatusCode::NOT_MODIFIED, "", Body::Empty)
+    } else {
+        Reply::new(StatusCode::OK, content_type, body)
+    };
+    reply.headers.extend([
+        (header::VARY, HeaderValue::from_static("Accept")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("public")),
+    ]);
+    let tag = HeaderValue::from_str(&tag);
+    reply.headers.extend(tag.map(|tag| (header::ETAG, tag)));
+    reply
+}
+
+/// Whether the client has the document with this tag.
+fn has_already(parts: &Parts, tag: &str) -> bool {
+    let known = parts.headers.get(header::IF_NONE_MATCH);
+    known.is_some_and(|known| known.as_bytes() == tag.as_bytes())
 }
 
 /// Below `/api`, `/apis` and `/openapi`.
@@ -140,7 +185,9 @@ fn deeper(
         ["openapi", "v3", ..] => return openapi_v3(published, parts, path, query),
         _ => None,
     };
-    found.map(document).ok_or_else(Status::no_such_path)
+    found
+        .map(|found| document(parts, found))
+        .ok_or_else(Status::no_such_path)
 }
 
 /// A document is for ever under the URL with its hash, and nowhere else: it changes with the kinds
@@ -191,14 +238,6 @@ fn issuer_document(server: &State, path: &str) -> Reply {
     reply
 }
 
-fn server_address(server: &State, parts: &Parts) -> String {
-    let host = parts
-        .headers
-        .get(header::HOST)
-        .and_then(|value| value.to_str().ok());
-    host.map_or_else(|| server.config.advertise.to_string(), str::to_owned)
-}
-
 static VERSION: LazyLock<Bytes> = LazyLock::new(|| {
     json!({
         "major": "1",
@@ -221,33 +260,6 @@ fn architecture() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
-}
-
-fn root(published: &Published) -> Reply {
-    let mut paths: Vec<String> = [
-        "/api",
-        "/api/v1",
-        "/apis",
-        "/healthz",
-        "/livez",
-        "/metrics",
-        "/openapi/v2",
-        "/openapi/v3",
-        "/readyz",
-        "/version",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    paths.extend([issuer::CONFIGURATION, issuer::JWKS].map(str::to_owned));
-    for GroupVersion { group, version, .. } in &published.versions {
-        if !group.is_empty() {
-            paths.push(format!("/apis/{group}"));
-            paths.push(format!("/apis/{group}/{version}"));
-        }
-    }
-    paths.sort();
-    paths.dedup();
-    Reply::value(&json!({"paths": paths}))
 }
 
 /// One check: its name, and what is wrong.

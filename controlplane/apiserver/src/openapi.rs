@@ -13,6 +13,7 @@
 pub(crate) mod custom;
 mod gnostic;
 mod operations;
+mod parameters;
 mod paths;
 pub(crate) mod v2;
 

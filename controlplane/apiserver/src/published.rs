@@ -5,13 +5,14 @@
 //! What is in them is [`crate::discovery`]'s and [`crate::openapi`]'s to say.
 
 use std::{
+    cmp::Reverse,
     io::{Read as _, Write as _},
     sync::{Arc, OnceLock},
 };
 
 use bytes::Bytes;
 use coracle_api::{resource::Gvk, schema};
-use coracle_registry::api_resource::{ApiResource, Text};
+use coracle_registry::api_resource::{ApiResource, Text, VersionPriority};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -60,48 +61,89 @@ impl Shown {
 /// See the module.
 pub(crate) struct Published {
     pub(crate) resources: Vec<Shown>,
-    /// Every group and version that has resources, in discovery's order.
+    /// Every group, in discovery's order.
+    pub(crate) groups: Vec<Group>,
+    /// Every group and version that has resources, in discovery's order: of a group first what
+    /// clients prefer.
     pub(crate) versions: Vec<GroupVersion>,
-    /// The core group's and the others', each as v2 and as v2beta1.
-    pub(crate) aggregated: [[OnceLock<Bytes>; 2]; 2],
-    /// As JSON and as protobuf.
-    pub(crate) openapi_v2: [OnceLock<Compressed>; 2],
+    /// `/`: every path that is no resource.
+    pub(crate) root: OnceLock<Bytes>,
+    /// The core group's, `/api`.
+    pub(crate) api: Discovery,
+    /// The others', `/apis`.
+    pub(crate) apis: Discovery,
+    pub(crate) openapi_v2: OpenApiV2,
     pub(crate) openapi_v3_index: OnceLock<Bytes>,
+}
+
+/// The forms of a document that tells of groups.
+#[derive(Default)]
+pub(crate) struct Discovery {
+    pub(crate) v2: OnceLock<Tagged>,
+    pub(crate) v2beta1: OnceLock<Tagged>,
+    pub(crate) legacy: OnceLock<Bytes>,
+}
+
+/// The forms of the one document of everything.
+#[derive(Default)]
+pub(crate) struct OpenApiV2 {
+    pub(crate) json: OnceLock<Compressed>,
+    pub(crate) protobuf: OnceLock<Compressed>,
+}
+
+/// A group.
+pub(crate) struct Group {
+    pub(crate) name: Text,
+    /// `/apis/GROUP`.
+    pub(crate) legacy: OnceLock<Bytes>,
 }
 
 /// A group in one version.
 pub(crate) struct GroupVersion {
     pub(crate) group: Text,
     pub(crate) version: Text,
-    /// The legacy list of its resources.
-    pub(crate) resources: OnceLock<Bytes>,
+    /// `/apis/GROUP/VERSION`: the legacy list of its resources.
+    pub(crate) legacy: OnceLock<Bytes>,
     pub(crate) openapi_v3: OnceLock<Compressed>,
 }
 
 impl Published {
     pub(crate) fn new(resources: Vec<Shown>) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
         let mut versions: Vec<GroupVersion> = Vec::new();
         for ApiResource { group, version, .. } in resources.iter().map(|shown| &*shown.info) {
-            if !versions
-                .iter()
-                .any(|known| known.group == *group && known.version == *version)
-            {
-                let (resources, openapi_v3) = Default::default();
+            if !groups.iter().any(|known| known.name == *group) {
+                groups.push(Group {
+                    name: group.clone(),
+                    legacy: OnceLock::new(),
+                });
+            }
+            let is_it = |known: &GroupVersion| known.group == *group && known.version == *version;
+            if !versions.iter().any(is_it) {
                 versions.push(GroupVersion {
                     group: group.clone(),
                     version: version.clone(),
-                    resources,
-                    openapi_v3,
+                    legacy: OnceLock::new(),
+                    openapi_v3: OnceLock::new(),
                 });
             }
         }
-        let (aggregated, openapi_v2, openapi_v3_index) = Default::default();
+        let place = |group: &Text| groups.iter().position(|known| known.name == *group);
+        versions.sort_by(|one, other| {
+            let order = |of: &GroupVersion| place(&of.group);
+            let priority = |of| Reverse(VersionPriority::of(of));
+            let by_group = order(one).cmp(&order(other));
+            by_group.then_with(|| priority(&*one.version).cmp(&priority(&*other.version)))
+        });
         Self {
             resources,
+            groups,
             versions,
-            aggregated,
-            openapi_v2,
-            openapi_v3_index,
+            root: OnceLock::new(),
+            api: Discovery::default(),
+            apis: Discovery::default(),
+            openapi_v2: OpenApiV2::default(),
+            openapi_v3_index: OnceLock::new(),
         }
     }
 
@@ -123,17 +165,6 @@ impl Published {
             .filter(move |shown| shown.info.group == group && shown.info.version == version)
     }
 
-    /// Every group once.
-    pub(crate) fn groups(&self) -> Vec<&str> {
-        let mut groups: Vec<&str> = Vec::new();
-        for GroupVersion { group, .. } in &self.versions {
-            if !groups.contains(&&**group) {
-                groups.push(group);
-            }
-        }
-        groups
-    }
-
     /// The versions of a group.
     pub(crate) fn versions_of(&self, group: &str) -> impl Iterator<Item = &str> {
         self.versions
@@ -141,6 +172,26 @@ impl Published {
             .filter(move |known| known.group == group)
             .map(|known| &*known.version)
     }
+}
+
+/// A document as it is sent, and its hash.
+pub(crate) struct Tagged {
+    pub(crate) body: Bytes,
+    /// In quotes, as `ETag` has it.
+    pub(crate) tag: String,
+}
+
+impl Tagged {
+    pub(crate) fn of(document: String) -> Self {
+        Self {
+            tag: tag(document.as_bytes()),
+            body: document.into(),
+        }
+    }
+}
+
+fn tag(document: &[u8]) -> String {
+    format!("\"{}\"", hex::encode_upper(Sha256::digest(document)))
 }
 
 /// A large document as it is kept: a tenth of it.
@@ -153,12 +204,11 @@ pub(crate) struct Compressed {
 
 impl Compressed {
     pub(crate) fn of(document: &[u8]) -> Self {
-        let tag = format!("\"{}\"", hex::encode_upper(Sha256::digest(document)));
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         let gzip = encoder.write_all(document).and_then(|()| encoder.finish());
         Self {
             gzip: gzip.expect("a vector takes everything").into(),
-            tag,
+            tag: tag(document),
         }
     }
 

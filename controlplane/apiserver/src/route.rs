@@ -41,12 +41,12 @@ fn fits_form(info: &ApiResource, request: &ResourceRequest<'_>) -> bool {
 }
 
 fn has_any(info: &ApiResource, verbs: &[Verb]) -> bool {
-    verbs.iter().any(|verb| info.verbs.contains(&verb.as_str()))
+    verbs.iter().any(|verb| info.has_verb(verb.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
-    use coracle_registry::strategy::VERBS_ALL;
+    use coracle_registry::strategy::{Text, VERBS_ALL};
     use http::Method;
 
     use super::*;
@@ -57,7 +57,7 @@ mod tests {
         let things = ApiResource::new("example.org", "v1", "Thing", "things");
         let info = ApiResource {
             scope,
-            verbs,
+            verbs: verbs.iter().copied().map(Text::Borrowed).collect(),
             subresources,
             ..things
         };

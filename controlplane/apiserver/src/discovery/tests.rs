@@ -1,5 +1,9 @@
+use std::net::{IpAddr, Ipv4Addr};
+
 use super::*;
-use crate::{published::GroupVersion, tests::published};
+use crate::tests::published;
+
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 6443);
 
 fn parse(document: &Document) -> Value {
     serde_json::from_slice(&document.body).unwrap()
@@ -53,7 +57,7 @@ fn aggregated_documents_say_their_content_type() {
 
 #[test]
 fn aggregated_core_has_pods_with_eviction() {
-    let core = parse(&api(&published(), Form::AggregatedV2, ""));
+    let core = parse(&api(&published(), Form::AggregatedV2, ADDRESS));
     assert_eq!(core["items"].as_array().unwrap().len(), 1);
     let version = &core["items"][0]["versions"][0];
     assert_eq!(version["version"], "v1");
@@ -89,7 +93,7 @@ fn aggregated_groups_have_scale() {
 
 #[test]
 fn legacy_documents_name_groups_and_versions() {
-    let core = parse(&api(&published(), Form::Legacy, "10.0.0.1:6443"));
+    let core = parse(&api(&published(), Form::Legacy, ADDRESS));
     assert_eq!(core["kind"], "APIVersions");
     assert_eq!(
         core["serverAddressByClientCIDRs"][0]["serverAddress"],

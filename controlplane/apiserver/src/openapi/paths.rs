@@ -6,7 +6,10 @@ use coracle_registry::{
 };
 use serde_json::{Map, Value, json};
 
-use super::operations::{Action, Operation, Target, parameter};
+use super::{
+    operations::{Action, Operation, Target},
+    parameters::parameter,
+};
 use crate::published::Shown;
 
 /// Adds every path of a resource.
@@ -77,7 +80,7 @@ pub(super) fn of_resource(paths: &mut Map<String, Value>, shown: &Shown) {
 fn allowed(info: &ApiResource, verbs: &[(&str, Action)]) -> Vec<Action> {
     verbs
         .iter()
-        .filter(|(verb, _)| info.verbs.contains(verb))
+        .filter(|(verb, _)| info.has_verb(verb))
         .map(|(_, action)| *action)
         .collect()
 }

@@ -59,7 +59,11 @@ impl Form {
 
 /// The whole document, made when it is first asked for.
 pub(crate) fn cached(published: &Published, form: Form) -> &Compressed {
-    published.openapi_v2[form as usize].get_or_init(|| Compressed::of(&document(published, form)))
+    let kept = match form {
+        Form::Json => &published.openapi_v2.json,
+        Form::Protobuf => &published.openapi_v2.protobuf,
+    };
+    kept.get_or_init(|| Compressed::of(&document(published, form)))
 }
 
 /// The whole document.
