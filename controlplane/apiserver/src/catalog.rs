@@ -24,6 +24,7 @@ use parking_lot::RwLock;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{
+    limits::Requester,
     openapi,
     published::{Definitions, Published, Shown},
     query::Query,
@@ -51,17 +52,46 @@ pub(crate) trait Virtual<S>: Send + Sync {
     }
 
     /// Answers a request, which is allowed and whose path exists.
-    async fn serve(&self, request: Request<'_, S>) -> Result<Reply, Status>;
+    async fn serve(&self, call: Call<'_, S>) -> Result<Reply, Status>;
 }
 
-/// A request to a resource without a store.
-pub(crate) struct Request<'a, S> {
+/// One request to one resource: `R`, where it is known that the registry has it.
+pub(crate) struct Call<'a, S, R = ()> {
     pub(crate) server: &'a Arc<S>,
     pub(crate) user: &'a UserInfo,
+    /// Whose share of the server's places and cores it is answered from.
+    pub(crate) requester: Requester,
+    pub(crate) resource: R,
     pub(crate) info: &'a ResourceRequest<'a>,
     pub(crate) query: &'a Query<'a>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Bytes,
+}
+
+impl<'a, S, R> Call<'a, S, R> {
+    /// The same request, to this resource.
+    pub(crate) fn to<T>(self, resource: T) -> Call<'a, S, T> {
+        let Self {
+            server,
+            user,
+            requester,
+            info,
+            query,
+            headers,
+            body,
+            ..
+        } = self;
+        Call {
+            server,
+            user,
+            requester,
+            resource,
+            info,
+            query,
+            headers,
+            body,
+        }
+    }
 }
 
 impl<S> Serving<S> {

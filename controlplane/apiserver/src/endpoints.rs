@@ -22,7 +22,6 @@ use coracle_api::{
     schema::Schema,
     status::{FieldErrors, Status},
 };
-use coracle_auth::user::UserInfo;
 use coracle_registry::{
     managed_fields::FieldManager,
     part::Part,
@@ -34,11 +33,9 @@ use coracle_registry::{
 use http::{HeaderMap, StatusCode, header};
 
 use crate::{
-    encoding,
+    catalog, encoding,
     limits::BODY_LIMIT,
-    query::Query,
     reply::Reply,
-    request_info::ResourceRequest,
     state::State,
     table::{
         self, IncludeObject, ListMeta, TableOptions,
@@ -49,16 +46,8 @@ use crate::{
 /// Most letters of a field manager's name.
 const MANAGER_CHARS: usize = 128;
 
-/// One request to one resource.
-pub(crate) struct Call<'a> {
-    pub(crate) server: &'a Arc<State>,
-    pub(crate) user: &'a UserInfo,
-    pub(crate) resource: &'a Arc<Resource>,
-    pub(crate) info: &'a ResourceRequest<'a>,
-    pub(crate) query: &'a Query<'a>,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) body: Bytes,
-}
+/// One request to a resource that the registry has.
+pub(crate) type Call<'a> = catalog::Call<'a, State, &'a Arc<Resource>>;
 
 /// How the client wants objects shown.
 #[derive(Debug, Clone, Copy)]

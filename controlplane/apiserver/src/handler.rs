@@ -168,15 +168,17 @@ where
     };
     wait_for_revision(server, requester, info, &query).await?;
     let headers = &parts.headers;
-    let asked = catalog::Request {
+    let call = catalog::Call {
         server,
         user: &user,
+        requester,
+        resource: (),
         info,
         query: &query,
         headers,
         body: read.bytes.clone(),
     };
-    let answer = answer(serving, asked, parts);
+    let answer = answer(serving, call, parts);
     if is_long_running(info) {
         course.seat = server.limits.lasting_seat(requester)?;
         course.patience = Some(if info.verb == Verb::Watch {
@@ -189,7 +191,7 @@ where
     seen.is_in_flight(reads);
     course.seat = Some(server.limits.seat(requester, &request, reads).await?);
     let timeout = query.timeout(REQUEST_TIMEOUT)?;
-    let weight = weight(serving, info, &query, headers, &read.bytes);
+    let weight = weight(serving, info, headers, &read.bytes);
     let timely = async {
         match tokio::time::timeout(timeout, answer).await {
             Ok(answer) => answer,
@@ -248,34 +250,12 @@ async fn wait_for_revision(
 /// Who answers a request: `serving`, if it says so.
 async fn answer(
     serving: &Serving<State>,
-    request: catalog::Request<'_, State>,
+    call: catalog::Call<'_, State>,
     parts: &Parts,
 ) -> Result<Response<Body>, Status> {
     match serving {
-        Serving::Virtual(resource) => resource.serve(request).await.map(Reply::into_response),
-        Serving::Stored(resource) => {
-            let catalog::Request {
-                server,
-                user,
-                info,
-                query,
-                headers,
-                body,
-            } = request;
-            dispatch(
-                &Call {
-                    server,
-                    user,
-                    resource,
-                    info,
-                    query,
-                    headers,
-                    body,
-                },
-                parts,
-            )
-            .await
-        }
+        Serving::Virtual(resource) => resource.serve(call).await.map(Reply::into_response),
+        Serving::Stored(resource) => dispatch(&call.to(resource), parts).await,
     }
 }
 

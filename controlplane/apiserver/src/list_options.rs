@@ -268,7 +268,10 @@ pub(crate) fn selection(
         }
     }
     if labels.is_some() || fields.is_some() {
-        let stored_field = resource.view.as_ref().map(|seen| seen.view.stored_field);
+        let stored_field = resource
+            .view
+            .as_ref()
+            .map(|seen| seen.conversion.stored_field);
         selection = selection.filter(Arc::new(move |entry: &Entry| {
             let value =
                 |field: &str| entry.field(stored_field.map_or(field, |stored| stored(field)));

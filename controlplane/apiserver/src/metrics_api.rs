@@ -23,7 +23,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::{
-    catalog::{Request, Virtual},
+    catalog::{Call, Virtual},
     list_options,
     published::Definitions,
     reply::Reply,
@@ -85,18 +85,18 @@ impl Virtual<State> for Metrics {
         Some(Arc::clone(&self.definitions))
     }
 
-    async fn serve(&self, request: Request<'_, State>) -> Result<Reply, Status> {
-        serve(&self.info, request).await
+    async fn serve(&self, call: Call<'_, State>) -> Result<Reply, Status> {
+        serve(&self.info, call).await
     }
 }
 
-async fn serve(about: &ApiResource, request: Request<'_, State>) -> Result<Reply, Status> {
-    let Request {
+async fn serve(about: &ApiResource, call: Call<'_, State>) -> Result<Reply, Status> {
+    let Call {
         server,
         info,
         query,
         ..
-    } = request;
+    } = call;
     let group_resource = about.group_resource();
     if !matches!(info.verb, Verb::Get | Verb::List) {
         return Err(Status::method_not_supported(

@@ -25,7 +25,7 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::{
-    catalog::{Request, Virtual},
+    catalog::{Call, Virtual},
     endpoints::content_type,
     reply::Reply,
     request_info::Verb,
@@ -115,21 +115,21 @@ impl Virtual<State> for Review {
         &self.0
     }
 
-    async fn serve(&self, request: Request<'_, State>) -> Result<Reply, Status> {
-        create(&self.0, request).await
+    async fn serve(&self, call: Call<'_, State>) -> Result<Reply, Status> {
+        create(&self.0, call).await
     }
 }
 
 /// Answers a review.
-async fn create(about: &ApiResource, request: Request<'_, State>) -> Result<Reply, Status> {
-    let Request {
+async fn create(about: &ApiResource, call: Call<'_, State>) -> Result<Reply, Status> {
+    let Call {
         server,
         user,
         info: request,
         headers,
         body,
         ..
-    } = request;
+    } = call;
     if request.verb != Verb::Create || !request.subresource.is_empty() || !request.name.is_empty() {
         return Err(Status::method_not_supported(
             &about.group_resource(),

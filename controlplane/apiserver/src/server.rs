@@ -152,7 +152,7 @@ impl ApiServer {
     /// 409 if a built-in resource has these names; what the store says if its objects cannot be
     /// loaded.
     pub async fn serve_custom_resource(&self, kind: CustomResource) -> Result<(), Status> {
-        custom_resources::serve(&self.state, kind).await.map(drop)
+        custom_resources::serve(&self.state, kind).await
     }
 
     /// Serves such a kind no more. Its objects stay in the store.

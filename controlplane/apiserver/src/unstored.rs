@@ -16,8 +16,8 @@ use coracle_registry::{
 use serde_json::{Value, json};
 
 use crate::{
-    catalog::{Request, Virtual},
-    endpoints::{Call, now_secs},
+    catalog::{Call, Virtual},
+    endpoints::{self, now_secs},
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     state::State,
@@ -66,10 +66,10 @@ impl Virtual<State> for Unstored {
         &self.0
     }
 
-    async fn serve(&self, request: Request<'_, State>) -> Result<Reply, Status> {
-        match (&*self.0.plural, request.info.verb) {
-            ("bindings", Verb::Create) => bind(request).await,
-            ("componentstatuses", Verb::Get | Verb::List) => status(&request),
+    async fn serve(&self, call: Call<'_, State>) -> Result<Reply, Status> {
+        match (&*self.0.plural, call.info.verb) {
+            ("bindings", Verb::Create) => bind(call).await,
+            ("componentstatuses", Verb::Get | Verb::List) => status(&call),
             (_, verb) => Err(Status::method_not_supported(
                 &self.0.group_resource(),
                 verb.as_str(),
@@ -79,28 +79,10 @@ impl Virtual<State> for Unstored {
 }
 
 /// The same as a binding below its pod, whose name is in the body.
-async fn bind(request: Request<'_, State>) -> Result<Reply, Status> {
-    let Request {
-        server,
-        user,
-        info,
-        query,
-        headers,
-        body,
-    } = request;
-    let pods = server
-        .registry
-        .core("pods")
-        .ok_or_else(Status::no_such_path)?;
-    let nameless = Call {
-        server,
-        user,
-        resource: pods,
-        info,
-        query,
-        headers,
-        body,
-    };
+async fn bind(call: Call<'_, State>) -> Result<Reply, Status> {
+    let pods = call.server.registry.core("pods");
+    let pods = pods.ok_or_else(Status::no_such_path)?;
+    let nameless: endpoints::Call<'_> = call.to(pods);
     let binding = nameless
         .decode(&coracle_api::resource::Gvk::new("", "v1", "Binding"))?
         .object;
@@ -112,9 +94,9 @@ async fn bind(request: Request<'_, State>) -> Result<Reply, Status> {
         resource: "pods",
         subresource: "binding",
         name: Cow::Borrowed(name),
-        ..info.clone()
+        ..nameless.info.clone()
     };
-    let call = Call {
+    let call = endpoints::Call {
         info: &below,
         ..nameless
     };
@@ -122,10 +104,10 @@ async fn bind(request: Request<'_, State>) -> Result<Reply, Status> {
 }
 
 /// Who answers here runs with all of its parts, or is about to be started again.
-fn status(request: &Request<'_, State>) -> Result<Reply, Status> {
+fn status(call: &Call<'_, State>) -> Result<Reply, Status> {
     let about = GroupResource::new("", COMPONENT_STATUSES.plural);
-    let name = request.info.name.as_ref();
-    let is_list = request.info.verb == Verb::List;
+    let name = call.info.name.as_ref();
+    let is_list = call.info.verb == Verb::List;
     let components: Vec<Value> = COMPONENTS
         .iter()
         .filter(|component| is_list || **component == name)
@@ -134,7 +116,7 @@ fn status(request: &Request<'_, State>) -> Result<Reply, Status> {
     if components.is_empty() && !is_list {
         return Err(Status::not_found(&about, name));
     }
-    let accept = request
+    let accept = call
         .headers
         .get(http::header::ACCEPT)
         .and_then(|value| value.to_str().ok())
@@ -144,7 +126,7 @@ fn status(request: &Request<'_, State>) -> Result<Reply, Status> {
     let reply = match (form, is_list) {
         (Form::Table(version), _) => {
             let include =
-                table::IncludeObject::parse(request.query.get("includeObject").unwrap_or_default());
+                table::IncludeObject::parse(call.query.get("includeObject").unwrap_or_default());
             let include = include.unwrap_or(table::IncludeObject::Metadata);
             let options = TableOptions {
                 version,

@@ -1,17 +1,18 @@
 //! How much a request gives the server to chew on: not its body alone, what it is about as well.
+//! What a list is about is known when it is selected.
 //!
 //! Forty bytes that label a pod have the server read, check and write all of the pod. What the
 //! cache says is near enough: an object that has grown a moment ago is worked on once as the one
 //! that it was.
 
-use coracle_registry::{resource::Resource, watch_cache::Selection};
+use std::sync::Arc;
+
+use coracle_registry::{resource::Resource, watch_cache::Entry};
 use http::{HeaderMap, header};
 
 use crate::{
     catalog::Serving,
     limits::LARGE,
-    list_options,
-    query::Query,
     request_info::{ResourceRequest, Verb},
     state::State,
     table::accept,
@@ -24,7 +25,6 @@ const PASSES: usize = 8;
 pub(crate) fn weight(
     serving: &Serving<State>,
     info: &ResourceRequest<'_>,
-    query: &Query<'_>,
     headers: &HeaderMap,
     body: &[u8],
 ) -> usize {
@@ -36,7 +36,6 @@ pub(crate) fn weight(
         // Those of a collection are deleted one after the other.
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => stored(resource, info),
         Verb::Get if is_transformed(headers) => stored(resource, info) / PASSES,
-        Verb::List if is_transformed(headers) => listed(resource, info, query) / PASSES,
         _ => 0,
     };
     body.len().saturating_add(about)
@@ -71,29 +70,9 @@ fn stored(resource: &Resource, info: &ResourceRequest<'_>) -> usize {
         .map_or(0, |entry| entry.json_len())
 }
 
-/// Of the objects that a list shows, not counted on once they are many.
-fn listed(resource: &Resource, info: &ResourceRequest<'_>, query: &Query<'_>) -> usize {
-    let Ok(selection) = list_options::selection(resource, info, query) else {
-        return 0;
-    };
-    let limit = query
-        .text("limit")
-        .and_then(|text| text.parse().ok())
-        .filter(|limit| *limit > 0)
-        .unwrap_or(usize::MAX);
-    let snapshot = resource.cache.snapshot();
-    let mut sum = 0;
-    for entry in snapshot
-        .select(
-            &Selection::of(selection.scope),
-            &resource.cache.config().prefix,
-        )
-        .take(limit)
-    {
-        sum += entry.json_len();
-        if sum >= LARGE * PASSES {
-            break;
-        }
-    }
-    sum
+/// Of the objects of a list that are not sent as the cache has them. What many weigh is no more than
+/// what is large: they are made one after the other.
+pub(crate) fn listed(entries: &[Arc<Entry>]) -> usize {
+    let sum: usize = entries.iter().map(|entry| entry.json_len()).sum();
+    (sum / PASSES).min(LARGE)
 }

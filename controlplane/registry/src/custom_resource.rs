@@ -1,5 +1,8 @@
 //! Kinds that come at run time, and their one strategy: what a CustomResourceDefinition says of a
-//! version, without the definition itself.
+//! kind and its versions, without the definition itself.
+//!
+//! Each version that is served is a resource, with a schema and a strategy of its own; all have one
+//! cache, which holds the storage version.
 //!
 //! Their schema prunes, defaults and checks; printer columns and selectable fields are paths into
 //! the objects. `status` is apart if the kind has that subresource, and the generation counts
@@ -26,15 +29,34 @@ use crate::{
     json_path::JsonPath,
     lifecycle::{self, Lifecycle},
     resource::{self, Resource},
+    storage_version::{StorageVersion, Version},
     strategy::{ALL_METADATA, AnyStrategy, Column, Strategy, Subresource},
-    watch_cache::{WatchCache, WatchCacheError},
+    watch_cache::{ResourceCache, ResourceConfig, WatchCache, WatchCacheError},
 };
 
 /// A kind that comes at run time.
 #[derive(Debug, Clone)]
 pub struct CustomResource {
-    /// Names and abilities.
+    /// Names and abilities. The version, its subresources and what is said of its deprecation are
+    /// those of each version.
     pub info: ApiResource,
+    /// The version in which the objects are stored.
+    pub storage: CustomResourceVersion,
+    /// The other versions.
+    pub others: Vec<CustomResourceVersion>,
+}
+
+/// A version of such a kind.
+#[derive(Debug, Clone)]
+pub struct CustomResourceVersion {
+    /// Such as `v1`.
+    pub name: Text,
+    /// Whether clients are served it.
+    pub served: bool,
+    /// What clients are told with every answer; empty if it is not deprecated.
+    pub deprecated: Text,
+    /// Which subresources it has.
+    pub subresources: Vec<Subresource>,
     /// What its objects look like.
     pub schema: Arc<Structural>,
     /// Columns besides the name; without any, the age.
@@ -53,34 +75,78 @@ pub struct PrinterColumn {
 }
 
 impl CustomResource {
-    /// The resource, its objects loaded. It takes the place of one with the same names, whose
-    /// watches end.
+    /// The resources of the versions that are served, their objects loaded. They take the place of
+    /// those with the same names, whose watches end.
     ///
     /// # Errors
     /// As [`WatchCache::register`].
-    pub async fn register(self, cache: &WatchCache) -> Result<Arc<Resource>, WatchCacheError> {
-        let strategy = CustomResourceStrategy::new(&self);
+    pub async fn register(self, cache: &WatchCache) -> Result<Vec<Arc<Resource>>, WatchCacheError> {
         let Self {
             info,
-            schema,
-            selectable_fields,
-            ..
+            storage,
+            others,
         } = self;
-        let strategy = AnyStrategy::Custom(Arc::new(strategy));
-        let fields: Arc<[Text]> = selectable_fields.into_iter().map(Text::Owned).collect();
-        let config = resource::cache_config(&info, strategy.clone(), &fields);
+        let stored = storage.version(&info);
+        let versions = || std::iter::once(&storage).chain(&others);
+        let mut indexed: Vec<Text> = versions().flat_map(CustomResourceVersion::fields).collect();
+        indexed.sort_unstable();
+        indexed.dedup();
+        let strategy = AnyStrategy::Custom(Arc::new(CustomResourceStrategy::new(&storage)));
+        let config = ResourceConfig {
+            convert: Some(stored.clone().convert()),
+            ..resource::cache_config(&info, strategy, &indexed.into())
+        };
         let cache = cache.register(config).await?;
-        Ok(Arc::new(Resource {
-            strategy,
+        let served = versions().filter(|version| version.served);
+        let resources = served.map(|version| version.resource(&info, &stored, &cache));
+        Ok(resources.map(Arc::new).collect())
+    }
+}
+
+impl CustomResourceVersion {
+    fn fields(&self) -> impl Iterator<Item = Text> {
+        self.selectable_fields.iter().cloned().map(Text::Owned)
+    }
+
+    /// Names and abilities of a kind in this version.
+    fn info(&self, kind: &ApiResource) -> ApiResource {
+        ApiResource {
+            version: self.name.clone(),
+            subresources: self.subresources.clone().into(),
+            deprecated: self.deprecated.clone(),
+            ..kind.clone()
+        }
+    }
+
+    fn version(&self, kind: &ApiResource) -> Version {
+        Version {
+            api_version: self.info(kind).gvk().api_version(),
+            schema: Arc::clone(&self.schema),
+        }
+    }
+
+    fn resource(
+        &self,
+        kind: &ApiResource,
+        stored: &Version,
+        cache: &Arc<ResourceCache>,
+    ) -> Resource {
+        let (info, own) = (self.info(kind), self.version(kind));
+        Resource {
+            strategy: AnyStrategy::Custom(Arc::new(CustomResourceStrategy::new(self))),
             gvk: info.gvk(),
             group_resource: info.group_resource(),
             prefix: info.prefix(),
-            schema: Some(Schema::Structural(schema)),
-            selectable_fields: fields,
+            schema: Some(Schema::Structural(Arc::clone(&self.schema))),
+            selectable_fields: self.fields().collect(),
             info: Arc::new(info),
-            cache,
+            cache: Arc::clone(cache),
             view: None,
-        }))
+            stored_as: (own.api_version != stored.api_version).then(|| StorageVersion {
+                own,
+                stored: stored.clone(),
+            }),
+        }
     }
 }
 
@@ -94,10 +160,10 @@ struct CustomResourceStrategy {
 }
 
 impl CustomResourceStrategy {
-    fn new(kind: &CustomResource) -> Self {
+    fn new(version: &CustomResourceVersion) -> Self {
         let mut columns = vec![cells::NAME];
         let mut paths = Vec::new();
-        for PrinterColumn { column, path } in &kind.columns {
+        for PrinterColumn { column, path } in &version.columns {
             columns.push(column.clone());
             paths.push(Some(path.clone()));
         }
@@ -105,9 +171,9 @@ impl CustomResourceStrategy {
             columns.push(cells::AGE);
             paths.push(None);
         }
-        let has_status = kind.info.subresources.contains(&Subresource::Status);
+        let has_status = version.subresources.contains(&Subresource::Status);
         Self {
-            schema: Arc::clone(&kind.schema),
+            schema: Arc::clone(&version.schema),
             has_status,
             columns,
             paths,

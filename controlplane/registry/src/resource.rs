@@ -1,7 +1,7 @@
 //! A served resource: its strategy, its names in every form, and its cache. All of them together:
 //! [`Registry`].
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use coracle_api::{
@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api_resource::{ApiResource, Text},
     encode, kinds,
-    strategy::{AnyStrategy, BuiltIn, View},
+    storage_version::StorageVersion,
+    strategy::{AnyStrategy, BuiltIn, Conversion, View},
     unenforced,
     watch_cache::{
         FieldIndex, KeyScope, ResourceCache, ResourceConfig, Selection, WatchCache,
@@ -45,12 +46,14 @@ pub struct Resource {
     pub cache: Arc<ResourceCache>,
     /// Set if the objects are another kind's.
     pub view: Option<SeenThrough>,
+    /// Set if the objects are stored in another version of the kind.
+    pub stored_as: Option<StorageVersion>,
 }
 
 /// How a resource shows the objects of another.
 pub struct SeenThrough {
     /// How they are turned into one another.
-    pub view: &'static View,
+    pub conversion: Conversion,
     /// The resource that stores them.
     pub stored: Arc<Resource>,
 }
@@ -73,6 +76,11 @@ impl Resource {
         warnings
     }
 
+    /// Whether clients see objects as the cache has them, to the last byte.
+    pub fn is_shown_as_stored(&self) -> bool {
+        self.view.is_none() && self.stored_as.is_none()
+    }
+
     /// The resource that stores the objects: this one, unless it is a view.
     pub fn storing(&self) -> &Self {
         self.view.as_ref().map_or(self, |seen| &seen.stored)
@@ -86,20 +94,29 @@ impl Resource {
         if !errors.is_empty() {
             return Err(Status::invalid(&self.gvk, meta::name(&object), errors));
         }
-        Ok(typed((seen.view.to_stored)(object), &seen.stored.gvk))
+        Ok(typed((seen.conversion.to_stored)(object), &seen.stored.gvk))
+    }
+
+    /// An object of this resource in the version in which it is stored.
+    pub(crate) fn to_store<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+        match &self.stored_as {
+            Some(version) => Cow::Owned(version.encoded(object.clone())),
+            None => Cow::Borrowed(object),
+        }
     }
 
     /// A stored object as this resource shows it.
     pub fn shown(&self, object: Value) -> Value {
-        match &self.view {
-            Some(seen) => typed((seen.view.from_stored)(object), &self.gvk),
-            None => object,
+        match (&self.view, &self.stored_as) {
+            (Some(seen), _) => typed((seen.conversion.from_stored)(object), &self.gvk),
+            (None, Some(version)) => version.decoded(object),
+            (None, None) => object,
         }
     }
 
-    /// The same for an encoded object. Costs nothing unless this is a view.
+    /// The same for an encoded object. Costs nothing unless this is a view or another version.
     pub fn shown_json(&self, json: Bytes) -> Bytes {
-        if self.view.is_none() {
+        if self.is_shown_as_stored() {
             return json;
         }
         let Ok(object) = serde_json::from_slice::<Value>(&json) else {
@@ -132,7 +149,7 @@ impl Resource {
     pub fn stored_field<'a>(&self, field: &'a str) -> &'a str {
         self.view
             .as_ref()
-            .map_or(field, |seen| (seen.view.stored_field)(field))
+            .map_or(field, |seen| (seen.conversion.stored_field)(field))
     }
 
     /// The key of an object.
@@ -197,24 +214,16 @@ impl Registry {
             )));
         }
         for (place, kind) in kinds::all().iter().enumerate() {
-            let Some(view) = kind.view() else { continue };
-            let of = view.of.resource();
-            let mut all = resources.iter();
-            let Some(stored) = all
-                .find(|one| one.info.is_at(of.group, of.version, of.plural))
-                .cloned()
-            else {
-                continue;
-            };
+            let seen = kind.view().and_then(|view| seen_through(view, &resources));
+            let Some(seen) = seen else { continue };
             let (info, cache) = (
                 ApiResource::from(kind.resource()),
-                Arc::clone(&stored.cache),
+                Arc::clone(&seen.stored.cache),
             );
-            let view = Some(SeenThrough { view, stored });
             // Those before it are in: every kind has its place in the list.
             resources.insert(
                 place.min(resources.len()),
-                Arc::new(Resource::built_in(*kind, info, cache, view)),
+                Arc::new(Resource::built_in(*kind, info, cache, Some(seen))),
             );
         }
         let mut by_plural: HashMap<Text, Vec<usize>> = HashMap::new();
@@ -272,8 +281,20 @@ impl Resource {
             info: Arc::new(info),
             cache,
             view,
+            stored_as: None,
         }
     }
+}
+
+/// A view of a kind that is among `resources`.
+fn seen_through(view: &View, resources: &[Arc<Resource>]) -> Option<SeenThrough> {
+    let of = view.of.resource();
+    let mut all = resources.iter();
+    let stored = all.find(|one| one.info.is_at(of.group, of.version, of.plural))?;
+    Some(SeenThrough {
+        conversion: view.conversion,
+        stored: Arc::clone(stored),
+    })
 }
 
 fn fields(kind: &dyn BuiltIn) -> Arc<[Text]> {
@@ -307,5 +328,6 @@ pub(crate) fn cache_config(
         prefix: info.prefix(),
         namespaced: info.is_namespaced(),
         index,
+        convert: None,
     }
 }

@@ -62,12 +62,14 @@ pub struct Current {
     pub key: Arc<str>,
     /// With `resourceVersion`.
     pub object: Value,
-    /// As clients see it.
+    /// As the cache has it.
     pub json: Bytes,
     /// Of its last write.
     pub revision: Revision,
     /// Straight from the store, not from the cache, which may be behind.
     pub is_fresh: bool,
+    /// Stored in another form than it would be written in now.
+    is_stale: bool,
 }
 
 impl Current {
@@ -86,12 +88,31 @@ impl Current {
             json,
             revision,
             is_fresh,
+            is_stale: false,
         })
     }
 
     fn from_stored(kv: &KeyValue) -> Result<Self, Status> {
         let json = encode::with_revision(&kv.value, kv.mod_revision);
         Self::parse(Arc::clone(&kv.key), json, kv.mod_revision, true)
+    }
+
+    /// The same for a kind that may be stored in several versions.
+    fn of_resource(resource: &Resource, kv: &KeyValue) -> Result<Self, Status> {
+        let converted = resource.cache.config().converted(kv);
+        let current = Self::from_stored(converted.as_ref().unwrap_or(kv))?;
+        Ok(Self {
+            is_stale: converted.is_some(),
+            ..current.in_version_of(resource)
+        })
+    }
+
+    /// The object in the resource's version, of whatever version the text is.
+    fn in_version_of(mut self, resource: &Resource) -> Self {
+        if let Some(version) = &resource.stored_as {
+            self.object = version.decoded(self.object);
+        }
+        self
     }
 }
 
@@ -138,13 +159,23 @@ impl Store {
     pub async fn current(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
         match resource.cache.get(key) {
             Some(entry) => {
-                Current::parse(key.into(), entry.json_bytes(), entry.revision(), false).map(Some)
+                let current =
+                    Current::parse(key.into(), entry.json_bytes(), entry.revision(), false)?;
+                Ok(Some(current.in_version_of(resource)))
             }
-            None => self.fresh(key).await,
+            None => self.newest(resource, key).await,
         }
     }
 
-    /// The object at `key`, from the store.
+    /// The object at `key`, from the store, in the resource's version.
+    async fn newest(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
+        let stored = self.backend.get(key).await.map_err(store_status)?;
+        stored
+            .map(|kv| Current::of_resource(resource, &kv))
+            .transpose()
+    }
+
+    /// The object of a built-in kind at `key`, from the store.
     pub async fn fresh(&self, key: &str) -> Result<Option<Current>, Status> {
         let stored = self.backend.get(key).await.map_err(store_status)?;
         stored.as_ref().map(Current::from_stored).transpose()
@@ -154,6 +185,7 @@ impl Store {
     /// and those of `companion`.
     async fn replace(
         &self,
+        resource: &Resource,
         current: &Current,
         new: Replacement,
         companion: Option<(&dyn Companion, Write<'_>)>,
@@ -172,11 +204,14 @@ impl Store {
             may_use_disk_reserve,
         };
         let Some((companion, write)) = companion else {
-            return self.swap(current, put(value, with)).await;
+            return self.swap(resource, current, put(value, with)).await;
         };
         for _ in 0..COMPANION_TRIES {
             let with = with.clone().and(companion.companions(write).await?);
-            match self.swap(current, put(value.clone(), with)).await? {
+            match self
+                .swap(resource, current, put(value.clone(), with))
+                .await?
+            {
                 // A companion has changed meanwhile, not the object.
                 OptimisticWrite::Conflict(Some(found)) if found.revision == current.revision => {}
                 other => return Ok(other),
@@ -196,6 +231,7 @@ impl Store {
             key: Arc::clone(&current.key),
         };
         self.swap(
+            resource,
             current,
             Swap {
                 op,
@@ -206,7 +242,12 @@ impl Store {
         .await
     }
 
-    async fn swap(&self, current: &Current, to: Swap) -> Result<OptimisticWrite<Revision>, Status> {
+    async fn swap(
+        &self,
+        resource: &Resource,
+        current: &Current,
+        to: Swap,
+    ) -> Result<OptimisticWrite<Revision>, Status> {
         let Swap {
             op,
             with,
@@ -224,8 +265,8 @@ impl Store {
             TxnOutcome::Committed(revision) => Ok(OptimisticWrite::Succeeded(revision)),
             TxnOutcome::Conflict(found) => {
                 let found = found.into_iter().next().flatten();
-                let found = found.as_ref().map(Current::from_stored).transpose()?;
-                Ok(OptimisticWrite::Conflict(found))
+                let found = found.map(|kv| Current::of_resource(resource, &kv));
+                Ok(OptimisticWrite::Conflict(found.transpose()?))
             }
         }
     }

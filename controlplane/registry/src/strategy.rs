@@ -142,9 +142,16 @@ pub enum Deletion {
 pub struct View {
     /// The kind that stores the objects.
     pub of: &'static dyn BuiltIn,
-    /// Into the form of [`View::of`].
+    /// How they are turned into one another.
+    pub conversion: Conversion,
+}
+
+/// How objects of a view and of the kind that stores them are turned into one another.
+#[derive(Clone, Copy)]
+pub struct Conversion {
+    /// Into the form of the stored kind.
     pub to_stored: fn(Value) -> Value,
-    /// Out of the form of [`View::of`].
+    /// Out of the form of the stored kind.
     pub from_stored: fn(Value) -> Value,
     /// What the stored kind calls a selectable field of the view.
     pub stored_field: fn(&str) -> &str,

@@ -60,7 +60,8 @@ use std::{
     time::Duration,
 };
 
-use coracle_store::{Backend, Revision, StoreError};
+use bytes::Bytes;
+use coracle_store::{Backend, KeyValue, Revision, StoreError};
 use coracle_telemetry::ErrorChain;
 use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, task::JoinHandle};
@@ -94,6 +95,23 @@ pub struct ResourceConfig {
     /// The indexed fields; `None` if there are none besides name and namespace: objects are then
     /// never parsed.
     pub index: Option<FieldIndex>,
+    /// Makes the form that is cached of one that is stored; `None` for a kind that is stored in one
+    /// form only.
+    pub convert: Option<Convert>,
+}
+
+/// See [`ResourceConfig::convert`]. `None` for what is stored as it is cached.
+pub type Convert = Arc<dyn Fn(&[u8]) -> Option<Bytes> + Send + Sync>;
+
+impl ResourceConfig {
+    /// A stored object in the form that is cached; `None` if it is stored so.
+    pub(crate) fn converted(&self, stored: &KeyValue) -> Option<KeyValue> {
+        let convert = self.convert.as_ref()?;
+        Some(KeyValue {
+            value: convert(&stored.value)?,
+            ..stored.clone()
+        })
+    }
 }
 
 impl fmt::Debug for ResourceConfig {

@@ -8,18 +8,19 @@ use coracle_api::status::Status;
 use coracle_registry::{
     resource::Resource,
     store::cache_status,
-    watch_cache::{Entry, ListAt, ListRequest, ListResult, Selection, WatchCacheError},
+    watch_cache::{Continue, Entry, ListAt, ListRequest, ListResult, Selection, WatchCacheError},
 };
 use coracle_store::Revision;
 use http::StatusCode;
 use parking_lot::Mutex;
 
-use super::{Call, now_secs};
+use super::{Call, Shape, now_secs};
 use crate::{
     body::Body,
     list_options::{self, ListOptions, Token, Version},
     reply::Reply,
     table::{self, ListMeta, TableOptions, accept::Form},
+    weight,
 };
 
 /// Entries are gathered into chunks of at least so many bytes.
@@ -46,49 +47,70 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
         }
         result => result.map_err(cache_status)?,
     };
-    let revision = result.revision.to_string();
-    let token = result.next.as_ref().map(|next| {
-        let start = next
-            .after
-            .strip_prefix(&call.resource.prefix)
-            .unwrap_or(&next.after);
-        Token::new(
-            i64::try_from(next.revision.0).unwrap_or(i64::MAX),
-            start,
-            next.remaining,
-        )
-        .encode()
-    });
-    let remaining = result.next.as_ref().and_then(|next| next.remaining);
-    let meta = ListMeta {
-        resource_version: &revision,
-        continue_token: token.as_deref(),
-        remaining_item_count: remaining.map(|count| count as u64),
-    };
+    let place = Place::of(call.resource, &result);
     // Nearly all lists: nothing is decoded, and the text is made as the connection takes it.
-    if matches!(shape.form, Form::Object) && call.resource.view.is_none() {
+    if matches!(shape.form, Form::Object) && call.resource.is_shown_as_stored() {
         return Ok(Reply::json(objects_body(
             call.resource,
             result.entries,
-            &meta,
+            &place.meta(),
         )));
     }
-    let objects: Vec<_> = result
-        .entries
+    let weight = weight::listed(&result.entries);
+    let made = async { Ok(made(call.resource, &result.entries, shape, &place.meta())) };
+    let limits = &call.server.limits;
+    limits.worked_on(call.requester, weight, made).await
+}
+
+/// Which state a list is of, and where it goes on.
+struct Place {
+    revision: String,
+    token: Option<String>,
+    remaining: Option<usize>,
+}
+
+impl Place {
+    fn of(resource: &Resource, result: &ListResult) -> Self {
+        let token = |next: &Continue| {
+            let start = next.after.strip_prefix(&resource.prefix);
+            Token::new(
+                i64::try_from(next.revision.0).unwrap_or(i64::MAX),
+                start.unwrap_or(&next.after),
+                next.remaining,
+            )
+        };
+        Self {
+            revision: result.revision.to_string(),
+            token: result.next.as_ref().map(|next| token(next).encode()),
+            remaining: result.next.as_ref().and_then(|next| next.remaining),
+        }
+    }
+
+    fn meta(&self) -> ListMeta<'_> {
+        ListMeta {
+            resource_version: &self.revision,
+            continue_token: self.token.as_deref(),
+            remaining_item_count: self.remaining.map(|count| count as u64),
+        }
+    }
+}
+
+/// A list whose objects are not sent as the cache has them: each is decoded.
+fn made(resource: &Resource, entries: &[Arc<Entry>], shape: Shape, meta: &ListMeta<'_>) -> Reply {
+    let objects: Vec<_> = entries
         .iter()
-        .map(|entry| call.resource.shown_json(entry.json_bytes()))
+        .map(|entry| resource.shown_json(entry.json_bytes()))
         .collect();
-    let body = || {
-        [
-            head(call.resource, &meta).as_bytes(),
-            &objects.join(&b","[..]),
-            b"]}\n",
-        ]
-        .concat()
-    };
-    let objects = objects.iter().map(|json| &json[..]);
-    Ok(match shape.form {
-        Form::Object => Reply::json(body()),
+    let texts = objects.iter().map(|json| &json[..]);
+    match shape.form {
+        Form::Object => Reply::json(
+            [
+                head(resource, meta).as_bytes(),
+                &objects.join(&b","[..]),
+                b"]}\n",
+            ]
+            .concat(),
+        ),
         Form::Table(version) => {
             let options = TableOptions {
                 version,
@@ -96,17 +118,12 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
                 with_columns: true,
                 now_secs: now_secs(),
             };
-            Reply::line(&table::render(
-                &*call.resource.strategy,
-                objects,
-                options,
-                &meta,
-            ))
+            Reply::line(&table::render(&*resource.strategy, texts, options, meta))
         }
         Form::PartialObjectMetadata(version) => {
-            Reply::line(&table::partial_metadata_list(objects, version, &meta))
+            Reply::line(&table::partial_metadata_list(texts, version, meta))
         }
-    })
+    }
 }
 
 /// What a collection request selects, also for deletecollection.

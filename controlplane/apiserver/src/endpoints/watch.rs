@@ -208,12 +208,12 @@ struct Encoder {
 impl Encoder {
     /// Whether lines go out as the cache has them.
     fn is_plain(&self) -> bool {
-        matches!(self.shape.form, Form::Object) && self.resource.view.is_none()
+        matches!(self.shape.form, Form::Object) && self.resource.is_shown_as_stored()
     }
 
     fn event(&mut self, kind: EventKind, entry: &Entry) -> Bytes {
         match self.shape.form {
-            Form::Object if self.resource.view.is_none() => entry.line(kind),
+            Form::Object if self.resource.is_shown_as_stored() => entry.line(kind),
             Form::Object => line(kind.as_str(), &self.resource.shown_json(entry.json_bytes())),
             Form::Table(_) => {
                 let revision = entry.revision().to_string();

@@ -23,14 +23,12 @@ fn widgets(subresources: Vec<Subresource>, columns: Vec<PrinterColumn>) -> Custo
     let spec = json!({"type": "object", "properties": {"size": {"type": "integer", "default": 1}}});
     let schema =
         json!({"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}});
-    let info = ApiResource {
-        subresources: subresources.into(),
-        ..ApiResource::new("example.org", "v1", "Widget", "widgets")
-    };
-    let schema = Structural::read(&schema).unwrap();
-    CustomResourceStrategy::new(&CustomResource {
-        info,
-        schema,
+    CustomResourceStrategy::new(&CustomResourceVersion {
+        name: "v1".into(),
+        served: true,
+        deprecated: "".into(),
+        subresources,
+        schema: Structural::read(&schema).unwrap(),
         columns,
         selectable_fields: Vec::new(),
     })

@@ -115,7 +115,7 @@ fn every_view_keeps_an_object_with_all_fields() {
             continue;
         };
         let object = defaulted(*strategy, object);
-        let shown = (view.from_stored)((view.to_stored)(object.clone()));
+        let shown = (view.conversion.from_stored)((view.conversion.to_stored)(object.clone()));
         let without_notes = |mut object: Value| {
             object["metadata"]["annotations"] = Value::Null;
             object

@@ -173,7 +173,7 @@ impl Store {
         let key: Arc<str> = resource
             .key(meta::namespace(object), meta::name(object))
             .into();
-        let value = encode::bounded(object, 0)?;
+        let value = encode::bounded(&resource.to_store(object), 0)?;
         for _ in 0..COMPANION_TRIES {
             let write = Write {
                 resource,

@@ -150,7 +150,7 @@ impl Delete<'_> {
         let before = self.current.revision;
         self.current = self
             .store
-            .fresh(&self.current.key)
+            .newest(self.resource.storing(), &self.current.key)
             .await?
             .ok_or_else(|| self.not_found())?;
         Ok(self.current.revision != before)
@@ -195,7 +195,9 @@ impl Delete<'_> {
             Step::Nothing if current.is_fresh => {
                 Ok(OptimisticWrite::Succeeded(Deleted::Waiting { json }))
             }
-            Step::Nothing => Ok(OptimisticWrite::Conflict(store.fresh(&current.key).await?)),
+            Step::Nothing => Ok(OptimisticWrite::Conflict(
+                store.newest(resource, &current.key).await?,
+            )),
             Step::Remove if options.dry_run => Ok(OptimisticWrite::Succeeded(Deleted::Gone {
                 json,
                 object: take(&mut current.object),
@@ -207,7 +209,7 @@ impl Delete<'_> {
             })),
             Step::Mark(mut marked) => {
                 encode::strip(&mut marked);
-                let value = encode::encode(&marked)?;
+                let value = encode::encode(&resource.to_store(&marked))?;
                 if options.dry_run {
                     let json = encode::with_revision(&value, current.revision);
                     return Ok(OptimisticWrite::Succeeded(Deleted::Waiting { json }));
@@ -217,7 +219,7 @@ impl Delete<'_> {
                     with: Companions::default(),
                     may_use_disk_reserve: true,
                 };
-                let replaced = store.replace(current, new, None).await?;
+                let replaced = store.replace(resource, current, new, None).await?;
                 Ok(replaced.map(|revision| Deleted::Waiting {
                     json: encode::with_revision(&value, revision),
                 }))

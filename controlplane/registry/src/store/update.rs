@@ -166,7 +166,7 @@ impl Update<'_> {
         }
         let found = self
             .store
-            .fresh(&self.current.key)
+            .newest(self.resource.storing(), &self.current.key)
             .await?
             .ok_or_else(|| self.not_found())?;
         let is_another = found.revision != self.current.revision;
@@ -288,7 +288,7 @@ impl Update<'_> {
             ..
         } = self;
         encode::strip(&mut new);
-        let value = encode::bounded(&new, current.json.len())?;
+        let value = encode::bounded(&resource.to_store(&new), current.json.len())?;
         if is_finished(resource, &new) {
             if target.options.dry_run {
                 return Ok(OptimisticWrite::Succeeded(value));
@@ -296,12 +296,12 @@ impl Update<'_> {
             let removed = store.remove(resource, current).await?;
             return Ok(removed.map(|revision| encode::with_revision(&value, revision)));
         }
-        if encode::same_content(&current.json, &value) {
+        if !current.is_stale && encode::same_content(&current.json, &value) {
             // Nothing changes: nothing is written, provided that this is still what is stored.
             if current.is_fresh || resource_is_current(store, current).await? {
                 return Ok(OptimisticWrite::Succeeded(current.json.clone()));
             }
-            let found = store.fresh(&current.key).await?;
+            let found = store.newest(resource, &current.key).await?;
             return Ok(OptimisticWrite::Conflict(found));
         }
         if target.options.dry_run {
@@ -322,7 +322,9 @@ impl Update<'_> {
             with,
             may_use_disk_reserve,
         };
-        let replaced = store.replace(current, replacement, companion).await?;
+        let replaced = store
+            .replace(resource, current, replacement, companion)
+            .await?;
         Ok(replaced.map(|revision| encode::with_revision(&value, revision)))
     }
 }
@@ -361,13 +363,16 @@ fn check_lock(
     Ok(true)
 }
 
+/// Whether this is what is stored, to the last byte: another version of the kind is not.
 async fn resource_is_current(store: &Store, current: &Current) -> Result<bool, Status> {
     let stored = store
         .backend
         .get(&current.key)
         .await
         .map_err(super::store_status)?;
-    Ok(stored.is_some_and(|kv| kv.mod_revision == current.revision))
+    Ok(stored.is_some_and(|kv| {
+        kv.mod_revision == current.revision && encode::same_content(&current.json, &kv.value)
+    }))
 }
 
 /// Whether a full disk keeps this from nobody: what the kind says of itself, and steps of an object

@@ -357,8 +357,9 @@ impl ResourceCache {
         let ResourceConfig {
             prefix, namespaced, ..
         } = &self.config;
+        let converted = self.config.converted(kv);
         let source = EntrySource {
-            kv,
+            kv: converted.as_ref().unwrap_or(kv),
             kind,
             prefix,
             namespaced: *namespaced,

@@ -43,11 +43,13 @@ fn resources() -> Vec<ResourceConfig> {
             prefix: PODS.to_owned(),
             namespaced: true,
             index: Some(index),
+            convert: None,
         },
         ResourceConfig {
             prefix: NODES.to_owned(),
             namespaced: false,
             index: None,
+            convert: None,
         },
     ]
 }

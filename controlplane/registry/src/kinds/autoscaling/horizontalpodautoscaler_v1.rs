@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::horizontalpodautoscaler::{BOTH, COLUMNS, HorizontalPodAutoscaler};
 use crate::{
     check, fill,
-    strategy::{BuiltIn, Column, ResourceInfo, Strategy, View},
+    strategy::{BuiltIn, Column, Conversion, ResourceInfo, Strategy, View},
     value::{items, string},
 };
 
@@ -22,9 +22,11 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static VIEW: View = View {
     of: &HorizontalPodAutoscaler,
-    to_stored,
-    from_stored,
-    stored_field: |field| field,
+    conversion: Conversion {
+        to_stored,
+        from_stored,
+        stored_field: |field| field,
+    },
 };
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";

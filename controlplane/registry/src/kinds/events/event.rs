@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     fill,
     kinds::core,
-    strategy::{BuiltIn, Column, ResourceInfo, Strategy, View},
+    strategy::{BuiltIn, Column, Conversion, ResourceInfo, Strategy, View},
     value::{number, string},
 };
 
@@ -26,9 +26,11 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static VIEW: View = View {
     of: &core::event::Event,
-    to_stored,
-    from_stored,
-    stored_field,
+    conversion: Conversion {
+        to_stored,
+        from_stored,
+        stored_field,
+    },
 };
 
 /// Names here, names in the core group.

@@ -85,9 +85,9 @@ fn views_lose_nothing() {
             continue;
         };
         let shown = defaulted(*strategy, minimal(*strategy));
-        let mut stored = (view.to_stored)(shown);
+        let mut stored = (view.conversion.to_stored)(shown);
         view.of.default(&mut stored);
-        let again = (view.to_stored)((view.from_stored)(stored.clone()));
+        let again = (view.conversion.to_stored)((view.conversion.from_stored)(stored.clone()));
         let mut again = again;
         view.of.default(&mut again);
         assert_eq!(again, stored, "{}", strategy.resource().kind);
