@@ -66,6 +66,23 @@ const MARK: &str = "0x1000";
 const REFUSE_TCP: &str = "-j REJECT --reject-with tcp-reset";
 const REFUSE_OTHERS: &str = "-j REJECT --reject-with icmp-port-unreachable";
 
+/// Chains of the nat table that are this module's.
+const NAT_PREFIXES: [&str; 13] = [
+    SERVICE_PREFIX,
+    LOCAL_PREFIX,
+    EXTERNAL_PREFIX,
+    FIREWALL_PREFIX,
+    PROXY,
+    SOURCE,
+    SERVICES,
+    EXTERNALS,
+    NODE_PORTS,
+    HAIRPIN,
+    MARK_MASQ,
+    POSTROUTING,
+    TRIAL,
+];
+
 /// The rules that are the same for all Services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseRules(ServiceNetwork);
@@ -106,42 +123,9 @@ impl BaseRules {
                 chains.insert(name.clone(), Chain::sequence(rules.clone()));
             }
         }
-        let mut proxy: Vec<String> = self
-            .0
-            .service_cidrs
-            .iter()
-            .map(|cidr| format!("-d {cidr} -j {SOURCE}"))
-            .collect();
-        proxy.extend(
-            self.0
-                .service_cidrs
-                .iter()
-                .map(|cidr| format!("-d {cidr} -j {SERVICES}")),
-        );
-        proxy.push(format!("-j {EXTERNALS}"));
-        proxy.push(format!(
-            "! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j {NODE_PORTS}"
-        ));
-        let mut source: Vec<String> = self
-            .0
-            .cluster_cidrs
-            .iter()
-            .map(|cidr| format!("-s {cidr} -j RETURN"))
-            .collect();
-        if !source.is_empty() {
-            source.push(format!("-j {MARK_MASQ}"));
-        }
-        // As upstream, the mark goes first: a packet that comes by again, as out of a tunnel, is
-        // not masqueraded twice.
-        let postrouting = vec![
-            format!("-j {HAIRPIN}"),
-            format!("-m mark ! --mark {MARK}/{MARK} -j RETURN"),
-            format!("-j MARK --set-xmark {MARK}/0x0"),
-            "-j MASQUERADE --random-fully".to_owned(),
-        ];
         chains.extend([
-            (PROXY.to_owned(), Chain::sequence(proxy)),
-            (SOURCE.to_owned(), Chain::sequence(source)),
+            (PROXY.to_owned(), Chain::sequence(self.proxy())),
+            (SOURCE.to_owned(), Chain::sequence(self.source())),
             (SERVICES.to_owned(), Chain::set(services)),
             (EXTERNALS.to_owned(), Chain::set(externals)),
             (NODE_PORTS.to_owned(), Chain::set(node_ports)),
@@ -153,7 +137,7 @@ impl BaseRules {
                 MARK_MASQ.to_owned(),
                 Chain::sequence(vec![format!("-j MARK --set-xmark {MARK}/{MARK}")]),
             ),
-            (POSTROUTING.to_owned(), Chain::sequence(postrouting)),
+            (POSTROUTING.to_owned(), Chain::sequence(postrouting())),
         ]);
         let jump = |from, to: &str| Jump {
             from,
@@ -167,22 +151,33 @@ impl BaseRules {
                 jump("OUTPUT", PROXY),
                 jump("POSTROUTING", POSTROUTING),
             ],
-            owned_prefixes: vec![
-                SERVICE_PREFIX,
-                LOCAL_PREFIX,
-                EXTERNAL_PREFIX,
-                FIREWALL_PREFIX,
-                PROXY,
-                SOURCE,
-                SERVICES,
-                EXTERNALS,
-                NODE_PORTS,
-                HAIRPIN,
-                MARK_MASQ,
-                POSTROUTING,
-                TRIAL,
-            ],
+            owned_prefixes: NAT_PREFIXES.to_vec(),
         }
+    }
+
+    /// Where a packet to a Service goes by its destination.
+    fn proxy(&self) -> Vec<String> {
+        let cidrs = &self.0.service_cidrs;
+        let to = |chain: &'static str| {
+            cidrs
+                .iter()
+                .map(move |cidr| format!("-d {cidr} -j {chain}"))
+        };
+        let everywhere = [
+            format!("-j {EXTERNALS}"),
+            format!("! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j {NODE_PORTS}"),
+        ];
+        to(SOURCE).chain(to(SERVICES)).chain(everywhere).collect()
+    }
+
+    /// What comes from outside of the cluster's pods is masqueraded.
+    fn source(&self) -> Vec<String> {
+        let cidrs = self.0.cluster_cidrs.iter();
+        let mut rules: Vec<String> = cidrs.map(|cidr| format!("-s {cidr} -j RETURN")).collect();
+        if !rules.is_empty() {
+            rules.push(format!("-j {MARK_MASQ}"));
+        }
+        rules
     }
 
     /// The whole filter table.
@@ -247,6 +242,17 @@ impl BaseRules {
             .map(|cidr| format!("-d {cidr} {INVALID}"));
         from.chain(to).collect()
     }
+}
+
+/// Masquerades what is marked. As upstream, the mark goes first: a packet that comes by again, as
+/// out of a tunnel, is not masqueraded twice.
+fn postrouting() -> Vec<String> {
+    vec![
+        format!("-j {HAIRPIN}"),
+        format!("-m mark ! --mark {MARK}/{MARK} -j RETURN"),
+        format!("-j MARK --set-xmark {MARK}/0x0"),
+        "-j MASQUERADE --random-fully".to_owned(),
+    ]
 }
 
 /// The rule in [`HAIRPIN`] for a local endpoint: after translation, source and destination are the

@@ -1,5 +1,7 @@
 //! Golden text, and a packet tracer: "from A to B:80 ends at C:8080".
 
+mod packets;
+mod policies;
 mod tracer;
 
 use std::net::SocketAddr;
@@ -16,6 +18,7 @@ use crate::{
 
 const POD: &str = "10.244.1.9";
 const NODE: &str = "192.168.0.1";
+const OUTSIDE: &str = "192.0.2.5";
 
 fn base() -> BaseRules {
     let network = ServiceNetwork::new(
@@ -151,190 +154,6 @@ fn affinity_and_node_port_are_this_text() {
     );
 }
 
-#[test]
-fn packets_end_where_they_should() {
-    let mut web = web();
-    web.ports[0].port.node_port = Some(30080);
-    web.external_ips = vec![[203, 0, 113, 7].into()];
-    let dns = ServiceView {
-        cluster_ips: vec![[10, 96, 0, 53].into()],
-        ports: vec![
-            view_of(
-                port(Protocol::Udp, 53),
-                vec![endpoint("10.244.2.3:5353", false)],
-            ),
-            view_of(
-                port(Protocol::Tcp, 53),
-                vec![endpoint("10.244.2.3:5354", false)],
-            ),
-        ],
-        ..ServiceView::default()
-    };
-    let mut empty = web.clone();
-    empty.cluster_ips = vec![[10, 96, 0, 11].into()];
-    empty.external_ips = vec![[203, 0, 113, 8].into()];
-    empty.ports[0] = view_of(empty.ports[0].port.clone(), vec![]);
-    empty.ports[0].port.node_port = Some(30081);
-    let tracer = tracer(&[("web", web), ("dns", dns), ("empty", empty)]);
-    let cases: &[(&str, Protocol, &str, usize, Outcome)] = &[
-        (
-            POD,
-            Protocol::Tcp,
-            "10.96.0.10:80",
-            0,
-            to("10.244.1.2:8080"),
-        ),
-        (
-            POD,
-            Protocol::Tcp,
-            "10.96.0.10:80",
-            1,
-            to("10.244.2.2:8080"),
-        ),
-        (
-            POD,
-            Protocol::Tcp,
-            "10.96.0.10:80",
-            2,
-            to("10.244.3.2:8080"),
-        ),
-        // Itself; and another endpoint of its own Service under its own address.
-        (
-            "10.244.1.2",
-            Protocol::Tcp,
-            "10.96.0.10:80",
-            0,
-            masqueraded("10.244.1.2:8080"),
-        ),
-        (
-            "10.244.1.2",
-            Protocol::Tcp,
-            "10.96.0.10:80",
-            1,
-            to("10.244.2.2:8080"),
-        ),
-        // From nodes: the answer must come back through here.
-        (
-            NODE,
-            Protocol::Tcp,
-            "10.96.0.10:80",
-            0,
-            masqueraded("10.244.1.2:8080"),
-        ),
-        (
-            "192.0.2.5",
-            Protocol::Tcp,
-            "192.168.0.1:30080",
-            1,
-            masqueraded("10.244.2.2:8080"),
-        ),
-        (
-            POD,
-            Protocol::Tcp,
-            "203.0.113.7:80",
-            2,
-            masqueraded("10.244.3.2:8080"),
-        ),
-        (
-            POD,
-            Protocol::Udp,
-            "10.96.0.53:53",
-            0,
-            to("10.244.2.3:5353"),
-        ),
-        (
-            POD,
-            Protocol::Tcp,
-            "10.96.0.53:53",
-            0,
-            to("10.244.2.3:5354"),
-        ),
-        // Directly, without the proxy.
-        (
-            POD,
-            Protocol::Tcp,
-            "10.244.2.2:8080",
-            0,
-            to("10.244.2.2:8080"),
-        ),
-        (
-            "10.244.1.2",
-            Protocol::Tcp,
-            "10.244.1.2:8080",
-            0,
-            to("10.244.1.2:8080"),
-        ),
-        (POD, Protocol::Tcp, "192.0.2.5:443", 0, to("192.0.2.5:443")),
-        // No endpoint, no such port, no such Service, wrong protocol.
-        (
-            POD,
-            Protocol::Tcp,
-            "10.96.0.11:80",
-            0,
-            Outcome::Rejected("tcp-reset"),
-        ),
-        (
-            POD,
-            Protocol::Tcp,
-            "10.96.0.10:81",
-            0,
-            Outcome::Rejected("tcp-reset"),
-        ),
-        (
-            NODE,
-            Protocol::Udp,
-            "10.96.77.77:53",
-            0,
-            Outcome::Rejected("icmp-port-unreachable"),
-        ),
-        (
-            POD,
-            Protocol::Udp,
-            "10.96.0.10:80",
-            0,
-            Outcome::Rejected("icmp-port-unreachable"),
-        ),
-        (
-            POD,
-            Protocol::Tcp,
-            "203.0.113.8:80",
-            0,
-            Outcome::Rejected("tcp-reset"),
-        ),
-        (
-            "192.0.2.5",
-            Protocol::Tcp,
-            "192.168.0.1:30081",
-            0,
-            Outcome::Rejected("tcp-reset"),
-        ),
-        // Loopback is never translated (CVE-2020-8558).
-        (
-            NODE,
-            Protocol::Tcp,
-            "127.0.0.1:30080",
-            0,
-            to("127.0.0.1:30080"),
-        ),
-    ];
-    for (from, protocol, target, choice, expected) in cases {
-        let outcome = tracer.trace(
-            from.parse().unwrap(),
-            *protocol,
-            target.parse().unwrap(),
-            *choice,
-        );
-        assert_eq!(
-            outcome, *expected,
-            "{from} to {protocol:?} {target}, choice {choice}"
-        );
-    }
-}
-
-const OUTSIDE: &str = "192.0.2.5";
-/// A pod of another node.
-const FAR_POD: &str = "10.244.7.7";
-
 /// `web` with a node port, an external and a balancer address.
 fn exposed() -> ServiceView {
     let mut view = web();
@@ -345,154 +164,22 @@ fn exposed() -> ServiceView {
 }
 
 fn check(view: ServiceView, cases: &[(&str, &str, usize, Outcome)]) {
-    let tracer = tracer(&[("web", view)]);
+    follow(&tracer(&[("web", view)]), Protocol::Tcp, cases);
+}
+
+fn follow(tracer: &Tracer, protocol: Protocol, cases: &[(&str, &str, usize, Outcome)]) {
     for (from, target, choice, expected) in cases {
         let outcome = tracer.trace(
             from.parse().unwrap(),
-            Protocol::Tcp,
+            protocol,
             target.parse().unwrap(),
             *choice,
         );
-        assert_eq!(outcome, *expected, "{from} to {target}, choice {choice}");
+        assert_eq!(
+            outcome, *expected,
+            "{from} to {protocol:?} {target}, choice {choice}"
+        );
     }
-}
-
-#[test]
-fn internal_policy_local_binds_the_cluster_ip_only() {
-    let mut view = exposed();
-    view.internal_local = true;
-    check(
-        view.clone(),
-        &[
-            (POD, "10.96.0.10:80", 1, to("10.244.1.2:8080")),
-            (NODE, "10.96.0.10:80", 1, masqueraded("10.244.1.2:8080")),
-            (
-                OUTSIDE,
-                "192.168.0.1:30080",
-                1,
-                masqueraded("10.244.2.2:8080"),
-            ),
-            (OUTSIDE, "203.0.113.7:80", 2, masqueraded("10.244.3.2:8080")),
-            (OUTSIDE, "203.0.113.8:80", 2, masqueraded("10.244.3.2:8080")),
-        ],
-    );
-    // No endpoint here: what comes to the cluster IP is dropped, what comes from outside goes on.
-    view.ports[0].local.clear();
-    check(
-        view,
-        &[
-            (POD, "10.96.0.10:80", 0, Outcome::Dropped),
-            (
-                OUTSIDE,
-                "192.168.0.1:30080",
-                1,
-                masqueraded("10.244.2.2:8080"),
-            ),
-            (OUTSIDE, "203.0.113.7:80", 2, masqueraded("10.244.3.2:8080")),
-        ],
-    );
-}
-
-#[test]
-fn external_policy_local_keeps_the_client_and_stays_on_the_node() {
-    let mut view = exposed();
-    view.external_local = true;
-    check(
-        view.clone(),
-        &[
-            (OUTSIDE, "192.168.0.1:30080", 1, to("10.244.1.2:8080")),
-            (OUTSIDE, "203.0.113.7:80", 2, to("10.244.1.2:8080")),
-            (OUTSIDE, "203.0.113.8:80", 2, to("10.244.1.2:8080")),
-            (FAR_POD, "192.168.0.1:30080", 1, to("10.244.1.2:8080")),
-            // The cluster IP has a policy of its own.
-            (POD, "10.96.0.10:80", 1, to("10.244.2.2:8080")),
-            // As if a balancer had brought it back in: pods of this node under their own address,
-            // the node under its.
-            (POD, "203.0.113.8:80", 1, to("10.244.2.2:8080")),
-            (POD, "192.168.0.1:30080", 2, to("10.244.3.2:8080")),
-            (NODE, "203.0.113.8:80", 1, masqueraded("10.244.2.2:8080")),
-            (NODE, "192.168.0.1:30080", 1, masqueraded("10.244.2.2:8080")),
-        ],
-    );
-    view.ports[0].local.clear();
-    check(
-        view.clone(),
-        &[
-            (OUTSIDE, "192.168.0.1:30080", 0, Outcome::Dropped),
-            (OUTSIDE, "203.0.113.7:80", 0, Outcome::Dropped),
-            (OUTSIDE, "203.0.113.8:80", 0, Outcome::Dropped),
-            (FAR_POD, "192.168.0.1:30080", 1, Outcome::Dropped),
-            (POD, "203.0.113.8:80", 1, to("10.244.2.2:8080")),
-            (NODE, "192.168.0.1:30080", 1, masqueraded("10.244.2.2:8080")),
-            (POD, "10.96.0.10:80", 1, to("10.244.2.2:8080")),
-        ],
-    );
-    // Nobody anywhere: refused, as under every policy.
-    view.ports[0] = view_of(view.ports[0].port.clone(), vec![]);
-    check(
-        view,
-        &[
-            (
-                OUTSIDE,
-                "192.168.0.1:30080",
-                0,
-                Outcome::Rejected("tcp-reset"),
-            ),
-            (OUTSIDE, "203.0.113.8:80", 0, Outcome::Rejected("tcp-reset")),
-            (POD, "10.96.0.10:80", 0, Outcome::Rejected("tcp-reset")),
-        ],
-    );
-}
-
-#[test]
-fn both_policies_local_need_no_chain_for_the_cluster_ip_alone() {
-    let mut view = web();
-    view.internal_local = true;
-    view.external_local = true;
-    let service = base().service(&key("web"), &view);
-    assert!(
-        service
-            .chains
-            .keys()
-            .all(|name| name.starts_with(LOCAL_PREFIX)),
-        "{:?}",
-        service.chains
-    );
-    check(view, &[(POD, "10.96.0.10:80", 0, to("10.244.1.2:8080"))]);
-}
-
-#[test]
-fn source_ranges_guard_the_balancer_addresses_only() {
-    let mut view = exposed();
-    view.source_ranges = Some(vec!["198.51.100.0/24".parse().unwrap()]);
-    check(
-        view.clone(),
-        &[
-            (
-                "198.51.100.9",
-                "203.0.113.8:80",
-                1,
-                masqueraded("10.244.2.2:8080"),
-            ),
-            (OUTSIDE, "203.0.113.8:80", 0, Outcome::Dropped),
-            (POD, "203.0.113.8:80", 0, Outcome::Dropped),
-            (NODE, "203.0.113.8:80", 0, Outcome::Dropped),
-            (OUTSIDE, "203.0.113.7:80", 1, masqueraded("10.244.2.2:8080")),
-            (
-                OUTSIDE,
-                "192.168.0.1:30080",
-                1,
-                masqueraded("10.244.2.2:8080"),
-            ),
-        ],
-    );
-    view.source_ranges = Some(vec!["0.0.0.0/0".parse().unwrap()]);
-    check(
-        view.clone(),
-        &[(OUTSIDE, "203.0.113.8:80", 1, masqueraded("10.244.2.2:8080"))],
-    );
-    view.source_ranges = Some(vec![]);
-    check(view, &[(OUTSIDE, "203.0.113.8:80", 0, Outcome::Dropped)]);
 }
 
 #[test]

@@ -165,73 +165,14 @@ impl Tracer {
                     negate = true;
                     continue;
                 }
-                "-m" | "--comment" | "--mode" | "--seconds" | "--mask" => {
-                    value();
-                    continue;
-                }
                 "--reap" | "--rsource" => continue,
-                "-s" => value().parse::<IpNet>().unwrap().contains(&packet.source),
-                "-d" => value()
-                    .parse::<IpNet>()
-                    .unwrap()
-                    .contains(&packet.target.ip()),
-                // Pods of the node are in one subnet behind one link.
-                "-i" => {
-                    assert_eq!(value(), "coracle0");
-                    "10.244.1.0/24"
-                        .parse::<IpNet>()
-                        .unwrap()
-                        .contains(&packet.source)
-                }
-                "-p" => value() == packet.protocol.as_str(),
-                "--dport" => value().parse::<u16>().unwrap() == packet.target.port(),
-                "--dst-type" => {
-                    assert_eq!(value(), "LOCAL");
-                    self.local.contains(&packet.target.ip())
-                }
-                "--src-type" => {
-                    assert_eq!(value(), "LOCAL");
-                    self.local.contains(&packet.source)
-                }
-                "--ctstate" => match value() {
-                    "DNAT" => packet.translated,
-                    "NEW" => true,
-                    "INVALID" | "RELATED,ESTABLISHED" => false,
-                    other => panic!("state {other}"),
-                },
-                "--mark" => {
-                    value();
-                    packet.mark
-                }
-                "--probability" => {
-                    value();
-                    let yes = packet.choice == 0;
-                    packet.choice = packet.choice.saturating_sub(1);
-                    yes
-                }
-                "--update" | "--set" => {
-                    let name = rule
-                        .split("--name ")
-                        .nth(1)
-                        .and_then(|rest| rest.split(' ').next())
-                        .unwrap();
-                    let entry = (name.to_owned(), packet.source);
-                    if word == "--set" {
-                        packet.remembered.push(entry);
-                        true
-                    } else {
-                        self.recent.contains(&entry)
-                    }
-                }
-                "--name" => {
+                "-m" | "--comment" | "--mode" | "--seconds" | "--mask" | "--name" => {
                     value();
                     continue;
                 }
-                "-j" => {
-                    let target = value().to_owned();
-                    return self.jump(table, rule, &target, packet);
-                }
-                other => panic!("match {other} in {rule}"),
+                "--update" | "--set" => self.recent(rule, word == "--set", packet),
+                "-j" => return self.jump(table, rule, value(), packet),
+                _ => self.matches(word, value(), packet),
             };
             if matched == negate {
                 return Verdict::Continue;
@@ -239,6 +180,57 @@ impl Tracer {
             negate = false;
         }
         panic!("no target in {rule}");
+    }
+
+    fn matches(&self, word: &str, value: &str, packet: &mut Packet) -> bool {
+        let within = |address| value.parse::<IpNet>().unwrap().contains(&address);
+        match word {
+            "-s" => within(packet.source),
+            "-d" => within(packet.target.ip()),
+            // Pods of the node are in one subnet behind one link.
+            "-i" => {
+                assert_eq!(value, "coracle0");
+                let subnet: IpNet = "10.244.1.0/24".parse().unwrap();
+                subnet.contains(&packet.source)
+            }
+            "-p" => value == packet.protocol.as_str(),
+            "--dport" => value.parse::<u16>().unwrap() == packet.target.port(),
+            "--dst-type" => {
+                assert_eq!(value, "LOCAL");
+                self.local.contains(&packet.target.ip())
+            }
+            "--src-type" => {
+                assert_eq!(value, "LOCAL");
+                self.local.contains(&packet.source)
+            }
+            "--ctstate" => match value {
+                "DNAT" => packet.translated,
+                "NEW" => true,
+                "INVALID" | "RELATED,ESTABLISHED" => false,
+                other => panic!("state {other}"),
+            },
+            "--mark" => packet.mark,
+            "--probability" => {
+                let yes = packet.choice == 0;
+                packet.choice = packet.choice.saturating_sub(1);
+                yes
+            }
+            other => panic!("match {other} {value}"),
+        }
+    }
+
+    /// The match `recent`: puts the source on the rule's list, or says whether it is there.
+    fn recent(&self, rule: &str, set: bool, packet: &mut Packet) -> bool {
+        let name = rule
+            .split("--name ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        let entry = (name.unwrap().to_owned(), packet.source);
+        if !set {
+            return self.recent.contains(&entry);
+        }
+        packet.remembered.push(entry);
+        true
     }
 
     fn jump(&self, table: &Desired, rule: &str, target: &str, packet: &mut Packet) -> Verdict {

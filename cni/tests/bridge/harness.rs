@@ -1,0 +1,142 @@
+//! One node with its pods: namespaces of the test, without an uplink.
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    time::Duration,
+};
+
+use coracle_cni::{Attachment, NetConf, netlink::Netlink};
+use coracle_netns::{NetNs, unpin};
+
+/// Namespaces and reservations of one test; gone with it.
+pub(crate) struct Node {
+    pub(crate) dir: PathBuf,
+    pub(crate) ns: NetNs,
+}
+
+impl Node {
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let root = nix::unistd::geteuid().is_root();
+        assert!(
+            root || std::env::var_os("REQUIRE_ROOT").is_none(),
+            "REQUIRE_ROOT is set and this is not root"
+        );
+        if !root {
+            let _ = writeln!(std::io::stderr(), "skipped: needs root");
+            return None;
+        }
+        let dir = std::env::temp_dir().join(format!("ct-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(dir.join("ns")).unwrap();
+        let ns = NetNs::create(&dir.join("ns/node")).unwrap();
+        Some(Self { dir, ns })
+    }
+
+    pub(crate) fn pod(&self, name: &str) -> Pod {
+        let path = self.dir.join("ns").join(name);
+        let ns = NetNs::create(&path).unwrap();
+        let attachment = Attachment {
+            container_id: format!("{name:0>64}"),
+            ifname: "eth0".into(),
+            netns: Some(path.clone()),
+        };
+        Pod {
+            ns,
+            attachment,
+            path,
+        }
+    }
+
+    pub(crate) fn conf(&self) -> NetConf {
+        let json = serde_json::json!({
+            "cniVersion": "1.0.0", "name": "test", "type": "coracle-cni", "bridge": "br0", "mtu": 1400, "ipMasq": true,
+            "noMasquerade": ["10.77.0.0/16"],
+            "ipam": {"subnet": "10.77.1.0/24", "dataDir": self.dir.join("networks")}
+        });
+        NetConf::parse(json.to_string().as_bytes()).unwrap()
+    }
+
+    pub(crate) fn add(&self, pod: &Pod) -> Ipv4Addr {
+        let result = self
+            .ns
+            .run(|| coracle_cni::add(&pod.attachment, &self.conf()))
+            .unwrap()
+            .unwrap();
+        assert_eq!(result.ips.len(), 1);
+        let IpAddr::V4(address) = result.addresses()[0] else {
+            panic!("IPv6")
+        };
+        address
+    }
+
+    pub(crate) fn del(&self, attachment: &Attachment) {
+        self.ns
+            .run(|| coracle_cni::del(attachment, &self.conf()))
+            .unwrap()
+            .unwrap();
+    }
+
+    pub(crate) fn ports(&self) -> Vec<String> {
+        let links = self
+            .ns
+            .run(|| Netlink::open().unwrap().links().unwrap())
+            .unwrap();
+        links
+            .into_iter()
+            .filter(|link| link.name.starts_with("veth"))
+            .map(|link| link.name)
+            .collect()
+    }
+
+    pub(crate) fn reservations(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.dir.join("networks/test")) else {
+            return Vec::new();
+        };
+        entries
+            .flatten()
+            .filter_map(|e| e.file_name().into_string().ok())
+            .filter(|name| name.parse::<Ipv4Addr>().is_ok())
+            .collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for entry in std::fs::read_dir(self.dir.join("ns"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let _ = unpin(&entry.path());
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub(crate) struct Pod {
+    pub(crate) ns: NetNs,
+    pub(crate) attachment: Attachment,
+    pub(crate) path: PathBuf,
+}
+
+/// Whether `from` gets an answer of a listener in `to` at `address`; returns the address that the
+/// listener saw.
+pub(crate) fn talk(from: &NetNs, to: &NetNs, address: Ipv4Addr) -> Ipv4Addr {
+    let listener = to
+        .run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8080)).unwrap())
+        .unwrap();
+    let client = from
+        .run(|| {
+            TcpStream::connect_timeout(&SocketAddr::from((address, 8080)), Duration::from_secs(3))
+        })
+        .unwrap()
+        .unwrap();
+    let (mut server, peer) = listener.accept().unwrap();
+    server.write_all(b"x").unwrap();
+    (&client).read_exact(&mut [0]).unwrap();
+    let IpAddr::V4(seen) = peer.ip() else {
+        panic!("IPv6")
+    };
+    seen
+}
