@@ -166,6 +166,15 @@ pub fn immutable(errors: &mut FieldErrors, path: &str, new: &Value, old: &Value)
     }
 }
 
+/// As [`immutable`], of two objects and the path of the field in them, such as `spec.selector`.
+pub fn immutable_field(errors: &mut FieldErrors, path: &str, new: &Value, old: &Value) {
+    let [new, old] = [new, old].map(|object| {
+        let parts = path.split('.');
+        parts.fold(object, |value, part| &value[part])
+    });
+    immutable(errors, path, new, old);
+}
+
 /// A map of labels.
 pub fn labels(errors: &mut FieldErrors, path: &str, labels: &Value) {
     for (key, value) in labels.as_object().into_iter().flatten() {

@@ -21,6 +21,7 @@ pub mod policy;
 pub mod rbac;
 pub mod scheduling;
 pub mod storage;
+mod workload;
 
 use self::admissionregistration as admission;
 use crate::strategy::BuiltIn;

@@ -6,13 +6,7 @@ pub mod role;
 pub mod rolebinding;
 mod rules;
 
-use crate::{
-    cells::{CREATED_AT, NAME},
-    strategy::{Column, ResourceInfo},
-};
+use crate::strategy::ResourceInfo;
 
 /// What the names of this group's kinds have in common.
 const V1: ResourceInfo = ResourceInfo::in_group("rbac.authorization.k8s.io", "v1");
-
-/// The columns of roles.
-static COLUMNS: [Column; 2] = [NAME, CREATED_AT];

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::policies;
 use crate::{
-    cells::{self, AGE, NAME, integer, text},
+    cells::{AGE, NAME, integer},
     check,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
-    value::{self, items, string},
+    value::{items, string},
 };
 
 /// The strategy of MutatingAdmissionPolicies.
@@ -32,10 +32,7 @@ static COLUMNS: &[Column] = &[
         "Mutations",
         "Mutations indicates the number of mutation rules defined in this configuration",
     ),
-    text(
-        "ParamKind",
-        "ParamKind specifies the kind of resources used to parameterize this policy",
-    ),
+    policies::PARAM_KIND,
     AGE,
 ];
 
@@ -108,13 +105,7 @@ impl Strategy for MutatingAdmissionPolicy {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let spec = &object["spec"];
-        vec![
-            cells::name(object),
-            value::len(&spec["mutations"]).into(),
-            policies::param_kind(spec).into(),
-            cells::age(object, now_secs),
-        ]
+        policies::policy_row(object, "mutations", now_secs)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     cells::{self, AGE, NAME, text},
     check, fill,
     strategy::Column,
-    value::{items, string},
+    value::{self, items, string},
 };
 
 /// Shown for what was not said.
@@ -28,6 +28,23 @@ pub(super) static BINDING_COLUMNS: &[Column] = &[
     ),
     AGE,
 ];
+
+/// The column of [`param_kind`].
+pub(super) const PARAM_KIND: Column = text(
+    "ParamKind",
+    "ParamKind specifies the kind of resources used to parameterize this policy",
+);
+
+/// The row of a policy: how many there are of what is in the list `counted`, and its parameters.
+pub(super) fn policy_row(object: &Value, counted: &str, now_secs: i64) -> Vec<Value> {
+    let spec = &object["spec"];
+    vec![
+        cells::name(object),
+        value::len(&spec[counted]).into(),
+        param_kind(spec).into(),
+        cells::age(object, now_secs),
+    ]
+}
 
 /// Fills in a policy.
 pub(super) fn default_policy(object: &mut Value) {
@@ -130,7 +147,7 @@ pub(super) fn binding(errors: &mut FieldErrors, spec: &Value) {
 }
 
 /// `apps/v1/Deployment`, or that none is set.
-pub(super) fn param_kind(spec: &Value) -> String {
+fn param_kind(spec: &Value) -> String {
     match &spec["paramKind"] {
         kind @ Value::Object(_) => {
             format!("{}/{}", string(&kind["apiVersion"]), string(&kind["kind"]))

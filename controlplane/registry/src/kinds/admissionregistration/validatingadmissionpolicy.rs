@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::policies;
 use crate::{
-    cells::{self, AGE, NAME, integer, text},
+    cells::{AGE, NAME, integer},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
-    value::{self, items, string},
+    value::{items, string},
 };
 
 /// The strategy of ValidatingAdmissionPolicies.
@@ -33,10 +33,7 @@ static COLUMNS: &[Column] = &[
         "Validations",
         "Validations indicates the number of validation rules defined in this configuration",
     ),
-    text(
-        "ParamKind",
-        "ParamKind specifies the kind of resources used to parameterize this policy",
-    ),
+    policies::PARAM_KIND,
     AGE,
 ];
 
@@ -110,13 +107,7 @@ impl Strategy for ValidatingAdmissionPolicy {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let spec = &object["spec"];
-        vec![
-            cells::name(object),
-            value::len(&spec["validations"]).into(),
-            policies::param_kind(spec).into(),
-            cells::age(object, now_secs),
-        ]
+        policies::policy_row(object, "validations", now_secs)
     }
 }
 

@@ -48,7 +48,7 @@ impl Strategy for ControllerRevision {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(&mut errors, "data", &new["data"], &old["data"]);
+        check::immutable_field(&mut errors, "data", new, old);
         errors
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, text, wide},
     check, fill,
-    kinds::podspec,
+    kinds::{podspec, workload},
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
     value::{number, string},
@@ -80,20 +80,10 @@ impl Strategy for DaemonSet {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];
-        fill::object(spec, "updateStrategy");
-        fill::within(spec, "updateStrategy", |strategy| {
-            fill::text(strategy, "type", "RollingUpdate");
-            if strategy["type"] == "RollingUpdate" {
-                fill::object(strategy, "rollingUpdate");
-                fill::within(strategy, "rollingUpdate", |rolling| {
-                    fill::value(rolling, "maxUnavailable", 1);
-                    fill::value(rolling, "maxSurge", 0);
-                });
-            }
-        });
+        let steps = [("maxUnavailable", 1), ("maxSurge", 0)];
+        workload::default_rolling_update(spec, "updateStrategy", &steps);
         fill::value(spec, "revisionHistoryLimit", 10);
-        fill::object(spec, "template");
-        fill::within(spec, "template", podspec::defaults::template);
+        workload::default_template(spec);
         fill::object(object, "status");
         for field in COUNTS {
             fill::value(&mut object["status"], field, 0);
@@ -116,12 +106,7 @@ impl Strategy for DaemonSet {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(
-            &mut errors,
-            "spec.selector",
-            &new["spec"]["selector"],
-            &old["spec"]["selector"],
-        );
+        check::immutable_field(&mut errors, "spec.selector", new, old);
         errors
     }
 
@@ -134,13 +119,8 @@ impl Strategy for DaemonSet {
             "numberUnavailable",
             "collisionCount",
         ];
-        for field in COUNTS.iter().chain(&more) {
-            check::not_negative(
-                &mut errors,
-                &format!("status.{field}"),
-                &new["status"][*field],
-            );
-        }
+        let counts = [&COUNTS[..], &more].concat();
+        workload::counts(&mut errors, &new["status"], &counts, &[]);
         errors
     }
 
@@ -189,18 +169,7 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
         );
     }
     podspec::validate::template(errors, "spec.template", &spec["template"]);
-    let pod = &spec["template"]["spec"];
-    if pod["restartPolicy"] != "Always" {
-        errors.not_supported(
-            "spec.template.spec.restartPolicy",
-            &pod["restartPolicy"],
-            &["Always"],
-        );
-    }
-    if !pod["activeDeadlineSeconds"].is_null() {
-        let message = "activeDeadlineSeconds in DaemonSet is not Supported";
-        errors.forbidden("spec.template.spec.activeDeadlineSeconds", message);
-    }
+    workload::runs_forever(errors, &spec["template"], "DaemonSet");
     check::not_negative(errors, "spec.minReadySeconds", &spec["minReadySeconds"]);
     update_strategy(errors, &spec["updateStrategy"]);
     check::not_negative(

@@ -6,10 +6,10 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, text, wide},
     check, fill,
-    kinds::podspec,
+    kinds::{podspec, workload},
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
-    value::{self, number, string},
+    value::{number, string},
 };
 
 /// The strategy of Deployments.
@@ -60,21 +60,11 @@ impl Strategy for Deployment {
         fill::object(object, "spec");
         let spec = &mut object["spec"];
         fill::value(spec, "replicas", 1);
-        fill::object(spec, "strategy");
-        fill::within(spec, "strategy", |strategy| {
-            fill::text(strategy, "type", "RollingUpdate");
-            if strategy["type"] == "RollingUpdate" {
-                fill::object(strategy, "rollingUpdate");
-                fill::within(strategy, "rollingUpdate", |rolling| {
-                    fill::value(rolling, "maxUnavailable", "25%");
-                    fill::value(rolling, "maxSurge", "25%");
-                });
-            }
-        });
+        let steps = [("maxUnavailable", "25%"), ("maxSurge", "25%")];
+        workload::default_rolling_update(spec, "strategy", &steps);
         fill::value(spec, "revisionHistoryLimit", 10);
         fill::value(spec, "progressDeadlineSeconds", 600);
-        fill::object(spec, "template");
-        fill::within(spec, "template", podspec::defaults::template);
+        workload::default_template(spec);
         fill::object(object, "status");
     }
 
@@ -114,35 +104,28 @@ impl Strategy for Deployment {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(
-            &mut errors,
-            "spec.selector",
-            &new["spec"]["selector"],
-            &old["spec"]["selector"],
-        );
+        check::immutable_field(&mut errors, "spec.selector", new, old);
         errors
     }
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let status = &new["status"];
         let counts = [
+            "observedGeneration",
+            "collisionCount",
             "replicas",
             "updatedReplicas",
             "readyReplicas",
             "availableReplicas",
             "unavailableReplicas",
         ];
-        for field in ["observedGeneration", "collisionCount"]
-            .iter()
-            .chain(&counts)
-        {
-            check::not_negative(&mut errors, &format!("status.{field}"), &status[*field]);
-        }
-        check::at_most(&mut errors, status, "updatedReplicas", "replicas");
-        check::at_most(&mut errors, status, "readyReplicas", "replicas");
-        check::at_most(&mut errors, status, "availableReplicas", "replicas");
-        check::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
+        let at_most = [
+            ("updatedReplicas", "replicas"),
+            ("readyReplicas", "replicas"),
+            ("availableReplicas", "replicas"),
+            ("availableReplicas", "readyReplicas"),
+        ];
+        workload::counts(&mut errors, &new["status"], &counts, &at_most);
         errors
     }
 
@@ -159,14 +142,9 @@ impl Strategy for Deployment {
         let [containers, images] = cells::containers_and_images(&spec["template"]);
         vec![
             cells::name(object),
-            format!(
-                "{}/{}",
-                value::number(&status["readyReplicas"]),
-                value::number(&spec["replicas"])
-            )
-            .into(),
-            value::number(&status["updatedReplicas"]).into(),
-            value::number(&status["availableReplicas"]).into(),
+            workload::ready_cell(object),
+            number(&status["updatedReplicas"]).into(),
+            number(&status["availableReplicas"]).into(),
             cells::age(object, now_secs),
             containers,
             images,

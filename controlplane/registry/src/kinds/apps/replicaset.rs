@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, wide},
     check, fill,
-    kinds::podspec,
+    kinds::{podspec, workload},
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
-    value,
 };
 
 /// The strategy of ReplicaSets.
@@ -60,8 +59,7 @@ impl Strategy for ReplicaSet {
         fill::object(object, "spec");
         let spec = &mut object["spec"];
         fill::value(spec, "replicas", 1);
-        fill::object(spec, "template");
-        fill::within(spec, "template", podspec::defaults::template);
+        workload::default_template(spec);
         fill::object(object, "status");
         fill::value(&mut object["status"], "replicas", 0);
     }
@@ -89,40 +87,16 @@ impl Strategy for ReplicaSet {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(
-            &mut errors,
-            "spec.selector",
-            &new["spec"]["selector"],
-            &old["spec"]["selector"],
-        );
+        check::immutable_field(&mut errors, "spec.selector", new, old);
         errors
     }
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        let status = &new["status"];
-        let counts = [
-            "replicas",
-            "fullyLabeledReplicas",
-            "readyReplicas",
-            "availableReplicas",
-            "observedGeneration",
-        ];
-        for field in counts {
-            check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
-        }
-        check::at_most(&mut errors, status, "fullyLabeledReplicas", "replicas");
-        check::at_most(&mut errors, status, "readyReplicas", "replicas");
-        check::at_most(&mut errors, status, "availableReplicas", "replicas");
-        check::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
-        errors
+        workload::replica_status(&new["status"])
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        match path {
-            "status.replicas" => value::number(&object["status"]["replicas"]).to_string(),
-            _ => String::new(),
-        }
+        workload::replicas_field(object, path)
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
@@ -134,17 +108,7 @@ impl Strategy for ReplicaSet {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let (spec, status) = (&object["spec"], &object["status"]);
-        let [containers, images] = cells::containers_and_images(&spec["template"]);
-        vec![
-            cells::name(object),
-            value::number(&spec["replicas"]).into(),
-            value::number(&status["replicas"]).into(),
-            value::number(&status["readyReplicas"]).into(),
-            cells::age(object, now_secs),
-            containers,
-            images,
-            cells::label_selector(&spec["selector"]).into(),
-        ]
+        let selector = cells::label_selector(&object["spec"]["selector"]);
+        workload::replica_row(object, selector, now_secs)
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, text},
     check, fill,
-    kinds::{core::persistentvolumeclaim as claims, podspec},
+    kinds::{core::persistentvolumeclaim as claims, podspec, workload},
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
     value::{number, string},
@@ -48,16 +48,7 @@ impl Strategy for StatefulSet {
         fill::object(object, "spec");
         let spec = &mut object["spec"];
         fill::text(spec, "podManagementPolicy", "OrderedReady");
-        fill::object(spec, "updateStrategy");
-        fill::within(spec, "updateStrategy", |strategy| {
-            fill::text(strategy, "type", "RollingUpdate");
-            if strategy["type"] == "RollingUpdate" {
-                fill::object(strategy, "rollingUpdate");
-                fill::within(strategy, "rollingUpdate", |rolling| {
-                    fill::value(rolling, "partition", 0)
-                });
-            }
-        });
+        workload::default_rolling_update(spec, "updateStrategy", &[("partition", 0)]);
         fill::object(spec, "persistentVolumeClaimRetentionPolicy");
         fill::within(spec, "persistentVolumeClaimRetentionPolicy", |policy| {
             fill::text(policy, "whenDeleted", "Retain");
@@ -65,8 +56,7 @@ impl Strategy for StatefulSet {
         });
         fill::value(spec, "replicas", 1);
         fill::value(spec, "revisionHistoryLimit", 10);
-        fill::object(spec, "template");
-        fill::within(spec, "template", podspec::defaults::template);
+        workload::default_template(spec);
         fill::each(spec, "volumeClaimTemplates", |claim| {
             // As upstream stores them: claims that are yet to be made have a kind and a phase, too.
             fill::text(claim, "apiVersion", "v1");
@@ -120,25 +110,23 @@ impl Strategy for StatefulSet {
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let status = &new["status"];
         let counts = [
             "replicas",
             "readyReplicas",
             "currentReplicas",
             "updatedReplicas",
             "availableReplicas",
+            "observedGeneration",
+            "collisionCount",
         ];
-        for field in counts
-            .iter()
-            .chain(&["observedGeneration", "collisionCount"])
-        {
-            check::not_negative(&mut errors, &format!("status.{field}"), &status[*field]);
-        }
-        check::at_most(&mut errors, status, "readyReplicas", "replicas");
-        check::at_most(&mut errors, status, "currentReplicas", "replicas");
-        check::at_most(&mut errors, status, "updatedReplicas", "replicas");
-        check::at_most(&mut errors, status, "availableReplicas", "replicas");
-        check::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
+        let at_most = [
+            ("readyReplicas", "replicas"),
+            ("currentReplicas", "replicas"),
+            ("updatedReplicas", "replicas"),
+            ("availableReplicas", "replicas"),
+            ("availableReplicas", "readyReplicas"),
+        ];
+        workload::counts(&mut errors, &new["status"], &counts, &at_most);
         errors
     }
 
@@ -162,10 +150,9 @@ impl Strategy for StatefulSet {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let [containers, images] = cells::containers_and_images(&object["spec"]["template"]);
-        let ready = number(&object["status"]["readyReplicas"]);
         vec![
             cells::name(object),
-            format!("{ready}/{}", number(&object["spec"]["replicas"])).into(),
+            workload::ready_cell(object),
             cells::age(object, now_secs),
             containers,
             images,
@@ -196,18 +183,7 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
     check::not_negative(errors, "spec.minReadySeconds", &spec["minReadySeconds"]);
     check::not_negative(errors, "spec.ordinals.start", &spec["ordinals"]["start"]);
     let selector = &spec["selector"];
-    if selector.is_null() {
-        errors.required("spec.selector", "");
-    } else {
-        check::label_selector(errors, "spec.selector", selector);
-        if check::selector_is_empty(selector) {
-            errors.invalid(
-                "spec.selector",
-                selector,
-                "empty selector is invalid for statefulset",
-            );
-        }
-    }
+    workload::selector(errors, selector, "statefulset");
     let service = &spec["serviceName"];
     if !string(service).is_empty() {
         check::dns_subdomain(errors, "spec.serviceName", service);
@@ -215,18 +191,7 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
     // As upstream: neither the pods' spec nor the claims' are looked into; what is wrong shows when
     // pods are made.
     podspec::validate::selected_metadata(errors, "spec.template", &spec["template"], selector);
-    let pod = &spec["template"]["spec"];
-    if pod["restartPolicy"] != "Always" {
-        errors.not_supported(
-            "spec.template.spec.restartPolicy",
-            &pod["restartPolicy"],
-            &["Always"],
-        );
-    }
-    if !pod["activeDeadlineSeconds"].is_null() {
-        let message = "activeDeadlineSeconds in StatefulSet is not Supported";
-        errors.forbidden("spec.template.spec.activeDeadlineSeconds", message);
-    }
+    workload::runs_forever(errors, &spec["template"], "StatefulSet");
 }
 
 fn update_strategy(errors: &mut FieldErrors, strategy: &Value) {

@@ -9,7 +9,7 @@ use super::{jobspec, schedule};
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, NONE, integer, text, wide},
     check, fill,
-    kinds::podspec,
+    kinds::{podspec, workload},
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
     value::{self, string},
@@ -77,8 +77,7 @@ impl Strategy for CronJob {
         fill::within(spec, "jobTemplate", |job| {
             fill::object(job, "metadata");
             fill::object(job, "spec");
-            fill::object(&mut job["spec"], "template");
-            fill::within(&mut job["spec"], "template", podspec::defaults::template);
+            workload::default_template(&mut job["spec"]);
         });
         fill::object(object, "status");
     }

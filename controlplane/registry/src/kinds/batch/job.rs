@@ -9,7 +9,7 @@ use super::jobspec;
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, text, wide},
     check, fill,
-    kinds::podspec,
+    kinds::{podspec, workload},
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
     value::{self, items, number, string},
@@ -89,8 +89,7 @@ impl Strategy for Job {
             "Failed"
         };
         fill::value(spec, "podReplacementPolicy", replacement);
-        fill::object(spec, "template");
-        fill::within(spec, "template", podspec::defaults::template);
+        workload::default_template(spec);
         let labels = object["spec"]["template"]["metadata"]["labels"].clone();
         if value::len(&labels) > 0 && value::len(&object["metadata"]["labels"]) == 0 {
             object["metadata"]["labels"] = labels;
@@ -139,9 +138,8 @@ impl Strategy for Job {
     fn validate_status_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let status = &new["status"];
-        for field in ["active", "succeeded", "failed", "ready", "terminating"] {
-            check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
-        }
+        let counts = ["active", "succeeded", "failed", "ready", "terminating"];
+        workload::counts(&mut errors, status, &counts, &[]);
         let finished =
             |object: &Value| has_condition(object, "Complete") || has_condition(object, "Failed");
         if finished(old) && !finished(new) {
@@ -156,13 +154,7 @@ impl Strategy for Job {
             errors.invalid("status.conditions", &status["conditions"], message);
         }
         if !old["status"]["completionTime"].is_null() {
-            let path = "status.completionTime";
-            check::immutable(
-                &mut errors,
-                path,
-                &status["completionTime"],
-                &old["status"]["completionTime"],
-            );
+            check::immutable_field(&mut errors, "status.completionTime", new, old);
         }
         errors
     }

@@ -311,12 +311,7 @@ fn success_policy(errors: &mut FieldErrors, path: &str, policy: &Value) {
 pub(super) fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let (spec, before) = (&new["spec"], &old["spec"]);
     completions(errors, spec, before);
-    check::immutable(
-        errors,
-        "spec.selector",
-        &spec["selector"],
-        &before["selector"],
-    );
+    check::immutable_field(errors, "spec.selector", new, old);
     template(errors, new, old);
     let fixed = [
         "completionMode",
@@ -326,12 +321,7 @@ pub(super) fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
         "successPolicy",
     ];
     for field in fixed {
-        check::immutable(
-            errors,
-            &format!("spec.{field}"),
-            &spec[field],
-            &before[field],
-        );
+        check::immutable_field(errors, &format!("spec.{field}"), new, old);
     }
 }
 

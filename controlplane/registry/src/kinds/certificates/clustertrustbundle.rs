@@ -82,13 +82,7 @@ impl Strategy for ClusterTrustBundle {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        let path = "spec.signerName";
-        check::immutable(
-            &mut errors,
-            path,
-            &new["spec"]["signerName"],
-            &old["spec"]["signerName"],
-        );
+        check::immutable_field(&mut errors, "spec.signerName", new, old);
         errors
     }
 

@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use crate::{
     cells::{self, NAME, text},
-    fill,
-    kinds::podspec,
+    kinds::{podspec, workload},
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
@@ -41,8 +40,7 @@ impl BuiltIn for PodTemplate {
 
 impl Strategy for PodTemplate {
     fn default(&self, object: &mut Value) {
-        fill::object(object, "template");
-        fill::within(object, "template", podspec::defaults::template);
+        workload::default_template(object);
     }
 
     fn lifecycle(&self) -> Lifecycle {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, wide},
     check, fill,
-    kinds::podspec,
+    kinds::{podspec, workload},
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
-    value::{self, number},
+    value,
 };
 
 /// The strategy of ReplicationControllers.
@@ -114,34 +114,11 @@ impl Strategy for ReplicationController {
     }
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        let status = &new["status"];
-        let counts = [
-            "replicas",
-            "fullyLabeledReplicas",
-            "readyReplicas",
-            "availableReplicas",
-            "observedGeneration",
-        ];
-        for field in counts {
-            check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
-        }
-        for (field, most) in [
-            ("fullyLabeledReplicas", "replicas"),
-            ("readyReplicas", "replicas"),
-            ("availableReplicas", "replicas"),
-            ("availableReplicas", "readyReplicas"),
-        ] {
-            check::at_most(&mut errors, status, field, most);
-        }
-        errors
+        workload::replica_status(&new["status"])
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        match path {
-            "status.replicas" => number(&object["status"]["replicas"]).to_string(),
-            _ => String::new(),
-        }
+        workload::replicas_field(object, path)
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
@@ -153,18 +130,8 @@ impl Strategy for ReplicationController {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let (spec, status) = (&object["spec"], &object["status"]);
-        let [containers, images] = cells::containers_and_images(&spec["template"]);
-        vec![
-            cells::name(object),
-            number(&spec["replicas"]).into(),
-            number(&status["replicas"]).into(),
-            number(&status["readyReplicas"]).into(),
-            cells::age(object, now_secs),
-            containers,
-            images,
-            cells::labels(&spec["selector"]).into(),
-        ]
+        let selector = cells::labels(&object["spec"]["selector"]);
+        workload::replica_row(object, selector, now_secs)
     }
 }
 
@@ -178,18 +145,7 @@ fn check_template(errors: &mut FieldErrors, spec: &Value) {
         errors.invalid("spec.template.metadata.labels", labels, message);
     }
     podspec::validate::template(errors, "spec.template", template);
-    let pod = &template["spec"];
-    if pod["restartPolicy"] != "Always" {
-        errors.not_supported(
-            "spec.template.spec.restartPolicy",
-            &pod["restartPolicy"],
-            &["Always"],
-        );
-    }
-    if !pod["activeDeadlineSeconds"].is_null() {
-        let message = "activeDeadlineSeconds in ReplicationController is not Supported";
-        errors.forbidden("spec.template.spec.activeDeadlineSeconds", message);
-    }
+    workload::runs_forever(errors, template, "ReplicationController");
 }
 
 #[cfg(test)]

@@ -108,12 +108,7 @@ impl Strategy for ResourceQuota {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(
-            &mut errors,
-            "spec.scopes",
-            &new["spec"]["scopes"],
-            &old["spec"]["scopes"],
-        );
+        check::immutable_field(&mut errors, "spec.scopes", new, old);
         errors
     }
 

@@ -60,7 +60,7 @@ impl Strategy for Secret {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        check::immutable(&mut errors, "type", &new["type"], &old["type"]);
+        check::immutable_field(&mut errors, "type", new, old);
         keys::stays_immutable(&mut errors, new, old, &["data"]);
         errors.extend(self.validate(new));
         errors

@@ -81,12 +81,7 @@ impl Strategy for EndpointSlice {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(
-            &mut errors,
-            "addressType",
-            &new["addressType"],
-            &old["addressType"],
-        );
+        check::immutable_field(&mut errors, "addressType", new, old);
         errors
     }
 

@@ -55,7 +55,7 @@ impl Strategy for ResourceClaimTemplate {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        check::immutable(&mut errors, "spec", &new["spec"], &old["spec"]);
+        check::immutable_field(&mut errors, "spec", new, old);
         errors
     }
 }

@@ -145,32 +145,7 @@ fn check_rule(errors: &mut FieldErrors, path: &str, rule: &Value) {
         );
     }
     for (index, subject) in subjects.iter().enumerate() {
-        let path = format!("{path}.subjects[{index}]");
-        let field = match string(&subject["kind"]) {
-            "ServiceAccount" => "serviceAccount",
-            "User" => "user",
-            "Group" => "group",
-            _ => {
-                let kinds = ["Group", "ServiceAccount", "User"];
-                errors.not_supported(format!("{path}.kind"), &subject["kind"], &kinds);
-                continue;
-            }
-        };
-        if subject[field].is_null() {
-            errors.required(
-                format!("{path}.{field}"),
-                format!(
-                    "{field} is required when subject kind is '{}'",
-                    string(&subject["kind"])
-                ),
-            );
-        } else {
-            check::required(
-                errors,
-                &format!("{path}.{field}.name"),
-                &subject[field]["name"],
-            );
-        }
+        check_subject(errors, &format!("{path}.subjects[{index}]"), subject);
     }
     let (resources, others) = (
         items(&rule["resourceRules"]),
@@ -182,33 +157,47 @@ fn check_rule(errors: &mut FieldErrors, path: &str, rule: &Value) {
             "at least one of resourceRules and nonResourceRules has to be non-empty",
         );
     }
-    for (list, rules, fields) in [
-        (
-            "resourceRules",
-            resources,
-            &["verbs", "apiGroups", "resources"][..],
-        ),
-        (
-            "nonResourceRules",
-            others,
-            &["verbs", "nonResourceURLs"][..],
-        ),
-    ] {
-        for (index, one) in rules.iter().enumerate() {
-            for field in fields {
-                if items(&one[*field]).is_empty() {
-                    let path = format!("{path}.{list}[{index}].{field}");
-                    errors.required(path, format!("{field} must contain at least one value"));
-                }
-            }
-            if list == "resourceRules"
-                && one["clusterScope"] != true
-                && items(&one["namespaces"]).is_empty()
-            {
-                let message =
-                    "resource rules that are not cluster scoped must supply at least one namespace";
-                errors.required(format!("{path}.{list}[{index}].namespaces"), message);
-            }
+    for (index, one) in resources.iter().enumerate() {
+        let path = format!("{path}.resourceRules[{index}]");
+        at_least_one(errors, &path, one, &["verbs", "apiGroups", "resources"]);
+        if one["clusterScope"] != true && items(&one["namespaces"]).is_empty() {
+            let message =
+                "resource rules that are not cluster scoped must supply at least one namespace";
+            errors.required(format!("{path}.namespaces"), message);
+        }
+    }
+    for (index, one) in others.iter().enumerate() {
+        let path = format!("{path}.nonResourceRules[{index}]");
+        at_least_one(errors, &path, one, &["verbs", "nonResourceURLs"]);
+    }
+}
+
+fn check_subject(errors: &mut FieldErrors, path: &str, subject: &Value) {
+    let kind = string(&subject["kind"]);
+    let field = match kind {
+        "ServiceAccount" => "serviceAccount",
+        "User" => "user",
+        "Group" => "group",
+        _ => {
+            let kinds = ["Group", "ServiceAccount", "User"];
+            errors.not_supported(format!("{path}.kind"), &subject["kind"], &kinds);
+            return;
+        }
+    };
+    let path = format!("{path}.{field}");
+    if subject[field].is_null() {
+        let message = format!("{field} is required when subject kind is '{kind}'");
+        errors.required(path, message);
+    } else {
+        check::required(errors, &format!("{path}.name"), &subject[field]["name"]);
+    }
+}
+
+fn at_least_one(errors: &mut FieldErrors, path: &str, rule: &Value, lists: &[&str]) {
+    for list in lists {
+        if items(&rule[*list]).is_empty() {
+            let message = format!("{list} must contain at least one value");
+            errors.required(format!("{path}.{list}"), message);
         }
     }
 }

@@ -65,8 +65,7 @@ impl Strategy for IngressClass {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        let (new, old) = (&new["spec"]["controller"], &old["spec"]["controller"]);
-        check::immutable(&mut errors, "spec.controller", new, old);
+        check::immutable_field(&mut errors, "spec.controller", new, old);
         errors
     }
 

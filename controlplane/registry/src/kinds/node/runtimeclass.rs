@@ -47,7 +47,7 @@ impl Strategy for RuntimeClass {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(&mut errors, "handler", &new["handler"], &old["handler"]);
+        check::immutable_field(&mut errors, "handler", new, old);
         errors
     }
 

@@ -58,8 +58,8 @@ fn metadata(errors: &mut FieldErrors, path: &str, template: &Value) {
     mirror::validate(errors, &path, &metadata["annotations"], &template["spec"]);
 }
 
-/// Checks the template of a controller whose pods run forever.
-pub fn long_running_template(
+/// Checks a template, and that the selector selects it.
+pub fn selected_template(
     errors: &mut FieldErrors,
     path: &str,
     template_value: &Value,
@@ -67,18 +67,6 @@ pub fn long_running_template(
 ) {
     selected(errors, path, template_value, selector);
     template(errors, path, template_value);
-    let spec = &template_value["spec"];
-    if spec["restartPolicy"] != "Always" {
-        errors.not_supported(
-            format!("{path}.spec.restartPolicy"),
-            &spec["restartPolicy"],
-            &["Always"],
-        );
-    }
-    if !spec["activeDeadlineSeconds"].is_null() {
-        let message = "activeDeadlineSeconds in ReplicaSet is not Supported";
-        errors.forbidden(format!("{path}.spec.activeDeadlineSeconds"), message);
-    }
 }
 
 fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {

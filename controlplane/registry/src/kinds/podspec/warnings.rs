@@ -106,11 +106,45 @@ pub fn template(at: &str, template: &Value) -> Vec<String> {
             warnings.push(format!("{annotation_path}[{annotation}]: {message}"));
         }
     }
+    volumes(&mut warnings, &path, spec);
+    let aliases = format!("{path}.hostAliases");
+    repeated(&mut warnings, &aliases, &spec["hostAliases"], "ip");
+    let secrets = format!("{path}.imagePullSecrets");
+    pull_secrets(&mut warnings, &secrets, &spec["imagePullSecrets"]);
+    let overhead = format!("{path}.overhead");
+    fractions_of_bytes(&mut warnings, &overhead, &spec["overhead"]);
+    let of_pod = &spec["securityContext"];
+    if of_pod["seccompProfile"].is_null() && annotations[SECCOMP_POD].is_string() {
+        warnings.push(format!("{annotation_path}[{SECCOMP_POD}]: {SECCOMP}"));
+    }
+    for list in CONTAINER_LISTS {
+        for (index, one) in items(&spec[list]).iter().enumerate() {
+            for (annotation, message) in profile_annotations(one, of_pod, at.is_empty()) {
+                if annotations[&annotation].is_string() {
+                    warnings.push(format!("{annotation_path}[{annotation}]: {message}"));
+                }
+            }
+            container(&mut warnings, &format!("{path}.{list}[{index}]"), one);
+        }
+    }
+    ports(&mut warnings, &path, spec);
+    let grace = spec["terminationGracePeriodSeconds"].as_i64();
+    if grace.is_some_and(|grace| grace < 0) {
+        warnings.push(format!(
+            "{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+        ));
+    }
+    let affinity = format!("{path}.affinity");
+    pod_affinity(&mut warnings, &affinity, &spec["affinity"]);
+    warnings
+}
+
+fn volumes(warnings: &mut Vec<String>, path: &str, spec: &Value) {
     for (index, volume) in items(&spec["volumes"]).iter().enumerate() {
-        for (source, message) in VOLUMES
-            .iter()
-            .filter(|(source, _)| !volume[*source].is_null())
-        {
+        for (source, message) in VOLUMES {
+            if volume[*source].is_null() {
+                continue;
+            }
             // Upstream has another spelling here than in the field.
             let source = if *source == "storageos" {
                 "storageOS"
@@ -120,83 +154,44 @@ pub fn template(at: &str, template: &Value) -> Vec<String> {
             warnings.push(format!("{path}.volumes[{index}].{source}: {message}"));
         }
     }
-    repeated(
-        &mut warnings,
-        &format!("{path}.hostAliases"),
-        &spec["hostAliases"],
-        "ip",
-    );
-    repeated(
-        &mut warnings,
-        &format!("{path}.imagePullSecrets"),
-        &spec["imagePullSecrets"],
-        "name",
-    );
-    for (index, secret) in items(&spec["imagePullSecrets"]).iter().enumerate() {
+}
+
+fn pull_secrets(warnings: &mut Vec<String>, path: &str, secrets: &Value) {
+    repeated(warnings, path, secrets, "name");
+    for (index, secret) in items(secrets).iter().enumerate() {
         if string(&secret["name"]).is_empty() {
-            warnings.push(format!(
-                "{path}.imagePullSecrets[{index}].name: invalid empty name \"\""
-            ));
+            warnings.push(format!("{path}[{index}].name: invalid empty name \"\""));
         }
     }
-    fractions_of_bytes(
-        &mut warnings,
-        &format!("{path}.overhead"),
-        &spec["overhead"],
-    );
-    let pod_profiles = &spec["securityContext"];
-    if pod_profiles["seccompProfile"].is_null() && annotations[SECCOMP_POD].is_string() {
-        warnings.push(format!("{annotation_path}[{SECCOMP_POD}]: {SECCOMP}"));
+}
+
+/// The annotations that profiles of a container had before they became fields, and what is said of
+/// each: those whose field is not set.
+fn profile_annotations(
+    container: &Value,
+    of_pod: &Value,
+    is_pod: bool,
+) -> Vec<(String, &'static str)> {
+    let (name, own) = (string(&container["name"]), &container["securityContext"]);
+    let mut found = Vec::new();
+    if own["seccompProfile"].is_null() {
+        found.push((format!("{SECCOMP_CONTAINER}{name}"), SECCOMP));
     }
-    for list in CONTAINER_LISTS {
-        for (index, container) in items(&spec[list]).iter().enumerate() {
-            let path = format!("{path}.{list}[{index}]");
-            let own = &container["securityContext"];
-            let mut annotated = |prefix: &str, message: &str| {
-                let annotation = format!("{prefix}{}", string(&container["name"]));
-                if annotations[&annotation].is_string() {
-                    warnings.push(format!("{annotation_path}[{annotation}]: {message}"));
-                }
-            };
-            if own["seccompProfile"].is_null() {
-                annotated(SECCOMP_CONTAINER, SECCOMP);
-            }
-            let profiles = [own, pod_profiles];
-            // Of a pod the annotation becomes the field.
-            if !at.is_empty()
-                && profiles
-                    .iter()
-                    .all(|profiles| profiles["appArmorProfile"].is_null())
-            {
-                annotated(APP_ARMOR, APP_ARMOR_SAYS);
-            }
-            for amounts in ["limits", "requests"] {
-                let resources = &container["resources"][amounts];
-                fractions_of_bytes(
-                    &mut warnings,
-                    &format!("{path}.resources.{amounts}"),
-                    resources,
-                );
-            }
-            hidden_variables(&mut warnings, &path, container);
-            restart_rules(&mut warnings, &path, container);
-        }
+    // Of a pod the annotation becomes the field.
+    let mut profiles = [own, of_pod].into_iter();
+    if !is_pod && profiles.all(|context| context["appArmorProfile"].is_null()) {
+        found.push((format!("{APP_ARMOR}{name}"), APP_ARMOR_SAYS));
     }
-    ports(&mut warnings, &path, spec);
-    if spec["terminationGracePeriodSeconds"]
-        .as_i64()
-        .is_some_and(|grace| grace < 0)
-    {
-        warnings.push(format!(
-            "{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
-        ));
+    found
+}
+
+fn container(warnings: &mut Vec<String>, path: &str, container: &Value) {
+    for amounts in ["limits", "requests"] {
+        let path = format!("{path}.resources.{amounts}");
+        fractions_of_bytes(warnings, &path, &container["resources"][amounts]);
     }
-    pod_affinity(
-        &mut warnings,
-        &format!("{path}.affinity"),
-        &spec["affinity"],
-    );
-    warnings
+    hidden_variables(warnings, path, container);
+    restart_rules(warnings, path, container);
 }
 
 fn node_label(label: &str) -> Option<&'static str> {

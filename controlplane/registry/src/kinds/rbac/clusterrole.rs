@@ -1,13 +1,10 @@
 //! ClusterRole: what may be done, in all namespaces and outside of them.
 
-use coracle_api::{name, status::FieldErrors};
+use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::rules;
-use crate::{
-    cells,
-    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
-};
+use crate::strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy};
 
 /// The strategy of ClusterRoles.
 pub struct ClusterRole;
@@ -29,20 +26,18 @@ impl BuiltIn for ClusterRole {
 
 impl Strategy for ClusterRole {
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        rules::rules(&mut errors, &object["rules"], false);
-        errors
+        rules::role(object, false)
     }
 
     fn name_error(&self, name: &str) -> Option<String> {
-        name::path_segment_errors(name).into_iter().next()
+        rules::name_error(name)
     }
 
     fn columns(&self) -> &'static [Column] {
-        &super::COLUMNS
+        rules::ROLE_COLUMNS
     }
 
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::created_at(object)]
+        rules::role_row(object)
     }
 }

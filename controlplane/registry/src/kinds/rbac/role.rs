@@ -1,13 +1,10 @@
 //! Role: what may be done in a namespace.
 
-use coracle_api::{name, status::FieldErrors};
+use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::rules;
-use crate::{
-    cells,
-    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
-};
+use crate::strategy::{BuiltIn, Column, ResourceInfo, Strategy};
 
 /// The strategy of Roles.
 pub struct Role;
@@ -28,20 +25,18 @@ impl BuiltIn for Role {
 
 impl Strategy for Role {
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        rules::rules(&mut errors, &object["rules"], true);
-        errors
+        rules::role(object, true)
     }
 
     fn name_error(&self, name: &str) -> Option<String> {
-        name::path_segment_errors(name).into_iter().next()
+        rules::name_error(name)
     }
 
     fn columns(&self) -> &'static [Column] {
-        &super::COLUMNS
+        rules::ROLE_COLUMNS
     }
 
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::created_at(object)]
+        rules::role_row(object)
     }
 }

@@ -1,11 +1,11 @@
 //! RoleBinding: who has a role in a namespace.
 
-use coracle_api::{name, status::FieldErrors};
+use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::rules;
 use crate::{
-    cells::{self, AGE, NAME, text, wide},
+    cells::{AGE, NAME, text, wide},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
@@ -44,21 +44,17 @@ impl Strategy for RoleBinding {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        rules::binding(&mut errors, object, &["ClusterRole", "Role"], true);
-        errors
+        rules::binding(object, &["ClusterRole", "Role"], true)
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        if new["roleRef"] != old["roleRef"] {
-            errors.invalid("roleRef", &new["roleRef"], "cannot change roleRef");
-        }
+        rules::same_role(&mut errors, new, old);
         errors
     }
 
     fn name_error(&self, name: &str) -> Option<String> {
-        name::path_segment_errors(name).into_iter().next()
+        rules::name_error(name)
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -66,15 +62,7 @@ impl Strategy for RoleBinding {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let [users, groups, accounts] = rules::subject_cells(object);
-        vec![
-            cells::name(object),
-            rules::role_cell(object),
-            cells::age(object, now_secs),
-            users,
-            groups,
-            accounts,
-        ]
+        rules::binding_row(object, now_secs)
     }
 }
 

@@ -6,15 +6,31 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
+    cells::{self, CREATED_AT, NAME},
     check, fill,
+    strategy::Column,
     value::{items, string},
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// `rules` of a Role or ClusterRole.
-pub(super) fn rules(errors: &mut FieldErrors, rules: &Value, is_namespaced: bool) {
-    for (index, rule) in items(rules).iter().enumerate() {
+/// The columns of roles.
+pub(super) static ROLE_COLUMNS: &[Column] = &[NAME, CREATED_AT];
+
+/// The cells of [`ROLE_COLUMNS`].
+pub(super) fn role_row(object: &Value) -> Vec<Value> {
+    vec![cells::name(object), cells::created_at(object)]
+}
+
+/// Why an object of this group cannot be called so.
+pub(super) fn name_error(name: &str) -> Option<String> {
+    name::path_segment_errors(name).into_iter().next()
+}
+
+/// Checks a Role or ClusterRole.
+pub(super) fn role(object: &Value, is_namespaced: bool) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    for (index, rule) in items(&object["rules"]).iter().enumerate() {
         let path = format!("rules[{index}]");
         let count = |field: &str| items(&rule[field]).len();
         if count("verbs") == 0 {
@@ -48,6 +64,7 @@ pub(super) fn rules(errors: &mut FieldErrors, rules: &Value, is_namespaced: bool
             );
         }
     }
+    errors
 }
 
 /// Fills in `roleRef` and `subjects`.
@@ -63,12 +80,8 @@ pub(super) fn binding_defaults(object: &mut Value) {
 }
 
 /// Checks a binding. `kinds` are what may be bound.
-pub(super) fn binding(
-    errors: &mut FieldErrors,
-    object: &Value,
-    kinds: &[&str],
-    is_namespaced: bool,
-) {
+pub(super) fn binding(object: &Value, kinds: &[&str], is_namespaced: bool) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let role = &object["roleRef"];
     if string(&role["apiGroup"]) != GROUP {
         errors.not_supported(
@@ -80,16 +93,21 @@ pub(super) fn binding(
     if !kinds.contains(&string(&role["kind"])) {
         errors.not_supported("roleRef.kind", &string(&role["kind"]).into(), kinds);
     }
-    if check::required(errors, "roleRef.name", &role["name"]) {
-        check::invalid_all(
-            errors,
-            "roleRef.name",
-            &role["name"],
-            name::path_segment_errors(string(&role["name"])),
-        );
+    if check::required(&mut errors, "roleRef.name", &role["name"]) {
+        let messages = name::path_segment_errors(string(&role["name"]));
+        check::invalid_all(&mut errors, "roleRef.name", &role["name"], messages);
     }
     for (index, one) in items(&object["subjects"]).iter().enumerate() {
-        subject(errors, &format!("subjects[{index}]"), one, is_namespaced);
+        let path = format!("subjects[{index}]");
+        subject(&mut errors, &path, one, is_namespaced);
+    }
+    errors
+}
+
+/// A binding stays with its role.
+pub(super) fn same_role(errors: &mut FieldErrors, new: &Value, old: &Value) {
+    if new["roleRef"] != old["roleRef"] {
+        errors.invalid("roleRef", &new["roleRef"], "cannot change roleRef");
     }
 }
 
@@ -122,18 +140,22 @@ fn subject(errors: &mut FieldErrors, path: &str, subject: &Value, is_namespaced:
     }
 }
 
-/// The role of a binding, as a cell.
-pub(super) fn role_cell(object: &Value) -> Value {
-    format!(
-        "{}/{}",
-        string(&object["roleRef"]["kind"]),
-        string(&object["roleRef"]["name"])
-    )
-    .into()
+/// The row of a binding.
+pub(super) fn binding_row(object: &Value, now_secs: i64) -> Vec<Value> {
+    let role = &object["roleRef"];
+    let [users, groups, accounts] = subject_cells(object);
+    vec![
+        cells::name(object),
+        format!("{}/{}", string(&role["kind"]), string(&role["name"])).into(),
+        cells::age(object, now_secs),
+        users,
+        groups,
+        accounts,
+    ]
 }
 
 /// The users, groups and service accounts of a binding, as cells.
-pub(super) fn subject_cells(object: &Value) -> [Value; 3] {
+fn subject_cells(object: &Value) -> [Value; 3] {
     ["User", "Group", "ServiceAccount"].map(|kind| {
         let names: Vec<_> = items(&object["subjects"])
             .iter()

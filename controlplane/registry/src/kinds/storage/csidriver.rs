@@ -129,12 +129,7 @@ impl Strategy for CsiDriver {
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
         for field in ["attachRequired", "volumeLifecycleModes"] {
-            check::immutable(
-                &mut errors,
-                &format!("spec.{field}"),
-                &new["spec"][field],
-                &old["spec"][field],
-            );
+            check::immutable_field(&mut errors, &format!("spec.{field}"), new, old);
         }
         errors
     }

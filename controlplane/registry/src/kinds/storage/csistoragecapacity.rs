@@ -69,7 +69,7 @@ impl Strategy for CsiStorageCapacity {
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
         for field in ["nodeTopology", "storageClassName"] {
-            check::immutable(&mut errors, field, &new[field], &old[field]);
+            check::immutable_field(&mut errors, field, new, old);
         }
         errors
     }

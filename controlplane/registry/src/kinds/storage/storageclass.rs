@@ -87,12 +87,7 @@ impl Strategy for StorageClass {
         if new["reclaimPolicy"] != old["reclaimPolicy"] {
             errors.forbidden("reclaimPolicy", "updates to reclaimPolicy are forbidden.");
         }
-        check::immutable(
-            &mut errors,
-            "volumeBindingMode",
-            &new["volumeBindingMode"],
-            &old["volumeBindingMode"],
-        );
+        check::immutable_field(&mut errors, "volumeBindingMode", new, old);
         errors
     }
 

@@ -102,7 +102,7 @@ impl Strategy for VolumeAttachment {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
-        check::immutable(&mut errors, "spec", &new["spec"], &old["spec"]);
+        check::immutable_field(&mut errors, "spec", new, old);
         errors
     }
 

@@ -49,7 +49,7 @@ fn types_have_their_own_defaults() {
 }
 
 #[test]
-fn services_are_checked() {
+fn ports_are_checked() {
     check("/spec/ports", json!([]), "spec.ports: Required value");
     check(
         "/spec/ports",
@@ -86,6 +86,10 @@ fn services_are_checked() {
         json!([{"port": 1, "nodePort": 30000}]),
         "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
     );
+}
+
+#[test]
+fn services_are_checked() {
     check(
         "/spec/type",
         json!("X"),
