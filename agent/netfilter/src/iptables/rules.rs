@@ -155,7 +155,12 @@ impl BaseRules {
         }
     }
 
-    /// Where a packet to a Service goes by its destination.
+    /// Where a packet to a Service goes by its destination. Node ports are not on loopback: that
+    /// takes `route_localnet`, which lets neighbours in (CVE-2020-8558). kube-proxy turns it on in
+    /// iptables mode unless told otherwise, and in nftables mode has no such node ports either.
+    ///
+    /// Source: `Backend.PrivilegedInit` in kube-proxy's `pkg/proxy/iptables`, and its flag
+    /// `--iptables-localhost-nodeports`.
     fn proxy(&self) -> Vec<String> {
         let cidrs = &self.0.service_cidrs;
         let to = |chain: &'static str| {
