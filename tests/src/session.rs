@@ -13,7 +13,8 @@
 //! $~ kubectl get pod p                  tried again until all that follows holds
 //! ```
 //! A command runs in bash; indented lines below it belong to it (here documents). The environment
-//! has `VERSION`, `NS` and a directory of its own as working directory.
+//! has `VERSION`, `NS` and a directory of its own as working directory. What a row's commands leave
+//! in `TMPDIR`, as `kubectl edit` does with what the server refuses, goes with the row.
 
 use std::{
     path::{Path, PathBuf},
@@ -121,24 +122,27 @@ impl Scene {
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner)
         });
-        self.steps.iter().try_for_each(|step| step.play(stage))?;
+        let temporary = tempfile::tempdir_in(&stage.dir)
+            .map_err(|error| format!("make a directory in {}: {error}", stage.dir.display()))?;
+        let mut steps = self.steps.iter();
+        steps.try_for_each(|step| step.play(stage, temporary.path()))?;
         Ok("pass".to_owned())
     }
 }
 
 impl Step {
-    fn play(&self, stage: &Stage) -> Result<(), String> {
-        let mut last = self.look(stage);
+    fn play(&self, stage: &Stage, temporary: &Path) -> Result<(), String> {
+        let mut last = self.look(stage, temporary);
         if self.again && last.is_err() {
             wait::quietly(PATIENCE, || {
-                last = self.look(stage);
+                last = self.look(stage, temporary);
                 last.is_ok().then_some(())
             });
         }
         last.map_err(|why| format!("line {}: $ {}\n{why}", self.line, self.script))
     }
 
-    fn look(&self, stage: &Stage) -> Result<(), String> {
+    fn look(&self, stage: &Stage, temporary: &Path) -> Result<(), String> {
         let path = std::env::var("PATH").unwrap_or_default();
         let limit = PATIENCE.as_secs().to_string();
         let mut line = vec![
@@ -166,6 +170,7 @@ impl Step {
             .env("VERSION", &stage.version);
         command
             .env("HOME", &stage.dir)
+            .env("TMPDIR", temporary)
             .envs(stage.environment.iter().cloned());
         let output = command.output().map_err(|error| format!("bash: {error}"))?;
         let screen = String::from_utf8_lossy(&output.stdout);
@@ -348,6 +353,24 @@ $~ false
             scenes[0].play(&stage("1.29")).as_deref(),
             Ok("not in this version: since 1.35")
         );
+    }
+
+    #[test]
+    fn temporary_files_go_with_their_row() {
+        let dir = tempfile::tempdir().expect("make a directory");
+        let stage = Stage {
+            dir: dir.path().to_owned(),
+            ..stage("1.37")
+        };
+        let within = format!("> {}/", dir.path().display());
+        let text = format!("== x\n$ mktemp >name; cat name\n{within}\n$ test -e $(cat name)\n");
+        let scenes = parse(&text).expect("it is well formed");
+        assert_eq!(scenes[0].play(&stage).as_deref(), Ok("pass"));
+        let left = std::fs::read_dir(dir.path()).expect("it is there");
+        let left: Vec<_> = left
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        assert_eq!(left, ["name"]);
     }
 
     #[test]
