@@ -249,8 +249,9 @@ impl WatchCache {
     /// in or it is not.
     ///
     /// # Errors
-    /// [`WatchCacheError::PrefixTaken`]: permanent. [`WatchCacheError::Store`] and [`WatchCacheError::NotLoaded`] if its
-    /// objects cannot be loaded: try later. [`WatchCacheError::Closed`].
+    /// [`WatchCacheError::PrefixTaken`]: permanent. [`WatchCacheError::Store`] and
+    /// [`WatchCacheError::NotLoaded`] if its objects cannot be loaded: try later.
+    /// [`WatchCacheError::Closed`].
     pub async fn register(
         &self,
         config: ResourceConfig,

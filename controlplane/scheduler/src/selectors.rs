@@ -148,7 +148,8 @@ mod tests {
         json!([{"apiVersion": api_version, "kind": kind, "name": "x", "uid": "1", "controller": controller}])
     }
 
-    /// Two Services that select pods of `web`, one without a selector, and a controller of each kind.
+    /// Two Services that select pods of `web`, one without a selector, and a controller of each
+    /// kind.
     fn some() -> Selectors {
         let mut selectors = Selectors::default();
         for (kind, name, selector) in [

@@ -15,8 +15,8 @@ use ruzstd::decoding::{
 };
 
 /// Largest window that a frame may ask for: what `zstd --ultra -22` and `zstd --long` make. The
-/// decoder keeps as much of its output in memory, rounded up to a power of two, as it comes; a frame
-/// that asks for more is refused by its header.
+/// decoder keeps as much of its output in memory, rounded up to a power of two, as it comes; a
+/// frame that asks for more is refused by its header.
 const WINDOW_MAX: u64 = 128 << 20;
 
 const FRAME: u32 = 0xfd2f_b528;
@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn a_window_above_the_limit_is_refused_before_memory_is_taken_for_it() {
-        // Five bits of exponent above 1 KiB, three of eighths: 128 MiB, an eighth more, 2 GiB, 1 TiB.
+        // Five bits of exponent above 1 KiB, three of eighths: 128 MiB, an eighth more, 2 GiB, 1
+        // TiB.
         assert_eq!(
             decode(&frame_with_window(17 << 3)).expect("128 MiB"),
             b"abc"

@@ -119,7 +119,8 @@ impl ResourceCache {
     /// Watches a selection from the events after `revision` on.
     ///
     /// # Errors
-    /// [`WatchCacheError::TooOld`]: 410; [`WatchCacheError::TooLarge`]: wait for the revision first, then 504.
+    /// [`WatchCacheError::TooOld`]: 410; [`WatchCacheError::TooLarge`]: wait for the revision
+    /// first, then 504.
     pub fn watch(
         self: &Arc<Self>,
         selection: Selection,

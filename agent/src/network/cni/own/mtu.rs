@@ -32,8 +32,8 @@ pub(super) fn of_uplink(node_ip: Option<IpAddr>) -> Option<u32> {
         .map(|link| link.mtu)
 }
 
-/// What the way to other nodes takes is unknown until it is told: what was `remembered` says whether
-/// it took something before.
+/// What the way to other nodes takes is unknown until it is told: what was `remembered` says
+/// whether it took something before.
 pub(super) fn choose(uplink: u32, overhead: Option<u32>, remembered: Option<u32>) -> u32 {
     let overhead = overhead.unwrap_or_else(|| {
         if remembered == Some(uplink.saturating_sub(OVERLAY_OVERHEAD)) {

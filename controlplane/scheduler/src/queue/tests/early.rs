@@ -1,5 +1,5 @@
-//! Pods that back off go before their time while nobody is active. After the facts of `TestPriorityQueue_Pop`,
-//! `TestPriorityQueue_moveToBackoffQ` in `scheduling_queue_test.go`.
+//! Pods that back off go before their time while nobody is active. After the facts of
+//! `TestPriorityQueue_Pop`, `TestPriorityQueue_moveToBackoffQ` in `scheduling_queue_test.go`.
 
 use super::*;
 

@@ -1,0 +1,145 @@
+//! Which crate may depend on which.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+
+use coracle_tests::workspace;
+
+use super::report;
+
+/// What a crate may depend on, besides crates of others. Everything else is a forbidden edge.
+const EDGES: &[(&str, &[&str])] = &[
+    ("coracle-api", &[]),
+    ("coracle-client", &["coracle-telemetry", "coracle-api"]),
+    ("coracle-relay", &[]),
+    ("coracle-telemetry", &[]),
+    ("coracle-store", &["coracle-telemetry"]),
+    (
+        "coracle-registry",
+        &["coracle-telemetry", "coracle-api", "coracle-store"],
+    ),
+    (
+        "coracle-auth",
+        &["coracle-api", "coracle-store", "coracle-registry"],
+    ),
+    (
+        "coracle-admission",
+        &[
+            "coracle-api",
+            "coracle-store",
+            "coracle-registry",
+            "coracle-auth",
+        ],
+    ),
+    (
+        "coracle-apiserver",
+        &[
+            "coracle-telemetry",
+            "coracle-api",
+            "coracle-relay",
+            "coracle-store",
+            "coracle-registry",
+            "coracle-auth",
+            "coracle-admission",
+        ],
+    ),
+    (
+        "coracle-scheduler",
+        &["coracle-telemetry", "coracle-api", "coracle-client"],
+    ),
+    (
+        "coracle-controllers",
+        &["coracle-telemetry", "coracle-api", "coracle-client"],
+    ),
+    (
+        "coracle-controlplane",
+        &[
+            "coracle-telemetry",
+            "coracle-api",
+            "coracle-store",
+            "coracle-apiserver",
+            "coracle-scheduler",
+            "coracle-controllers",
+        ],
+    ),
+    ("coracle-netns", &[]),
+    ("coracle-bpf", &[]),
+    ("coracle-netfilter", &["coracle-telemetry"]),
+    (
+        "coracle-cni",
+        &[
+            "coracle-telemetry",
+            "coracle-bpf",
+            "coracle-netfilter",
+            "coracle-netns",
+        ],
+    ),
+    ("coracle-shim-protocol", &[]),
+    ("coracle-shim", &["coracle-bpf", "coracle-shim-protocol"]),
+    (
+        "coracle-agent",
+        &[
+            "coracle-telemetry",
+            "coracle-api",
+            "coracle-client",
+            "coracle-relay",
+            "coracle-netfilter",
+            "coracle-cni",
+            "coracle-netns",
+            "coracle-shim-protocol",
+        ],
+    ),
+    ("coracle-tests", &[]),
+    (
+        "coracle-fuzz",
+        &[
+            "coracle-api",
+            "coracle-apiserver",
+            "coracle-agent",
+            "coracle-shim",
+        ],
+    ),
+    (
+        "coracle",
+        &["coracle-telemetry", "coracle-controlplane", "coracle-agent"],
+    ),
+];
+
+#[test]
+fn dependencies_point_one_way() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .expect("run cargo metadata");
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let allowed: BTreeMap<&str, BTreeSet<&str>> = EDGES
+        .iter()
+        .map(|(from, to)| (*from, to.iter().copied().collect()))
+        .collect();
+    let mut problems = Vec::new();
+    for package in metadata["packages"].as_array().expect("packages") {
+        let from = package["name"].as_str().expect("a name");
+        let Some(allowed) = allowed.get(from) else {
+            problems.push(format!("{from} is not in this test's table"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let to = dependency["name"].as_str().expect("a name");
+            // A test may lean on the real thing: dev-dependencies are no edge of the house.
+            let dev = dependency["kind"] == "dev";
+            if to.starts_with("coracle") && !dev && !allowed.contains(to) {
+                problems.push(format!("{from} must not depend on {to}"));
+            }
+            if to == "libcontainer" && from != "coracle-shim" {
+                problems.push(format!(
+                    "{from} must not link libcontainer: only the shim's package may"
+                ));
+            }
+        }
+    }
+    report(problems);
+}
