@@ -23,7 +23,7 @@ VM_HALF = VM_HALF=1 VM_NODES=1 VM_TRIES=2 VM_LIMIT=1500 tests/vm/run.sh \
 
 .PHONY: help
 help: ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: deps
 deps: ## Install what building and testing need (Debian packages, Rust, kubectl)
@@ -78,6 +78,10 @@ check: deps ## fmt, clippy, doc, deny, tidy
 .PHONY: bench
 bench: build images ## Figures of ARCHITECTURE.md, printed as a table
 	tests/bench.sh "$(BIN)" "$(TOOLS)" "$(IMAGES)"
+
+.PHONY: bench-compare
+bench-compare: deps images ## Figures of two builds side by side: OLD=DIR NEW=DIR (RUNS=3, SECTIONS="pods api")
+	tests/bench.sh --compare "$(OLD)" "$(NEW)" "$(TOOLS)" "$(IMAGES)" --runs "$(or $(RUNS),3)" $(SECTIONS)
 
 .PHONY: dist
 dist: build ## Release archive in target/dist: binaries, units, provision.sh, examples, licences, checksums

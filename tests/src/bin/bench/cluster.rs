@@ -33,8 +33,8 @@ pub(crate) struct Bench {
     pub(crate) stages: Vec<Stage>,
 }
 
-/// Runs the given sections, or all of them.
-pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
+/// Runs the given sections, or all of them, and prints what they show; returns the rows.
+pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
     if !nix::unistd::geteuid().is_root() {
         bail!("a node needs root");
     }
@@ -77,7 +77,7 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
     bench.stop();
     print_table(&bench.rows);
     print_stages(&bench.stages);
-    result
+    result.map(|()| std::mem::take(&mut bench.rows))
 }
 
 impl Bench {

@@ -4,7 +4,8 @@
 //! there once for every measurement (`bench within WHAT KUBECONFIG`), because requests must come
 //! from inside that namespace. Definitions are those of the field's instruments: pod latency from
 //! the POST to Running and Ready in a watch; request rates of sequential requests on each
-//! connection, TLS and authentication on.
+//! connection, TLS and authentication on. `bench compare BEFORE AFTER RUNS` starts itself for each
+//! run of each build (`bench rows`), which ends with its rows as one line of JSON.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench ends with its first panic"
@@ -13,6 +14,7 @@
 mod api;
 mod client;
 mod cluster;
+mod compare;
 mod figures;
 mod memory;
 mod pods;
@@ -34,7 +36,13 @@ fn main() -> ExitCode {
         .as_slice()
     {
         ["within", what, kubeconfig] => within(what, kubeconfig),
-        sections => cluster::run(sections),
+        ["compare", before, after, runs, sections @ ..] => {
+            compare::run(before, after, runs, sections)
+        }
+        ["rows", sections @ ..] => {
+            cluster::run(sections).map(|rows| report::print_json(&report::as_json(&rows)))
+        }
+        sections => cluster::run(sections).map(drop),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

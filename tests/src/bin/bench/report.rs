@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::stages::Stage;
+use crate::{
+    compare::{Figure, Sample, Verdict},
+    stages::Stage,
+};
 
 /// The value below which `percent` of the times lie, in milliseconds.
 pub(crate) fn percentile(times: &mut [Duration], percent: usize) -> f64 {
@@ -116,6 +119,47 @@ pub(crate) fn print_stages(stages: &[Stage]) {
             "{what:<58} {:>12} {:>14}",
             format!("{p50_ms:.2} ms"),
             format!("{p99_ms:.2} ms")
+        );
+    }
+}
+
+/// The rows for who compares them.
+pub(crate) fn as_json(rows: &[Row]) -> Value {
+    let told = rows.iter().map(|row| {
+        json!({"what": row.what, "measured": row.measured, "unit": row.unit, "at_most": row.at_most})
+    });
+    told.collect()
+}
+
+#[allow(clippy::print_stdout, reason = "the table is this program's result")]
+pub(crate) fn print_comparison(figures: &[Figure]) {
+    println!(
+        "\n{:<58} {:>30} {:>30} {:>9}",
+        "median (smallest to largest)", "before", "after", "change"
+    );
+    for figure in figures {
+        let shown = |sample: &Sample| {
+            format!(
+                "{:.1} {} ({:.1} to {:.1})",
+                sample.median(),
+                figure.unit,
+                sample.smallest(),
+                sample.largest()
+            )
+        };
+        let change = (figure.after.median() / figure.before.median() - 1.0) * 100.0;
+        let verdict = match figure.verdict() {
+            Verdict::Better => "better",
+            Verdict::Same => "within noise",
+            Verdict::Worse => "WORSE",
+            Verdict::Unknown => "UNKNOWN",
+        };
+        println!(
+            "{:<58} {:>30} {:>30} {:>9}  {verdict}",
+            figure.what,
+            shown(&figure.before),
+            shown(&figure.after),
+            format!("{change:+.1} %")
         );
     }
 }
