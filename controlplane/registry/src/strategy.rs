@@ -281,6 +281,11 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
+    /// Warnings about what [`Strategy::prepare_for_create`] puts elsewhere: asked before that.
+    fn warnings_on_create(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Warnings for the client, in upstream's words, on a create or update.
     fn warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()

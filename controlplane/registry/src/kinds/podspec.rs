@@ -6,13 +6,16 @@
 //! | [`validate`] | checks a whole spec or template, by way of the others |
 //! | `containers`, `env`, `probes`, `resources` | check containers |
 //! | [`mirror`] | checks the annotation of mirror pods |
-//! | [`warnings`] | what is allowed but odd |
+//! | [`app_armor`] | annotations that became fields |
+//! | [`warnings`], `overlaps` | what is allowed but odd |
 //! | `volumes`, `security`, `scheduling` | check what their names say |
 
+pub mod app_armor;
 mod containers;
 pub mod defaults;
 mod env;
 pub mod mirror;
+mod overlaps;
 mod probes;
 pub mod resources;
 pub mod scheduling;

@@ -38,6 +38,8 @@ pub struct NewObject<'a> {
     resource: &'a Resource,
     /// Whether its name was made here, so that it may have another if that one is taken.
     is_generated: bool,
+    /// What its preparation leaves no trace of.
+    warnings: Vec<String>,
 }
 
 impl NewObject<'_> {
@@ -52,6 +54,7 @@ impl NewObject<'_> {
         if is_changed || self.is_generated {
             stored.strategy.default(object);
         }
+        self.warnings = stored.strategy.warnings_on_create(object);
         stored.strategy.prepare_for_create(object);
         let mut errors = object_meta::validate(stored, object);
         errors.extend(stored.strategy.validate(object));
@@ -116,6 +119,7 @@ impl Store {
             object,
             resource,
             is_generated: false,
+            warnings: Vec::new(),
         })
     }
 
@@ -133,9 +137,10 @@ impl Store {
             mut object,
             resource,
             is_generated,
+            mut warnings,
         } = new;
         let stored = resource.storing();
-        let warnings = stored.warnings(&object);
+        warnings.extend(stored.warnings(&object));
         encode::strip(&mut object);
         let generated = meta::generate_name(&object).to_owned();
         for _ in 0..GENERATE_TRIES {

@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 use crate::{
     fill,
     kinds::podspec,
-    lifecycle::Lifecycle,
+    lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, Deletion, ResourceInfo, Strategy, Subresource},
     value::{self, items, string},
 };
+
+const ANNOTATIONS: &str = "metadata.annotations";
 
 /// The strategy of Pods.
 pub struct Pod;
@@ -74,6 +76,11 @@ impl Strategy for Pod {
         Lifecycle::GenerationAndStatus
     }
 
+    fn prepare_for_create(&self, object: &mut Value) {
+        lifecycle::create(self, object);
+        podspec::app_armor::fields_from_annotations(object);
+    }
+
     fn first_status(&self, object: &Value) -> Value {
         let mut status =
             json!({"phase": "Pending", "qosClass": qos::class_of_json(&object["spec"]).as_str()});
@@ -97,16 +104,15 @@ impl Strategy for Pod {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        let (annotations, spec) = (&object["metadata"]["annotations"], &object["spec"]);
-        podspec::mirror::validate(&mut errors, "metadata.annotations", annotations, spec);
-        podspec::validate::pod(&mut errors, "spec", spec);
+        let mut errors = checked(object);
+        podspec::app_armor::validate_match(&mut errors, object);
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
-        let mut errors = self.validate(new);
+        let mut errors = checked(new);
         podspec::mirror::validate_update(&mut errors, new, old);
+        podspec::app_armor::validate_update(&mut errors, new, old);
         update::validate(&mut errors, new, old);
         errors
     }
@@ -115,6 +121,7 @@ impl Strategy for Pod {
         let mut errors = FieldErrors::new();
         // Labels and annotations may come with a status.
         podspec::mirror::validate_update(&mut errors, new, old);
+        podspec::app_armor::validate_update(&mut errors, new, old);
         status::validate(&mut errors, new, old);
         errors
     }
@@ -150,6 +157,10 @@ impl Strategy for Pod {
         }
     }
 
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        podspec::app_armor::warnings(object)
+    }
+
     fn warnings(&self, object: &Value) -> Vec<String> {
         podspec::warnings::template("", object)
     }
@@ -165,6 +176,16 @@ impl Strategy for Pod {
     fn row_conditions(&self, object: &Value) -> Vec<Value> {
         columns::row_conditions(object)
     }
+}
+
+/// What holds of a pod at any time.
+fn checked(pod: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let (annotations, spec) = (&pod["metadata"]["annotations"], &pod["spec"]);
+    podspec::mirror::validate(&mut errors, ANNOTATIONS, annotations, spec);
+    podspec::app_armor::validate(&mut errors, ANNOTATIONS, annotations, spec);
+    podspec::validate::pod(&mut errors, "spec", spec);
+    errors
 }
 
 /// Keeps the field for one address and the list of them in step. A lone address makes the list;

@@ -2,8 +2,8 @@
 //! it comes with the pod or not at all.
 //!
 //! Source: `ValidatePodSpecificAnnotations` and `ValidatePodSpecificAnnotationUpdates` in
-//! `pkg/apis/core/validation/validation.go` at v1.37. The other annotations of theirs have fields
-//! by now.
+//! `pkg/apis/core/validation/validation.go` at v1.37. Those of AppArmor are in
+//! [`super::app_armor`]; the others have fields by now.
 
 use coracle_api::{meta::MIRROR, status::FieldErrors};
 use serde_json::Value;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
+use super::app_armor;
 use crate::{
     check,
     value::{items, string},
@@ -237,7 +238,7 @@ fn seccomp(errors: &mut FieldErrors, path: &str, context: &Value) {
             "Localhost" if field == "seccompProfile" => {
                 check::descending_path(errors, &local_path, local)
             }
-            "Localhost" => {}
+            "Localhost" => app_armor::local_profile(errors, &local_path, local),
             "RuntimeDefault" | "Unconfined" if local.is_string() => {
                 errors.invalid(
                     local_path,

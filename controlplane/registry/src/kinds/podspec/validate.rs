@@ -10,6 +10,7 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::{
+    app_armor,
     containers::{self, PodContext},
     mirror, scheduling, security, volumes,
 };
@@ -56,6 +57,7 @@ fn metadata(errors: &mut FieldErrors, path: &str, template: &Value) {
     let path = format!("{path}.annotations");
     check::annotations(errors, &path, &metadata["annotations"]);
     mirror::validate(errors, &path, &metadata["annotations"], &template["spec"]);
+    app_armor::validate(errors, &path, &metadata["annotations"], &template["spec"]);
 }
 
 /// Checks a template, and that the selector selects it.
@@ -180,6 +182,8 @@ fn dns_config(errors: &mut FieldErrors, path: &str, spec: &Value) {
         errors.invalid(format!("{path}.searches"), &config["searches"], message);
     }
     search_domains(errors, &format!("{path}.searches"), &config["searches"]);
+    // As upstream, no more of them is looked at, not even for line breaks: whoever writes the pod
+    // may say anything in its own resolv.conf anyway.
     for (index, option) in items(&config["options"]).iter().enumerate() {
         if string(&option["name"]).is_empty() {
             errors.required(format!("{path}.options[{index}]"), "must not be empty");

@@ -3,6 +3,8 @@
 //! Source: `ValidateVolumes`, `ValidateVolumeMounts` in `pkg/apis/core/validation/validation.go` at
 //! v1.37.
 
+mod projected;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use coracle_api::status::FieldErrors;
@@ -107,7 +109,7 @@ fn source_of_kind(errors: &mut FieldErrors, path: &str, kind: &str, source: &Val
             );
             downward_items(errors, path, source);
         }
-        "projected" => projected(errors, path, source),
+        "projected" => projected::validate(errors, path, source),
         "persistentVolumeClaim" => required(errors, &["claimName"]),
         "nfs" => {
             required(errors, &["server", "path"]);
@@ -206,65 +208,6 @@ fn downward_items(errors: &mut FieldErrors, path: &str, source: &Value) {
             errors.required(&path, "one of fieldRef and resourceFieldRef is required");
         }
         file_mode(errors, &format!("{path}.mode"), &item["mode"]);
-    }
-}
-
-fn projected(errors: &mut FieldErrors, path: &str, source: &Value) {
-    file_mode(
-        errors,
-        &format!("{path}.defaultMode"),
-        &source["defaultMode"],
-    );
-    for (index, source) in items(&source["sources"]).iter().enumerate() {
-        let path = format!("{path}.sources[{index}]");
-        let mut count = 0;
-        for (kind, part) in source.as_object().into_iter().flatten() {
-            if part.is_null() {
-                continue;
-            }
-            let path = format!("{path}.{kind}");
-            if count > 0 {
-                errors.forbidden(path, "may not specify more than 1 volume type per source");
-                continue;
-            }
-            count += 1;
-            match kind.as_str() {
-                "secret" | "configMap" => {
-                    check::required(errors, &format!("{path}.name"), &part["name"]);
-                    keys_to_paths(errors, &path, part);
-                }
-                "downwardAPI" => downward_items(errors, &path, part),
-                "serviceAccountToken" => token(errors, &path, part),
-                _ => {}
-            }
-        }
-        if count == 0 {
-            errors.required(path, "must specify a volume type per source");
-        }
-    }
-}
-
-fn token(errors: &mut FieldErrors, path: &str, token: &Value) {
-    let seconds = &token["expirationSeconds"];
-    let seconds_path = format!("{path}.expirationSeconds");
-    match seconds.as_i64() {
-        Some(number) if number < 600 => errors.invalid(
-            seconds_path,
-            seconds,
-            "may not specify a duration less than 10 minutes",
-        ),
-        Some(number) if number > 1 << 32 => {
-            errors.invalid(
-                seconds_path,
-                seconds,
-                "may not specify a duration larger than 2^32 seconds",
-            );
-        }
-        _ => {}
-    }
-    let file_path = format!("{path}.path");
-    if check::required(errors, &file_path, &token["path"]) {
-        local_file(errors, &file_path, &token["path"]);
     }
 }
 

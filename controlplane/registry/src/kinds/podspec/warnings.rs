@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use coracle_api::quantity::Quantity;
 use serde_json::Value;
 
-use super::defaults::CONTAINER_LISTS;
+use super::{app_armor, defaults::CONTAINER_LISTS, overlaps};
 use crate::value::{items, keys, string};
 
 /// Labels of nodes that have other names now, and what is said of them.
@@ -62,8 +62,6 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 /// With upstream's backslashes.
 const SECCOMP: &str = r#"non-functional in v1.27+; use the \"seccompProfile\" field instead"#;
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-const APP_ARMOR_SAYS: &str = r#"deprecated since v1.30; use the \"appArmorProfile\" field instead"#;
 
 const VOLUMES: &[(&str, &str)] = &[
     (
@@ -154,6 +152,7 @@ fn volumes(warnings: &mut Vec<String>, path: &str, spec: &Value) {
             warnings.push(format!("{path}.volumes[{index}].{source}: {message}"));
         }
     }
+    warnings.extend(overlaps::warnings(&spec["volumes"]));
 }
 
 fn pull_secrets(warnings: &mut Vec<String>, path: &str, secrets: &Value) {
@@ -177,10 +176,10 @@ fn profile_annotations(
     if own["seccompProfile"].is_null() {
         found.push((format!("{SECCOMP_CONTAINER}{name}"), SECCOMP));
     }
-    // Of a pod the annotation becomes the field.
+    // Of a pod the annotation becomes the field, and what is said comes before that.
     let mut profiles = [own, of_pod].into_iter();
     if !is_pod && profiles.all(|context| context["appArmorProfile"].is_null()) {
-        found.push((format!("{APP_ARMOR}{name}"), APP_ARMOR_SAYS));
+        found.push((format!("{}{name}", app_armor::ANNOTATION), app_armor::DEPRECATED));
     }
     found
 }

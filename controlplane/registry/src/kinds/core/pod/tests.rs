@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::testing::{create_errors, created, defaulted, update_errors, updated, with};
 
+mod app_armor;
 mod columns;
 mod containers;
 mod gated;
