@@ -22,7 +22,13 @@ use pathrs::Root;
 use serde_json::{Value, json};
 
 use super::{
-    Made, confinement::Confinement, devices, executor::ShimExecutor, rootfs, terminal, user, verify,
+    Made,
+    confinement::Confinement,
+    devices,
+    executor::ShimExecutor,
+    rootfs, terminal,
+    user::{self, User},
+    verify,
 };
 use crate::sys;
 
@@ -114,6 +120,15 @@ fn prepare(
             "options": volume.options,
         }));
     }
+    set_user(&mut spec, &user)?;
+    if let Some(number) = arguments.pid_namespace {
+        join_pid_namespace(&mut spec, number)?;
+    }
+    set_oom_score(&mut spec);
+    Ok((spec, user.uid))
+}
+
+fn set_user(spec: &mut Value, user: &User) -> anyhow::Result<()> {
     spec["process"]["user"] =
         json!({ "uid": user.uid, "gid": user.gid, "additionalGids": user.groups });
     // Always set: libcontainer would look it up by getpwuid inside the container, which loads the
@@ -128,20 +143,21 @@ fn prepare(
     }) {
         env.push(json!(format!("HOME={}", user.home)));
     }
-    if let Some(number) = arguments.pid_namespace {
-        let namespaces = spec["linux"]["namespaces"]
-            .as_array_mut()
-            .context("spec without namespaces")?;
-        for namespace in namespaces {
-            if namespace["type"] == "pid" {
-                // Of whoever opens it: libcontainer does so in a process that has inherited the
-                // descriptor.
-                namespace["path"] = json!(format!("/proc/self/fd/{number}"));
-            }
+    Ok(())
+}
+
+/// Names the namespace of whoever opens it: libcontainer does so in a process that has inherited
+/// the descriptor `number`.
+fn join_pid_namespace(spec: &mut Value, number: i32) -> anyhow::Result<()> {
+    let namespaces = spec["linux"]["namespaces"]
+        .as_array_mut()
+        .context("spec without namespaces")?;
+    for namespace in namespaces {
+        if namespace["type"] == "pid" {
+            namespace["path"] = json!(format!("/proc/self/fd/{number}"));
         }
     }
-    set_oom_score(&mut spec);
-    Ok((spec, user.uid))
+    Ok(())
 }
 
 /// Sets it for this process, whose children inherit it, instead of by libcontainer, which fails

@@ -113,32 +113,12 @@ pub(super) fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<U
     let (uid, entry) = match run_as_user {
         Some(uid) => (uid, passwd_entries(passwd).find(|entry| entry.uid == uid)),
         None if user_text.is_empty() => (0, passwd_entries(passwd).find(|entry| entry.uid == 0)),
-        None => {
-            match number(user_text, "user")? {
-                Some(uid) => (uid, passwd_entries(passwd).find(|entry| entry.uid == uid)),
-                None => {
-                    let entry = passwd_entries(passwd).find(|entry| entry.name == user_text).ok_or_else(|| {
-                    Invalid(format!("unable to find user {user_text}: no matching entries in passwd file"))
-                })?;
-                    (entry.uid, Some(entry))
-                }
-            }
-        }
+        None => find_user(user_text, passwd)?,
     };
     let gid = match (run_as_group, group_text) {
         (Some(gid), _) => gid,
         // The image's group belongs to the image's user.
-        (None, Some(text)) if run_as_user.is_none() => match number(text, "group")? {
-            Some(gid) => gid,
-            None => group_entries(group)
-                .find(|(name, ..)| *name == text)
-                .map(|(_, gid, _)| gid)
-                .ok_or_else(|| {
-                    Invalid(format!(
-                        "unable to find group {text}: no matching entries in group file"
-                    ))
-                })?,
-        },
+        (None, Some(text)) if run_as_user.is_none() => find_group(text, group)?,
         _ => entry.as_ref().map_or(0, |entry| entry.gid),
     };
     if request.non_root && uid == 0 {
@@ -146,18 +126,7 @@ pub(super) fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<U
             "container has runAsNonRoot and image will run as root".to_owned(),
         ));
     }
-    let mut groups = vec![gid];
-    if let Some(entry) = entry.as_ref().filter(|_| !request.strict_groups) {
-        let member = |members: &str| members.split(',').any(|member| member == entry.name);
-        groups.extend(
-            group_entries(group)
-                .filter(|(.., members)| member(members))
-                .map(|(_, gid, _)| gid),
-        );
-    }
-    groups.extend(&request.supplemental_groups);
-    let mut seen = std::collections::BTreeSet::new();
-    groups.retain(|gid| seen.insert(*gid));
+    let groups = groups_of(request, gid, entry.as_ref(), group);
     let home = entry
         .map(|entry| entry.home)
         .filter(|home| !home.is_empty())
@@ -169,6 +138,50 @@ pub(super) fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<U
         groups,
         home,
     })
+}
+
+/// By number, which needs no entry, or by name.
+fn find_user<'a>(text: &str, passwd: &'a str) -> Result<(u32, Option<Passwd<'a>>), Invalid> {
+    if let Some(uid) = number(text, "user")? {
+        return Ok((uid, passwd_entries(passwd).find(|entry| entry.uid == uid)));
+    }
+    let entry = passwd_entries(passwd).find(|entry| entry.name == text);
+    entry.map(|entry| (entry.uid, Some(entry))).ok_or_else(|| {
+        Invalid(format!(
+            "unable to find user {text}: no matching entries in passwd file"
+        ))
+    })
+}
+
+/// By number, which needs no entry, or by name.
+fn find_group(text: &str, group: &str) -> Result<u32, Invalid> {
+    if let Some(gid) = number(text, "group")? {
+        return Ok(gid);
+    }
+    let entry = group_entries(group).find(|(name, ..)| *name == text);
+    entry.map(|(_, gid, _)| gid).ok_or_else(|| {
+        Invalid(format!(
+            "unable to find group {text}: no matching entries in group file"
+        ))
+    })
+}
+
+/// The primary group, those that the image names the user a member of, and those of the pod; each
+/// once.
+fn groups_of(request: &UserRequest, gid: u32, entry: Option<&Passwd<'_>>, group: &str) -> Vec<u32> {
+    let mut groups = vec![gid];
+    if let Some(entry) = entry.filter(|_| !request.strict_groups) {
+        let member = |members: &str| members.split(',').any(|member| member == entry.name);
+        groups.extend(
+            group_entries(group)
+                .filter(|(.., members)| member(members))
+                .map(|(_, gid, _)| gid),
+        );
+    }
+    groups.extend(&request.supplemental_groups);
+    let mut seen = std::collections::BTreeSet::new();
+    groups.retain(|gid| seen.insert(*gid));
+    groups
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Owns all state of the shim. Nothing in here blocks but file-system calls; every wait has a
 //! deadline or an end.
 
+mod connections;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     fs, io,
@@ -12,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_shim_protocol::{Event, Exit, Failure, FailureKind, Init, Message, layout};
+use coracle_shim_protocol::{Event, Exit, Failure, FailureKind, Init, layout};
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, fcntl},
@@ -26,7 +28,6 @@ use nix::{
     },
     unistd::Pid,
 };
-use rustix::net::{SocketFlags, accept_with};
 
 use super::{
     connection::Connection,
@@ -35,9 +36,6 @@ use super::{
     helper::{Helper, Purpose},
     namespaces, now, reaper, streams,
 };
-
-/// An agent, its successor, and some tools.
-const MAX_CONNECTIONS: usize = 16;
 
 /// Leftovers are asked for within a command's timeout after its end.
 const MAX_ENDED_EXECS: usize = 64;
@@ -133,15 +131,6 @@ impl Server {
             scratch: vec![0; streams::READ_BYTES],
             last_number: 0,
         })
-    }
-
-    /// Serves a connection that was not accepted but inherited, after telling it so.
-    pub(super) fn adopt(&mut self, socket: OwnedFd, first: &Message) -> io::Result<()> {
-        let mut connection = Connection::new(socket)?;
-        connection.send(first, None)?;
-        let number = self.number();
-        self.connections.insert(number, connection);
-        Ok(())
     }
 
     /// Takes back what is visible outside; the rest goes with the process.
@@ -265,74 +254,6 @@ impl Server {
                     deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
-        }
-    }
-
-    fn accept(&mut self) {
-        let Ok(accepted) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
-            return;
-        };
-        if self.connections.len() >= MAX_CONNECTIONS {
-            return;
-        }
-        if let Ok(connection) = Connection::new(accepted) {
-            let number = self.number();
-            self.connections.insert(number, connection);
-        }
-    }
-
-    fn connection_ready(&mut self, number: u64, events: PollFlags) {
-        if events.contains(PollFlags::POLLOUT)
-            && self
-                .connections
-                .get_mut(&number)
-                .is_some_and(|connection| connection.flush().is_err())
-        {
-            return self.hang_up(number);
-        }
-        if !events.intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR) {
-            return;
-        }
-        loop {
-            let Some(connection) = self.connections.get(&number) else {
-                return;
-            };
-            match connection.receive() {
-                Ok(Some((call, descriptors))) => self.call(number, call, descriptors),
-                Ok(None) => return,
-                Err(_) => return self.hang_up(number),
-            }
-        }
-    }
-
-    /// The connection is gone; so are the commands it was running.
-    fn hang_up(&mut self, number: u64) {
-        self.connections.remove(&number);
-        let orphaned: Vec<u64> = self
-            .execs
-            .iter()
-            .filter(|(_, exec)| exec.connection == number)
-            .map(|(id, _)| *id)
-            .collect();
-        for exec in orphaned {
-            self.kill_exec(exec);
-        }
-    }
-
-    /// To one connection; a broken one is hung up.
-    pub(super) fn send(&mut self, number: u64, message: &Message, descriptor: Option<OwnedFd>) {
-        let Some(connection) = self.connections.get_mut(&number) else {
-            return;
-        };
-        if connection.send(message, descriptor).is_err() {
-            self.hang_up(number);
-        }
-    }
-
-    fn tell(&mut self, event: Event) {
-        let message = Message::Event(event);
-        for number in self.connections.keys().copied().collect::<Vec<_>>() {
-            self.send(number, &message, None);
         }
     }
 
