@@ -11,7 +11,7 @@
 
 use std::{
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -76,7 +76,7 @@ impl ImageService for OneLayer {
     }
 }
 
-fn sandbox(number: usize, root: &std::path::Path) -> SandboxConfig {
+fn sandbox(number: usize, root: &Path) -> SandboxConfig {
     let uid = format!("bench-{number}");
     SandboxConfig {
         pod: PodRef {
@@ -141,7 +141,7 @@ fn quantile(times: &mut [Duration], share: usize) -> f64 {
 }
 
 /// `(shims, mean PSS, mean private dirty)` in KiB of the shims whose log lies below `root`.
-fn weigh(root: &std::path::Path) -> (usize, u64, u64) {
+fn weigh(root: &Path) -> (usize, u64, u64) {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let process = entry.path();
@@ -193,40 +193,20 @@ async fn main() {
     let runtime = LocalRuntime::start(config)
         .await
         .expect("start the runtime");
+    one_after_the_other(&runtime, &root, pods).await;
+    all_at_once(&runtime, &root, pods).await;
+    let _ = std::fs::remove_dir_all(root);
+}
+
+/// Times of each step, what the shims weigh, and how long it takes to remove all.
+async fn one_after_the_other(runtime: &LocalRuntime, root: &Path, pods: usize) {
     let mut times = [const { Vec::new() }; 5];
     for number in 0..pods {
-        let began = Instant::now();
-        let made = runtime
-            .run_pod_sandbox(&sandbox(number, &root))
-            .await
-            .expect("run a sandbox");
-        let ran = Instant::now();
-        let id = runtime
-            .create_container(&made.id, &container())
-            .await
-            .expect("create a container");
-        let created = Instant::now();
-        runtime
-            .start_container(&id)
-            .await
-            .expect("start a container");
-        let started = Instant::now();
-        let command = ["/bin/busybox", "true"].map(str::to_owned);
-        runtime
-            .exec_sync(&id, &command, Duration::from_secs(10))
-            .await
-            .expect("exec");
-        for (list, time) in times.iter_mut().zip([
-            ran - began,
-            created - ran,
-            started - created,
-            started - began,
-            started.elapsed(),
-        ]) {
+        for (list, time) in times.iter_mut().zip(steps(runtime, root, number).await) {
             list.push(time);
         }
         if number == 0 || number + 1 == pods {
-            let (shims, pss, dirty) = weigh(&root);
+            let (shims, pss, dirty) = weigh(root);
             report(&format!(
                 "{shims} shims: {pss} KiB PSS each, of which {dirty} KiB private dirty"
             ));
@@ -243,17 +223,49 @@ async fn main() {
         ));
     }
     let began = Instant::now();
-    for made in runtime.list_pod_sandboxes().await.expect("list") {
-        runtime.stop_pod_sandbox(&made.id).await.expect("stop");
-        runtime.remove_pod_sandbox(&made.id).await.expect("remove");
-    }
+    tear_down(runtime).await;
     report(&format!(
         "teardown   mean {:7.2} ms",
         began.elapsed().as_secs_f64() * 1e3 / pods as f64
     ));
+}
+
+/// How long one pod takes: sandbox, create, start, all three, and a command in it.
+async fn steps(runtime: &LocalRuntime, root: &Path, number: usize) -> [Duration; 5] {
+    let began = Instant::now();
+    let made = runtime
+        .run_pod_sandbox(&sandbox(number, root))
+        .await
+        .expect("run a sandbox");
+    let ran = Instant::now();
+    let id = runtime
+        .create_container(&made.id, &container())
+        .await
+        .expect("create a container");
+    let created = Instant::now();
+    runtime
+        .start_container(&id)
+        .await
+        .expect("start a container");
+    let started = Instant::now();
+    let command = ["/bin/busybox", "true"].map(str::to_owned);
+    runtime
+        .exec_sync(&id, &command, Duration::from_secs(10))
+        .await
+        .expect("exec");
+    [
+        ran - began,
+        created - ran,
+        started - created,
+        started - began,
+        started.elapsed(),
+    ]
+}
+
+async fn all_at_once(runtime: &Arc<LocalRuntime>, root: &Path, pods: usize) {
     let together = Instant::now();
     let all = (0..pods).map(|number| {
-        let (runtime, config) = (runtime.clone(), sandbox(number, &root));
+        let (runtime, config) = (Arc::clone(runtime), sandbox(number, root));
         coracle_telemetry::spawn("task of a test", async move {
             let made = runtime
                 .run_pod_sandbox(&config)
@@ -274,9 +286,12 @@ async fn main() {
         "{pods} pods at once: {:.0} ms",
         together.elapsed().as_secs_f64() * 1e3
     ));
+    tear_down(runtime).await;
+}
+
+async fn tear_down(runtime: &LocalRuntime) {
     for made in runtime.list_pod_sandboxes().await.expect("list") {
         runtime.stop_pod_sandbox(&made.id).await.expect("stop");
         runtime.remove_pod_sandbox(&made.id).await.expect("remove");
     }
-    let _ = std::fs::remove_dir_all(root);
 }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::{
     ContainerId, ContainerState, ExecRequest, RuntimeError, StreamSession, container_stop,
-    local::Inner, streams,
+    local::Inner, shim_client::ShimClient, streams,
 };
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -63,25 +63,13 @@ pub(super) async fn attach(
         .await
         .map_err(|error| client.error("attach to container", &config.name, error))?;
 
-    let (resize, mut sizes) = mpsc::channel::<(u16, u16)>(RESIZES);
-    let resizer = (Arc::clone(&client), id.0.clone());
-    coracle_telemetry::spawn("resize a terminal", async move {
-        let (client, container) = resizer;
-        while let Some((columns, rows)) = sizes.recv().await {
-            client.post(Request::Resize {
-                container: container.clone(),
-                columns,
-                rows,
-            });
-        }
-    });
     let drained = streams::Drained::new();
     let watched = drained.clone();
     Ok(StreamSession {
         stdin: input.map(|(ours, _)| Box::new(ours) as _),
         stdout: output.map(|(ours, _)| Box::new(drained.watch(ours)) as _),
         stderr: errors.map(|(ours, _)| Box::new(drained.watch(ours)) as _),
-        resize,
+        resize: resizer(client, id.0.clone()),
         exit: Box::pin(async move {
             container_stop::exit(&container).await;
             // The exit code ends the session: what the container said last is still in the pipes.
@@ -92,4 +80,19 @@ pub(super) async fn attach(
             }
         }),
     })
+}
+
+/// Takes the terminal's sizes for as long as somebody sends them.
+fn resizer(client: Arc<ShimClient>, container: String) -> mpsc::Sender<(u16, u16)> {
+    let (resize, mut sizes) = mpsc::channel(RESIZES);
+    coracle_telemetry::spawn("resize a terminal", async move {
+        while let Some((columns, rows)) = sizes.recv().await {
+            client.post(Request::Resize {
+                container: container.clone(),
+                columns,
+                rows,
+            });
+        }
+    });
+    resize
 }

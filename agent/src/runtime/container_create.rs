@@ -23,6 +23,7 @@ use super::{
     erase,
     local::{Inner, make_private},
     oci_spec, sandbox_run,
+    shim_client::ShimClient,
 };
 
 /// Mounting and libcontainer take milliseconds; a disk under pressure takes longer.
@@ -99,15 +100,7 @@ async fn make(
     )?;
     let log_path = log_path(&sandbox_config.log_directory, &config.log_path)?;
 
-    let state = |path: &Path| {
-        let path = path.to_owned();
-        move |source| RuntimeError::State {
-            operation: "make",
-            path,
-            source,
-        }
-    };
-    make_private(directory).map_err(state(directory))?;
+    make_private(directory).map_err(not_made(directory))?;
     let checkpoint = ContainerCheckpoint {
         config,
         created_at: SystemTime::now(),
@@ -115,17 +108,10 @@ async fn make(
     };
     // Before the writable layer: the next start finds what belongs to it.
     checkpoint::write_container(directory, &checkpoint)?;
-    make_private(&writable).map_err(state(&writable))?;
-    spec.layers = inner
-        .images
-        .layers(&image.id, &writable)
-        .await
-        .map_err(|error| RuntimeError::Oci {
-            operation: format!("create container {}", checkpoint.config.name),
-            message: ErrorChain(&error).to_string(),
-        })?;
+    make_private(&writable).map_err(not_made(&writable))?;
+    spec.layers = layers(inner, image, &writable, &checkpoint.config.name).await?;
     if let Some(parent) = log_path.parent() {
-        fs::create_dir_all(parent).map_err(state(parent))?;
+        fs::create_dir_all(parent).map_err(not_made(parent))?;
     }
     checkpoint::write(&directory.join(layout::CREATE), &spec)?;
     let request = request(
@@ -134,7 +120,6 @@ async fn make(
         log_path,
         oci_spec::cgroup_path(&sandbox_config, &id.0),
     );
-    let name = checkpoint.config.name.clone();
     let container = Arc::new(Container {
         id: id.clone(),
         sandbox: Arc::clone(sandbox),
@@ -148,17 +133,49 @@ async fn make(
     // Before it is made: its end may be told before this function is heard of again.
     inner.insert_container(Arc::clone(&container));
     sandbox_run::hasten_moves(inner);
+    let pid = ask_shim(&client, &container, request).await?;
+    container.created();
+    ensure_joined_target(inner, &container, pid).await
+}
+
+fn not_made(path: &Path) -> impl FnOnce(std::io::Error) -> RuntimeError + use<> {
+    let path = path.to_owned();
+    move |source| RuntimeError::State {
+        operation: "make",
+        path,
+        source,
+    }
+}
+
+/// The image's layers, which stay as long as the writable layer does.
+async fn layers(
+    inner: &Inner,
+    image: &Image,
+    writable: &Path,
+    container: &str,
+) -> Result<Vec<PathBuf>, RuntimeError> {
+    let layers = inner.images.layers(&image.id, writable).await;
+    layers.map_err(|error| RuntimeError::Oci {
+        operation: format!("create container {container}"),
+        message: ErrorChain(&error).to_string(),
+    })
+}
+
+/// Has the shim make it; the PID of its process, which waits to be started.
+async fn ask_shim(
+    client: &ShimClient,
+    container: &Container,
+    request: Create,
+) -> Result<i32, RuntimeError> {
+    let name = &container.checkpoint.config.name;
     let answer = client
         .call(Request::Create(request), &[], CREATE_LIMIT + REPLY_SLACK)
         .await;
     match answer
-        .map_err(|error| client.error("create container", &name, error))?
+        .map_err(|error| client.error("create container", name, error))?
         .reply
     {
-        Reply::Created { pid } => {
-            container.created();
-            ensure_joined_target(inner, &container, pid).await
-        }
+        Reply::Created { pid } => Ok(pid),
         other => Err(RuntimeError::Oci {
             operation: format!("create container {name}"),
             message: format!("unexpected answer {other:?}"),

@@ -216,6 +216,7 @@ async fn exec_pipes(
         .then(streams::output_pipe)
         .transpose()
         .map_err(io)?;
+    // The shim takes three: who asks for no stream still gets something to read or write.
     let given = [
         input
             .as_ref()
@@ -233,6 +234,7 @@ async fn exec_pipes(
         stdin: input.map(|(ours, _)| Box::new(ours) as _),
         stdout: output.map(|(ours, _)| Box::new(drained.watch(ours)) as _),
         stderr: errors.map(|(ours, _)| Box::new(drained.watch(ours)) as _),
+        // Without a terminal nothing is resized: whoever sends finds nobody there.
         resize: mpsc::channel(1).0,
         exit: exit(container, started.running, started.exit, drained),
     })

@@ -1,17 +1,16 @@
 //! The real runtime: one shim a pod, state on disk under the run directory.
 //!
-//! This file holds the state in memory and maps CRI's verbs to the modules that do them, one verb a
-//! file. The state follows the shims' news; nobody else writes it. Verbs that make or destroy run
-//! in tasks of their own, so that a caller who gives up leaves nothing half done.
+//! This file holds the state in memory. It follows the shims' news; nobody else writes it.
+//! [`verbs`] maps CRI's verbs to the modules that do them.
+
+mod verbs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Weak},
-    time::Duration,
 };
 
-use async_trait::async_trait;
 use coracle_shim_protocol::Exit;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -20,7 +19,7 @@ use super::{
     binaries::Binaries,
     cgroup::Hierarchies,
     checkpoint,
-    entries::{Container, Sandbox, whole},
+    entries::{Container, Sandbox},
     held_layers,
     oci_spec::Node,
     shim_client::{Listener, ShimClient},
@@ -315,191 +314,5 @@ impl Listener for Inner {
         coracle_telemetry::spawn("take note of a lost shim", async move {
             recover::shim_lost(&inner, &sandbox).await
         });
-    }
-}
-
-#[async_trait]
-impl RuntimeService for LocalRuntime {
-    async fn run_pod_sandbox(&self, config: &SandboxConfig) -> Result<SandboxStatus, RuntimeError> {
-        let (inner, config) = (Arc::clone(&self.inner), config.clone());
-        whole(async move { sandbox_run::run(&inner, config).await }).await
-    }
-
-    async fn stop_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        whole(async move { sandbox_stop::stop(&inner, &id).await }).await
-    }
-
-    async fn remove_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        whole(async move { sandbox_remove::remove(&inner, &id).await }).await
-    }
-
-    async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError> {
-        let sandboxes: Vec<_> = self
-            .inner
-            .state
-            .lock()
-            .sandboxes
-            .values()
-            .cloned()
-            .collect();
-        Ok(sandboxes
-            .iter()
-            .filter(|sandbox| sandbox.checkpoint.lock().complete)
-            .map(|sandbox| sandbox.status())
-            .collect())
-    }
-
-    async fn create_container(
-        &self,
-        sandbox: &SandboxId,
-        config: &ContainerConfig,
-    ) -> Result<ContainerId, RuntimeError> {
-        let (inner, sandbox, config) = (Arc::clone(&self.inner), sandbox.clone(), config.clone());
-        whole(async move { container_create::create(&inner, &sandbox, config).await }).await
-    }
-
-    async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        container_start::start(&self.inner, id).await
-    }
-
-    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
-        container_stop::stop(&self.inner, id, grace).await
-    }
-
-    async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        whole(async move { container_remove::remove(&inner, &id).await }).await
-    }
-
-    async fn update_container_resources(
-        &self,
-        id: &ContainerId,
-        resources: &Resources,
-    ) -> Result<(), RuntimeError> {
-        container_update::update(&self.inner, id, resources).await
-    }
-
-    async fn update_pod_sandbox_resources(
-        &self,
-        id: &SandboxId,
-        resources: &Resources,
-    ) -> Result<(), RuntimeError> {
-        sandbox_update::update(&self.inner, id, resources).await
-    }
-
-    async fn update_class_cgroup(
-        &self,
-        path: &str,
-        resources: &Resources,
-    ) -> Result<(), RuntimeError> {
-        let (inner, path, resources) =
-            (Arc::clone(&self.inner), path.to_owned(), resources.clone());
-        let work = move || {
-            inner
-                .class_cgroups
-                .lock()
-                .insert(path.trim_matches('/').to_owned());
-            inner.hierarchies.create(&path, &resources)
-        };
-        crate::blocking::blocking(work).await
-    }
-
-    async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError> {
-        let containers: Vec<_> = self
-            .inner
-            .state
-            .lock()
-            .containers
-            .values()
-            .cloned()
-            .collect();
-        Ok(containers
-            .iter()
-            .filter_map(|container| container.status())
-            .collect())
-    }
-
-    async fn pod_state(
-        &self,
-        uid: &PodUid,
-    ) -> Result<(Vec<SandboxStatus>, Vec<ContainerStatus>), RuntimeError> {
-        // Chosen before they are described: a worker asks at every step of its pod, whatever else
-        // runs here.
-        let (mut sandboxes, mut containers): (Vec<_>, Vec<_>) = {
-            let state = self.inner.state.lock();
-            (
-                state.sandboxes.values().cloned().collect(),
-                state.containers.values().cloned().collect(),
-            )
-        };
-        sandboxes.retain(|sandbox| sandbox.checkpoint.lock().config.pod.uid == *uid);
-        containers.retain(|container| {
-            sandboxes
-                .iter()
-                .any(|sandbox| Arc::ptr_eq(sandbox, &container.sandbox))
-        });
-        sandboxes.retain(|sandbox| sandbox.checkpoint.lock().complete);
-        Ok((
-            sandboxes.iter().map(|sandbox| sandbox.status()).collect(),
-            containers
-                .iter()
-                .filter_map(|container| container.status())
-                .collect(),
-        ))
-    }
-
-    async fn exec_sync(
-        &self,
-        id: &ContainerId,
-        command: &[String],
-        timeout: Duration,
-    ) -> Result<ExecResult, RuntimeError> {
-        exec::exec_sync(&self.inner, id, command, timeout).await
-    }
-
-    async fn exec(
-        &self,
-        id: &ContainerId,
-        request: &ExecRequest,
-    ) -> Result<StreamSession, RuntimeError> {
-        exec::exec(&self.inner, id, request).await
-    }
-
-    async fn attach(
-        &self,
-        id: &ContainerId,
-        request: &ExecRequest,
-    ) -> Result<StreamSession, RuntimeError> {
-        attach::attach(&self.inner, id, request).await
-    }
-
-    async fn port_forward(
-        &self,
-        id: &SandboxId,
-        port: u16,
-    ) -> Result<tokio::net::TcpStream, RuntimeError> {
-        port_forward::connect(&self.inner, id, port).await
-    }
-
-    async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        container_start::reopen_log(&self.inner, id).await
-    }
-
-    async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats, RuntimeError> {
-        let container = self.inner.container(id)?;
-        let path = oci_spec::cgroup_path(&container.sandbox.checkpoint.lock().config, &id.0);
-        Ok(self.inner.hierarchies.stats(&path))
-    }
-
-    async fn writable_layer(&self, id: &ContainerId) -> Result<PathBuf, RuntimeError> {
-        self.inner
-            .container(id)
-            .map(|container| self.inner.writable_dir(&container.id))
-    }
-
-    fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {
-        self.inner.events.subscribe()
     }
 }

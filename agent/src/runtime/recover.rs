@@ -209,6 +209,8 @@ async fn recover_container(
 
 /// Ends a container whose making nobody waits for any more.
 async fn abandon(sandbox: &Arc<Sandbox>, id: &ContainerId) {
+    // Over and over: as long as its helper is at work there is no process to kill, and nothing that
+    // has exited to delete.
     let attempt = async {
         loop {
             let Some(client) = sandbox.client.lock().clone() else {

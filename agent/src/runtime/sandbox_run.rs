@@ -107,6 +107,7 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
     fs::create_dir_all(&config.log_directory).map_err(state("make", &config.log_directory))?;
 
     hasten_moves(inner);
+    // Beside the shim, which does not need it yet: the kernel takes its time with both.
     let cgroup = {
         let (inner, config, around) = (Arc::clone(inner), config.clone(), tracing::Span::current());
         let make = move || {
@@ -119,6 +120,8 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
     let shim = launch(inner, sandbox, &config)
         .instrument(span!("shim"))
         .await;
+    // Both are through before the error of one counts: what came into being after the cleaning up
+    // would stay.
     joined(cgroup.await)??;
     shim?;
 

@@ -119,6 +119,7 @@ impl ShimClient {
     ) -> Result<Answer, CallError> {
         let id = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, receiver) = oneshot::channel();
+        // Before it is sent: the answer may be read before `send` returns.
         match &mut *self.calls.lock() {
             Some(calls) => drop(calls.insert(id, sender)),
             None => return Err(CallError::Broken(io::ErrorKind::NotConnected.into())),

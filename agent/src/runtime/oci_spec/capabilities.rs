@@ -102,6 +102,7 @@ pub(super) fn compute(security: &SecurityContext) -> Result<Vec<String>, SpecErr
         if security.privileged {
             return true;
         }
+        // Without ALL, and one added: that one alone. What is dropped by name is gone in any case.
         let by_default = DEFAULT.contains(&name) && !nothing;
         (everything || by_default || add.contains(&name)) && !drop.contains(&name)
     };
