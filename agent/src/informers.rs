@@ -3,6 +3,12 @@
 //! What breaks off is tried again within seconds, and at once when the Lease tells ([`Pulse`]) that
 //! the API is back: after a partition the node knows what it has to run and whereto to send. Of
 //! what only the network reads, no more is kept than it reads ([`Part`]).
+//!
+//! Not [`coracle_client::informers::Informers`], which makes an informer of whatever is asked for:
+//! there, a reader that forgot this node's selection would follow every pod of the cluster, and
+//! nothing would tell; here, a kind has its one selection or is not there at all. Label selectors,
+//! a selection for each kind and a [`Pulse`] for all would cost that registry as many lines as are
+//! below.
 
 mod parts;
 

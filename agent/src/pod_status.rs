@@ -6,6 +6,7 @@
 
 mod conditions;
 mod containers;
+mod lost;
 mod phase;
 
 use std::{
@@ -86,8 +87,8 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
     };
     // Only now: the phase comes of what the containers did, not of what they count as from here on.
     if input.terminated {
-        containers::close(pod, &mut init_container_statuses, &mut container_statuses);
-        containers::close_all(&mut ephemeral_container_statuses);
+        lost::close(pod, &mut init_container_statuses, &mut container_statuses);
+        lost::close_all(&mut ephemeral_container_statuses);
     }
     let conditions =
         conditions::generate(input, phase, &init_container_statuses, &container_statuses);

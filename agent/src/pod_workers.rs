@@ -8,6 +8,8 @@
 //! (level-triggered). Only the worker starts and stops the containers of its pod.
 
 mod actions;
+mod collect;
+mod crash_backoff;
 mod hooks;
 mod images;
 mod kill;
@@ -15,6 +17,8 @@ mod observe;
 mod publish;
 mod remembered;
 mod resize;
+mod start;
+mod sync;
 mod terminate;
 
 use std::{
@@ -23,7 +27,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use coracle_telemetry::{Backoff, ErrorChain, span};
+use coracle_telemetry::{Backoff, span};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -37,9 +41,7 @@ use crate::{
     backoff::RestartBackoff,
     context::NodeContext,
     eviction::manager::Eviction,
-    objects::FRESH,
     pod::PodExt,
-    pod_actions::{self, Observed, PodActions},
     pod_status,
     prober::{PodProbes, ProbingNode},
     runtime::types::{ContainerId, PodUid},
@@ -130,6 +132,7 @@ impl PodWorkers {
     pub(crate) fn update(&mut self, desired: Desired) {
         let uid = desired.pod.uid();
         if let Some(handle) = self.workers.get(&uid) {
+            // What the node has decided holds, whatever the API says of the pod since.
             handle.desired.send_modify(|now| {
                 let (evicted, rejected) = (now.evicted.take(), now.rejected.take());
                 *now = Desired {
@@ -336,109 +339,5 @@ impl PodWorker {
         let now = self.desired.borrow_and_update().clone();
         (self.pod, self.gone, self.told) = (now.pod, self.gone || now.gone, self.told || now.told);
         self.failed = self.failed.take().or(now.rejected).or(now.evicted);
-    }
-
-    /// Reads, decides, acts, reports.
-    async fn sync(&mut self) -> Progress {
-        let state = match self.observe().await {
-            Some(state) => state,
-            None => return Progress::Failed,
-        };
-        // A failed hook costs its container: what was observed no longer holds then.
-        let state = if self.settle_hooks(&state).await {
-            match self.observe().await {
-                Some(state) => state,
-                None => return Progress::Failed,
-            }
-        } else {
-            state
-        };
-        if !self.told && remembered::must_be_told(&self.pod, &state.containers) {
-            return Progress::Settled(None);
-        }
-        self.sync_probes(&state);
-        if self.deadline().is_some_and(|left| left.is_zero()) {
-            let message =
-                "Pod was active on the node longer than the specified deadline".to_owned();
-            self.ctx.events.pod(
-                &self.pod,
-                None,
-                crate::events::EventType::Normal,
-                "DeadlineExceeded",
-                message.clone(),
-            );
-            self.failed = Some(StatusReason::new("DeadlineExceeded", message));
-            return Progress::Finished;
-        }
-        let (progress, state) = match self.converge(state).await {
-            Some(result) => result,
-            None => return Progress::Failed,
-        };
-        let phase = self.publish(&state, false, false).await;
-        self.collect_dead(&state).await;
-        if phase.is_final() {
-            return Progress::Finished;
-        }
-        match (progress, self.deadline()) {
-            (Progress::Settled(pause), Some(left)) => {
-                Progress::Settled(Some(pause.unwrap_or(left).min(left)))
-            }
-            (progress, _) => progress,
-        }
-    }
-
-    /// Acts until the plan stays the same or is empty, so that one step follows the other without
-    /// an event in between.
-    async fn converge(&mut self, mut state: RuntimeState) -> Option<(Progress, RuntimeState)> {
-        let mut last = PodActions::default();
-        loop {
-            let verdicts = self.probes.verdicts();
-            let observed = Observed {
-                sandboxes: &state.sandboxes,
-                containers: &state.containers,
-                verdicts: &verdicts,
-            };
-            let actions = pod_actions::plan(&self.pod, &observed);
-            if !actions.resizes() {
-                self.resize_error = None;
-            }
-            if actions.is_empty() {
-                self.refresh_volumes().await;
-                return Some((Progress::Settled(None), state));
-            }
-            // Held back by the status manager unless it is news: a pod that starts fast is reported
-            // once.
-            self.publish(&state, false, false).await;
-            let progress = self.act(&actions, &state).await;
-            state = self.observe().await?;
-            self.sync_probes(&state);
-            let stuck = actions == last
-                || !matches!(progress, Progress::Settled(None))
-                || self.desired.borrow().must_stop();
-            if stuck {
-                // Who waits out a crash must not keep the other containers from what has changed in
-                // their volumes.
-                if self.volumes_checked.is_some() && !self.desired.borrow().must_stop() {
-                    self.refresh_volumes().await;
-                }
-                return Some((progress, state));
-            }
-            last = actions;
-        }
-    }
-
-    /// Brings ConfigMaps, Secrets and tokens up to date now and then.
-    async fn refresh_volumes(&mut self) {
-        let due = match self.volumes_checked {
-            None => true,
-            // A little before the next look, which may come a little early.
-            Some(at) => at.elapsed() >= self.ctx.config.sync_interval * 59 / 60,
-        };
-        if due {
-            self.volumes_checked = Some(Instant::now());
-            if let Err(error) = self.ctx.volumes.ensure(&self.pod, FRESH).await {
-                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "refresh volumes");
-            }
-        }
     }
 }

@@ -117,6 +117,7 @@ impl PodProbes {
             let kept = match seed(status) {
                 Seed::Fresh => None,
                 Seed::Kept(state) => Some(state),
+                // Asked again at the next sync, when the API server may have told.
                 Seed::Unsaid => continue,
             };
             let host = if pod.host_network() {

@@ -345,6 +345,7 @@ impl Write {
             {
                 Ok(pod) => written = version(&pod),
                 Err(error) => match self.judge(&error) {
+                    // A last status that the server does not take must not keep the pod.
                     Outcome::Failed if self.delete && is_invalid(&error) => {}
                     outcome => return outcome,
                 },
@@ -355,6 +356,7 @@ impl Write {
         }
         let params = DeleteParams {
             grace_period_seconds: Some(0),
+            // Another pod may have the name by now.
             preconditions: Some(Preconditions {
                 uid: Some(self.pod.uid.0.clone()),
                 resource_version: None,

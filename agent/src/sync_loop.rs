@@ -97,6 +97,7 @@ impl SyncLoop {
         let mut feed = Feed::default();
         feed.follow(informer, |change| [Key::of(change.latest().as_ref())]);
         let (sender, done) = mpsc::channel(DONE_QUEUE);
+        // From now on: what changes while the checkpoints are read is not missed.
         let runtime = ctx.runtime.subscribe();
         let workers = PodWorkers::new(Arc::clone(&ctx), shutdown.clone(), sender);
         Self {

@@ -44,70 +44,106 @@ pub(crate) fn compute(
         Some("Failed") => return Phase::Failed,
         _ => {}
     }
-    let (mut pending_init, mut failed_init, mut lost_init) = (0, 0, 0);
-    for (container, status) in pod.init_containers().iter().zip(init) {
-        let ended = exit_code(status);
-        // As upstream: once a container proper was made, no init container that starts again makes
-        // the pod pending.
-        if is_sidecar(container) {
-            let started =
-                status.started.unwrap_or(false) || status.restart_count > 0 || ended.is_some();
-            pending_init +=
-                usize::from(!started && containers.iter().all(|c| c.container_id.is_none()));
-        } else {
-            match ended {
-                Some(0) => {}
-                Some(code) => {
-                    failed_init += 1;
-                    lost_init += usize::from(!restarts_after(pod, container, code));
-                }
-                None => {
-                    pending_init += usize::from(containers.iter().all(|c| c.container_id.is_none()))
-                }
-            }
-        }
-    }
-    let (mut running, mut waiting, mut stopped, mut succeeded, mut restarts) = (0, 0, 0, 0, 0);
-    for status in containers {
-        let state = status.state.as_ref();
-        if state.is_some_and(|s| s.running.is_some()) {
-            running += 1;
-        } else if let Some(code) = exit_code(status) {
-            stopped += 1;
-            succeeded += usize::from(code == 0);
-            let container = pod.container(&status.name);
-            restarts += usize::from(
-                container.is_some_and(|container| restarts_after(pod, container, code)),
-            );
-        } else {
-            waiting += 1;
-        }
-    }
-    if lost_init > 0 || (failed_init > 0 && terminated) {
+    let init = InitCounts::of(pod, init, containers);
+    let proper = Counts::of(pod, containers);
+    if init.lost > 0 || (init.failed > 0 && terminated) {
         return Phase::Failed;
     }
+    let all_succeeded = proper.stopped == proper.succeeded;
     if terminated {
         // What never ran will not run any more: not all was done.
-        let all_ran = waiting == 0 && running == 0 && stopped > 0;
-        return if all_ran && stopped == succeeded {
+        let all_ran = proper.waiting == 0 && proper.running == 0 && proper.stopped > 0;
+        return if all_ran && all_succeeded {
             Phase::Succeeded
         } else {
             Phase::Failed
         };
     }
-    if pending_init > 0 || failed_init > 0 || waiting > 0 {
+    if init.pending > 0 || init.failed > 0 || proper.waiting > 0 {
         Phase::Pending
-    } else if running > 0 {
+    } else if proper.running > 0 {
         Phase::Running
-    } else if stopped > 0 {
-        match stopped == succeeded {
+    } else if proper.stopped > 0 {
+        match all_succeeded {
             // All are down, but not for good.
-            _ if restarts > 0 => Phase::Running,
+            _ if proper.restarting > 0 => Phase::Running,
             true => Phase::Succeeded,
             false => Phase::Failed,
         }
     } else {
         Phase::Pending
+    }
+}
+
+/// How many init containers hold the pod up.
+#[derive(Default)]
+struct InitCounts {
+    /// Not through yet.
+    pending: usize,
+    /// Ended with an error.
+    failed: usize,
+    /// Of the failed ones, those that are not started again.
+    lost: usize,
+}
+
+impl InitCounts {
+    fn of(pod: &Pod, init: &[ContainerStatus], containers: &[ContainerStatus]) -> Self {
+        // As upstream: once a container proper was made, no init container that starts again makes
+        // the pod pending.
+        let none_made = containers.iter().all(|c| c.container_id.is_none());
+        let mut counts = Self::default();
+        for (container, status) in pod.init_containers().iter().zip(init) {
+            let ended = exit_code(status);
+            if is_sidecar(container) {
+                let started =
+                    status.started.unwrap_or(false) || status.restart_count > 0 || ended.is_some();
+                counts.pending += usize::from(!started && none_made);
+                continue;
+            }
+            match ended {
+                Some(0) => {}
+                Some(code) => {
+                    counts.failed += 1;
+                    counts.lost += usize::from(!restarts_after(pod, container, code));
+                }
+                None => counts.pending += usize::from(none_made),
+            }
+        }
+        counts
+    }
+}
+
+/// How many containers proper are in each state.
+#[derive(Default)]
+struct Counts {
+    running: usize,
+    waiting: usize,
+    stopped: usize,
+    /// Of the stopped ones, those without an error.
+    succeeded: usize,
+    /// Of the stopped ones, those that are started again.
+    restarting: usize,
+}
+
+impl Counts {
+    fn of(pod: &Pod, containers: &[ContainerStatus]) -> Self {
+        let mut counts = Self::default();
+        for status in containers {
+            let state = status.state.as_ref();
+            if state.is_some_and(|state| state.running.is_some()) {
+                counts.running += 1;
+            } else if let Some(code) = exit_code(status) {
+                counts.stopped += 1;
+                counts.succeeded += usize::from(code == 0);
+                let container = pod.container(&status.name);
+                counts.restarting += usize::from(
+                    container.is_some_and(|container| restarts_after(pod, container, code)),
+                );
+            } else {
+                counts.waiting += 1;
+            }
+        }
+        counts
     }
 }
 

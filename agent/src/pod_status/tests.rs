@@ -8,6 +8,9 @@ use crate::runtime::types::{
     SandboxStatus,
 };
 
+mod conditions;
+mod phase;
+
 /// A pod, what runs for it, and what else its status depends on.
 struct World {
     pod: Pod,
@@ -136,187 +139,6 @@ fn two(policy: &str) -> Value {
     json!({"restartPolicy": policy, "containers": [{"name": "a", "image": "img"}, {"name": "b", "image": "img"}]})
 }
 
-fn condition<'a>(
-    status: &'a PodStatus,
-    kind: &str,
-) -> &'a k8s_openapi::api::core::v1::PodCondition {
-    status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == kind)
-        .expect("condition")
-}
-
-#[test]
-fn phase_follows_the_containers() {
-    let cases = [
-        ("Always", vec![], "Pending"),
-        ("Always", vec![("a", running())], "Pending"),
-        (
-            "Always",
-            vec![("a", running()), ("b", running())],
-            "Running",
-        ),
-        (
-            "Always",
-            vec![("a", running()), ("b", exited(1))],
-            "Running",
-        ),
-        (
-            "Always",
-            vec![("a", exited(0)), ("b", exited(1))],
-            "Running",
-        ),
-        (
-            "OnFailure",
-            vec![("a", exited(0)), ("b", exited(1))],
-            "Running",
-        ),
-        (
-            "OnFailure",
-            vec![("a", exited(0)), ("b", exited(0))],
-            "Succeeded",
-        ),
-        ("Never", vec![("a", exited(0)), ("b", exited(1))], "Failed"),
-        (
-            "Never",
-            vec![("a", exited(0)), ("b", exited(0))],
-            "Succeeded",
-        ),
-        ("Never", vec![("a", exited(1)), ("b", running())], "Running"),
-    ];
-    for (policy, containers, expected) in cases {
-        let world = containers
-            .clone()
-            .into_iter()
-            .fold(World::new(two(policy)), |world, (name, state)| {
-                world.container(name, 0, state)
-            });
-        assert_eq!(world.phase(), expected, "{policy} {containers:?}");
-    }
-}
-
-#[test]
-fn final_phase_stays() {
-    let mut world = World::new(two("Always"))
-        .container("a", 0, running())
-        .container("b", 0, running());
-    world.previous.phase = Some("Failed".to_owned());
-    assert_eq!(world.phase(), "Failed");
-}
-
-#[test]
-fn deleted_pod_ends_as_its_containers_did() {
-    let cases = [(0, "Succeeded"), (143, "Failed")];
-    for (code, expected) in cases {
-        let mut world = World::new(two("Always"))
-            .container("a", 0, exited(code))
-            .container("b", 0, exited(0));
-        world.terminated = true;
-        assert_eq!(world.phase(), expected);
-    }
-}
-
-#[test]
-fn running_pod_is_ready() {
-    let status = World::new(two("Always"))
-        .container("a", 0, running())
-        .container("b", 0, running())
-        .status();
-    for kind in [
-        "Ready",
-        "ContainersReady",
-        "Initialized",
-        "PodReadyToStartContainers",
-        "PodScheduled",
-    ] {
-        assert_eq!(condition(&status, kind).status, "True", "{kind}");
-        assert_eq!(
-            condition(&status, kind).observed_generation,
-            Some(3),
-            "{kind}"
-        );
-    }
-    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.2"));
-    assert_eq!(status.host_ip.as_deref(), Some("192.0.2.1"));
-}
-
-#[test]
-fn unready_containers_are_named() {
-    let status = World::new(two("Always"))
-        .container("a", 0, running())
-        .status();
-    let ready = condition(&status, "Ready");
-    assert_eq!(
-        (
-            ready.status.as_str(),
-            ready.reason.as_deref(),
-            ready.message.as_deref()
-        ),
-        (
-            "False",
-            Some("ContainersNotReady"),
-            Some("containers with unready status: [b]")
-        )
-    );
-}
-
-#[test]
-fn terminating_pod_is_not_ready() {
-    let mut world = World::new(two("Always"))
-        .container("a", 0, running())
-        .container("b", 0, running());
-    world.terminating = true;
-    assert_eq!(condition(&world.status(), "Ready").status, "False");
-}
-
-#[test]
-fn transition_times_are_kept_while_nothing_changes() {
-    let mut world = World::new(two("Always"))
-        .container("a", 0, running())
-        .container("b", 0, running());
-    let mut before = world.status();
-    for condition in before.conditions.iter_mut().flatten() {
-        condition.last_transition_time = Some(api_time(at(50)));
-    }
-    world.previous = before;
-    let status = world.status();
-    assert_eq!(
-        condition(&status, "Ready").last_transition_time,
-        Some(api_time(at(50)))
-    );
-    assert_eq!(status, world.previous);
-}
-
-#[test]
-fn foreign_conditions_are_kept() {
-    let mut world = World::new(two("Always"));
-    world.previous = serde_json::from_value(
-        json!({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}),
-    )
-    .expect("status");
-    assert_eq!(
-        condition(&world.status(), "DisruptionTarget").status,
-        "True"
-    );
-}
-
-#[test]
-fn readiness_gates_hold_back_ready_only() {
-    let mut spec = two("Always");
-    spec["readinessGates"] = json!([{"conditionType": "x/y"}]);
-    let status = World::new(spec)
-        .container("a", 0, running())
-        .container("b", 0, running())
-        .status();
-    assert_eq!(condition(&status, "ContainersReady").status, "True");
-    assert_eq!(
-        condition(&status, "Ready").reason.as_deref(),
-        Some("ReadinessGatesNotReady")
-    );
-}
-
 #[test]
 fn crash_loop_shows_the_last_end() {
     let mut world = World::new(two("Always"))
@@ -368,37 +190,6 @@ fn probes_decide_readiness() {
 }
 
 #[test]
-fn init_containers_hold_the_pod_pending() {
-    let spec = json!({"initContainers": [{"name": "i", "image": "img"}], "containers": [{"name": "a", "image": "img"}]});
-    let world = World::new(spec.clone()).container("i", 0, running());
-    let status = world.status();
-    assert_eq!(status.phase.as_deref(), Some("Pending"));
-    assert_eq!(
-        condition(&status, "Initialized").message.as_deref(),
-        Some("containers with incomplete status: [i]")
-    );
-    let a = &status.container_statuses.as_ref().expect("containers")[0];
-    assert_eq!(
-        a.state
-            .as_ref()
-            .and_then(|s| s.waiting.as_ref())
-            .and_then(|w| w.reason.as_deref()),
-        Some("PodInitializing")
-    );
-    let done = World::new(spec)
-        .container("i", 0, exited(0))
-        .container("a", 0, running())
-        .status();
-    assert_eq!(
-        (
-            done.phase.as_deref(),
-            condition(&done, "Ready").status.as_str()
-        ),
-        (Some("Running"), "True")
-    );
-}
-
-#[test]
 fn lost_container_counts_as_a_restart() {
     let mut world = World::new(two("Always"));
     world.previous = serde_json::from_value(
@@ -423,55 +214,6 @@ fn lost_container_counts_as_a_restart() {
 }
 
 #[test]
-fn resize_is_told_until_it_is_done() {
-    let container = json!({"name": "a", "image": "img", "resources": {
-        "limits": {"memory": "64Mi"}, "requests": {"memory": "64Mi"}}});
-    let mut world = World::new(json!({"containers": [container]})).container("a", 0, running());
-    world.containers[0].resources = Resources {
-        cpu_shares: Some(2),
-        memory_limit_bytes: Some(32 << 20),
-        ..Resources::default()
-    };
-    let why = StatusReason::new("Deferred", "no room".to_owned());
-    world.resize_pending = Some(why);
-    let status = world.status();
-    assert_eq!(condition(&status, "PodResizeInProgress").status, "True");
-    let pending = condition(&status, "PodResizePending");
-    assert_eq!(
-        (pending.reason.as_deref(), pending.message.as_deref()),
-        (Some("Deferred"), Some("no room"))
-    );
-    let one = serde_json::to_value(&status.container_statuses.as_ref().expect("statuses")[0])
-        .expect("JSON");
-    assert_eq!(
-        one["resources"],
-        json!({"limits": {"memory": "32Mi"}, "requests": {"memory": "64Mi"}})
-    );
-    assert_eq!(one["allocatedResources"], json!({"memory": "64Mi"}));
-
-    world.previous = status;
-    world.containers[0].resources.memory_limit_bytes = Some(64 << 20);
-    world.resize_pending = None;
-    let status = world.status();
-    let kinds: Vec<&str> = status
-        .conditions
-        .iter()
-        .flatten()
-        .map(|condition| &*condition.type_)
-        .collect();
-    assert_eq!(
-        kinds,
-        [
-            "PodReadyToStartContainers",
-            "Initialized",
-            "Ready",
-            "ContainersReady",
-            "PodScheduled"
-        ]
-    );
-}
-
-#[test]
 fn a_container_tells_its_image_by_manifest_and_what_it_mounts() {
     let mounts = json!([{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]);
     let mut world = World::new(json!({"containers": [{"name": "a", "volumeMounts": mounts}]}));
@@ -490,25 +232,6 @@ fn a_container_tells_its_image_by_manifest_and_what_it_mounts() {
     let expected = json!([{"name": "v", "mountPath": "/v"},
         {"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"}]);
     assert_eq!(status["volumeMounts"], expected);
-}
-
-#[test]
-fn a_pod_is_not_over_while_a_container_starts_again() {
-    let ended = |exit_code| ContainerState::Exited {
-        started_at: at(1),
-        finished_at: at(2),
-        exit_code,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
-    };
-    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "a"}, {"name": "b", "restartPolicy": "OnFailure"}]});
-    for (a, b, expected) in [(1, 1, "Running"), (1, 0, "Failed"), (0, 0, "Succeeded")] {
-        let world = World::new(spec.clone())
-            .container("a", 0, ended(a))
-            .container("b", 0, ended(b));
-        assert_eq!(world.phase(), expected, "{a} {b}");
-    }
 }
 
 fn states(statuses: Option<&Vec<k8s_openapi::api::core::v1::ContainerStatus>>) -> Vec<String> {

@@ -30,6 +30,29 @@ struct Pulls {
     failed_at: std::collections::HashMap<String, (Instant, String)>,
 }
 
+impl PullBackoff {
+    /// How long this image is not asked for, and how the last pull failed.
+    fn left(&self, reference: &str) -> Option<(Duration, String)> {
+        let pulls = self.0.lock();
+        let (at, last) = pulls.failed_at.get(reference)?;
+        let (left, _) = pulls.backoff.remaining(reference, *at, Instant::now())?;
+        Some((left, last.clone()))
+    }
+
+    fn succeeded(&self, reference: &str) {
+        let mut pulls = self.0.lock();
+        pulls.backoff.reset(reference);
+        pulls.failed_at.remove(reference);
+    }
+
+    fn failed(&self, reference: &str, error: &ImageError) {
+        let (mut pulls, now) = (self.0.lock(), Instant::now());
+        pulls.backoff.next(reference, now, now);
+        let last = ErrorChain(error).to_string();
+        pulls.failed_at.insert(reference.to_owned(), (now, last));
+    }
+}
+
 /// Why a container has no image yet.
 pub(super) struct Unavailable {
     pub(super) why: StatusReason,
@@ -169,27 +192,8 @@ async fn pull(
     reference: &str,
     event: &(impl Fn(EventType, &'static str, String) + Sync),
 ) -> Result<Image, Unavailable> {
-    {
-        let pulls = pulls.0.lock();
-        if let Some((at, last)) = pulls.failed_at.get(reference)
-            && let Some((left, _)) = pulls.backoff.remaining(reference, *at, Instant::now())
-        {
-            let message = format!("Back-off pulling image \"{reference}\"");
-            event(EventType::Normal, "BackOff", message.clone());
-            event(
-                EventType::Warning,
-                "Failed",
-                "Error: ImagePullBackOff".to_owned(),
-            );
-            let why = StatusReason {
-                reason: "ImagePullBackOff".to_owned(),
-                message: format!("{message}: ErrImagePull: {last}"),
-            };
-            return Err(Unavailable {
-                why,
-                retry: Some(left),
-            });
-        }
+    if let Some((left, last)) = pulls.left(reference) {
+        return Err(backed_off(reference, left, &last, event));
     }
     let (auth, missing) = container_config::pull_credentials(ctx, pod).await;
     if !missing.is_empty() {
@@ -212,9 +216,7 @@ async fn pull(
         .await
     {
         Ok(image) => {
-            let mut pulls = pulls.0.lock();
-            pulls.backoff.reset(reference);
-            pulls.failed_at.remove(reference);
+            pulls.succeeded(reference);
             let took = format!("{:.3}s", began.elapsed().as_secs_f64());
             let size = image.size_bytes;
             event(
@@ -228,19 +230,37 @@ async fn pull(
         }
         Err(error) => {
             let retriable = matches!(error, ImageError::Pull { .. } | ImageError::Store { .. });
-            let mut retry = None;
-            if retriable {
-                let mut pulls = pulls.0.lock();
-                let now = Instant::now();
-                pulls.backoff.next(reference, now, now);
-                pulls
-                    .failed_at
-                    .insert(reference.to_owned(), (now, ErrorChain(&error).to_string()));
-                // Comes again soon to say that it waits.
-                retry = Some(Duration::from_secs(1));
-            }
+            // Comes again soon to say that it waits.
+            let retry = retriable.then(|| {
+                pulls.failed(reference, &error);
+                Duration::from_secs(1)
+            });
             Err(failed(&error, event, retry))
         }
+    }
+}
+
+/// The pull before this one failed a moment ago: nothing is asked of the registry.
+fn backed_off(
+    reference: &str,
+    left: Duration,
+    last: &str,
+    event: &impl Fn(EventType, &'static str, String),
+) -> Unavailable {
+    let message = format!("Back-off pulling image \"{reference}\"");
+    event(EventType::Normal, "BackOff", message.clone());
+    event(
+        EventType::Warning,
+        "Failed",
+        "Error: ImagePullBackOff".to_owned(),
+    );
+    let why = StatusReason {
+        reason: "ImagePullBackOff".to_owned(),
+        message: format!("{message}: ErrImagePull: {last}"),
+    };
+    Unavailable {
+        why,
+        retry: Some(left),
     }
 }
 

@@ -73,6 +73,8 @@ impl PodWorker {
                 .position(|init| init.name == c.name)
         };
         sidecars.sort_by_key(|c| std::cmp::Reverse(position(c)));
+        // One by one, as each may serve those that were started after it; and however long all
+        // before it took, each gets its signal and a moment to heed it.
         for status in sidecars {
             fine &= self
                 .kill_by_status(status, deadline.max(Instant::now() + MIN_GRACE))
