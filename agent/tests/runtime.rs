@@ -19,13 +19,19 @@ mod exec;
 mod faults;
 #[path = "runtime/images.rs"]
 mod images;
+#[path = "runtime/isolation.rs"]
+mod isolation;
 #[path = "runtime/killed.rs"]
 mod killed;
 #[path = "runtime/lifecycle.rs"]
 mod lifecycle;
+#[path = "runtime/limits.rs"]
+mod limits;
 #[path = "runtime/pressure.rs"]
 mod pressure;
 #[path = "runtime/reboot.rs"]
 mod reboot;
 #[path = "runtime/security.rs"]
 mod security;
+#[path = "runtime/volumes.rs"]
+mod volumes;

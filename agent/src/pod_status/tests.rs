@@ -139,6 +139,18 @@ fn two(policy: &str) -> Value {
     json!({"restartPolicy": policy, "containers": [{"name": "a", "image": "img"}, {"name": "b", "image": "img"}]})
 }
 
+fn condition<'a>(
+    status: &'a PodStatus,
+    kind: &str,
+) -> &'a k8s_openapi::api::core::v1::PodCondition {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == kind)
+        .expect("condition")
+}
+
 #[test]
 fn crash_loop_shows_the_last_end() {
     let mut world = World::new(two("Always"))

@@ -144,6 +144,25 @@ fn a_route_of_somebody_else_outlives_node_and_keeper() {
     assert!(routes(&node).contains(theirs), "{}", routes(&node));
 }
 
+fn tunnel(node: &Node) -> String {
+    node.ns
+        .run(|| output("ip", &["-d", "link", "show", "type", "vxlan"]))
+        .unwrap()
+}
+
+/// A fabric that drops pods' addresses: whatever is not in an envelope.
+fn drop_bare_pods(node: &Node) {
+    let rules = "*mangle\n-A PREROUTING -i eth0 -s 10.244.0.0/16 -j DROP\nCOMMIT\n";
+    node.ns
+        .run(|| {
+            coracle_netfilter::iptables::Iptables::find()
+                .unwrap()
+                .restore(rules)
+                .unwrap()
+        })
+        .unwrap();
+}
+
 #[test]
 fn neighbours_use_the_overlay_when_the_server_says_so() {
     let Some(lab) = lab("cloud") else { return };
@@ -166,11 +185,6 @@ fn neighbours_use_the_overlay_when_the_server_says_so() {
         first.routes(Some(network.clone())),
         second.routes(Some(other.clone())),
     );
-    let tunnel = |node: &Node| {
-        node.ns
-            .run(|| output("ip", &["-d", "link", "show", "type", "vxlan"]))
-            .unwrap()
-    };
     wait_for("both tunnels", || {
         [&first, &second]
             .iter()
@@ -182,18 +196,7 @@ fn neighbours_use_the_overlay_when_the_server_says_so() {
         tunnel(&first)
     );
     wait_for("room for the envelope", || node_mtu(&first) == 1450);
-    // A fabric that drops pods' addresses: whatever is not in an envelope.
-    for node in [&first, &second] {
-        let rules = "*mangle\n-A PREROUTING -i eth0 -s 10.244.0.0/16 -j DROP\nCOMMIT\n";
-        node.ns
-            .run(|| {
-                coracle_netfilter::iptables::Iptables::find()
-                    .unwrap()
-                    .restore(rules)
-                    .unwrap()
-            })
-            .unwrap();
-    }
+    [&first, &second].into_iter().for_each(drop_bare_pods);
     let (client, server) = (
         first.pod(&network, "client", vec![]),
         second.pod(&other, "server", vec![]),

@@ -1,9 +1,13 @@
 //! A runtime of a test's own, with busybox for an image, that cleans up after itself and tells what
 //! it could not.
 
+#[path = "harness/residue.rs"]
+mod residue;
+#[path = "harness/stand_ins.rs"]
+mod stand_ins;
+
 use std::{
     fs,
-    net::IpAddr,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -13,84 +17,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
-use coracle_agent::{
-    network::{NetworkError, PodNetwork, PodNetworkRequest},
-    runtime::*,
-};
+use coracle_agent::runtime::*;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
+pub(crate) use stand_ins::{NoNetwork, OneImage};
+
 /// Longest any step of a test takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-
-/// Attaches nothing; remembers who is attached.
-#[derive(Default)]
-pub(crate) struct NoNetwork {
-    pub(crate) attached: parking_lot::Mutex<Vec<SandboxId>>,
-    pub(crate) fail: std::sync::atomic::AtomicBool,
-}
-
-#[async_trait]
-impl PodNetwork for NoNetwork {
-    async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
-        assert!(request.netns.exists());
-        if self.fail.load(Ordering::Relaxed) {
-            return Err(NetworkError::NotReady {
-                why: "told to fail".to_owned(),
-            });
-        }
-        self.attached.lock().push(request.sandbox_id.clone());
-        Ok(vec![IpAddr::from([198, 18, 0, 1])])
-    }
-    async fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        self.attached.lock().retain(|id| id != &request.sandbox_id);
-        Ok(())
-    }
-    async fn check(&self, _request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        Ok(())
-    }
-    fn ready(&self) -> Result<(), NetworkError> {
-        Ok(())
-    }
-}
-
-/// One image, whose layers are given.
-pub(crate) struct OneImage {
-    pub(crate) layers: Vec<PathBuf>,
-    pub(crate) config: ImageConfig,
-}
-
-#[async_trait]
-impl ImageService for OneImage {
-    async fn image_status(&self, reference: &str) -> Result<Option<Image>, ImageError> {
-        Ok(Some(Image {
-            id: reference.to_owned(),
-            repo_tags: vec![],
-            repo_digests: vec![],
-            size_bytes: 0,
-            config: self.config.clone(),
-        }))
-    }
-    async fn pull_image(
-        &self,
-        reference: &str,
-        _auth: &[RegistryAuth],
-    ) -> Result<Image, ImageError> {
-        Ok(self.image_status(reference).await?.expect("always there"))
-    }
-    async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
-        Ok(vec![])
-    }
-    async fn remove_image(&self, _reference: &str) -> Result<(), ImageError> {
-        Ok(())
-    }
-    async fn layers(&self, _image_id: &str, _holder: &Path) -> Result<Vec<PathBuf>, ImageError> {
-        Ok(self.layers.clone())
-    }
-}
 
 /// A runtime with its directories.
 pub(crate) struct Node {
@@ -319,140 +255,6 @@ impl Node {
         assert!(runtime.list_containers().await.unwrap().is_empty());
         self.assert_no_residue().await;
     }
-
-    /// Removes its cgroups, once what was killed in them is gone.
-    #[allow(clippy::disallowed_methods, reason = "waits for the kernel")]
-    pub(crate) fn remove_cgroups(&self) {
-        for _ in 0..50 {
-            let left = cgroups(&self.cgroup);
-            if left.is_empty() {
-                break;
-            }
-            for path in left.iter().rev() {
-                let _ = fs::remove_dir(path);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Takes down every mount below its directory.
-    pub(crate) fn unmount(&self) {
-        let mark = self.dir.path().to_str().unwrap().to_owned();
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        for line in mounts.lines().rev().filter(|line| line.contains(&mark)) {
-            if let Some(path) = line.split(' ').nth(4) {
-                let _ = nix::mount::umount2(path, nix::mount::MntFlags::MNT_DETACH);
-            }
-        }
-    }
-
-    pub(crate) async fn assert_no_residue(&self) {
-        let mut left = Vec::new();
-        for _ in 0..100 {
-            left = self.residue();
-            if left.is_empty() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("left behind: {left:#?}");
-    }
-
-    /// Mounts, cgroups, processes, directories that carry this node's name.
-    pub(crate) fn residue(&self) -> Vec<String> {
-        let mark = self.dir.path().to_str().unwrap();
-        let mut found: Vec<String> = fs::read_to_string("/proc/self/mountinfo")
-            .unwrap()
-            .lines()
-            .filter(|line| line.contains(mark))
-            .map(|line| format!("mount {line}"))
-            .collect();
-        found.extend(
-            cgroups(&self.cgroup)
-                .into_iter()
-                .map(|path| format!("cgroup {}", path.display())),
-        );
-        found.extend(
-            self.processes()
-                .into_iter()
-                .map(|pid| format!("process {pid}")),
-        );
-        for place in ["run/sandboxes", "root/containers"] {
-            let entries = fs::read_dir(self.dir.path().join(place))
-                .into_iter()
-                .flatten()
-                .flatten();
-            found.extend(entries.map(|entry| format!("directory {}", entry.path().display())));
-        }
-        found.extend(
-            self.network
-                .attached
-                .lock()
-                .iter()
-                .map(|id| format!("network of {id}")),
-        );
-        found
-    }
-
-    /// Shims (by their log) and processes in this node's cgroups.
-    fn processes(&self) -> Vec<i32> {
-        let mark = self.dir.path().to_str().unwrap();
-        let all = fs::read_dir("/proc")
-            .unwrap()
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        all.filter(|pid| {
-            let log = fs::read_link(format!("/proc/{pid}/fd/2")).unwrap_or_default();
-            let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            log.starts_with(mark)
-                || cgroup.lines().any(|line| {
-                    line.split(':')
-                        .nth(2)
-                        .is_some_and(|path| path.starts_with(&format!("{}/", self.cgroup)))
-                })
-        })
-        .collect()
-    }
-}
-
-impl Drop for Node {
-    #[allow(clippy::disallowed_methods, reason = "cleaning up; nothing else runs")]
-    fn drop(&mut self) {
-        for pid in self.processes() {
-            let _ = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(pid),
-                nix::sys::signal::Signal::SIGKILL,
-            );
-        }
-        self.unmount();
-        self.remove_cgroups();
-    }
-}
-
-/// All directories of a cgroup in all hierarchies, parents first.
-fn cgroups(path: &str) -> Vec<PathBuf> {
-    fn walk(directory: PathBuf, found: &mut Vec<PathBuf>) {
-        if !directory.is_dir() {
-            return;
-        }
-        found.push(directory.clone());
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            walk(entry.path(), found);
-        }
-    }
-    let mut found = Vec::new();
-    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    for point in mountinfo
-        .lines()
-        .filter(|line| line.contains(" - cgroup"))
-        .filter_map(|line| line.split(' ').nth(4))
-    {
-        walk(
-            Path::new(point).join(path.trim_start_matches('/')),
-            &mut found,
-        );
-    }
-    found
 }
 
 pub(crate) fn log_text(path: &Path) -> String {

@@ -29,6 +29,12 @@ async fn reboot(node: &mut Node, sandboxes: &[&SandboxId]) {
     node.start().await;
 }
 
+/// What is kept of a container over a reboot.
+fn record(node: &Node, id: &ContainerId) -> std::io::Result<String> {
+    let directory = node.dir.path().join("root/containers").join(&id.0);
+    std::fs::read_to_string(directory.join("record.json"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_of_before_a_reboot_are_known_and_ended() {
     let Some(mut node) = node().await else { return };
@@ -39,25 +45,13 @@ async fn containers_of_before_a_reboot_are_known_and_ended() {
     let (first, running) = node.run(&secret).await;
     let (second, done) = node.run(&shell("exit 7")).await;
     assert_eq!(node.exited(&done).await.0, 7);
-    let record = node
-        .dir
-        .path()
-        .join("root/containers")
-        .join(&done.0)
-        .join("record.json");
     eventually("its end is recorded", || {
-        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("\"Exited\""))
+        record(&node, &done).is_ok_and(|text| text.contains("\"Exited\""))
     })
     .await;
     let before = (node.status(&running).await, node.status(&done).await);
-    let record = node
-        .dir
-        .path()
-        .join("root/containers")
-        .join(&running.0)
-        .join("record.json");
     assert!(
-        !std::fs::read_to_string(record).unwrap().contains("hunter2"),
+        !record(&node, &running).unwrap().contains("hunter2"),
         "no Secret outlives the boot"
     );
 
@@ -91,27 +85,31 @@ async fn containers_of_before_a_reboot_are_known_and_ended() {
         (node.status(&running).await, node.status(&done).await),
         after
     );
-    // The pod goes on in a new sandbox; the old container is removed as any other.
+    goes_on(&node, &after.0.pod, &first, &running).await;
+    node.finish().await;
+}
+
+/// The pod goes on in a new sandbox; the old container is removed as any other.
+async fn goes_on(node: &Node, pod: &PodRef, first: &SandboxId, old: &ContainerId) {
     let config = SandboxConfig {
         attempt: 1,
-        pod: after.0.pod.clone(),
+        pod: pod.clone(),
         ..node.sandbox()
     };
     let sandbox = node.runtime().run_pod_sandbox(&config).await.unwrap();
-    node.runtime().remove_container(&running).await.unwrap();
-    let of_pod = node.runtime().pod_state(&after.0.pod.uid).await.unwrap();
+    node.runtime().remove_container(old).await.unwrap();
+    let of_pod = node.runtime().pod_state(&pod.uid).await.unwrap();
     assert_eq!((of_pod.0.len(), of_pod.1), (2, vec![]));
-    node.runtime().remove_pod_sandbox(&first).await.unwrap();
+    node.runtime().remove_pod_sandbox(first).await.unwrap();
     assert!(
         node.runtime()
-            .pod_state(&after.0.pod.uid)
+            .pod_state(&pod.uid)
             .await
             .unwrap()
             .0
             .iter()
             .all(|left| left.id == sandbox.id)
     );
-    node.finish().await;
 }
 
 /// A container that was made and not started has not run.

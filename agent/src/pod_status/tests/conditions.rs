@@ -2,18 +2,6 @@
 
 use super::*;
 
-fn condition<'a>(
-    status: &'a PodStatus,
-    kind: &str,
-) -> &'a k8s_openapi::api::core::v1::PodCondition {
-    status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == kind)
-        .expect("condition")
-}
-
 #[test]
 fn running_pod_is_ready() {
     let status = World::new(two("Always"))

@@ -13,9 +13,8 @@ use super::{
         ContainerConfig, ContainerId, ContainerStats, ContainerStatus, ExecRequest, ExecResult,
         PodUid, Resources, RuntimeError, RuntimeEvent, RuntimeService, SandboxConfig, SandboxId,
         SandboxStatus, StreamSession, attach, container_create, container_remove, container_start,
-        container_stop, container_update,
-        entries::{self, whole},
-        exec, oci_spec, port_forward, sandbox_remove, sandbox_run, sandbox_stop, sandbox_update,
+        container_stop, container_update, entries::whole, exec, oci_spec, port_forward,
+        sandbox_remove, sandbox_run, sandbox_stop, sandbox_update,
     },
     LocalRuntime,
 };

@@ -106,7 +106,8 @@ pub fn validate(errors: &mut FieldErrors, path: &str, annotations: &Value, spec:
             continue;
         };
         if !names.contains(container) {
-            errors.invalid_text(format!("{path}[{key}]"), container, "container not found");
+            let name = Value::from(container);
+            errors.invalid(format!("{path}[{key}]"), &name, "container not found");
         }
         let text = string(value);
         let is_known = matches!(text, "" | UNCONFINED | RUNTIME_DEFAULT);

@@ -179,7 +179,10 @@ fn profile_annotations(
     // Of a pod the annotation becomes the field, and what is said comes before that.
     let mut profiles = [own, of_pod].into_iter();
     if !is_pod && profiles.all(|context| context["appArmorProfile"].is_null()) {
-        found.push((format!("{}{name}", app_armor::ANNOTATION), app_armor::DEPRECATED));
+        found.push((
+            format!("{}{name}", app_armor::ANNOTATION),
+            app_armor::DEPRECATED,
+        ));
     }
     found
 }

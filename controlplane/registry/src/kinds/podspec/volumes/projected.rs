@@ -111,7 +111,8 @@ mod tests {
     #[test]
     fn two_sources_do_not_write_one_file() {
         let items = json!([{"key": "k", "path": "p"}]);
-        let fields = json!([{"path": "p", "fieldRef": {"fieldPath": "metadata.name"}}]);
+        let fields =
+            json!([{"path": "p", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}]);
         let config = json!({"configMap": {"name": "a", "items": items}});
         for (other, told) in [
             (json!({"secret": {"name": "b", "items": items}}), "\"b\""),
