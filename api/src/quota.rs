@@ -86,20 +86,25 @@ pub fn names_of<'a>(
 #[must_use]
 pub fn changes_by_update(group: &str, plural: &str, subresource: &str) -> bool {
     match (group, plural) {
-        ("", "services" | "persistentvolumeclaims") => subresource.is_empty(),
+        ("", "services") => subresource.is_empty(),
+        // The status says what was given, and of which VolumeAttributesClass.
+        ("", "persistentvolumeclaims") => matches!(subresource, "" | "status"),
         ("", "pods") => subresource == "resize",
         _ => false,
     }
 }
 
 /// Whether a quota is about an object of a resource, by the scopes of its `spec`. Those with scopes
-/// are about pods.
+/// are about pods, or about claims, and about nothing else.
 #[must_use]
 pub fn in_scope(spec: &Value, group: &str, plural: &str, object: &Value) -> bool {
-    let is_pod = group.is_empty() && plural == "pods";
     scope::requirements(spec)
         .iter()
-        .all(|requirement| is_pod && scope::matches(requirement, object))
+        .all(|requirement| match (group, plural) {
+            ("", "pods") => scope::matches_pod(requirement, object),
+            ("", "persistentvolumeclaims") => scope::matches_claim(requirement, object),
+            _ => false,
+        })
 }
 
 /// Amounts as they stand in an object.

@@ -1,4 +1,6 @@
-//! Which pods a quota with scopes is about.
+//! Which pods and claims a quota with scopes is about.
+//!
+//! Source: `podMatchesScopeFunc` and `pvcMatchesScopeFunc` in `pkg/quota/v1/evaluator/core` at v1.37.
 
 use serde_json::{Value, json};
 
@@ -17,7 +19,8 @@ pub(super) fn requirements(spec: &Value) -> Vec<Value> {
         .collect()
 }
 
-pub(super) fn matches(requirement: &Value, pod: &Value) -> bool {
+/// Scopes of claims match no pod.
+pub(super) fn matches_pod(requirement: &Value, pod: &Value) -> bool {
     let spec = &pod["spec"];
     let terminates = || {
         spec["activeDeadlineSeconds"]
@@ -29,23 +32,41 @@ pub(super) fn matches(requirement: &Value, pod: &Value) -> bool {
         "NotTerminating" => !terminates(),
         "BestEffort" => is_best_effort(pod),
         "NotBestEffort" => !is_best_effort(pod),
-        "PriorityClass" => has_class(requirement, meta::get_str(spec, &["priorityClassName"])),
+        "PriorityClass" => has_class(requirement, &[meta::get_str(spec, &["priorityClassName"])]),
         "CrossNamespacePodAffinity" => looks_elsewhere(spec),
         _ => false,
     }
 }
 
-fn has_class(requirement: &Value, class: &str) -> bool {
-    let named = || {
-        meta::get_array(requirement, &["values"])
-            .iter()
-            .any(|value| value == class)
-    };
+/// Scopes of pods match no claim. A claim that is on its way from one class to another is of both:
+/// it counts against both quotas until it has arrived.
+pub(super) fn matches_claim(requirement: &Value, claim: &Value) -> bool {
+    let classes = [
+        meta::get_str(claim, &["spec", "volumeAttributesClassName"]),
+        meta::get_str(claim, &["status", "currentVolumeAttributesClassName"]),
+        meta::get_str(
+            claim,
+            &[
+                "status",
+                "modifyVolumeStatus",
+                "targetVolumeAttributesClassName",
+            ],
+        ),
+    ];
+    requirement["scopeName"] == "VolumeAttributesClass" && has_class(requirement, &classes)
+}
+
+/// Whether one of these classes is asked for; empty ones are none.
+fn has_class(requirement: &Value, classes: &[&str]) -> bool {
+    let values = meta::get_array(requirement, &["values"]);
+    let is_named = |class: &&str| values.iter().any(|value| value == class);
+    let mut classes = classes.iter().filter(|class| !class.is_empty()).peekable();
+    let has_none = classes.peek().is_none();
     match requirement["operator"].as_str().unwrap_or_default() {
-        "Exists" => !class.is_empty(),
-        "DoesNotExist" => class.is_empty(),
-        "In" => !class.is_empty() && named(),
-        "NotIn" => class.is_empty() || !named(),
+        "Exists" => !has_none,
+        "DoesNotExist" => has_none,
+        "In" => classes.any(is_named),
+        "NotIn" => has_none || classes.any(|class| !is_named(class)),
         _ => false,
     }
 }

@@ -125,3 +125,45 @@ fn scopes_choose_pods() {
         &json!({})
     ));
 }
+
+#[test]
+fn a_class_of_volume_attributes_chooses_claims() {
+    let none = json!({"spec": {}});
+    let gold = json!({"spec": {"volumeAttributesClassName": "gold"}});
+    let turning = json!({"spec": {"volumeAttributesClassName": "gold"},
+        "status": {"currentVolumeAttributesClassName": "silver"}});
+    let target =
+        json!({"status": {"modifyVolumeStatus": {"targetVolumeAttributesClassName": "gold"}}});
+    let classes = |operator: &str, values: Value| {
+        json!({"scopeSelector": {"matchExpressions": [
+            {"scopeName": "VolumeAttributesClass", "operator": operator, "values": values}]}})
+    };
+    for (spec, expect) in [
+        (
+            json!({"scopes": ["VolumeAttributesClass"]}),
+            [false, true, true, true],
+        ),
+        (classes("In", json!(["gold"])), [false, true, true, true]),
+        (
+            classes("In", json!(["silver"])),
+            [false, false, true, false],
+        ),
+        (
+            classes("NotIn", json!(["gold"])),
+            [true, false, true, false],
+        ),
+        (
+            classes("DoesNotExist", json!([])),
+            [true, false, false, false],
+        ),
+        (json!({"scopes": ["BestEffort"]}), [false; 4]),
+    ] {
+        let claims = [&none, &gold, &turning, &target];
+        let found = claims.map(|claim| in_scope(&spec, "", "persistentvolumeclaims", claim));
+        assert_eq!(found, expect, "{spec}");
+    }
+    let pod = json!({"spec": {"volumeAttributesClassName": "gold"}});
+    let spec = json!({"scopes": ["VolumeAttributesClass"]});
+    assert!(!in_scope(&spec, "", "pods", &pod));
+    assert!(changes_by_update("", "persistentvolumeclaims", "status"));
+}

@@ -262,3 +262,34 @@ async fn a_limit_range_fills_and_bounds() {
         )
     );
 }
+
+#[tokio::test]
+async fn a_class_of_volume_attributes_has_a_quota_of_its_own() {
+    let raw = admin().await;
+    let gold = json!({"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]});
+    limit(
+        &raw,
+        "q",
+        json!({"hard": {"persistentvolumeclaims": "1"}, "scopeSelector": {"matchExpressions": [gold]}}),
+    )
+    .await;
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = |name: &str, class: &str| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "volumeAttributesClassName": class,
+            "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    for (name, class, expect) in [("a", "gold", 201), ("b", "silver", 201), ("c", "gold", 403)] {
+        let (code, answer) = raw.post(claims, claim(name, class)).await;
+        assert_eq!(code, expect, "{name}: {answer}");
+    }
+    assert_eq!(
+        used(&raw, "q").await,
+        json!({"persistentvolumeclaims": "1"})
+    );
+    // One that is on its way to the class counts before it has arrived.
+    let status = json!({"status": {"modifyVolumeStatus":
+        {"targetVolumeAttributesClassName": "gold", "status": "Pending"}}});
+    let (code, refused) = raw.merge(&format!("{claims}/b/status"), status).await;
+    assert_eq!(code, 403, "{refused}");
+}
