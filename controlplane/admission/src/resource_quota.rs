@@ -189,32 +189,8 @@ fn plan(quota: &Value, write: Write<'_>, now: Timestamp) -> Result<Option<Amount
             names.join(",")
         ));
     }
-    let mut asked = quota::usage(group, plural, write.new, now);
-    let negative: Vec<&str> = asked
-        .iter()
-        .filter(|(_, amount)| amount.is_negative())
-        .map(|(name, _)| name.as_str())
-        .collect();
-    if !negative.is_empty() {
-        return Err(format!(
-            "quota usage is negative for resource(s): {}",
-            negative.join(",")
-        ));
-    }
-    if let Some(old) = write.old
-        && quota::in_scope(spec, group, plural, old)
-    {
-        let before = quota::usage(group, plural, old, now);
-        for (name, amount) in &mut asked {
-            if let Some(before) = before.get(name) {
-                *amount -= *before;
-            }
-        }
-    }
-    // Only what becomes more: what becomes less is given back by the controller, which counts anew.
-    asked.retain(|name, amount| {
-        hard.contains_key(name) && !amount.is_zero() && !amount.is_negative()
-    });
+    let mut asked = increase(spec, write, now)?;
+    asked.retain(|name, _| hard.contains_key(name));
     if asked.is_empty() {
         return Ok(None);
     }
@@ -240,4 +216,37 @@ fn plan(quota: &Value, write: Write<'_>, now: Timestamp) -> Result<Option<Amount
         of(&before),
         of(&hard)
     ))
+}
+
+/// What the write uses more than there was used before by what it replaces, as far as that is in
+/// the quota's scopes. What becomes less is given back by the controller, which counts anew.
+///
+/// # Errors
+/// It says that it uses less than nothing.
+fn increase(spec: &Value, write: Write<'_>, now: Timestamp) -> Result<Amounts, String> {
+    let (group, plural) = (&*write.resource.info.group, &*write.resource.info.plural);
+    let mut asked = quota::usage(group, plural, write.new, now);
+    let negative: Vec<&str> = asked
+        .iter()
+        .filter(|(_, amount)| amount.is_negative())
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if !negative.is_empty() {
+        return Err(format!(
+            "quota usage is negative for resource(s): {}",
+            negative.join(",")
+        ));
+    }
+    if let Some(old) = write.old
+        && quota::in_scope(spec, group, plural, old)
+    {
+        let before = quota::usage(group, plural, old, now);
+        for (name, amount) in &mut asked {
+            if let Some(before) = before.get(name) {
+                *amount -= *before;
+            }
+        }
+    }
+    asked.retain(|_, amount| !amount.is_zero() && !amount.is_negative());
+    Ok(asked)
 }

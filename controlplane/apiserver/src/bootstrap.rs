@@ -59,46 +59,9 @@ pub(crate) async fn start(server: &State) -> Result<(), ApiServerError> {
 
 /// Makes or repairs all but roles and bindings.
 async fn ensure(server: &State) -> Result<(), ApiServerError> {
-    for name in NAMESPACES {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        ensure_object(server, ("", "v1", "namespaces"), "", namespace, None).await?;
-    }
-    for (name, value, description) in CLASSES {
-        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
-            "value": value, "description": description});
-        ensure_object(
-            server,
-            ("scheduling.k8s.io", "v1", "priorityclasses"),
-            "",
-            class,
-            None,
-        )
-        .await?;
-    }
-    let config = &server.config;
-    let port = config.advertise.port();
-    let address = config.advertise.ip().to_string();
-    let metadata = json!({"name": "kubernetes", "namespace": "default"});
-    let service_ip = first_service_ip(&config.service_cidr).to_string();
-    let mut service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": metadata,
-        "spec": {
-            "type": "ClusterIP", "sessionAffinity": "None",
-            "clusterIP": service_ip, "clusterIPs": [service_ip],
-            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
-            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
-        },
-    });
-    service["metadata"]["labels"] = json!({"component": "apiserver", "provider": "kubernetes"});
-    ensure_object(
-        server,
-        ("", "v1", "services"),
-        "default",
-        service,
-        Some("spec"),
-    )
-    .await?;
+    ensure_namespaces(server).await?;
+    ensure_priority_classes(server).await?;
+    ensure_service(server).await?;
     ensure_service_cidr(server).await?;
     service_ips::repair(&server.store, &server.registry)
         .await
@@ -106,38 +69,83 @@ async fn ensure(server: &State) -> Result<(), ApiServerError> {
             what: "ipaddresses of services".to_owned(),
             message: status.message,
         })?;
-    if config.advertise.ip().is_loopback() {
+    if server.config.advertise.ip().is_loopback() {
         // Nobody but this machine reaches it there, and Endpoints may not say so.
         return Ok(());
     }
-    let mut endpoints = json!({
-        "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
-        "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
+    ensure_endpoints(server).await?;
+    ensure_endpoint_slice(server).await
+}
+
+async fn ensure_namespaces(server: &State) -> Result<(), ApiServerError> {
+    for name in NAMESPACES {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        ensure_object(server, ("", "v1", "namespaces"), "", namespace, None).await?;
+    }
+    Ok(())
+}
+
+async fn ensure_priority_classes(server: &State) -> Result<(), ApiServerError> {
+    let kind = ("scheduling.k8s.io", "v1", "priorityclasses");
+    for (name, value, description) in CLASSES {
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+            "value": value, "description": description});
+        ensure_object(server, kind, "", class, None).await?;
+    }
+    Ok(())
+}
+
+/// The Service by which pods reach this server.
+async fn ensure_service(server: &State) -> Result<(), ApiServerError> {
+    let config = &server.config;
+    let service_ip = first_service_ip(&config.service_cidr).to_string();
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": kubernetes(json!({"component": "apiserver", "provider": "kubernetes"})),
+        "spec": {
+            "type": "ClusterIP", "sessionAffinity": "None",
+            "clusterIP": service_ip, "clusterIPs": [service_ip],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": config.advertise.port()}],
+        },
     });
-    endpoints["metadata"]["labels"] = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
-    ensure_object(
-        server,
-        ("", "v1", "endpoints"),
-        "default",
-        endpoints,
-        Some("subsets"),
-    )
-    .await?;
-    let mut slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
-        "addressType": if config.advertise.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    let kind = ("", "v1", "services");
+    ensure_object(server, kind, "default", service, Some("spec")).await
+}
+
+/// Where that Service leads, in the old form.
+async fn ensure_endpoints(server: &State) -> Result<(), ApiServerError> {
+    let advertise = server.config.advertise;
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": kubernetes(json!({"endpointslice.kubernetes.io/skip-mirror": "true"})),
+        "subsets": [{
+            "addresses": [{"ip": advertise.ip().to_string()}],
+            "ports": [{"name": "https", "port": advertise.port(), "protocol": "TCP"}],
+        }],
     });
-    slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": "kubernetes"});
-    ensure_object(
-        server,
-        ("discovery.k8s.io", "v1", "endpointslices"),
-        "default",
-        slice,
-        Some("endpoints"),
-    )
-    .await
+    let kind = ("", "v1", "endpoints");
+    ensure_object(server, kind, "default", endpoints, Some("subsets")).await
+}
+
+/// The same in the new form.
+async fn ensure_endpoint_slice(server: &State) -> Result<(), ApiServerError> {
+    let advertise = server.config.advertise;
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": kubernetes(json!({"kubernetes.io/service-name": "kubernetes"})),
+        "addressType": if advertise.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [advertise.ip().to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": advertise.port(), "protocol": "TCP"}],
+    });
+    let kind = ("discovery.k8s.io", "v1", "endpointslices");
+    ensure_object(server, kind, "default", slice, Some("endpoints")).await
+}
+
+/// The metadata of what is called `kubernetes`, with these labels.
+fn kubernetes(labels: Value) -> Value {
+    json!({"name": "kubernetes", "namespace": "default", "labels": labels})
 }
 
 /// The range that Services' addresses come from, as an object. One that says something else is left

@@ -81,16 +81,9 @@ impl Form {
             }
         };
         let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let streams = [
-            Subresource::Log,
-            Subresource::Exec,
-            Subresource::Attach,
-            Subresource::Portforward,
-            Subresource::Proxy,
-        ];
         match RequestInfo::parse(&parts.method, path, &query) {
             RequestInfo::Resource(info)
-                if streams.iter().any(|one| one.name() == info.subresource) =>
+                if Subresource::named(info.subresource).is_some_and(Subresource::is_stream) =>
             {
                 None
             }

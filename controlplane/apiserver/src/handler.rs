@@ -1,14 +1,15 @@
 //! One request from its parts to its response: who asks and whether they may, routing, limits; a
 //! panic stays in its request.
 
+mod dispatch;
 mod incoming;
 
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::Status;
-use coracle_auth::authn::impersonation;
-use coracle_registry::{part::Part, store::cache_status, strategy::Subresource};
+use coracle_auth::{authn::impersonation, authz::Attributes, user::UserInfo};
+use coracle_registry::{store::cache_status, strategy::Subresource};
 use coracle_store::Revision;
 use futures::FutureExt as _;
 use http::{Method, Response, StatusCode, request::Parts};
@@ -18,19 +19,18 @@ use crate::{
     body::{Body, Held},
     catalog::{self, Catalog, Serving},
     encoding::Form,
-    endpoints::{self, Call},
     gzip,
-    limits::{RETRY_SECS, Requester, Seat},
+    limits::{Limits, RETRY_SECS, Requester, Seat},
     metrics::Observation,
     nonresource,
     progress::PATIENCE,
     query::Query,
-    reply::{self, Reply},
+    reply,
     request_info::{RequestInfo, ResourceRequest, Verb},
     route,
+    slow::{self, Step, Timing},
     source::Source,
     state::State,
-    subresource::{self, stream::messages},
     weight::weight,
 };
 
@@ -49,10 +49,10 @@ pub(crate) async fn handle<B>(
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let mut seen = Observation::new(&server.metrics, &parts);
+    let mut seen = Observation::new(&server.metrics, &server.slow, &parts);
     let mut course = Course::default();
     let span = seen.span().clone();
-    let answer = {
+    let (answer, spent) = {
         // Pinned where it is: it is large, and what is wrapped around it would move it.
         let routed = pin!(route(
             server,
@@ -62,9 +62,7 @@ where
             &mut seen,
             &mut course
         ));
-        AssertUnwindSafe(routed.instrument(span))
-            .catch_unwind()
-            .await
+        slow::noted(AssertUnwindSafe(routed.instrument(span)).catch_unwind()).await
     };
     let response = match answer {
         Ok(Ok(response)) => response,
@@ -87,7 +85,7 @@ where
     } else {
         response
     };
-    let response = seen.finish(response);
+    let response = seen.finish(response, &spent);
     match (response.status(), source.connection(), &mut course.seat) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(connection), seat) => {
             seat.take()
@@ -115,6 +113,21 @@ struct Course {
     patience: Option<Duration>,
 }
 
+impl Course {
+    /// It lasts by design: it has no deadline, and a seat that is not one of those that are soon
+    /// free again.
+    fn lasts(&mut self, limits: &Limits, requester: Requester, verb: Verb) -> Result<(), Status> {
+        self.seat = limits.lasting_seat(requester)?;
+        self.patience = Some(if verb == Verb::Watch {
+            PATIENCE
+        } else {
+            SLOW_READER
+        });
+        Ok(())
+    }
+}
+
+/// The way of a request. Each step is where it is for a reason.
 async fn route<B>(
     server: &Arc<State>,
     source: &Source,
@@ -128,25 +141,21 @@ where
 {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
-    let user = source
-        .authenticate(&server.authenticator, &server.limits, &parts.headers)
-        .await?;
-    let requester = server.limits.requester(&user, source.is_part());
-    if !server.authenticator.is_anonymous(&user) {
-        source.is_somebody(&server.limits, requester)?;
-        course.is_known = true;
-    }
+    // Who asks comes before everything that can be answered: bad credentials are told so whatever
+    // the path is, and learn nothing of what is served. Limits count by who it is.
+    let (user, requester) = identified(server, source, parts, course).await?;
+    // The path comes before authorization. Rules speak of the namespace in the URL, the registry
+    // goes by the scope of the kind: only for paths of the kind's own form are both the same, and
+    // a right in one namespace is none in the cluster. One value of the catalog from here to the
+    // end, whatever comes and goes meanwhile.
     let catalog = server.catalog.now();
     let serving = serving(&catalog, &request)?;
+    // Whom somebody acts as decides what they may, not what they take: that stays their own.
     let user = impersonation::effective(&server.authorizer, user, &parts.headers)?;
+    seen.is_of(&user);
+    // Authorization comes before the body: who may not gets no room for megabytes.
     let attributes = request.attributes(&user, &parts.method, &query);
-    if !server.authorizer.allows(&attributes) {
-        // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer
-        // is as good as no.
-        let _seat = server.limits.waiting_seat(requester)?;
-        let _ = server.store.cache.catch_up().await;
-        server.authorizer.authorize(&attributes)?;
-    }
+    authorized(server, requester, &attributes).await?;
     let reads = parts.method.is_safe();
     let info = match &request {
         RequestInfo::NonResource { path } => {
@@ -158,14 +167,11 @@ where
         }
         RequestInfo::Resource(info) => info,
     };
+    // Only now: who may not ask for a kind is not told whether there is one.
     let serving = serving.ok_or_else(Status::no_such_path)?;
     seen.is_about(info, serving.info());
-    let read = if !info.verb.is_read() {
-        let _reading = server.limits.reading_seat(requester)?;
-        incoming::read(parts, body, server.limits.room(requester)).await?
-    } else {
-        incoming::Read::default()
-    };
+    // The body comes before the seat: a client that sends slowly holds up nobody who is ready.
+    let read = sent(server, requester, info, parts, body).await?;
     wait_for_revision(server, requester, info, &query).await?;
     let headers = &parts.headers;
     let call = catalog::Call {
@@ -178,30 +184,86 @@ where
         headers,
         body: read.bytes.clone(),
     };
-    let answer = answer(serving, call, parts);
+    let answer = dispatch::answer(serving, call, parts);
     if is_long_running(info) {
-        course.seat = server.limits.lasting_seat(requester)?;
-        course.patience = Some(if info.verb == Verb::Watch {
-            PATIENCE
-        } else {
-            SLOW_READER
-        });
+        course.lasts(&server.limits, requester, info.verb)?;
         return answer.await;
     }
     seen.is_in_flight(reads);
     course.seat = Some(server.limits.seat(requester, &request, reads).await?);
     let timeout = query.timeout(REQUEST_TIMEOUT)?;
     let weight = weight(serving, info, headers, &read.bytes);
-    let timely = async {
-        match tokio::time::timeout(timeout, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Status::timeout(
-                "request did not complete within the allotted timeout",
-                RETRY_SECS,
-            )),
-        }
-    };
+    let timely = in_time(timeout, answer);
     server.limits.worked_on(requester, weight, timely).await
+}
+
+/// Who asks, and where they stand. One who is somebody keeps the connection.
+async fn identified(
+    server: &State,
+    source: &Source,
+    parts: &Parts,
+    course: &mut Course,
+) -> Result<(Arc<UserInfo>, Requester), Status> {
+    let _timing = Timing::of(Step::Authentication);
+    let user = source
+        .authenticate(&server.authenticator, &server.limits, &parts.headers)
+        .await?;
+    let requester = server.limits.requester(&user, source.is_part());
+    if !server.authenticator.is_anonymous(&user) {
+        source.is_somebody(&server.limits, requester)?;
+        course.is_known = true;
+    }
+    Ok((user, requester))
+}
+
+/// Whether they may.
+async fn authorized(
+    server: &State,
+    requester: Requester,
+    attributes: &Attributes<'_>,
+) -> Result<(), Status> {
+    if server.authorizer.allows(attributes) {
+        return Ok(());
+    }
+    let _timing = Timing::of(Step::Authorization);
+    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is
+    // as good as no.
+    let _seat = server.limits.waiting_seat(requester)?;
+    let _ = server.store.cache.catch_up().await;
+    server.authorizer.authorize(attributes)
+}
+
+/// What the client sends with a write.
+async fn sent<B>(
+    server: &State,
+    requester: Requester,
+    info: &ResourceRequest<'_>,
+    parts: &Parts,
+    body: &mut B,
+) -> Result<incoming::Read, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    if info.verb.is_read() {
+        return Ok(incoming::Read::default());
+    }
+    let _timing = Timing::of(Step::Body);
+    let _reading = server.limits.reading_seat(requester)?;
+    incoming::read(parts, body, server.limits.room(requester)).await
+}
+
+/// The answer, if it comes in time.
+async fn in_time(
+    timeout: Duration,
+    answer: impl Future<Output = Result<Response<Body>, Status>>,
+) -> Result<Response<Body>, Status> {
+    match tokio::time::timeout(timeout, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Status::timeout(
+            "request did not complete within the allotted timeout",
+            RETRY_SECS,
+        )),
+    }
 }
 
 /// Who serves what a request is about, if it is about a resource that somebody serves. A kind that
@@ -247,64 +309,6 @@ async fn wait_for_revision(
     }
 }
 
-/// Who answers a request: `serving`, if it says so.
-async fn answer(
-    serving: &Serving<State>,
-    call: catalog::Call<'_, State>,
-    parts: &Parts,
-) -> Result<Response<Body>, Status> {
-    match serving {
-        Serving::Virtual(resource) => resource.serve(call).await.map(Reply::into_response),
-        Serving::Stored(resource) => dispatch(&call.to(resource), parts).await,
-    }
-}
-
-async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
-    if call.info.subresource.is_empty() {
-        let reply = main_resource(call).await?;
-        if call.info.verb == Verb::Watch && messages::is_asked(&parts.headers) {
-            return messages::watch(call.server, parts, reply.body);
-        }
-        return Ok(reply
-            .deprecating(&call.resource.info.deprecated)
-            .into_response());
-    }
-    subresource::serve(call, parts).await
-}
-
-async fn main_resource(call: &Call<'_>) -> Result<Reply, Status> {
-    let verb = call.info.verb;
-    if !call.resource.info.has_verb(verb.as_str()) {
-        return Err(call.unsupported());
-    }
-    match verb {
-        // Large futures are boxed: the common path stays small.
-        Verb::Get => endpoints::get::get(call).await,
-        Verb::List => Box::pin(endpoints::list::list(call)).await,
-        Verb::Watch => Box::pin(endpoints::watch::watch(call)).await,
-        Verb::Create if !call.info.is_named && has_place(call) => {
-            Box::pin(endpoints::create::create(call)).await
-        }
-        Verb::Update if !call.info.name.is_empty() => {
-            Box::pin(endpoints::update::update(call, Part::Main)).await
-        }
-        Verb::Patch if !call.info.name.is_empty() => {
-            Box::pin(endpoints::patch::patch(call, Part::Main)).await
-        }
-        Verb::Delete => Box::pin(endpoints::delete::delete(call)).await,
-        Verb::DeleteCollection if has_place(call) => {
-            Box::pin(endpoints::delete::delete_collection(call)).await
-        }
-        _ => Err(call.unsupported()),
-    }
-}
-
-/// Whether the URL says where objects are to be: what is in namespaces is only read in all of them
-/// at once.
-fn has_place(call: &Call<'_>) -> bool {
-    call.info.in_namespace || !call.resource.is_namespaced()
-}
-
 /// Whether a path asks how the server is: always told.
 fn is_health(path: &str) -> bool {
     ["/healthz", "/livez", "/readyz"]
@@ -315,13 +319,5 @@ fn is_health(path: &str) -> bool {
 /// Whether a request may last.
 fn is_long_running(info: &ResourceRequest<'_>) -> bool {
     info.verb == Verb::Watch
-        || [
-            Subresource::Log,
-            Subresource::Exec,
-            Subresource::Attach,
-            Subresource::Portforward,
-            Subresource::Proxy,
-        ]
-        .iter()
-        .any(|subresource| subresource.name() == info.subresource)
+        || Subresource::named(info.subresource).is_some_and(Subresource::is_stream)
 }

@@ -34,6 +34,7 @@
 //! | `encoding`, [`table`] | answers in protobuf, YAML and indented JSON; as Table and metadata alone |
 //! | `gzip` | compresses large answers |
 //! | `metrics` | what `/metrics` tells of this server |
+//! | `slow` | what the log tells of requests that took long |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `unstored` | bindings, component statuses |
 //! | [`discovery`], [`openapi`] | what the server has, and how it looks |
@@ -73,6 +74,7 @@ mod review;
 mod route;
 mod serve;
 pub mod server;
+mod slow;
 mod source;
 mod state;
 mod subresource;

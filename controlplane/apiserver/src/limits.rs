@@ -36,7 +36,10 @@ use tokio::{
 pub(crate) use self::share::{Flow, Permit, Share};
 use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES, UserInfo};
 
-use crate::request_info::{RequestInfo, ResourceRequest, Verb};
+use crate::{
+    request_info::{RequestInfo, ResourceRequest, Verb},
+    slow::{Step, Timing},
+};
 
 /// Most bytes of a request body, and of what a patch makes.
 ///
@@ -181,6 +184,7 @@ impl Limits {
         request: &RequestInfo<'_>,
         reads: bool,
     ) -> Result<Seat, Status> {
+        let _timing = Timing::of(Step::Queue);
         let share = match request {
             RequestInfo::Resource(info) if requester.is_node && is_heartbeat(info) => &self.nodes,
             _ if requester.rank == Rank::Part => {
@@ -297,6 +301,7 @@ impl Limits {
         } else {
             None
         };
+        let timing = Timing::of(Step::Queue);
         let waiting = async {
             let turn = if is_other {
                 Some(self.turns.take(requester.flow).await)
@@ -315,6 +320,7 @@ impl Limits {
         let Ok((_turn, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
             return Err(too_many());
         };
+        drop(timing);
         let runtime = Handle::current();
         match runtime.runtime_flavor() {
             RuntimeFlavor::MultiThread => block_in_place(|| runtime.block_on(Box::pin(work))),

@@ -38,6 +38,16 @@ struct Request {
     version: Text,
 }
 
+impl Request {
+    /// `pods` or `pods/binding`.
+    fn path(&self) -> String {
+        match self.subresource {
+            "" => self.resource.to_string(),
+            subresource => format!("{}/{subresource}", self.resource),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answer {
     code: u32,

@@ -173,24 +173,7 @@ impl<'a> RequestInfo<'a> {
             is_old_watch,
         };
         if first == "namespaces" {
-            if let Some(namespace) = parts.next() {
-                request.namespace = percent::decode(namespace, false);
-                request.name = request.namespace.clone();
-                match parts.next() {
-                    None => {}
-                    // As upstream: a Namespace has these two itself, anything else is in it.
-                    Some(sub @ ("status" | "finalize")) => {
-                        request.subresource = sub;
-                        request.rest = parts.0;
-                    }
-                    Some(resource) => {
-                        request.in_namespace = true;
-                        request.resource = resource;
-                        request.name = Cow::Borrowed("");
-                        request.take_name(&mut parts);
-                    }
-                }
-            }
+            request.take_namespace(&mut parts);
         } else {
             request.take_name(&mut parts);
         }
@@ -209,6 +192,29 @@ impl<'a> RequestInfo<'a> {
 }
 
 impl<'a> ResourceRequest<'a> {
+    /// What follows `namespaces`: its name, and what is meant of it or in it.
+    fn take_namespace(&mut self, parts: &mut Segments<'a>) {
+        let Some(namespace) = parts.next() else {
+            return;
+        };
+        self.namespace = percent::decode(namespace, false);
+        self.name = self.namespace.clone();
+        match parts.next() {
+            None => {}
+            // As upstream: a Namespace has these two itself, anything else is in it.
+            Some(sub @ ("status" | "finalize")) => {
+                self.subresource = sub;
+                self.rest = parts.0;
+            }
+            Some(resource) => {
+                self.in_namespace = true;
+                self.resource = resource;
+                self.name = Cow::Borrowed("");
+                self.take_name(parts);
+            }
+        }
+    }
+
     fn take_name(&mut self, parts: &mut Segments<'a>) {
         if let Some(name) = parts.next() {
             self.name = percent::decode(name, false);

@@ -39,6 +39,7 @@ use crate::{
     metrics_api,
     pki::PkiError,
     review, serve,
+    slow::SlowRequests,
     state::State,
     subresource, unstored,
 };
@@ -116,6 +117,7 @@ impl ApiServer {
             shutdown,
             bootstrapped: AtomicBool::new(false),
             metrics,
+            slow: SlowRequests::default(),
             health: Health::default(),
             config,
         });
@@ -128,15 +130,7 @@ impl ApiServer {
             .await
             .map_err(ApiServerError::ReadStore)?;
         state.bootstrapped.store(true, Ordering::Release);
-        let (repairing, sweeping) = (Arc::clone(&state), Arc::clone(&state));
-        let mut housekeeping = Tasks::new(state.shutdown.clone());
-        housekeeping.keep("bootstrap-repair", HOUSEKEEPING, &state.health, move |_| {
-            bootstrap::repair(Arc::clone(&repairing))
-        });
-        housekeeping.keep("event-expiry", HOUSEKEEPING, &state.health, move |_| {
-            event_expiry::run(Arc::clone(&sweeping))
-        });
-        housekeeping.detach();
+        keep_house(&state);
         Ok(Arc::new(Self { state }))
     }
 
@@ -192,6 +186,19 @@ impl ApiServer {
     pub fn ready(&self) -> bool {
         self.state.is_ready()
     }
+}
+
+/// Starts the tasks that go on until the server stops.
+fn keep_house(state: &Arc<State>) {
+    let (repairing, sweeping) = (Arc::clone(state), Arc::clone(state));
+    let mut housekeeping = Tasks::new(state.shutdown.clone());
+    housekeeping.keep("bootstrap-repair", HOUSEKEEPING, &state.health, move |_| {
+        bootstrap::repair(Arc::clone(&repairing))
+    });
+    housekeeping.keep("event-expiry", HOUSEKEEPING, &state.health, move |_| {
+        event_expiry::run(Arc::clone(&sweeping))
+    });
+    housekeeping.detach();
 }
 
 /// What is served from the start on.

@@ -19,7 +19,10 @@ use coracle_registry::{resource::Registry, service_addresses::ServiceAddresses, 
 use coracle_telemetry::Health;
 use tokio_util::sync::CancellationToken;
 
-use crate::{catalog::Catalogs, config::ApiServerConfig, limits::Limits, metrics::Metrics};
+use crate::{
+    catalog::Catalogs, config::ApiServerConfig, limits::Limits, metrics::Metrics,
+    slow::SlowRequests,
+};
 
 /// The state of one server.
 pub(crate) struct State {
@@ -40,6 +43,7 @@ pub(crate) struct State {
     pub(crate) shutdown: CancellationToken,
     pub(crate) bootstrapped: AtomicBool,
     pub(crate) metrics: Metrics,
+    pub(crate) slow: SlowRequests,
     /// Other parts of this process, and whether they are well.
     pub(crate) health: Health,
 }

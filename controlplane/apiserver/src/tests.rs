@@ -24,6 +24,7 @@ mod rbac;
 mod reads;
 mod routes;
 mod services;
+mod slow;
 mod spans;
 mod streams;
 mod subresources;

@@ -31,7 +31,10 @@ use coracle_telemetry::span;
 use serde_json::Value;
 use tracing::Instrument as _;
 
-use crate::state::State;
+use crate::{
+    slow::{Step, Timing},
+    state::State,
+};
 
 impl State {
     /// Makes an object.
@@ -163,6 +166,7 @@ impl State {
     }
 
     async fn mutated(&self, mut attributes: Attributes<'_>) -> Result<Seen, Status> {
+        let _timing = Timing::of(Step::Admission);
         self.admission
             .mutate(&mut attributes)
             .instrument(span!("admission", "type" = "admit"))
@@ -171,6 +175,7 @@ impl State {
     }
 
     async fn validated(&self, attributes: Attributes<'_>) -> Result<Seen, Status> {
+        let _timing = Timing::of(Step::Admission);
         self.admission
             .validate(&attributes)
             .instrument(span!("admission", "type" = "validate"))
@@ -179,6 +184,7 @@ impl State {
     }
 
     async fn turn(&self, request: &Request<'_>) -> Result<Option<QuotaLock<'_>>, Status> {
+        let _timing = Timing::of(Step::Admission);
         self.admission
             .turn(request)
             .instrument(span!("admission", "type" = "quota"))

@@ -10,6 +10,7 @@ use coracle_telemetry::span;
 use tracing::Instrument as _;
 
 use super::{Operation, Times};
+use crate::slow::{Step, Timing};
 
 pub(super) struct Metered {
     pub(super) backend: Arc<dyn Backend>,
@@ -30,15 +31,18 @@ impl Metered {
 #[async_trait::async_trait]
 impl Backend for Metered {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        let _timing = Timing::of(Step::Commit);
         self.timed("txn", self.backend.txn(txn).instrument(span!("commit")))
             .await
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        let _timing = Timing::of(Step::Read);
         self.timed("get", self.backend.get(key)).await
     }
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        let _timing = Timing::of(Step::Read);
         self.timed("list", self.backend.range(request)).await
     }
 

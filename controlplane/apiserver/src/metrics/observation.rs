@@ -1,39 +1,35 @@
-//! One request, as the metrics and the trace see it.
+//! One request, as the metrics, the trace and the log of slow ones see it.
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
-    time::Instant,
 };
 
 use bytes::Bytes;
-use coracle_registry::{
-    api_resource::{ApiResource, Text},
-    strategy::Subresource,
-};
+use coracle_auth::user::UserInfo;
+use coracle_registry::api_resource::{ApiResource, Text};
 use coracle_telemetry::span;
 use futures::{Stream, StreamExt as _, stream::BoxStream};
 use http::{Method, Response, StatusCode, request::Parts};
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
 use tracing::{Span, field::Empty};
 
 use super::{Answer, InFlight, Metrics, Request, Watched};
 use crate::{
     body::{Body, BoxError},
     request_info::{ResourceRequest, Verb},
+    slow::{self, Answered, SlowRequests, Spent},
 };
-
-const STREAMS: [Subresource; 4] = [
-    Subresource::Exec,
-    Subresource::Attach,
-    Subresource::Portforward,
-    Subresource::Proxy,
-];
 
 /// A request under way. Counts it among those in flight until it is dropped.
 pub(crate) struct Observation<'a> {
     metrics: &'a Metrics,
+    slow: &'a SlowRequests,
     started: Instant,
+    path: &'a str,
+    user: Option<Arc<UserInfo>>,
     request: Request,
     kind: Text,
     is_long: bool,
@@ -42,7 +38,7 @@ pub(crate) struct Observation<'a> {
 }
 
 impl<'a> Observation<'a> {
-    pub(crate) fn new(metrics: &'a Metrics, parts: &Parts) -> Self {
+    pub(crate) fn new(metrics: &'a Metrics, slow: &'a SlowRequests, parts: &'a Parts) -> Self {
         let verb = match parts.method {
             Method::GET => "GET",
             Method::POST => "POST",
@@ -75,7 +71,10 @@ impl<'a> Observation<'a> {
         );
         Self {
             metrics,
+            slow,
             started: Instant::now(),
+            path: parts.uri.path(),
+            user: None,
             request,
             kind,
             is_long: false,
@@ -89,6 +88,11 @@ impl<'a> Observation<'a> {
         &self.span
     }
 
+    /// Whose it is.
+    pub(crate) fn is_of(&mut self, user: &Arc<UserInfo>) {
+        self.user = Some(Arc::clone(user));
+    }
+
     /// It is about this resource.
     pub(crate) fn is_about(&mut self, info: &ResourceRequest<'_>, resource: &ApiResource) {
         self.trace(info);
@@ -96,22 +100,21 @@ impl<'a> Observation<'a> {
             .subresources
             .iter()
             .find(|one| one.name() == info.subresource);
-        let is_stream = subresource.is_some_and(|one| STREAMS.contains(one));
+        let is_connect = subresource.is_some_and(|one| one.is_connect());
         let scope = match (info.name.is_empty(), info.namespace.is_empty()) {
             (true, false) => "namespace",
             (true, true) => "cluster",
             (false, _) => "resource",
         };
         self.kind = resource.kind.clone();
-        self.is_long =
-            is_stream || info.verb == Verb::Watch || subresource == Some(&Subresource::Log);
+        self.is_long = info.verb == Verb::Watch || subresource.is_some_and(|one| one.is_stream());
         self.request = Request {
             component: "apiserver",
             group: resource.group.clone(),
             resource: resource.plural.clone(),
             scope,
             subresource: subresource.map_or("", |one| one.name()),
-            verb: if is_stream {
+            verb: if is_connect {
                 "CONNECT"
             } else {
                 verb(info.verb, self.request.verb)
@@ -150,8 +153,28 @@ impl<'a> Observation<'a> {
         ));
     }
 
-    /// It has been answered.
-    pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
+    /// How long it took: to the histogram, and to the log if it was long.
+    fn tell_duration(&self, code: u32, spent: &Spent) {
+        let elapsed = self.started.elapsed();
+        self.metrics
+            .durations
+            .get_or_create(&self.request)
+            .observe(elapsed.as_secs_f64());
+        if slow::is_long(elapsed) {
+            self.slow.tell(&Answered {
+                verb: self.request.verb,
+                path: self.path,
+                resource: self.request.path(),
+                user: self.user.as_ref().map_or("", |user| &*user.name),
+                code,
+                duration: elapsed,
+                spent,
+            });
+        }
+    }
+
+    /// It has been answered; `spent` is what its steps have taken.
+    pub(crate) fn finish(self, response: Response<Body>, spent: &Spent) -> Response<Body> {
         let Request {
             component,
             group,
@@ -179,11 +202,7 @@ impl<'a> Observation<'a> {
             self.span.record("code", code);
         }
         if !self.is_long {
-            let elapsed = self.started.elapsed().as_secs_f64();
-            self.metrics
-                .durations
-                .get_or_create(&self.request)
-                .observe(elapsed);
+            self.tell_duration(code, spent);
             return response;
         }
         if response.status() != StatusCode::OK {

@@ -33,6 +33,23 @@ pub enum Subresource {
     Approval,
 }
 
+const ALL: [Subresource; 14] = [
+    Subresource::Status,
+    Subresource::Scale,
+    Subresource::Binding,
+    Subresource::Eviction,
+    Subresource::Log,
+    Subresource::Exec,
+    Subresource::Attach,
+    Subresource::Portforward,
+    Subresource::Proxy,
+    Subresource::EphemeralContainers,
+    Subresource::Resize,
+    Subresource::Finalize,
+    Subresource::Token,
+    Subresource::Approval,
+];
+
 impl Subresource {
     /// The last segment of its path, such as `status`.
     #[must_use]
@@ -53,6 +70,27 @@ impl Subresource {
             Self::Token => "token",
             Self::Approval => "approval",
         }
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    /// Whether a request joins its client with what runs: upstream's verb CONNECT.
+    #[must_use]
+    pub fn is_connect(self) -> bool {
+        matches!(
+            self,
+            Self::Exec | Self::Attach | Self::Portforward | Self::Proxy
+        )
+    }
+
+    /// Whether its answers are somebody else's bytes, as they come, for as long as they come.
+    #[must_use]
+    pub fn is_stream(self) -> bool {
+        self == Self::Log || self.is_connect()
     }
 
     /// What may be done with it.
