@@ -13,12 +13,23 @@ use serde_json::Value;
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A new object, or something that is made below one, such as an eviction.
+    /// A new object, or something that is made below one, such as an eviction, a Binding or a token.
     Create,
     /// Any change: PUT, each patch, apply, most subresources.
     Update,
     /// The end of one object.
     Delete,
+    /// What joins a client with what runs: exec, attach, port-forward, proxies. The object is the
+    /// options of the request, such as PodExecOptions; what a plugin makes of them counts.
+    Connect,
+}
+
+impl Operation {
+    /// Whether something is there afterwards that was not there before, in this form.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Create | Self::Update)
+    }
 }
 
 /// Who does what to which object: the same from the first try to the last.
@@ -90,7 +101,7 @@ impl<'a> Deref for Attributes<'a> {
 }
 
 impl Attributes<'_> {
-    /// As it will be written; null for a deletion.
+    /// As it will be written, or as it asks for what is below an object; null for a deletion.
     pub fn object(&self) -> &Value {
         self.object
     }

@@ -226,7 +226,7 @@ impl Plugin for ClusterTrustBundleAttest {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation != Operation::Delete && resource.info.is(GROUP, "clustertrustbundles")
+        operation.writes() && resource.info.is(GROUP, "clustertrustbundles")
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {

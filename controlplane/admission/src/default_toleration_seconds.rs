@@ -29,7 +29,7 @@ impl Plugin for DefaultTolerationSeconds {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation != Operation::Delete && resource.is_core("pods")
+        operation.writes() && resource.is_core("pods")
     }
 
     /// On an update, too: who lists tolerations of its own takes none of these away.

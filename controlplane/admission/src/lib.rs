@@ -2,8 +2,8 @@
 //! upstream's names.
 //!
 //! ```text
-//! write.rs of the server: prepare > mutate > (defaults again) > validate (strategy) > validating admission
-//!    > companions of the transaction: ResourceQuota, and what the registry adds by itself
+//! write.rs of the server: prepare > mutate > (defaults again) > validate (strategy) > Services' addresses
+//!    > validating admission > companions of the transaction: ResourceQuota, and what the registry adds by itself
 //! ```
 //!
 //! | module | does |
@@ -24,8 +24,8 @@
 //! | `pod` | what the plugins for pods share |
 //!
 //! Every write of a client comes through here, whatever its verb: create, update, each patch
-//! format, server-side apply, the subresources, delete. What the server writes on its own behalf
-//! does not. Plugins read the registry and ask the authorizer; nothing here knows HTTP or a
+//! format, server-side apply, the subresources, delete; and what is no write but joins a client with
+//! what runs (CONNECT). What the server writes on its own behalf does not. Plugins read the registry and ask the authorizer; nothing here knows HTTP or a
 //! request, and nothing is written but by the store. They are async: one that calls out holds
 //! nothing up but its own write.
 #![forbid(unsafe_code)]

@@ -63,7 +63,7 @@ impl Plugin for LimitRanger {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation != Operation::Delete
+        operation.writes()
             && (resource.is_core("pods") || resource.is_core("persistentvolumeclaims"))
     }
 

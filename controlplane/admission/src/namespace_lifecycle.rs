@@ -62,7 +62,7 @@ impl Plugin for NamespaceLifecycle {
         match operation {
             Operation::Create => resource.is_namespaced(),
             Operation::Delete => resource.is_core("namespaces"),
-            Operation::Update => false,
+            Operation::Update | Operation::Connect => false,
         }
     }
 
@@ -73,9 +73,10 @@ impl Plugin for NamespaceLifecycle {
             }
             return Ok(());
         }
-        // What is made below an object that is there, such as its eviction, is no new content.
+        // As upstream, also what is made below an object that is there: its eviction, its Binding,
+        // a token. `kubectl drain` knows this answer and waits for the namespace instead.
         let namespace = attributes.namespace;
-        if !attributes.subresource.is_empty() || !self.is_terminating(namespace).await? {
+        if !self.is_terminating(namespace).await? {
             return Ok(());
         }
         let mut status = attributes.forbidden(format!(

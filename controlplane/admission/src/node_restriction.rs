@@ -4,11 +4,13 @@
 //! call its own is ours.
 
 mod rules;
+mod tokens;
 
 use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use coracle_api::{address, meta, status::Status};
+use coracle_auth::authz::UnionAuthorizer;
 use coracle_registry::{
     resource::{Registry, Resource},
     store::{Store, cache_status},
@@ -26,6 +28,7 @@ use crate::{
 const CREATED: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "pods"),
+    ("", "serviceaccounts"),
     ("coordination.k8s.io", "leases"),
     ("storage.k8s.io", "csinodes"),
     ("resource.k8s.io", "resourceslices"),
@@ -37,6 +40,7 @@ const UPDATED: &[&str] = &["nodes", "pods", "persistentvolumeclaims"];
 pub(crate) struct NodeRestriction {
     store: Store,
     registry: Arc<Registry>,
+    authorizer: Arc<UnionAuthorizer>,
     service_cidr: IpNet,
     advertise: IpAddr,
 }
@@ -46,6 +50,7 @@ impl NodeRestriction {
         Self {
             store: parts.store.clone(),
             registry: Arc::clone(&parts.registry),
+            authorizer: Arc::clone(&parts.authorizer),
             service_cidr: parts.service_cidr,
             advertise: parts.advertise,
         }
@@ -56,6 +61,9 @@ impl NodeRestriction {
         match attributes.subresource {
             "" => {}
             "eviction" => return self.evict(node, attributes).await,
+            "token" if resource.is_core("serviceaccounts") => {
+                return self.token(node, attributes).await;
+            }
             other if resource.is_core("pods") => {
                 return Err(attributes.forbidden(rules::unexpected_subresource(other)));
             }
@@ -138,6 +146,7 @@ impl Plugin for NodeRestriction {
             Operation::Create => CREATED.contains(&kind),
             Operation::Update => kind.0.is_empty() && UPDATED.contains(&kind.1),
             Operation::Delete => resource.is_core("pods"),
+            Operation::Connect => false,
         }
     }
 
@@ -153,6 +162,7 @@ impl Plugin for NodeRestriction {
                 rules::check_update(node, what, attributes.object(), old)
                     .and_then(|()| self.check_addresses(node, attributes, old))
             }
+            Operation::Connect => Ok(()),
             Operation::Delete if runs_on(node, old) => Ok(()),
             Operation::Delete => Err(format!(
                 "node {node:?} can only delete pods with spec.nodeName set to itself"

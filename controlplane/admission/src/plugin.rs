@@ -1,5 +1,12 @@
 //! What a plugin is: a name, what it is about, and two looks at a write.
 //!
+//! | [`Operation`] | object | old |
+//! |---|---|---|
+//! | `Create` | what is made, also below an object: Eviction, Binding, TokenRequest | |
+//! | `Update` | the object as it will be, whatever part of it is written | the present one |
+//! | `Delete` | null | what goes |
+//! | `Connect` | the options: PodExecOptions, PodProxyOptions | |
+//!
 //! Source: `k8s.io/apiserver/pkg/admission/interfaces.go` at v1.37.
 
 use async_trait::async_trait;
@@ -21,7 +28,13 @@ pub trait Plugin: Send + Sync {
     /// Whether such writes are its matter at all. Asked for every write: fast.
     fn handles(&self, operation: Operation, resource: &Resource) -> bool;
 
-    /// Changes a write, or refuses it, before it is validated. What it adds has no field manager.
+    /// Changes a write, before it is validated. What it adds has no field manager.
+    ///
+    /// A plugin may refuse here already, and those do whose refusal must not depend on the object
+    /// being valid: who may not (a node, a namespace that goes) is told so before what is wrong,
+    /// and the plugins after it need not understand what will not be written. What a refusal here
+    /// has seen may still change: a rule about what is stored in the end belongs in
+    /// [`Plugin::validate`].
     ///
     /// # Errors
     /// Why the object may not be written.
@@ -29,7 +42,8 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Looks at what will be written unless somebody refuses it.
+    /// Looks at what will be written unless somebody refuses it: complete, valid, with the addresses
+    /// that a Service has been given.
     ///
     /// # Errors
     /// Why the object may not be written.

@@ -40,12 +40,14 @@ impl Priority {
     }
 
     /// The class of that name, the global default for no name (or null without one), or why the pod
-    /// cannot have it. LimitRanger has caught up for a new pod, so the cache knows the default.
+    /// cannot have it.
     async fn look_up(&self, name: &str) -> Result<Result<Value, String>, Status> {
         let Some(classes) = self.registry.get(GROUP, "v1", PLURAL) else {
             return Ok(Ok(Value::Null));
         };
         if name.is_empty() {
+            // No look into the store finds a default by its name: the cache must know of the last.
+            self.store.cache.catch_up().await.map_err(cache_status)?;
             return Ok(Ok(global_default(classes).unwrap_or_default()));
         }
         let found = self.store.current(classes, &classes.key("", name)).await?;
@@ -66,7 +68,7 @@ impl Plugin for Priority {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation != Operation::Delete && (resource.is_core("pods") || is_class(resource))
+        operation.writes() && (resource.is_core("pods") || is_class(resource))
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {

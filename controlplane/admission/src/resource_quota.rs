@@ -124,7 +124,7 @@ fn charges(request: &Request<'_>) -> bool {
             &resource.info.plural,
             request.subresource,
         ),
-        Operation::Delete => false,
+        Operation::Delete | Operation::Connect => false,
     }
 }
 

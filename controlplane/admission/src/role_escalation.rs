@@ -113,7 +113,7 @@ impl Plugin for RoleEscalation {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation != Operation::Delete && resource.info.group == GROUP
+        operation.writes() && resource.info.group == GROUP
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {

@@ -95,7 +95,7 @@ impl Plugin for ServiceAccount {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation != Operation::Delete && resource.is_core("pods")
+        operation.writes() && resource.is_core("pods")
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {

@@ -134,7 +134,7 @@ impl Plugin for ServiceAccountTokens {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation != Operation::Delete && resource.is_core("secrets")
+        operation.writes() && resource.is_core("secrets")
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {

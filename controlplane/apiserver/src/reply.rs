@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use coracle_api::status::Status;
 use coracle_registry::stored;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 
 use crate::body::Body;
@@ -86,14 +86,21 @@ impl Reply {
             header::CACHE_CONTROL,
             HeaderValue::from_static("no-cache, private"),
         );
-        for warning in within_bounds(&self.warnings) {
-            headers.extend(warning_header(warning).map(|value| (header::WARNING, value)));
-        }
+        warn(headers, &self.warnings);
         // An own value replaces the usual one.
         for (name, value) in self.headers {
             headers.insert(name, value);
         }
         response
+    }
+}
+
+/// Adds warnings to an answer, as many as clients read.
+pub(crate) fn warn(headers: &mut HeaderMap, warnings: &[String]) {
+    for warning in within_bounds(warnings) {
+        if let Some(value) = warning_header(warning) {
+            headers.append(header::WARNING, value);
+        }
     }
 }
 

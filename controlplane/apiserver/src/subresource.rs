@@ -2,6 +2,7 @@
 
 mod approval;
 mod binding;
+mod connect;
 mod eviction;
 mod finalize;
 mod pod_spec;
@@ -72,10 +73,10 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
         (
             Subresource::Exec | Subresource::Attach | Subresource::Portforward,
             Verb::Get | Verb::Create,
-        ) => {
-            return Box::pin(stream::upgrade(call, parts, *subresource)).await;
+        )
+        | (Subresource::Proxy, _) => {
+            return Box::pin(connect::serve(call, parts, *subresource)).await;
         }
-        (Subresource::Proxy, _) => return Box::pin(stream::proxy(call, parts)).await,
         _ => Err(call.unsupported()),
     };
     reply.map(Reply::into_response)

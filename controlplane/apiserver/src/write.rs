@@ -5,13 +5,15 @@
 //! behalf it gives to the store itself.
 //!
 //! ```text
-//! create   prepare_new                    > mutate > check > validate > turn > reserve > insert
-//! update   begin > (change > prepare      > mutate > check > validate > turn > reserve > commit) until the race is won
-//! delete   begin > (                        mutate         > validate                   > commit) until the race is won
+//! create   prepare_new                    > mutate > check > reserve > validate > turn > insert
+//! update   begin > (change > prepare      > mutate > check > reserve > validate > turn > commit) until the race is won
+//! delete   begin > (                        mutate                   > validate        > commit) until the race is won
 //! ```
 //!
-//! Admission may wait as long as it likes: the turn at the namespace's quotas is taken after it,
-//! and only the transaction is between the reservation of a Service's addresses and its end.
+//! A Service's addresses are reserved before it is shown to those who validate, as upstream's
+//! registry does in its BeginCreate: what they see is what will be stored. A reservation is held by
+//! no lock, so admission may wait as long as it likes: others draw other addresses. The turn at the
+//! namespace's quotas is taken last, with only the transaction after it.
 
 use coracle_admission::{Attributes, Request, attributes::Seen, resource_quota::QuotaLock};
 use coracle_api::status::Status;
@@ -49,12 +51,13 @@ impl State {
                 .prepare_new(request.resource, request.namespace, object, Some(manager))?;
         let mutated = self.mutated(request.about(&mut new.object, None)).await?;
         new.check(mutated.is_changed)?;
-        let validated = self.validated(request.about(&mut new.object, None)).await?;
-        let turn = self.turn(request).await?;
-        let reservation = match self.addresses_of(request.resource) {
+        let mut reservation = match self.addresses_of(request.resource) {
             Some(addresses) => Some(reserve(addresses, None, &mut new.object).await?),
             None => None,
         };
+        let validated = self.validated(request.about(&mut new.object, None)).await?;
+        let turn = self.turn(request).await?;
+        reservation.iter_mut().for_each(Reservation::sent);
         let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
         let written = self.store.insert(new, request.options, companion).await;
         settle(reservation, request.options.dry_run || is_refused(&written));
@@ -101,11 +104,7 @@ impl State {
             .mutated(request.about(&mut changed.object, Some(update.current())))
             .await?;
         update.check(&mut changed, mutated.is_changed)?;
-        let validated = self
-            .validated(request.about(&mut changed.object, Some(update.current())))
-            .await?;
-        let turn = self.turn(request).await?;
-        let reservation = match self
+        let mut reservation = match self
             .addresses_of(request.resource)
             .filter(|_| part == Part::Main)
         {
@@ -114,6 +113,11 @@ impl State {
             }
             None => None,
         };
+        let validated = self
+            .validated(request.about(&mut changed.object, Some(update.current())))
+            .await?;
+        let turn = self.turn(request).await?;
+        reservation.iter_mut().for_each(Reservation::sent);
         let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
         let written = update.commit(changed, companion).await;
         settle(
@@ -149,23 +153,27 @@ impl State {
         delete: &mut Delete<'_>,
     ) -> Result<Option<Deleted>, Status> {
         self.admit(request, &mut Value::Null, Some(delete.current()))
-            .await?;
+            .await
+            .map(drop)?;
         delete.commit().await
     }
 
-    /// Admits what is written in a way of its own, such as an eviction.
+    /// Admits what is written in a way of its own, such as an eviction, or not at all, such as the
+    /// options of a stream. What plugins have made of it counts. The answer is what they tell the
+    /// client.
     pub(crate) async fn admit(
         &self,
         request: &Request<'_>,
         object: &mut Value,
         old: Option<&Value>,
-    ) -> Result<(), Status> {
-        self.mutated(request.about(object, old)).await?;
-        self.validated(request.about(object, old)).await?;
-        Ok(())
+    ) -> Result<Vec<String>, Status> {
+        let mutated = self.mutated(request.about(object, old)).await?;
+        let validated = self.validated(request.about(object, old)).await?;
+        Ok([mutated.warnings, validated.warnings].concat())
     }
 
-    async fn mutated(&self, mut attributes: Attributes<'_>) -> Result<Seen, Status> {
+    /// The first half of admission, alone for what is checked in a way of its own between the two.
+    pub(crate) async fn mutated(&self, mut attributes: Attributes<'_>) -> Result<Seen, Status> {
         let _timing = Timing::of(Step::Admission);
         self.admission
             .mutate(&mut attributes)
@@ -174,7 +182,8 @@ impl State {
         Ok(attributes.finish())
     }
 
-    async fn validated(&self, attributes: Attributes<'_>) -> Result<Seen, Status> {
+    /// The second half.
+    pub(crate) async fn validated(&self, attributes: Attributes<'_>) -> Result<Seen, Status> {
         let _timing = Timing::of(Step::Admission);
         self.admission
             .validate(&attributes)

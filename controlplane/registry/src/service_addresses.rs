@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! fill > Reserved ----- the Service shows in the cache -----> Stored ----- its change or end shows -----> free
-//!            |--------- freed: the write has failed --------------------------------------------------------^
+//!            |--------- freed, or dropped before it was sent: nothing is written ---------------------------^
 //!            '--------- dropped: nobody knows yet; freed when it has not shown for SETTLE ------------------'
 //! ```
 //!
@@ -80,35 +80,39 @@ impl Asker<'_> {
     }
 }
 
-/// What a write has taken. Dropped, it stays taken until the Service shows in the cache: the write
-/// may be through although nobody waited for its answer.
+/// What a write has taken. Dropped before the write was sent, it is free again. Dropped after that,
+/// it stays taken until the Service shows in the cache: the write may be through although nobody
+/// waited for its answer.
 pub struct Reservation<'a> {
     of: &'a ServiceAddresses,
     id: u64,
     uses: Uses,
+    is_sent: bool,
 }
 
 impl Reservation<'_> {
+    /// The write goes to the store now.
+    pub fn sent(&mut self) {
+        self.is_sent = true;
+    }
+
     /// Nothing was written: all of it is free again.
     pub fn free(mut self) {
-        let uses = std::mem::take(&mut self.uses);
-        self.of
-            .state
-            .lock()
-            .taken
-            .release(&Holder::Reserved(self.id), &uses);
+        self.is_sent = false;
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let uses = std::mem::take(&mut self.uses);
-        if uses != Uses::default() {
-            self.of
-                .state
-                .lock()
-                .unsettled
-                .push_back((Instant::now(), self.id, uses));
+        if uses == Uses::default() {
+            return;
+        }
+        let mut state = self.of.state.lock();
+        if self.is_sent {
+            state.unsettled.push_back((Instant::now(), self.id, uses));
+        } else {
+            state.taken.release(&Holder::Reserved(self.id), &uses);
         }
     }
 }
@@ -200,6 +204,7 @@ impl ServiceAddresses {
             of: self,
             id: asker.reservation,
             uses,
+            is_sent: false,
         })
     }
 

@@ -18,7 +18,15 @@ use crate::{endpoints::Call, reply::Reply};
 pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let gvk = Gvk::new("", "v1", "Binding");
-    let binding = call.decode(&gvk)?.object;
+    let decoded = call.decode(&gvk)?;
+    let mut binding = decoded.object;
+    // What is made is the Binding; the pod that changes by it is not shown to admission, as
+    // upstream's is not.
+    let request = call.admission_request(Operation::Create, options);
+    let mutated = call
+        .server
+        .mutated(request.about(&mut binding, None))
+        .await?;
     let name = call.info.name.as_ref();
     if !matches!(meta::name(&binding), own if own.is_empty() || own == name) {
         return Err(Status::bad_request(
@@ -26,17 +34,22 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
         ));
     }
     check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
+    let validated = call
+        .server
+        .validated(request.about(&mut binding, None))
+        .await?;
     let manager = call.field_manager();
-    let (request, target) = (
-        call.admission_request(Operation::Update, options),
-        call.update_target(Part::Internal, options, &manager),
-    );
+    let target = call.update_target(Part::Internal, options, &manager);
     let bind = |pod: &Value| {
         let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
         assign(pod, &binding).map_err(conflict)
     };
-    call.server.update(&request, target, bind).await?;
-    Ok(success())
+    call.server
+        .store
+        .update(call.resource, &target, bind)
+        .await?;
+    let warnings = [decoded.warnings, mutated.warnings, validated.warnings].concat();
+    Ok(success().with_warnings(warnings))
 }
 
 fn check(binding: &Value) -> Result<(), FieldErrors> {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use coracle_admission::Operation;
 use coracle_api::{
+    decode::Decoded,
     meta,
     resource::Gvk,
     selector::LabelSelector,
@@ -34,15 +35,16 @@ const TRIES: usize = 20;
 
 /// Evicts the pod.
 pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
-    let mut eviction = decode(call)?;
-    let options = delete_options(call, &eviction)?;
-    let request = call.admission_request(
-        Operation::Create,
-        WriteOptions {
-            dry_run: options.dry_run,
-        },
-    );
-    call.server.admit(&request, &mut eviction, None).await?;
+    let decoded = decode(call)?;
+    let mut eviction = decoded.object;
+    let dry_run = delete_options(call, &eviction)?.dry_run;
+    let request = call.admission_request(Operation::Create, WriteOptions { dry_run });
+    let told = call.server.admit(&request, &mut eviction, None).await?;
+    let reply = evict(call, delete_options(call, &eviction)?).await?;
+    Ok(reply.with_warnings([decoded.warnings, told].concat()))
+}
+
+async fn evict(call: &Call<'_>, options: DeleteOptions) -> Result<Reply, Status> {
     let mut tried = 1;
     loop {
         let pod = pod(call).await?;
@@ -204,9 +206,9 @@ fn marked(pod: &Value, options: &DeleteOptions) -> Value {
     marked
 }
 
-fn decode(call: &Call<'_>) -> Result<Value, Status> {
-    let eviction = call.decode(&Gvk::new("policy", "v1", "Eviction"))?.object;
-    if meta::name(&eviction) != call.info.name {
+fn decode(call: &Call<'_>) -> Result<Decoded, Status> {
+    let eviction = call.decode(&Gvk::new("policy", "v1", "Eviction"))?;
+    if meta::name(&eviction.object) != call.info.name {
         return Err(Status::bad_request(
             "name in URL does not match name in Eviction object",
         ));

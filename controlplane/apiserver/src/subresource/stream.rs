@@ -25,7 +25,6 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
-use coracle_auth::authz::{Attributes, ResourceTarget, Target};
 use coracle_registry::strategy::Subresource;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{Response, StatusCode, request::Parts};
@@ -36,14 +35,12 @@ use tokio::sync::mpsc;
 use crate::{
     body::Body,
     endpoints::Call,
-    query::Query,
     reply::{Reply, TEXT},
-    request_info::Verb,
 };
 pub(crate) use identity::tls_config as node_tls_config;
 use negotiate::Form;
 use port_forward::Pod;
-pub(super) use proxy::serve as proxy;
+pub(super) use proxy::{path_behind, serve as proxy};
 use remote_command::Expected;
 use spdy::session::{self, Stream};
 
@@ -89,24 +86,24 @@ pub(super) async fn log(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>
     Err(node::failure(response).await)
 }
 
-/// `pods/exec`, `pods/attach`, `pods/portforward`.
+/// `pods/exec`, `pods/attach`, `pods/portforward`, as `options` say.
 pub(super) async fn upgrade(
     call: &Call<'_>,
     parts: &Parts,
     subresource: Subresource,
+    options: &Value,
 ) -> Result<Response<Body>, Status> {
-    authorize_create(call).await?;
     let pod = pod(call).await?;
     let (verb, container, query) = match subresource {
-        Subresource::Portforward => ("portForward", None, port_query(call.query)),
+        Subresource::Portforward => ("portForward", None, port_query(options)),
         _ => {
             let is_exec = subresource == Subresource::Exec;
-            check_stream_options(call, is_exec, &pod)?;
-            let container = location::container(&pod, call.query.text("container"))?;
+            check_stream_options(options, is_exec, &pod)?;
+            let container = location::container(&pod, options["container"].as_str())?;
             (
                 if is_exec { "exec" } else { "attach" },
                 Some(container),
-                location::stream_query(call.query, is_exec),
+                location::stream_query(options, is_exec),
             )
         }
     };
@@ -144,7 +141,7 @@ pub(super) async fn upgrade(
         };
         Box::new(|streams| port_forward::serve(server, pod, streams).boxed())
     } else {
-        let expected = Expected::of(call.query);
+        let expected = Expected::of(options);
         // First: what the node refuses is an answer, not a stream.
         let node = node::websocket(call.server, &target, "v5.channel.k8s.io").await?;
         Box::new(move |streams| remote_command::translate(node, streams, expected).boxed())
@@ -158,37 +155,6 @@ pub(super) async fn upgrade(
         }
     });
     Ok(answer)
-}
-
-/// WebSockets begin with a GET, so the right to read would be enough to run a command: the right to
-/// create is asked for in any case.
-///
-/// Source: `AuthorizePodWebsocketUpgradeCreatePermission` of
-/// `pkg/registry/core/pod/rest/subresources.go` at v1.37.
-async fn authorize_create(call: &Call<'_>) -> Result<(), Status> {
-    if call.info.verb != Verb::Get {
-        return Ok(());
-    }
-    let target = ResourceTarget {
-        group: call.info.group,
-        resource: call.info.resource,
-        subresource: call.info.subresource,
-        namespace: &call.info.namespace,
-        name: &call.info.name,
-        ..ResourceTarget::default()
-    };
-    let attributes = Attributes {
-        user: call.user,
-        verb: Verb::Create.as_str(),
-        target: Target::Resource(target),
-    };
-    if call.server.authorizer.allows(&attributes) {
-        return Ok(());
-    }
-    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as
-    // good as no.
-    let _ = call.server.store.cache.catch_up().await;
-    call.server.authorizer.authorize(&attributes)
 }
 
 type BoxedServe = Box<dyn FnOnce(mpsc::Receiver<Stream>) -> BoxFuture<'static, ()> + Send>;
@@ -247,8 +213,8 @@ fn check_log_options(call: &Call<'_>) -> Result<(), Status> {
     ))
 }
 
-fn check_stream_options(call: &Call<'_>, is_exec: bool, pod: &Value) -> Result<(), Status> {
-    let set = |name: &str| call.query.flag(name).unwrap_or(false);
+fn check_stream_options(options: &Value, is_exec: bool, pod: &Value) -> Result<(), Status> {
+    let set = |name: &str| options[name] == true;
     if !set("stdin") && !set("stdout") && !set("stderr") {
         return Err(Status::bad_request(
             "you must specify at least 1 of stdin, stdout, stderr",
@@ -257,7 +223,7 @@ fn check_stream_options(call: &Call<'_>, is_exec: bool, pod: &Value) -> Result<(
     if set("tty") && set("stderr") && !set("stdout") {
         return Err(Status::bad_request("tty and stderr cannot both be true"));
     }
-    if is_exec && call.query.all("command").next().is_none() {
+    if is_exec && meta::get_array(options, &["command"]).is_empty() {
         return Err(Status::bad_request(
             "you must specify at least one command for the container",
         ));
@@ -271,13 +237,9 @@ fn check_stream_options(call: &Call<'_>, is_exec: bool, pod: &Value) -> Result<(
     Ok(())
 }
 
-/// `ports=80,81` and `ports=80&ports=81` of the channel form, as the node takes them.
-fn port_query(query: &Query<'_>) -> String {
-    let ports: Vec<String> = query
-        .all("ports")
-        .flat_map(|list| list.split(','))
-        .filter(|port| port.parse::<u16>().is_ok())
-        .map(|port| format!("port={port}"))
-        .collect();
+/// The ports as the node takes them.
+fn port_query(options: &Value) -> String {
+    let ports = meta::get_array(options, &["ports"]).iter();
+    let ports: Vec<String> = ports.map(|port| format!("port={port}")).collect();
     ports.join("&")
 }

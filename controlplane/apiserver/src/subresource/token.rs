@@ -2,14 +2,14 @@
 //!
 //! Source: `pkg/registry/core/serviceaccount/storage/token.go` at v1.37.
 
-mod audience;
-
+use coracle_admission::Operation;
 use coracle_api::{
     meta,
     resource::{GroupResource, Gvk},
     status::{FieldErrors, Status},
 };
 use coracle_auth::authn::service_account::{ISSUER, TokenSubject, claims};
+use coracle_registry::fill;
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -25,70 +25,101 @@ const LONGEST_SECS: i64 = 365 * 24 * 3600;
 /// Mints a token.
 pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let gvk = Gvk::new("authentication.k8s.io", "v1", "TokenRequest");
+    let options = call.write_options()?;
     let decoded = call.decode(&gvk)?;
     let mut request = decoded.object;
-    let name = call.info.name.as_ref();
-    if !matches!(meta::name(&request), own if own.is_empty() || own == name) {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({name})",
-            meta::name(&request)
-        )));
-    }
-    let namespace = call.info.namespace.as_ref();
-    if !matches!(meta::namespace(&request), own if own.is_empty() || own == namespace) {
-        let message = format!(
-            "the namespace of the provided object does not match the namespace sent on the request: {} is not {namespace}",
-            meta::namespace(&request)
-        );
-        return Err(Status::bad_request(message));
-    }
-    let seconds = meta::get_i64(&request, &["spec", "expirationSeconds"]).unwrap_or(DEFAULT_SECS);
-    check(seconds).map_err(|errors| Status::invalid(&gvk, name, errors))?;
-    let account = fetch(call, "serviceaccounts", name).await?;
-    let (asked, uid) = (meta::uid(&request), meta::uid(&account));
-    if !asked.is_empty() && asked != uid {
-        let why = format!(
-            "the UID in the token request ({asked}) does not match the UID of the service account ({uid})"
-        );
-        return Err(Status::conflict(
-            &GroupResource::new(gvk.group.as_str(), gvk.kind.as_str()),
-            name,
-            why,
-        ));
-    }
-    let Bound {
-        object: bound,
-        node,
-    } = bound(call, &request, seconds).await?;
-    let mut audiences: Vec<String> = meta::get_array(&request, &["spec", "audiences"])
-        .iter()
-        .filter_map(|audience| audience.as_str().map(str::to_owned))
-        .collect();
-    if audiences.is_empty() {
-        audiences.push(ISSUER.to_owned());
-    }
+    fill::object(&mut request, "spec");
+    fill::number(&mut request["spec"], "expirationSeconds", DEFAULT_SECS);
+    let admission = call.admission_request(Operation::Create, options);
+    let mutated = call
+        .server
+        .mutated(admission.about(&mut request, None))
+        .await?;
+    check_names(call, &request)?;
+    let account = fetch(call, "serviceaccounts", &call.info.name).await?;
+    check_account(call, &gvk, &request, &account)?;
     let now = Timestamp::now();
+    complete(call, &mut request, now);
+    let seconds = meta::get_i64(&request, &["spec", "expirationSeconds"]).unwrap_or(DEFAULT_SECS);
+    check(seconds).map_err(|errors| Status::invalid(&gvk, &call.info.name, errors))?;
+    let validated = call
+        .server
+        .validated(admission.about(&mut request, None))
+        .await?;
+    let Bound { object, node } = bound(call, &request).await?;
     // Whoever asks for more is not refused: the answer says how long it is good.
     let expires_secs = now.as_second() + seconds.min(LONGEST_SECS);
     let subject = TokenSubject {
         namespace: call.info.namespace.as_ref().to_owned(),
-        account: name.to_owned(),
-        account_uid: uid.to_owned(),
-        bound,
+        account: call.info.name.as_ref().to_owned(),
+        account_uid: meta::uid(&account).to_owned(),
+        bound: object,
         node,
-        audiences: audiences.clone(),
+        audiences: audiences(&request),
         expires_secs,
     };
     let token = call.server.signer.sign(&claims(&subject, now.as_second()));
     let token = token.ok_or_else(|| Status::internal("failed to generate token"))?;
     let expiration = Timestamp::from_second(expires_secs).map_err(Status::internal)?;
-    request["metadata"] = json!({"name": name, "namespace": call.info.namespace, "creationTimestamp": meta::time(now)});
-    request["spec"]["audiences"] = audiences.into();
-    request["spec"]["expirationSeconds"] = seconds.into();
     request["status"] = json!({"token": token, "expirationTimestamp": meta::time(expiration)});
+    let warnings = [decoded.warnings, mutated.warnings, validated.warnings].concat();
     Ok(Reply::value(&request)
         .with_status(StatusCode::CREATED)
-        .with_warnings(decoded.warnings))
+        .with_warnings(warnings))
+}
+
+/// The object says nothing else than the URL, if it says anything.
+fn check_names(call: &Call<'_>, request: &Value) -> Result<(), Status> {
+    let name = call.info.name.as_ref();
+    if !matches!(meta::name(request), own if own.is_empty() || own == name) {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            meta::name(request)
+        )));
+    }
+    let namespace = call.info.namespace.as_ref();
+    if !matches!(meta::namespace(request), own if own.is_empty() || own == namespace) {
+        let message = format!(
+            "the namespace of the provided object does not match the namespace sent on the request: {} is not {namespace}",
+            meta::namespace(request)
+        );
+        return Err(Status::bad_request(message));
+    }
+    Ok(())
+}
+
+/// The account is the one that is meant, if the request says which.
+fn check_account(
+    call: &Call<'_>,
+    gvk: &Gvk,
+    request: &Value,
+    account: &Value,
+) -> Result<(), Status> {
+    let (asked, uid) = (meta::uid(request), meta::uid(account));
+    if asked.is_empty() || asked == uid {
+        return Ok(());
+    }
+    let why = format!(
+        "the UID in the token request ({asked}) does not match the UID of the service account ({uid})"
+    );
+    let resource = GroupResource::new(gvk.group.as_str(), gvk.kind.as_str());
+    Err(Status::conflict(&resource, &call.info.name, why))
+}
+
+/// Says in the request what it leaves to the server, for those who look at it and for the answer.
+fn complete(call: &Call<'_>, request: &mut Value, now: Timestamp) {
+    if audiences(request).is_empty() {
+        request["spec"]["audiences"] = json!([ISSUER]);
+    }
+    request["metadata"] = json!({"name": call.info.name, "namespace": call.info.namespace,
+        "creationTimestamp": meta::time(now)});
+}
+
+fn audiences(request: &Value) -> Vec<String> {
+    let audiences = meta::get_array(request, &["spec", "audiences"]).iter();
+    audiences
+        .filter_map(|audience| audience.as_str().map(str::to_owned))
+        .collect()
 }
 
 fn check(seconds: i64) -> Result<(), FieldErrors> {
@@ -136,36 +167,26 @@ struct Bound {
     node: Option<(String, String)>,
 }
 
-async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, Status> {
+/// The object that is named, if it is there and the token may be bound to it. Whether a node may
+/// have such a token is NodeRestriction's.
+async fn bound(call: &Call<'_>, request: &Value) -> Result<Bound, Status> {
     let reference = &request["spec"]["boundObjectRef"];
     let text = |field: &str| meta::get_str(reference, &[field]);
-    let forbidden =
-        |why: &str| Status::forbidden(&call.resource.group_resource, &call.info.name, why);
     if !reference.is_object() {
-        if call.user.node_name().is_some() {
-            return Err(forbidden("node requested token not bound to a pod"));
-        }
         return Ok(Bound::default());
     }
+    let account = call.info.name.as_ref();
     let plural = match (text("apiVersion"), text("kind")) {
         ("v1", "Pod") => "pods",
         ("v1", "Secret") => "secrets",
         ("v1", "Node") => "nodes",
         (version, kind) => {
             let message = format!(
-                "cannot bind token for serviceaccount {:?} to object kind {version}, Kind={kind}",
-                call.info.name
+                "cannot bind token for serviceaccount {account:?} to object kind {version}, Kind={kind}"
             );
             return Err(Status::bad_request(message));
         }
     };
-    let by_node = call.user.node_name();
-    // Only the UID tells its pod from another of that name on another node.
-    if by_node.is_some() && text("uid").is_empty() {
-        return Err(forbidden(
-            "node requested token with a pod binding without a uid",
-        ));
-    }
     let object = fetch(call, plural, text("name")).await?;
     let uid = meta::uid(&object);
     if !text("uid").is_empty() && text("uid") != uid {
@@ -177,34 +198,16 @@ async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, 
         let resource = GroupResource::new("", plural);
         return Err(Status::conflict(&resource, text("name"), why));
     }
+    let mut node = None;
     if plural == "pods" {
-        let account = meta::get_str(&object, &["spec", "serviceAccountName"]);
-        if account != call.info.name {
+        if meta::get_str(&object, &["spec", "serviceAccountName"]) != account {
             let message = format!(
-                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
-                call.info.name
+                "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
             );
             return Err(Status::bad_request(message));
         }
+        node = node_of(call, &object).await;
     }
-    if let Some(node) = by_node {
-        if plural != "pods" || meta::get_str(&object, &["spec", "nodeName"]) != node {
-            return Err(forbidden(
-                "node requested token bound to a pod scheduled on a different node",
-            ));
-        }
-        audience::check(call, &object, request, seconds).await?;
-    }
-    let node = meta::get_str(&object, &["spec", "nodeName"]);
-    let node = if plural == "pods" && !node.is_empty() {
-        // A node that has gone has none, and the token is good all the same.
-        let uid = fetch(call, "nodes", node)
-            .await
-            .map(|node| meta::uid(&node).to_owned());
-        Some((node.to_owned(), uid.unwrap_or_default()))
-    } else {
-        None
-    };
     Ok(Bound {
         object: Some((
             text("kind").to_owned(),
@@ -213,4 +216,17 @@ async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, 
         )),
         node,
     })
+}
+
+/// Name and UID of the node that a pod is on. A node that has gone has none, and the token is good
+/// all the same.
+async fn node_of(call: &Call<'_>, pod: &Value) -> Option<(String, String)> {
+    let node = meta::get_str(pod, &["spec", "nodeName"]);
+    if node.is_empty() {
+        return None;
+    }
+    let uid = fetch(call, "nodes", node)
+        .await
+        .map(|node| meta::uid(&node).to_owned());
+    Some((node.to_owned(), uid.unwrap_or_default()))
 }

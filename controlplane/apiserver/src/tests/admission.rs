@@ -1,7 +1,10 @@
 //! The chain of admission around a write: its order, what comes of what it adds, and that it holds
 //! nobody up.
 
+mod below;
+mod connect;
 mod plugins;
+mod recorder;
 
 use std::sync::Arc;
 

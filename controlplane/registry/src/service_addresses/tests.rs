@@ -30,7 +30,8 @@ async fn a_dropped_reservation_frees_nothing_that_may_have_been_written() {
     let addresses = allocator(&kept);
     addresses.catch_up().await.unwrap();
     for has_shown in [true, false] {
-        let reservation = addresses.fill(None, &mut service("a")).unwrap();
+        let mut reservation = addresses.fill(None, &mut service("a")).unwrap();
+        reservation.sent();
         // Through, and nobody waits for the answer.
         write(&kept, service("a")).await.unwrap();
         if has_shown {
@@ -61,7 +62,11 @@ async fn a_freed_reservation_is_free_at_once_and_a_lost_one_in_time() {
     let kept = testing::started().await;
     let addresses = allocator(&kept);
     addresses.fill(None, &mut service("a")).unwrap().free();
+    // Given up before anything was sent.
     drop(addresses.fill(None, &mut service("a")).unwrap());
+    let mut lost = addresses.fill(None, &mut service("a")).unwrap();
+    lost.sent();
+    drop(lost);
     assert!(addresses.fill(None, &mut service("b")).is_err());
     let later = Instant::now() + SETTLE + Duration::from_secs(1);
     addresses.state.lock().settle(later);

@@ -167,8 +167,8 @@ pub(super) fn with_query(path: &str, query: &Query<'_>, names: &[&str]) -> Strin
     }
 }
 
-/// The parameters of exec and attach in the node's words.
-pub(super) fn stream_query(query: &Query<'_>, is_exec: bool) -> String {
+/// The options of exec and attach in the node's words.
+pub(super) fn stream_query(options: &Value, is_exec: bool) -> String {
     let mut pairs = Vec::new();
     for (ours, theirs) in [
         ("stdin", "input"),
@@ -176,14 +176,15 @@ pub(super) fn stream_query(query: &Query<'_>, is_exec: bool) -> String {
         ("stderr", "error"),
         ("tty", "tty"),
     ] {
-        if query.flag(ours).unwrap_or(false) {
+        if options[ours] == true {
             pairs.push(format!("{theirs}=1"));
         }
     }
     if is_exec {
+        let words = meta::get_array(options, &["command"]).iter();
         pairs.extend(
-            query
-                .all("command")
+            words
+                .filter_map(Value::as_str)
                 .map(|word| format!("command={}", escape(word))),
         );
     }
@@ -191,7 +192,7 @@ pub(super) fn stream_query(query: &Query<'_>, is_exec: bool) -> String {
 }
 
 /// Percent-encodes all but the unreserved characters.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -229,11 +230,9 @@ mod tests {
 
     #[test]
     fn commands_reach_the_node_unharmed() {
-        let query = Query::parse(
-            "command=sh&command=-c&command=echo+%22a%26b%22&stdout=true&stderr=1&tty=false&stdin=true",
-        );
+        let options = json!({"command": ["sh", "-c", "echo \"a&b\""], "stdin": true, "stdout": true, "stderr": true});
         assert_eq!(
-            stream_query(&query, true),
+            stream_query(&options, true),
             "input=1&output=1&error=1&command=sh&command=-c&command=echo%20%22a%26b%22"
         );
     }

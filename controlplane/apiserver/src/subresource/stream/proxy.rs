@@ -54,10 +54,13 @@ const HTML: &str = "text/html";
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// Serves a request of any method.
-pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
-    let path = parts.uri.path();
-    let Some(rest) = rest(path, call.info.rest) else {
+/// Serves a request of any method to `behind`, a path of what runs there.
+pub(crate) async fn serve(
+    call: &Call<'_>,
+    parts: &Parts,
+    behind: Option<&str>,
+) -> Result<Response<Body>, Status> {
+    let Some(behind) = behind else {
         return Ok(redirect(parts));
     };
     let id = Id::parse(&call.info.name).ok_or_else(|| {
@@ -90,7 +93,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
         .query()
         .map(|query| format!("?{query}"))
         .unwrap_or_default();
-    let request = request(call, parts, &format!("{rest}{query}"), &backend.host())?;
+    let request = request(call, parts, &format!("{behind}{query}"), &backend.host())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(failed)?;
@@ -101,6 +104,11 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
         Err(_) => return Err(failed("timed out waiting for an answer")),
     };
     relay(call, parts, response, &backend.host())
+}
+
+/// The path behind the proxy, as it was sent.
+pub(crate) fn path_behind<'a>(call: &Call<'_>, parts: &'a Parts) -> Option<&'a str> {
+    rest(parts.uri.path(), call.info.rest)
 }
 
 /// What follows `/proxy`, with all its slashes; `None` if there is none. `named` is the same
@@ -182,7 +190,7 @@ fn relay(
     let (mut head, body) = response.into_parts();
     relayed_headers::remove_hop_by_hop(&mut head.headers);
     let path = parts.uri.path();
-    let prefix = rest(path, call.info.rest).map_or(path, |rest| &path[..path.len() - rest.len()]);
+    let prefix = path_behind(call, parts).map_or(path, |behind| &path[..path.len() - behind.len()]);
     // A path of the backend is one below the proxy.
     if let Some(location) = head
         .headers

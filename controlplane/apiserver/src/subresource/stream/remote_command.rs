@@ -17,12 +17,11 @@ use coracle_api::channel::{self, Frame};
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
 use super::spdy::session::{Stream, Writer};
-use crate::query::Query;
 
 /// The client opens its streams at once.
 const STREAMS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,9 +43,9 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// As the request says.
-    pub(super) fn of(query: &Query<'_>) -> Self {
-        let set = |name: &str| query.flag(name).unwrap_or(false);
+    /// As the options say.
+    pub(super) fn of(options: &Value) -> Self {
+        let set = |name: &str| options[name] == true;
         let tty = set("tty");
         Self {
             stdin: set("stdin"),
