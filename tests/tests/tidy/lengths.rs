@@ -15,9 +15,47 @@ const FUNCTION_LINES_MAX: usize = 70;
 const COMMENT_WIDTH: usize = 100;
 
 /// Longer than the rule allows, with the reason.
-const LONG_FILES: &[(&str, &str)] = &[];
+/// What was within the limits at 120 columns and is not yet split for 100.
+const REFORMATTED: &str = "grew with the lines of 100 columns";
+const LONG_FILES: &[(&str, &str)] = &[
+    ("api/client/src/reflector.rs", REFORMATTED),
+    ("api/src/decode/protobuf.rs", REFORMATTED),
+    ("api/src/decode/visit.rs", REFORMATTED),
+    ("api/src/patch/apply/typed.rs", REFORMATTED),
+    ("api/src/schema.rs", REFORMATTED),
+    ("api/src/status.rs", REFORMATTED),
+    (
+        "controlplane/controllers/src/garbage_collector.rs",
+        REFORMATTED,
+    ),
+    ("controlplane/controllers/src/job/plan.rs", REFORMATTED),
+    (
+        "controlplane/registry/src/service_addresses.rs",
+        REFORMATTED,
+    ),
+    ("controlplane/registry/src/store/update.rs", REFORMATTED),
+    ("controlplane/registry/src/watch_cache.rs", REFORMATTED),
+    (
+        "controlplane/registry/src/watch_cache/resource.rs",
+        REFORMATTED,
+    ),
+];
 
-const LONG_FUNCTIONS: &[(&str, &str)] = &[];
+const LONG_FUNCTIONS: &[(&str, &str)] = &[
+    ("api/src/encode.rs: put", REFORMATTED),
+    (
+        "controlplane/controllers/src/endpointslice_mirroring.rs: reconcile",
+        REFORMATTED,
+    ),
+    (
+        "controlplane/controllers/src/job/plan.rs: plan",
+        REFORMATTED,
+    ),
+    (
+        "controlplane/controllers/src/namespace/plan.rs: findings",
+        REFORMATTED,
+    ),
+];
 
 #[test]
 fn files_are_short() {
