@@ -1,6 +1,7 @@
 //! Which pods and claims a quota with scopes is about.
 //!
-//! Source: `podMatchesScopeFunc` and `pvcMatchesScopeFunc` in `pkg/quota/v1/evaluator/core` at v1.37.
+//! Source: `podMatchesScopeFunc` and `pvcMatchesScopeFunc` in `pkg/quota/v1/evaluator/core` at
+//! v1.37.
 
 use serde_json::{Value, json};
 

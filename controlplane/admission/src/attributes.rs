@@ -13,7 +13,8 @@ use serde_json::Value;
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A new object, or something that is made below one, such as an eviction, a Binding or a token.
+    /// A new object, or something that is made below one, such as an eviction, a Binding or a
+    /// token.
     Create,
     /// Any change: PUT, each patch, apply, most subresources.
     Update,

@@ -24,10 +24,10 @@
 //! | `pod` | what the plugins for pods share |
 //!
 //! Every write of a client comes through here, whatever its verb: create, update, each patch
-//! format, server-side apply, the subresources, delete; and what is no write but joins a client with
-//! what runs (CONNECT). What the server writes on its own behalf does not. Plugins read the registry and ask the authorizer; nothing here knows HTTP or a
-//! request, and nothing is written but by the store. They are async: one that calls out holds
-//! nothing up but its own write.
+//! format, server-side apply, the subresources, delete; and what is no write but joins a client
+//! with what runs (CONNECT). What the server writes on its own behalf does not. Plugins read the
+//! registry and ask the authorizer; nothing here knows HTTP or a request, and nothing is written
+//! but by the store. They are async: one that calls out holds nothing up but its own write.
 #![forbid(unsafe_code)]
 
 pub mod attributes;

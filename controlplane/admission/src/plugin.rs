@@ -42,8 +42,8 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Looks at what will be written unless somebody refuses it: complete, valid, with the addresses
-    /// that a Service has been given.
+    /// Looks at what will be written unless somebody refuses it: complete, valid, with the
+    /// addresses that a Service has been given.
     ///
     /// # Errors
     /// Why the object may not be written.

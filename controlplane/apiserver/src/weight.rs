@@ -70,8 +70,8 @@ fn stored(resource: &Resource, info: &ResourceRequest<'_>) -> usize {
         .map_or(0, |entry| entry.json_len())
 }
 
-/// Of the objects of a list that are not sent as the cache has them. What many weigh is no more than
-/// what is large: they are made one after the other.
+/// Of the objects of a list that are not sent as the cache has them. What many weigh is no more
+/// than what is large: they are made one after the other.
 pub(crate) fn listed(entries: &[Arc<Entry>]) -> usize {
     let sum: usize = entries.iter().map(|entry| entry.json_len()).sum();
     (sum / PASSES).min(LARGE)

@@ -1,4 +1,5 @@
-//! What joins a client with what runs: exec, attach, port-forward, proxies. Upstream's verb CONNECT.
+//! What joins a client with what runs: exec, attach, port-forward, proxies. Upstream's verb
+//! CONNECT.
 //!
 //! Nothing is written, and all the same admission is asked: the object that it sees, and may
 //! change, is the options of the request. What is done afterwards goes by them, not by the URL.
