@@ -178,8 +178,8 @@ fn counters(node: &Node) -> u64 {
         .sum()
 }
 
-/// A Service with all that rules are made of. The address ends in `last`; `local` is of both traffic
-/// policies.
+/// A Service with all that rules are made of. The address ends in `last`; `local` is of both
+/// traffic policies.
 fn view(affinity_secs: Option<u32>, last: u8, local: bool) -> ServiceView {
     let endpoint = |ip: [u8; 4], local| Endpoint {
         address: SocketAddr::new(ip.into(), 8080),

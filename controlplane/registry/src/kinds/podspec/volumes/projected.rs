@@ -125,7 +125,7 @@ mod tests {
             let mut errors = FieldErrors::new();
             validate(&mut errors, "v", &json!({"sources": [config, other]}));
             let expect = match told {
-                "" => String::new(),
+                "" => "[]".to_owned(),
                 told => format!("v: Invalid value: {told}: conflicting duplicate paths"),
             };
             assert_eq!(errors.to_string(), expect, "{other}");
