@@ -1,7 +1,7 @@
 //! The real runtime: one shim a pod, state on disk under the run directory.
 //!
 //! This file holds the state in memory. It follows the shims' news; nobody else writes it.
-//! [`verbs`] maps CRI's verbs to the modules that do them.
+//! `verbs` maps CRI's verbs to the modules that do them.
 
 mod verbs;
 
