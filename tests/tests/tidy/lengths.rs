@@ -55,6 +55,10 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
         "controlplane/controllers/src/namespace/plan.rs: findings",
         REFORMATTED,
     ),
+    (
+        "controlplane/registry/src/testing/minimal.rs: body",
+        REFORMATTED,
+    ),
 ];
 
 #[test]
