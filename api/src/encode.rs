@@ -242,7 +242,6 @@ fn put(
     value: &Value,
     depth: usize,
 ) -> Option<Result<(), EncodeError>> {
-    let mut inner = Vec::new();
     match element {
         Element::Bool => put_varint(out, tag, u64::from(value.as_bool()?)),
         Element::Int32 | Element::Int64 => put_varint(out, tag, value.as_i64()?.cast_unsigned()),
@@ -267,49 +266,44 @@ fn put(
                 Err(error) => return Some(Err(error)),
             }
         }
+        _ => put_message(out, tag, &wrapped(element, value)?),
+    }
+    Some(Ok(()))
+}
+
+/// The message of what is no object in JSON; `None` if the value does not fit.
+fn wrapped(element: Element, value: &Value) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    match element {
+        // Null is Go's zero time, whose message is empty.
+        Element::Time | Element::MicroTime if value.is_null() => {}
         Element::Time | Element::MicroTime => {
-            // Null is Go's zero time, whose message is empty.
-            if !value.is_null() {
-                let at: Timestamp = value.as_str()?.parse().ok()?;
-                put_varint(&mut inner, 1, at.as_second().cast_unsigned());
-                put_varint(
-                    &mut inner,
-                    2,
-                    i64::from(at.subsec_nanosecond()).cast_unsigned(),
-                );
-            }
-            put_message(out, tag, &inner);
+            let at: Timestamp = value.as_str()?.parse().ok()?;
+            put_varint(&mut out, 1, at.as_second().cast_unsigned());
+            let nanos = i64::from(at.subsec_nanosecond());
+            put_varint(&mut out, 2, nanos.cast_unsigned());
         }
-        Element::Quantity => {
-            put_message(&mut inner, 1, text_of(value)?.as_bytes());
-            put_message(out, tag, &inner);
-        }
+        Element::Quantity => put_message(&mut out, 1, text_of(value)?.as_bytes()),
         Element::IntOrString => {
             let (kind, number, text) = match value {
                 Value::String(text) => (1, 0, text.as_str()),
                 number => (0, number.as_i64()?, ""),
             };
-            put_varint(&mut inner, 1, kind);
-            put_varint(&mut inner, 2, number.cast_unsigned());
-            put_message(&mut inner, 3, text.as_bytes());
-            put_message(out, tag, &inner);
+            put_varint(&mut out, 1, kind);
+            put_varint(&mut out, 2, number.cast_unsigned());
+            put_message(&mut out, 3, text.as_bytes());
         }
         Element::StringList => {
             for item in value.as_array()? {
-                put_message(&mut inner, 1, item.as_str()?.as_bytes());
+                put_message(&mut out, 1, item.as_str()?.as_bytes());
             }
-            put_message(out, tag, &inner);
         }
         Element::RawExtension | Element::Json | Element::FieldsV1 => {
-            put_message(&mut inner, 1, value.to_string().as_bytes());
-            put_message(out, tag, &inner);
+            put_message(&mut out, 1, value.to_string().as_bytes());
         }
-        Element::Any
-        | Element::SchemaOrArray
-        | Element::SchemaOrBool
-        | Element::SchemaOrStringArray => return None,
+        _ => return None,
     }
-    Some(Ok(()))
+    Some(out)
 }
 
 /// Quantities are texts; a number is one that nobody has made canonical yet.

@@ -1,14 +1,16 @@
 //! Kubernetes' protobuf form: the prefix `k8s\0`, a `runtime.Unknown`, and in it the object's
 //! message.
 //!
-//! The wire format is read along the schema table; no generated code. What the table does not
-//! number is skipped, as protobuf asks. Nothing is copied before it is known where it goes, and
-//! lengths are checked before they are believed.
+//! The wire format (`wire`) is read along the schema table; no generated code. What the table does
+//! not number is skipped, as protobuf asks. Nothing is copied before it is known where it goes.
+
+mod wire;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
+use self::wire::{Reader, Wire};
 use super::{
     Parsed,
     bounds::Nodes,
@@ -75,11 +77,11 @@ struct Unknown<'a> {
 impl<'a> Unknown<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, String> {
         let mut out = Self::default();
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(bytes);
         while let Some((tag, value)) = reader.field()? {
             match (tag, value) {
                 (1, Wire::Bytes(type_meta)) => {
-                    let mut reader = Reader(type_meta);
+                    let mut reader = Reader::new(type_meta);
                     while let Some((tag, value)) = reader.field()? {
                         match (tag, value) {
                             (1, Wire::Bytes(text)) => out.api_version = lossy(text),
@@ -98,71 +100,6 @@ impl<'a> Unknown<'a> {
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// One value on the wire.
-#[derive(Clone, Copy)]
-enum Wire<'a> {
-    Varint(u64),
-    Fixed64(u64),
-    Fixed32,
-    Bytes(&'a [u8]),
-}
-
-/// What is left to read.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn varint(&mut self) -> Result<u64, String> {
-        let mut out = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or("unexpected EOF")?;
-            self.0 = rest;
-            out |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(out);
-            }
-        }
-        Err("proto: integer overflow".to_owned())
-    }
-
-    fn take(&mut self, len: u64) -> Result<&'a [u8], String> {
-        let len =
-            usize::try_from(len).map_err(|_| "proto: negative length found during unmarshaling")?;
-        let (taken, rest) = self.0.split_at_checked(len).ok_or("unexpected EOF")?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    /// The next field; `None` at the end.
-    fn field(&mut self) -> Result<Option<(u64, Wire<'a>)>, String> {
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        let key = self.varint()?;
-        let value = match key & 7 {
-            0 => Wire::Varint(self.varint()?),
-            1 => {
-                let bytes = self.take(8)?;
-                Wire::Fixed64(u64::from_le_bytes(
-                    bytes.try_into().map_err(|_| "unexpected EOF")?,
-                ))
-            }
-            2 => {
-                let len = self.varint()?;
-                Wire::Bytes(self.take(len)?)
-            }
-            5 => {
-                self.take(4)?;
-                Wire::Fixed32
-            }
-            other => return Err(format!("proto: illegal wireType {other}")),
-        };
-        match key >> 3 {
-            0 => Err(format!("proto: illegal tag 0 (wire type {key})")),
-            tag => Ok(Some((tag, value))),
-        }
-    }
 }
 
 /// Where in a body a value is, and what there is of it so far.
@@ -192,7 +129,7 @@ fn read_message(
     if at.depth > MAX_DEPTH {
         return Err("proto: exceeded max depth".to_owned());
     }
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     while let Some((tag, wire)) = reader.field()? {
         let Ok(tag) = u16::try_from(tag) else {
             continue;
@@ -235,8 +172,8 @@ fn read_field(
                 // Packed: Kubernetes writes no list so, but whoever reads protobuf has to take
                 // both.
                 (Wire::Bytes(packed), Element::Int32 | Element::Int64 | Element::Bool) => {
-                    let mut reader = Reader(packed);
-                    while !reader.0.is_empty() {
+                    let mut reader = Reader::new(packed);
+                    while !reader.is_empty() {
                         let item = Wire::Varint(reader.varint()?);
                         items.extend(read_element(element, item, name, at)?);
                     }
@@ -251,7 +188,7 @@ fn read_field(
             // The key; its value may be absent.
             at.nodes.add()?;
             let (mut key, mut value) = (String::new(), None);
-            let mut reader = Reader(entry);
+            let mut reader = Reader::new(entry);
             while let Some((tag, wire)) = reader.field()? {
                 match (tag, wire) {
                     (1, Wire::Bytes(text)) => key = lossy(text),
@@ -308,7 +245,7 @@ fn read_element(
         }
         Element::IntOrString => Some(read_int_or_string(bytes)?),
         Element::StringList => {
-            let mut reader = Reader(bytes);
+            let mut reader = Reader::new(bytes);
             let mut items = Vec::new();
             while let Some((tag, wire)) = reader.field()? {
                 if let (1, Wire::Bytes(text)) = (tag, wire) {
@@ -324,7 +261,7 @@ fn read_element(
 }
 
 fn read_text(bytes: &[u8], wanted: u64) -> Result<String, String> {
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     let mut out = String::new();
     while let Some((tag, wire)) = reader.field()? {
         if let (true, Wire::Bytes(text)) = (tag == wanted, wire) {
@@ -340,7 +277,7 @@ fn read_time(bytes: &[u8]) -> Result<Option<Timestamp>, String> {
         return Ok(None);
     }
     let (mut seconds, mut nanos) = (0_i64, 0_i32);
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     while let Some((tag, wire)) = reader.field()? {
         match (tag, wire) {
             (1, Wire::Varint(n)) => seconds = n.cast_signed(),
@@ -359,7 +296,7 @@ fn read_time(bytes: &[u8]) -> Result<Option<Timestamp>, String> {
 
 fn read_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut is_text, mut number, mut text) = (false, 0_i64, String::new());
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     while let Some((tag, wire)) = reader.field()? {
         match (tag, wire) {
             (1, Wire::Varint(n)) => is_text = n == 1,
@@ -373,7 +310,7 @@ fn read_int_or_string(bytes: &[u8]) -> Result<Value, String> {
 
 /// JSON in a message, or another enveloped object, which may hold such a message again.
 fn read_raw(bytes: &[u8], at: Place<'_>) -> Result<Option<Value>, String> {
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     let mut raw: &[u8] = &[];
     while let Some((tag, wire)) = reader.field()? {
         if let (1, Wire::Bytes(bytes)) = (tag, wire) {

@@ -1,7 +1,11 @@
 //! The visitor that JSON, YAML and JSON values share: it walks the schema while the parser walks
 //! the text.
 
+mod context;
 mod free;
+mod key;
+
+pub(super) use self::context::{Context, Failure};
 
 use std::{borrow::Cow, fmt};
 
@@ -10,113 +14,9 @@ use serde::de::{
 };
 use serde_json::{Map, Value};
 
+use self::{context::Step, key::Key};
 use super::scalar;
-use crate::{
-    schema::{Element, Field, FieldKind, Type},
-    status::quote,
-};
-
-/// Upstream stops collecting here too.
-const MAX_STRICT_ERRORS: usize = 100;
-
-/// Why a body was not decoded.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// It is not JSON or YAML at all.
-    Syntax(String),
-    /// It holds a value of this type where an object must be.
-    NoObject(&'static str),
-    /// It is not in the format that its content type says.
-    Raw(String),
-    /// A field does not fit its type.
-    Mismatch(String),
-}
-
-enum Step {
-    Field(&'static str),
-    Index(usize),
-    Key(String),
-}
-
-/// Where the visitor is, and what it found on the way.
-pub(super) struct Context {
-    path: Vec<Step>,
-    collect: bool,
-    /// Unknown and duplicate fields.
-    pub(super) strict: Vec<String>,
-    /// The first value that does not fit its type.
-    pub(super) mismatch: Option<String>,
-    pub(super) no_object: Option<&'static str>,
-}
-
-impl Context {
-    pub(super) fn new(collect: bool) -> Self {
-        Self {
-            path: Vec::new(),
-            collect,
-            strict: Vec::new(),
-            mismatch: None,
-            no_object: None,
-        }
-    }
-
-    pub(super) fn failure(&mut self, otherwise: String) -> Failure {
-        match (self.no_object, self.mismatch.take()) {
-            (Some(value), _) => Failure::NoObject(value),
-            (None, Some(text)) => Failure::Mismatch(text),
-            (None, None) => Failure::Mismatch(otherwise),
-        }
-    }
-
-    fn strict(&mut self, what: &str, key: &str) {
-        if !self.collect || self.strict.len() >= MAX_STRICT_ERRORS {
-            return;
-        }
-        let mut path = String::new();
-        for step in &self.path {
-            match step {
-                Step::Field(name) => push_name(&mut path, name),
-                Step::Key(name) => push_name(&mut path, name),
-                Step::Index(i) => path.push_str(&format!("[{i}]")),
-            }
-        }
-        push_name(&mut path, key);
-        let text = format!("{what} field {}", quote(&path));
-        if !self.strict.contains(&text) {
-            self.strict.push(text);
-        }
-    }
-
-    /// Remembers that a value does not fit, in Go's words.
-    fn misfit<E: Error>(&mut self, value: &str, owner: Type, kind: FieldKind) -> E {
-        let names: Vec<&str> = self
-            .path
-            .iter()
-            .filter_map(|s| match s {
-                Step::Field(name) => Some(*name),
-                _ => None,
-            })
-            .collect();
-        let go = scalar::go_type(kind);
-        let (owner, path) = (owner.short_name(), names.join("."));
-        let text = format!(
-            "json: cannot unmarshal {value} into Go struct field {owner}.{path} of type {go}"
-        );
-        self.fail(text)
-    }
-
-    fn fail<E: Error>(&mut self, text: String) -> E {
-        self.mismatch.get_or_insert(text);
-        E::custom("a value does not fit its type")
-    }
-}
-
-fn push_name(path: &mut String, name: &str) {
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(name);
-}
+use crate::schema::{Element, Field, FieldKind, Type};
 
 /// Reads an object of a type; without one, whatever is in it.
 pub(super) struct ObjectSeed<'c> {
@@ -230,57 +130,6 @@ pub(super) fn is_unset(field: &Field, value: &Value) -> bool {
             map.is_empty() && !field.required && matches!(field.kind, FieldKind::Map(_))
         }
         Value::Null => false,
-    }
-}
-
-/// A key of a mapping. YAML's may be numbers and booleans: they become text.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(KeyVisitor)
-    }
-}
-
-struct KeyVisitor;
-
-impl<'de> Visitor<'de> for KeyVisitor {
-    type Value = Key<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_borrowed_str<E: Error>(self, v: &'de str) -> Result<Self::Value, E> {
-        Ok(Key(Cow::Borrowed(v)))
-    }
-
-    fn visit_str<E: Error>(self, v: &str) -> Result<Self::Value, E> {
-        Ok(Key(Cow::Owned(v.to_owned())))
-    }
-
-    fn visit_string<E: Error>(self, v: String) -> Result<Self::Value, E> {
-        Ok(Key(Cow::Owned(v)))
-    }
-
-    fn visit_bool<E: Error>(self, v: bool) -> Result<Self::Value, E> {
-        Ok(Key(Cow::Owned(v.to_string())))
-    }
-
-    fn visit_i64<E: Error>(self, v: i64) -> Result<Self::Value, E> {
-        Ok(Key(Cow::Owned(v.to_string())))
-    }
-
-    fn visit_u64<E: Error>(self, v: u64) -> Result<Self::Value, E> {
-        Ok(Key(Cow::Owned(v.to_string())))
-    }
-
-    fn visit_f64<E: Error>(self, v: f64) -> Result<Self::Value, E> {
-        Ok(Key(Cow::Owned(v.to_string())))
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(Key(Cow::Borrowed("null")))
     }
 }
 

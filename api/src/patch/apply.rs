@@ -19,16 +19,14 @@ mod typed;
 
 use serde_json::Value;
 
+pub use self::structural::Typing;
 use self::{
     managers::{Manager, Managers},
     set::Set,
 };
-pub use self::{
-    structural::Typing,
-    typed::{Shape, Typed},
-};
 use crate::{
     meta,
+    schema::Typed,
     status::{Cause, Status, quote},
 };
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::{Context, Key, Step};
+use super::{Context, context::Step, key::Key};
 
 pub(super) fn read_object<'de, A: MapAccess<'de>>(
     context: &mut Context,

@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    Conflict, Writer,
-    set::Set,
-    typed::{Shape, Typed, clashes},
+use super::{Conflict, Writer, set::Set, typed::clashes};
+use crate::{
+    meta,
+    schema::{Shape, Typed},
 };
-use crate::meta;
 
 /// Updaters of one object beyond which the oldest are merged into one.
 const MAX_UPDATERS: usize = 10;

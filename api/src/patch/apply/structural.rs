@@ -5,9 +5,8 @@
 
 use serde_json::Value;
 
-use super::typed::{Shape, Typed};
 use crate::schema::{
-    Field, ListType, Structural, Type,
+    Field, ListType, Shape, Structural, Type, Typed,
     structural::{FREE, Kind, Node},
     table,
 };
