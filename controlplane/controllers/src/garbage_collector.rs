@@ -20,34 +20,32 @@ use std::{
 };
 
 use coracle_telemetry::ExponentialBackoff;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    Api, Client,
-    api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, Preconditions},
-};
+use kube::{Client, api::ObjectMeta};
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::{
     Manager,
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError},
-    errors::{is_conflict, is_not_found},
+    controller::{self, Outcome, ReconcileError},
+    owner::release_patch,
     removals::Removals,
-    served_kinds::{GroupKind, ServedKind, ServedKinds},
+    served_kinds::{GroupKind, ServedKinds},
     work_queue::WorkQueue,
 };
 
 mod graph;
 mod monitor;
+mod operations;
+mod plan;
 mod seen;
 #[cfg(test)]
 mod tests;
 
 use graph::{FOREGROUND, Graph, ORPHAN, Place, Snapshot, Uid, Work};
+use operations::Operations;
+use plan::{Settlement, Verdict};
 
 /// Objects worked on at once.
 const WORKERS: usize = 8;
@@ -60,6 +58,7 @@ const UNSEEN_RETRY_CAP: Duration = Duration::from_secs(600);
 pub(crate) struct GarbageCollector {
     client: Client,
     kinds: Arc<ServedKinds>,
+    operations: Operations,
     discovery_period: Duration,
     initial_sync_timeout: Duration,
     graph: Mutex<Graph>,
@@ -79,6 +78,7 @@ impl GarbageCollector {
         let this = Arc::new(Self {
             client: context.client.clone(),
             kinds: context.kinds.clone(),
+            operations: Operations::new(context.client.clone(), context.kinds.clone()),
             discovery_period: context.config.discovery_period,
             initial_sync_timeout: context.config.initial_sync_timeout,
             graph: Mutex::default(),
@@ -181,13 +181,8 @@ impl GarbageCollector {
         if node.deleting && !node.deleting_dependents {
             return Ok(None);
         }
-        let served = self.served(&node.place)?;
-        let api = self.api(&served, &node.place.namespace);
-        let live = api
-            .get_metadata_opt(&node.place.name)
-            .await
-            .during("get object")?;
-        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&*uid)) else {
+        let live = self.operations.get(&node.place, &uid, "get object");
+        let Some(live) = live.await? else {
             let work = self.graph.lock().absent(&uid, &node.place);
             self.enqueue(work);
             return Ok(None);
@@ -198,160 +193,77 @@ impl GarbageCollector {
             return Ok(Some(unseen_pause(asked)));
         }
         if node.deleting_dependents {
-            return self.finish_foreground(&api, &node, &live.metadata).await;
+            self.finish_foreground(&node, &live).await?;
+            return Ok(None);
         }
-        let references = live.metadata.owner_references.clone().unwrap_or_default();
-        if references.is_empty() || live.metadata.deletion_timestamp.is_some() {
+        let references = live.owner_references.as_deref().unwrap_or_default();
+        if references.is_empty() || live.deletion_timestamp.is_some() {
             return Ok(None);
         }
         let mut verdicts = Vec::with_capacity(references.len());
-        for reference in &references {
-            verdicts.push(self.judge(reference, &node.place.namespace).await?);
+        for reference in references {
+            let owner = self.operations.owner(reference, &node.place.namespace);
+            verdicts.push(plan::judge(reference, &owner.await?));
         }
-        self.settle(&api, &node, &live.metadata, &references, &verdicts)
-            .await
+        self.settle(&node, &live, &verdicts).await?;
+        Ok(None)
     }
 
     /// Acts on what its owners' states mean for an object.
     async fn settle(
         &self,
-        api: &Api<DynamicObject>,
         node: &Snapshot,
         live: &ObjectMeta,
-        references: &[OwnerReference],
         verdicts: &[Verdict],
-    ) -> Outcome {
-        let any = |wanted: Verdict| verdicts.contains(&wanted);
-        if any(Verdict::Solid) {
-            if !any(Verdict::Absent) && !any(Verdict::Waiting) {
-                return Ok(None);
-            }
-            // Somebody still needs it: only the other references go.
-            let kept: Vec<&OwnerReference> = references
-                .iter()
-                .zip(verdicts)
-                .filter(|(_, verdict)| **verdict == Verdict::Solid)
-                .map(|(reference, _)| reference)
-                .collect();
-            let patch = json!({"metadata": {
-                "uid": live.uid, "resourceVersion": live.resource_version, "ownerReferences": kept,
-            }});
-            return done(
-                api.patch_metadata(
-                    &node.place.name,
-                    &PatchParams::default(),
-                    &Patch::Merge(patch),
-                )
-                .await,
-                "release",
-            );
-        }
-        let has = |finalizer: &str| {
-            live.finalizers
-                .iter()
-                .flatten()
-                .any(|present| present == finalizer)
-        };
-        let params = if any(Verdict::Waiting) && !node.dependents.is_empty() {
-            if self.is_cycle(node) {
-                self.unblock(api, node, live, references).await?;
-            }
-            DeleteParams::foreground()
-        } else if has(ORPHAN) {
-            DeleteParams::orphan()
-        } else if has(FOREGROUND) {
-            DeleteParams::foreground()
-        } else {
-            DeleteParams::background()
-        };
-        let same = Preconditions {
-            uid: live.uid.clone(),
-            resource_version: None,
-        };
-        done(
-            api.delete(&node.place.name, &params.preconditions(same))
-                .await,
-            "delete dependent",
-        )
-    }
-
-    /// Whether one of its own dependents is in a foreground deletion already.
-    fn is_cycle(&self, node: &Snapshot) -> bool {
-        let graph = self.graph.lock();
-        node.dependents.iter().any(|uid| {
-            graph
-                .snapshot(uid)
-                .is_some_and(|dependent| dependent.deleting_dependents)
-        })
-    }
-
-    /// Breaks a circle: this object keeps no owner waiting any more.
-    async fn unblock(
-        &self,
-        api: &Api<DynamicObject>,
-        node: &Snapshot,
-        live: &ObjectMeta,
-        references: &[OwnerReference],
     ) -> Result<(), ReconcileError> {
-        let freed: Vec<OwnerReference> = references
-            .iter()
-            .map(|reference| OwnerReference {
-                block_owner_deletion: Some(false),
-                ..reference.clone()
-            })
-            .collect();
-        let patch = json!({"metadata": {"uid": live.uid, "ownerReferences": freed}});
-        let patched = api
-            .patch_metadata(
-                &node.place.name,
-                &PatchParams::default(),
-                &Patch::Merge(patch),
-            )
-            .await;
-        done(patched, "unblock owners").map(drop)
+        let (params, owner_waits) = match plan::settle(live, verdicts, node) {
+            Settlement::Keep => return Ok(()),
+            Settlement::Release(patch) => {
+                return self.operations.patch(&node.place, patch, "release").await;
+            }
+            Settlement::Delete {
+                params,
+                owner_waits,
+            } => (params, owner_waits),
+        };
+        let in_circle = || self.graph.lock().any_deletes_dependents(&node.dependents);
+        if owner_waits && in_circle() {
+            let patch = plan::unblocked(live);
+            let unblocked = self.operations.patch(&node.place, patch, "unblock owners");
+            unblocked.await?;
+        }
+        self.operations.delete(&node.place, live, params).await
     }
 
     /// Ends a foreground deletion, or sees that what it waits for goes.
     async fn finish_foreground(
         &self,
-        api: &Api<DynamicObject>,
         node: &Snapshot,
         live: &ObjectMeta,
-    ) -> Outcome {
+    ) -> Result<(), ReconcileError> {
         if node.blocking.is_empty() {
-            return self.remove_finalizer(api, node, live, FOREGROUND).await;
+            return self.remove_finalizer(&node.place, live, FOREGROUND).await;
         }
         for (dependent, in_foreground) in &node.blocking {
             if !in_foreground {
                 self.deletes.add(dependent.clone());
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     async fn remove_finalizer(
         &self,
-        api: &Api<DynamicObject>,
-        node: &Snapshot,
+        place: &Place,
         live: &ObjectMeta,
         finalizer: &str,
-    ) -> Outcome {
-        let present = live.finalizers.as_deref().unwrap_or_default();
-        if !present.iter().any(|other| other == finalizer) {
-            return Ok(None);
-        }
-        let kept: Vec<&String> = present.iter().filter(|other| *other != finalizer).collect();
-        let patch = json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version, "finalizers": kept}});
-        let patched = api
-            .patch_metadata(
-                &node.place.name,
-                &PatchParams::default(),
-                &Patch::Merge(patch),
-            )
-            .await;
-        match patched {
-            Err(error) if is_conflict(&error) => Err(error).during("remove finalizer"),
-            other => done(other, "remove finalizer"),
+    ) -> Result<(), ReconcileError> {
+        match plan::without_finalizer(live, finalizer) {
+            Some(patch) => {
+                let removed = self.operations.patch(place, patch, "remove finalizer");
+                removed.await
+            }
+            None => Ok(()),
         }
     }
 
@@ -363,19 +275,11 @@ impl GarbageCollector {
         for dependent in &node.dependents {
             self.release(dependent, &uid).await?;
         }
-        let served = self.served(&node.place)?;
-        let api = self.api(&served, &node.place.namespace);
-        let live = api
-            .get_metadata_opt(&node.place.name)
-            .await
-            .during("get object")?;
-        match live.filter(|live| live.metadata.uid.as_deref() == Some(&*uid)) {
-            Some(live) => {
-                self.remove_finalizer(&api, &node, &live.metadata, ORPHAN)
-                    .await
-            }
-            None => Ok(None),
+        let live = self.operations.get(&node.place, &uid, "get object");
+        if let Some(live) = live.await? {
+            self.remove_finalizer(&node.place, &live, ORPHAN).await?;
         }
+        Ok(None)
     }
 
     /// Removes one owner from a dependent.
@@ -383,85 +287,15 @@ impl GarbageCollector {
         let Some(node) = self.graph.lock().snapshot(dependent) else {
             return Ok(());
         };
-        let served = self.served(&node.place)?;
-        let api = self.api(&served, &node.place.namespace);
-        let live = api
-            .get_metadata_opt(&node.place.name)
-            .await
-            .during("get dependent")?;
-        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&**dependent))
-        else {
+        let live = self.operations.get(&node.place, dependent, "get dependent");
+        let Some(live) = live.await? else {
             return Ok(());
         };
-        let patch = crate::owner::release_patch(&live.metadata, owner, None);
-        let patched = api
-            .patch_metadata(
-                &node.place.name,
-                &PatchParams::default(),
-                &Patch::Merge(patch),
-            )
-            .await;
-        done(patched, "orphan dependent").map(drop)
-    }
-
-    /// Asks the server what became of an owner.
-    async fn judge(
-        &self,
-        reference: &OwnerReference,
-        namespace: &str,
-    ) -> Result<Verdict, ReconcileError> {
-        let group = reference
-            .api_version
-            .rsplit_once('/')
-            .map_or("", |(group, _)| group);
-        let Some(served) = self.kinds.get(group, &reference.kind) else {
-            return Err(ReconcileError::NotYet(format!(
-                "owner kind {}/{} is not served",
-                reference.api_version, reference.kind
-            )));
-        };
-        if served.namespaced && namespace.is_empty() {
-            // A cluster-wide object cannot be owned from within a namespace; upstream leaves it
-            // alone as well.
-            warn!(owner = %reference.name, kind = %reference.kind, "a cluster-wide object names an owner that has a namespace");
-            return Ok(Verdict::Solid);
-        }
-        let live = self
-            .api(&served, namespace)
-            .get_metadata_opt(&reference.name)
-            .await
-            .during("get owner")?;
-        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&reference.uid))
-        else {
-            return Ok(Verdict::Absent);
-        };
-        let waits = live.metadata.deletion_timestamp.is_some()
-            && live
-                .metadata
-                .finalizers
-                .iter()
-                .flatten()
-                .any(|finalizer| finalizer == FOREGROUND);
-        Ok(if waits {
-            Verdict::Waiting
-        } else {
-            Verdict::Solid
-        })
-    }
-
-    fn served(&self, place: &Place) -> Result<Arc<ServedKind>, ReconcileError> {
-        let (group, kind) = place.kind.as_ref();
-        self.kinds.get(group, kind).ok_or_else(|| {
-            ReconcileError::NotYet(format!("kind {kind} of group {group:?} is not served"))
-        })
-    }
-
-    fn api(&self, served: &ServedKind, namespace: &str) -> Api<DynamicObject> {
-        if served.namespaced {
-            Api::namespaced_with(self.client.clone(), namespace, &served.resource)
-        } else {
-            Api::all_with(self.client.clone(), &served.resource)
-        }
+        let patch = release_patch(&live, owner, None);
+        let released = self
+            .operations
+            .patch(&node.place, patch, "orphan dependent");
+        released.await
     }
 }
 
@@ -471,25 +305,6 @@ type Listed = watch::Receiver<bool>;
 /// When to look again for an object that was asked for so often.
 fn unseen_pause(asked: u32) -> Duration {
     ExponentialBackoff::new(UNSEEN_RETRY, UNSEEN_RETRY_CAP).after(asked)
-}
-
-/// The state of an owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// Exists.
-    Solid,
-    /// Does not, or is another object of that name.
-    Absent,
-    /// Is being deleted and waits for this object.
-    Waiting,
-}
-
-/// An object that is gone, or is another by now, needs nothing.
-fn done<T>(result: kube::Result<T>, call: &'static str) -> Outcome {
-    match result {
-        Err(error) if is_not_found(&error) => Ok(None),
-        other => other.map(|_| None).during(call),
-    }
 }
 
 /// The uids that a monitor has shown, so that a new list shows what went meanwhile.

@@ -33,15 +33,22 @@ use crate::{
 };
 
 mod backoff;
+mod conditions;
 mod indexes;
+mod observed;
 mod plan;
 mod release;
+mod scale;
 mod template;
 #[cfg(test)]
 mod tests;
+mod tracking;
 
-use plan::{FINALIZER, Observed, Plan};
+use conditions::{condition, finished, until_expiry};
+use observed::Observed;
+use plan::Plan;
 use release::Uids;
+use tracking::{FINALIZER, has_finalizer};
 
 /// Jobs worked on at once.
 const WORKERS: usize = 4;
@@ -109,7 +116,7 @@ impl JobController {
     fn pod_changed(&self, change: &Change<'_, Pod>, _: &Queue) {
         let pod = change.latest();
         match owner_key::<Job>(pod.as_ref()) {
-            None if plan::has_finalizer(pod) => self.orphans.add(Key::of(pod.as_ref())),
+            None if has_finalizer(pod) => self.orphans.add(Key::of(pod.as_ref())),
             Some(owner) if matches!(change, Change::Deleted(_)) => {
                 self.dismissed
                     .remove(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
@@ -133,7 +140,7 @@ impl Reconciler for JobController {
         let job = self.jobs.get(&key);
         self.let_orphans_go(&key, job.as_deref()).await?;
         let Some(job) = job else { return Ok(None) };
-        if plan::finished(&job).is_some() {
+        if finished(&job).is_some() {
             // Whoever manages it.
             return self.expire(&job).await;
         }
@@ -246,14 +253,11 @@ impl JobController {
                 note(EventType::Warning, "NotHonoured", &message);
             }
         }
-        let appeared =
-            |kind| plan::condition(new, kind).filter(|_| plan::condition(old, kind).is_none());
+        let appeared = |kind| condition(new, kind).filter(|_| condition(old, kind).is_none());
         if appeared("Suspended").is_some() {
             note(EventType::Normal, "Suspended", "Job suspended");
         }
-        if plan::condition(old, "Suspended").is_some()
-            && plan::condition(new, "Suspended").is_none()
-        {
+        if condition(old, "Suspended").is_some() && condition(new, "Suspended").is_none() {
             note(EventType::Normal, "Resumed", "Job resumed");
         }
         if appeared("Complete").is_some() {
@@ -276,7 +280,7 @@ impl JobController {
 
     /// Deletes a finished Job when its time is over.
     async fn expire(&self, job: &Job) -> Outcome {
-        let Some(left) = plan::until_expiry(job, Timestamp::now()) else {
+        let Some(left) = until_expiry(job, Timestamp::now()) else {
             return Ok(None);
         };
         if !left.is_zero() || job.metadata.deletion_timestamp.is_some() {

@@ -259,6 +259,13 @@ impl Graph {
         node.asked - 1
     }
 
+    /// Whether one of these objects is deleted once its blocking dependents are gone.
+    pub(super) fn any_deletes_dependents(&self, uids: &[Uid]) -> bool {
+        uids.iter()
+            .filter_map(|uid| self.nodes.get(uid))
+            .any(|node| node.deleting_dependents)
+    }
+
     /// What is known about an object.
     pub(super) fn snapshot(&self, uid: &str) -> Option<Snapshot> {
         let (key, node) = self.nodes.get_key_value(uid)?;

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use coracle_telemetry::ExponentialBackoff;
 use k8s_openapi::{api::batch::v1::JobSpec, jiff::Timestamp};
 
-use super::plan::{Observed, has_failed, uid};
+use super::observed::{Observed, has_failed, uid};
 use crate::{pod::Pod, pod_state};
 
 /// Pause after a failure, doubled with each further one.

@@ -19,8 +19,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{
-    JobController, is_managed_elsewhere, name_of,
-    plan::{self, FINALIZER},
+    JobController,
+    conditions::finished,
+    is_managed_elsewhere, name_of,
+    tracking::{FINALIZER, has_finalizer},
 };
 use crate::{
     cache::Key,
@@ -82,7 +84,7 @@ impl JobController {
         pods: &[Arc<Pod>],
     ) -> (Vec<Arc<Pod>>, Option<String>) {
         let taken = join_all(pods.iter().map(|pod| async {
-            if !plan::has_finalizer(pod) {
+            if !has_finalizer(pod) {
                 return Ok(());
             }
             self.release_pod(key, pod).await
@@ -146,10 +148,10 @@ impl JobController {
             return Ok(());
         }
         let uid = job
-            .filter(|job| plan::finished(job).is_none())
+            .filter(|job| finished(job).is_none())
             .and_then(|job| job.metadata.uid.as_deref());
         let orphans = self.by_job.filter(&key.to_string(), |pod| {
-            plan::has_finalizer(pod)
+            has_finalizer(pod)
                 && controller_of(&pod.metadata).is_some_and(|owner| Some(owner.uid.as_str()) != uid)
         });
         self.release(key, &orphans).await
@@ -162,7 +164,7 @@ impl JobController {
         let Some(pod) = self.pods.get(&key) else {
             return Ok(None);
         };
-        if controller_of(&pod.metadata).is_some() || !plan::has_finalizer(&pod) {
+        if controller_of(&pod.metadata).is_some() || !has_finalizer(&pod) {
             return Ok(None);
         }
         // A Job may be adopting it at this moment.

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::api::ObjectMeta;
 
-use super::{indexes::INDEX, plan::FINALIZER};
+use super::{indexes::INDEX, tracking::FINALIZER};
 use crate::owner::controller_reference;
 
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";

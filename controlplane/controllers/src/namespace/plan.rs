@@ -63,8 +63,13 @@ impl Remains {
         now: Timestamp,
     ) -> Option<Vec<NamespaceCondition>> {
         let mut conditions = present.to_vec();
-        for (kind, bad, reason, message) in self.findings() {
-            let status = if bad { "True" } else { "False" };
+        for finding in self.findings() {
+            let Finding {
+                kind,
+                status,
+                reason,
+                message,
+            } = finding;
             let old = conditions
                 .iter()
                 .position(|condition| condition.type_ == kind);
@@ -83,113 +88,113 @@ impl Remains {
         (conditions != present).then_some(conditions)
     }
 
-    fn findings(&self) -> [(&'static str, bool, &'static str, String); 5] {
-        let discovery = match &self.discovery_error {
-            None => (
-                false,
-                "ResourcesDiscovered",
-                "All resources successfully discovered".to_owned(),
+    fn findings(&self) -> [Finding; 5] {
+        [
+            self.discovery(),
+            // Cannot fail here, but is one of the five that upstream shows.
+            Finding::good(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
             ),
-            Some(error) => (
-                true,
+            self.content(),
+            self.remaining(),
+            self.remaining_finalizers(),
+        ]
+    }
+
+    fn discovery(&self) -> Finding {
+        let kind = "NamespaceDeletionDiscoveryFailure";
+        match &self.discovery_error {
+            None => Finding::good(
+                kind,
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
+            Some(error) => Finding::bad(
+                kind,
                 "DiscoveryFailed",
                 format!("Discovery failed for some groups: {error}"),
             ),
-        };
-        let content = if self.content_errors.is_empty() {
-            (
-                false,
+        }
+    }
+
+    fn content(&self) -> Finding {
+        let (kind, errors) = ("NamespaceDeletionContentFailure", &self.content_errors);
+        if errors.is_empty() {
+            return Finding::good(
+                kind,
                 "ContentDeleted",
-                "All content successfully deleted, may be waiting on finalization".to_owned(),
-            )
-        } else {
-            let message = format!(
-                "Failed to delete all resource types, {} remaining: ",
-                self.content_errors.len()
+                "All content successfully deleted, may be waiting on finalization",
             );
-            (
-                true,
-                "ContentDeletionFailed",
-                message + &self.content_errors.join(", "),
-            )
-        };
-        let remaining = if self.resources.is_empty() {
-            (
-                false,
-                "ContentRemoved",
-                "All content successfully removed".to_owned(),
-            )
-        } else {
-            let list: Vec<String> = self
-                .resources
-                .iter()
-                .map(|(resource, count)| format!("{resource} has {count} resource instances"))
-                .collect();
-            (
-                true,
-                "SomeResourcesRemain",
-                format!("Some resources are remaining: {}", list.join(", ")),
-            )
-        };
-        let finalizers = if self.finalizers.is_empty() {
-            (
-                false,
+        }
+        let (count, errors) = (errors.len(), errors.join(", "));
+        Finding::bad(
+            kind,
+            "ContentDeletionFailed",
+            format!("Failed to delete all resource types, {count} remaining: {errors}"),
+        )
+    }
+
+    fn remaining(&self) -> Finding {
+        let kind = "NamespaceContentRemaining";
+        if self.resources.is_empty() {
+            return Finding::good(kind, "ContentRemoved", "All content successfully removed");
+        }
+        let has = |(resource, count)| format!("{resource} has {count} resource instances");
+        let list: Vec<String> = self.resources.iter().map(has).collect();
+        Finding::bad(
+            kind,
+            "SomeResourcesRemain",
+            format!("Some resources are remaining: {}", list.join(", ")),
+        )
+    }
+
+    fn remaining_finalizers(&self) -> Finding {
+        let kind = "NamespaceFinalizersRemaining";
+        if self.finalizers.is_empty() {
+            return Finding::good(
+                kind,
                 "ContentHasNoFinalizers",
-                "All content-preserving finalizers finished".to_owned(),
-            )
-        } else {
-            let list: Vec<String> = self
-                .finalizers
-                .iter()
-                .map(|(name, count)| format!("{name} in {count} resource instances"))
-                .collect();
-            (
-                true,
-                "SomeFinalizersRemain",
-                format!(
-                    "Some content in the namespace has finalizers remaining: {}",
-                    list.join(", ")
-                ),
-            )
-        };
-        // Cannot fail here, but is one of the five that upstream shows.
-        let parsed = (
-            false,
-            "ParsedGroupVersions",
-            "All legacy kube types successfully parsed".to_owned(),
-        );
-        [
-            (
-                "NamespaceDeletionDiscoveryFailure",
-                discovery.0,
-                discovery.1,
-                discovery.2,
-            ),
-            (
-                "NamespaceDeletionGroupVersionParsingFailure",
-                parsed.0,
-                parsed.1,
-                parsed.2,
-            ),
-            (
-                "NamespaceDeletionContentFailure",
-                content.0,
-                content.1,
-                content.2,
-            ),
-            (
-                "NamespaceContentRemaining",
-                remaining.0,
-                remaining.1,
-                remaining.2,
-            ),
-            (
-                "NamespaceFinalizersRemaining",
-                finalizers.0,
-                finalizers.1,
-                finalizers.2,
-            ),
-        ]
+                "All content-preserving finalizers finished",
+            );
+        }
+        let is_in = |(name, count)| format!("{name} in {count} resource instances");
+        let list: Vec<String> = self.finalizers.iter().map(is_in).collect();
+        let list = list.join(", ");
+        Finding::bad(
+            kind,
+            "SomeFinalizersRemain",
+            format!("Some content in the namespace has finalizers remaining: {list}"),
+        )
+    }
+}
+
+/// What one condition shall say.
+struct Finding {
+    kind: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl Finding {
+    fn good(kind: &'static str, reason: &'static str, message: &str) -> Self {
+        Self {
+            kind,
+            status: "False",
+            reason,
+            message: message.to_owned(),
+        }
+    }
+
+    fn bad(kind: &'static str, reason: &'static str, message: String) -> Self {
+        Self {
+            kind,
+            status: "True",
+            reason,
+            message,
+        }
     }
 }
 

@@ -1,0 +1,118 @@
+//! The collector's calls, about objects of any kind. An object that is gone, or is another by now,
+//! needs nothing.
+//!
+//! Source: `pkg/controller/garbagecollector/operations.go` at v1.37.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, Preconditions},
+};
+use serde_json::Value;
+use tracing::warn;
+
+use super::{graph::Place, plan::Owner};
+use crate::{
+    controller::{CallContext, ReconcileError, ignore_missing},
+    served_kinds::{ServedKind, ServedKinds},
+};
+
+/// See the module.
+pub(super) struct Operations {
+    client: Client,
+    kinds: Arc<ServedKinds>,
+}
+
+impl Operations {
+    pub(super) fn new(client: Client, kinds: Arc<ServedKinds>) -> Self {
+        Self { client, kinds }
+    }
+
+    /// The metadata of the object with `uid` at `place`.
+    pub(super) async fn get(
+        &self,
+        place: &Place,
+        uid: &str,
+        call: &'static str,
+    ) -> Result<Option<ObjectMeta>, ReconcileError> {
+        let api = self.of(place)?;
+        let live = api.get_metadata_opt(&place.name).await.during(call)?;
+        let live = live.map(|live| live.metadata);
+        Ok(live.filter(|live| live.uid.as_deref() == Some(uid)))
+    }
+
+    /// Asks what became of an owner that an object in `namespace` names.
+    pub(super) async fn owner(
+        &self,
+        reference: &OwnerReference,
+        namespace: &str,
+    ) -> Result<Owner, ReconcileError> {
+        let api_version = &reference.api_version;
+        let (group, _) = api_version.rsplit_once('/').unwrap_or(("", ""));
+        let Some(served) = self.kinds.get(group, &reference.kind) else {
+            return Err(ReconcileError::NotYet(format!(
+                "owner kind {api_version}/{} is not served",
+                reference.kind
+            )));
+        };
+        if served.namespaced && namespace.is_empty() {
+            // Upstream leaves such an object alone as well.
+            warn!(owner = %reference.name, kind = %reference.kind, "a cluster-wide object names an owner that has a namespace");
+            return Ok(Owner::OutOfReach);
+        }
+        let api = self.api(&served, namespace);
+        let live = api.get_metadata_opt(&reference.name).await;
+        let live = live.during("get owner")?;
+        Ok(live.map_or(Owner::Absent, |live| Owner::Live(Box::new(live.metadata))))
+    }
+
+    /// Patches the object at `place`; the patch says by its uid which one is meant.
+    pub(super) async fn patch(
+        &self,
+        place: &Place,
+        patch: Value,
+        call: &'static str,
+    ) -> Result<(), ReconcileError> {
+        let (api, params) = (self.of(place)?, PatchParams::default());
+        let patch = Patch::Merge(patch);
+        let patched = api.patch_metadata(&place.name, &params, &patch);
+        ignore_missing(patched.await).during(call).map(drop)
+    }
+
+    /// Deletes the object at `place`, if it is `live` still.
+    pub(super) async fn delete(
+        &self,
+        place: &Place,
+        live: &ObjectMeta,
+        params: DeleteParams,
+    ) -> Result<(), ReconcileError> {
+        let params = params.preconditions(Preconditions {
+            uid: live.uid.clone(),
+            resource_version: None,
+        });
+        let api = self.of(place)?;
+        let deleted = api.delete(&place.name, &params).await;
+        let deleted = ignore_missing(deleted).during("delete dependent");
+        deleted.map(drop)
+    }
+
+    fn of(&self, place: &Place) -> Result<Api<DynamicObject>, ReconcileError> {
+        let (group, kind) = place.kind.as_ref();
+        let Some(served) = self.kinds.get(group, kind) else {
+            return Err(ReconcileError::NotYet(format!(
+                "kind {kind} of group {group:?} is not served"
+            )));
+        };
+        Ok(self.api(&served, &place.namespace))
+    }
+
+    fn api(&self, served: &ServedKind, namespace: &str) -> Api<DynamicObject> {
+        if served.namespaced {
+            Api::namespaced_with(self.client.clone(), namespace, &served.resource)
+        } else {
+            Api::all_with(self.client.clone(), &served.resource)
+        }
+    }
+}
