@@ -9,6 +9,7 @@
 
 mod cluster;
 mod disruptions;
+mod garbage;
 mod jobs;
 mod lifecycle;
 mod nodes;
