@@ -14,7 +14,7 @@ const FILTER_VARIABLE: &str = "CORACLE_LOG";
 /// Sets up the process's one subscriber.
 pub(crate) fn init(args: &LogArgs) -> anyhow::Result<()> {
     let default = match args.verbose {
-        0 => "info,kube_runtime=warn,kube_client=warn,rustls=warn",
+        0 => "info,kube_client=warn,rustls=warn",
         1 => "debug,hyper=info,h2=info,rustls=info,tower=info,kube_client=info",
         _ => "trace",
     };

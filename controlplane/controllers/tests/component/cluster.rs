@@ -17,9 +17,9 @@ use coracle_apiserver::{
     ApiServer, ApiServerConfig, UserInfo,
     pki::{KeyPair, Pki, ServerNames},
 };
+use coracle_client::reflector::{Event, Reflector, Selection};
 use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
 use coracle_store::memory::MemoryBackend;
-use futures::TryStreamExt;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Pod},
@@ -27,7 +27,6 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
-    runtime::watcher,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -280,15 +279,14 @@ impl Cluster {
 impl Agent {
     async fn run(&self, client: Client) {
         let pods: Api<Pod> = Api::all(client.clone());
-        let mut events = Box::pin(watcher(pods, watcher::Config::default()));
+        let mut events = Reflector::new(pods, Selection::all());
         let mut bound = HashSet::new();
         loop {
-            match events.try_next().await {
-                Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => {
+            match events.next().await {
+                Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
                     self.care_for(&client, &pod, &mut bound).await;
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => return,
+                Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(%error, "fake agent");
                     tokio::time::sleep(Duration::from_millis(100)).await;
