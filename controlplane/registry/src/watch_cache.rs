@@ -31,7 +31,9 @@
 //! Timeout with cause `ResourceVersionTooLarge`, [`WatchCacheError::TooSlow`] end of stream,
 //! [`WatchCacheError::Closed`] 503.
 
+mod config;
 mod entry;
+mod error;
 mod event;
 mod feed;
 mod fields;
@@ -60,14 +62,15 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use coracle_store::{Backend, KeyValue, Revision, StoreError};
+use coracle_store::{Backend, Revision, StoreError};
 use coracle_telemetry::ErrorChain;
 use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+pub use config::{Convert, ResourceConfig, WatchCacheLimits};
 pub use entry::Entry;
+pub use error::WatchCacheError;
 pub use event::{Delivery, EventKind, WatchEvent};
 pub use fields::FieldIndex;
 pub use list::{Continue, ListAt, ListRequest, ListResult};
@@ -83,121 +86,6 @@ use register::Aside;
 ///
 /// Source: `k8s.io/apiserver/pkg/storage/cacher/watch_cache.go`, `blockTimeout`.
 const WAIT: Duration = Duration::from_secs(3);
-
-/// One resource to cache.
-#[derive(Clone)]
-pub struct ResourceConfig {
-    /// `/registry/<group>/<resource>/`, the core group without its element, with the slash at the
-    /// end.
-    pub prefix: String,
-    /// Whether keys go on with a namespace.
-    pub namespaced: bool,
-    /// The indexed fields; `None` if there are none besides name and namespace: objects are then
-    /// never parsed.
-    pub index: Option<FieldIndex>,
-    /// Makes the form that is cached of one that is stored; `None` for a kind that is stored in one
-    /// form only.
-    pub convert: Option<Convert>,
-}
-
-/// See [`ResourceConfig::convert`]. `None` for what is stored as it is cached.
-pub type Convert = Arc<dyn Fn(&[u8]) -> Option<Bytes> + Send + Sync>;
-
-impl ResourceConfig {
-    /// A stored object in the form that is cached; `None` if it is stored so.
-    pub(crate) fn converted(&self, stored: &KeyValue) -> Option<KeyValue> {
-        let convert = self.convert.as_ref()?;
-        Some(KeyValue {
-            value: convert(&stored.value)?,
-            ..stored.clone()
-        })
-    }
-}
-
-impl fmt::Debug for ResourceConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResourceConfig")
-            .field("prefix", &self.prefix)
-            .field("namespaced", &self.namespaced)
-            .finish_non_exhaustive()
-    }
-}
-
-/// How much of the past is kept, for each resource.
-#[derive(Debug, Clone, Copy)]
-pub struct WatchCacheLimits {
-    /// Most events in the ring.
-    pub ring_events: usize,
-    /// Most bytes of past objects that the ring keeps alive.
-    pub ring_bytes: usize,
-    /// Most states that are kept for continue tokens.
-    pub pins: usize,
-    /// Most bytes of superseded objects that these states keep alive together.
-    pub pin_bytes: u64,
-    /// How long such a state is kept after its last use.
-    pub pin_age: Duration,
-    /// How many revisions before the present the cache starts with, so that watches survive a
-    /// restart.
-    pub warm_revisions: u64,
-}
-
-impl Default for WatchCacheLimits {
-    fn default() -> Self {
-        Self {
-            ring_events: 8192,
-            ring_bytes: 8 << 20,
-            pins: 64,
-            pin_bytes: 64 << 20,
-            pin_age: Duration::from_secs(300),
-            warm_revisions: 1000,
-        }
-    }
-}
-
-/// Why the cache could not serve.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WatchCacheError {
-    /// The revision lies before what the cache remembers.
-    #[error("too old resource version: {asked} ({oldest})")]
-    TooOld {
-        /// What was asked for.
-        asked: Revision,
-        /// The oldest that can be served.
-        oldest: Revision,
-    },
-    /// The revision was not reached in time.
-    #[error("too large resource version: {asked}, current: {current}")]
-    TooLarge {
-        /// What was asked for.
-        asked: Revision,
-        /// Where the cache is.
-        current: Revision,
-    },
-    /// The watcher did not take its events in time.
-    #[error("the watcher fell behind and was cut off")]
-    TooSlow,
-    /// The server is shutting down.
-    #[error("the watch cache is closed")]
-    Closed,
-    /// The keys of a resource would lie among those of another.
-    #[error("{prefix} cannot be kept beside {by}")]
-    PrefixTaken {
-        /// Of the new one.
-        prefix: String,
-        /// Of the other.
-        by: String,
-    },
-    /// The store was cut off or compacted again and again while a resource was loaded.
-    #[error("the objects under {prefix} could not be loaded in one piece")]
-    NotLoaded {
-        /// Where they are.
-        prefix: String,
-    },
-    /// The store could not be read.
-    #[error("cannot read the store")]
-    Store(#[from] StoreError),
-}
 
 /// The cache of all resources.
 pub struct WatchCache {

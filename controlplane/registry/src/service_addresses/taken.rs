@@ -20,6 +20,22 @@ pub(super) enum Holder {
     Reserved(u64),
 }
 
+/// Who asks: the stored Service that is changed, if it is none that is made, and the write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub(super) key: Option<&'a str>,
+    pub(super) reservation: u64,
+}
+
+impl Asker<'_> {
+    pub(super) fn is(self, holder: &Holder) -> bool {
+        match holder {
+            Holder::Stored(key) => self.key == Some(key),
+            Holder::Reserved(reservation) => self.reservation == *reservation,
+        }
+    }
+}
+
 /// What one Service uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Uses {

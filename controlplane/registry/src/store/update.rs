@@ -8,14 +8,14 @@
 //!                   '---- the race is lost ----'
 //! ```
 
+mod lock;
+mod writable;
+
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use coracle_api::{
-    meta,
-    status::{FieldErrors, Status},
-};
-use serde_json::{Value, json};
+use coracle_api::{meta, status::Status};
+use serde_json::Value;
 
 use super::{
     Current, OptimisticWrite, Replacement, Store, WriteOptions, Written,
@@ -29,6 +29,8 @@ use crate::{
     resource::Resource,
     service_ips,
 };
+use lock::check_lock;
+use writable::{restore, validate};
 
 /// How often a change without a `resourceVersion` of its own is run again after a lost race: as
 /// good as always.
@@ -329,40 +331,6 @@ impl Update<'_> {
     }
 }
 
-/// Whether the new object names a version; an error if it is not the present one.
-fn check_lock(
-    resource: &Resource,
-    target: &UpdateTarget<'_>,
-    new: &Value,
-    current: &Current,
-) -> Result<bool, Status> {
-    let uid = meta::uid(new);
-    let own_uid = meta::uid(&current.object);
-    if !uid.is_empty() && uid != own_uid {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {own_uid}"
-        );
-        return Err(Status::conflict(&resource.group_resource, target.name, why));
-    }
-    let version = meta::resource_version(new);
-    if matches!(version, "" | "0") {
-        return Ok(false);
-    }
-    let Ok(version) = version.parse::<u64>() else {
-        let mut errors = FieldErrors::default();
-        errors.invalid(
-            "metadata.resourceVersion",
-            &json!(version),
-            "must be an unsigned integer",
-        );
-        return Err(Status::invalid(&resource.gvk, target.name, errors));
-    };
-    if version != current.revision.0 {
-        return Err(Status::modified(&resource.group_resource, target.name));
-    }
-    Ok(true)
-}
-
 /// Whether this is what is stored, to the last byte: another version of the kind is not.
 async fn resource_is_current(store: &Store, current: &Current) -> Result<bool, Status> {
     let stored = store
@@ -400,57 +368,4 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
         return false;
     }
     !resource.is_core("namespaces") || meta::get_array(object, &["spec", "finalizers"]).is_empty()
-}
-
-/// Puts back what a write of this part may not change, and fills in defaults. Idempotent.
-fn restore(resource: &Resource, part: Part, new: &mut Value, old: &Value) {
-    let strategy = &resource.strategy;
-    match part {
-        Part::Main | Part::Resize | Part::EphemeralContainers => {
-            object_meta::carry_over(new, old);
-            strategy.default(new);
-            strategy.prepare_for_update(new, old);
-        }
-        Part::Status => {
-            keep_all_but_status(new, old, strategy.status_keeps());
-            strategy.default(new);
-            strategy.prepare_for_status_update(new, old);
-        }
-        Part::Internal => {}
-    }
-}
-
-fn validate(resource: &Resource, part: Part, new: &Value, old: &Value) -> FieldErrors {
-    let mut errors = object_meta::validate_update(new, old);
-    match part {
-        Part::Main => errors.extend(resource.strategy.validate_update(new, old)),
-        Part::Status => errors.extend(resource.strategy.validate_status_update(new, old)),
-        Part::Resize | Part::EphemeralContainers => errors.extend(resource.strategy.validate(new)),
-        Part::Internal => {}
-    }
-    errors
-}
-
-/// Makes `new` the old object with the status of `new`, and with its metadata apart from the fields
-/// that stay.
-fn keep_all_but_status(new: &mut Value, old: &Value, kept_metadata: &[&str]) {
-    let (Some(map), Some(before)) = (new.as_object_mut(), old.as_object()) else {
-        return;
-    };
-    let is_written = |field: &str| matches!(field, "metadata" | "status");
-    map.retain(|field, _| is_written(field));
-    map.extend(
-        before
-            .iter()
-            .filter(|(field, _)| !is_written(field))
-            .map(|(field, value)| (field.clone(), value.clone())),
-    );
-    object_meta::carry_over(new, old);
-    let metadata = object_meta::metadata_mut(new);
-    for field in kept_metadata {
-        match old["metadata"].get(field) {
-            Some(value) => metadata.insert((*field).to_owned(), value.clone()),
-            None => metadata.remove(*field),
-        };
-    }
 }

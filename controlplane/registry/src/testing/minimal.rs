@@ -36,88 +36,116 @@ fn claim() -> Value {
 
 /// What besides metadata a kind cannot do without.
 fn body(group: &str, kind: &str) -> Value {
-    match (group, kind) {
-        ("", "Pod") => json!({"spec": pod()}),
-        ("", "Service") => json!({"spec": {"ports": [{"port": 80}]}}),
-        ("", "Event") => json!({"involvedObject": {"namespace": "n"}}),
-        ("", "PersistentVolume") => {
-            json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": "/d"}}})
-        }
-        ("", "PersistentVolumeClaim") => json!({"spec": {"accessModes": ["ReadWriteOnce"],
+    match group {
+        "" => core(kind),
+        "apps" | "autoscaling" | "batch" => workloads(group, kind),
+        "networking.k8s.io" => networking(kind),
+        "admissionregistration.k8s.io" => admission(kind),
+        "certificates.k8s.io" => certificates(kind),
+        "resource.k8s.io" => devices(kind),
+        "storage.k8s.io" => storage(kind),
+        _ => others(group, kind),
+    }
+}
+
+fn core(kind: &str) -> Value {
+    match kind {
+        "Pod" => json!({"spec": pod()}),
+        "Service" => json!({"spec": {"ports": [{"port": 80}]}}),
+        "Event" => json!({"involvedObject": {"namespace": "n"}}),
+        "PersistentVolume" => json!({"spec": {"accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/d"}}}),
+        "PersistentVolumeClaim" => json!({"spec": {"accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}}}}),
-        ("", "PodTemplate") => json!({"template": template()}),
-        ("", "ReplicationController") => json!({"spec": {"template": template()}}),
-        ("events.k8s.io", "Event") => {
-            json!({"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal",
-            "reason": "r", "action": "a", "reportingController": "c", "reportingInstance": "i",
-            "regarding": {"namespace": "n"}})
-        }
+        "PodTemplate" => json!({"template": template()}),
+        "ReplicationController" => json!({"spec": {"template": template()}}),
+        _ => json!({}),
+    }
+}
+
+fn workloads(group: &str, kind: &str) -> Value {
+    match (group, kind) {
         ("apps", "ControllerRevision") => json!({"revision": 1, "data": {"a": 1}}),
         ("apps", _) => workload(),
-        ("autoscaling", _) => {
-            json!({"spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}})
-        }
         ("batch", "Job") => json!({"spec": run_once()}),
-        ("batch", "CronJob") => {
-            json!({"spec": {"schedule": "@daily", "jobTemplate": {"spec": run_once()}}})
-        }
-        ("networking.k8s.io", "Ingress") => {
-            json!({"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}})
-        }
-        ("networking.k8s.io", "IngressClass") => json!({"spec": {"controller": "a.example/b"}}),
-        ("networking.k8s.io", "IPAddress") => {
-            json!({"spec": {"parentRef": {"resource": "services", "name": "s"}}})
-        }
-        ("networking.k8s.io", "ServiceCIDR") => json!({"spec": {"cidrs": ["10.0.0.0/16"]}}),
-        ("admissionregistration.k8s.io", kind) => match kind {
-            "ValidatingAdmissionPolicy" => {
-                json!({"spec": {"matchConstraints": policy_constraints(),
-                "validations": [{"expression": "true"}]}})
-            }
-            "MutatingAdmissionPolicy" => json!({"spec": {"matchConstraints": policy_constraints(),
-                "reinvocationPolicy": "Never",
-                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}}),
-            "ValidatingAdmissionPolicyBinding" => {
-                json!({"spec": {"policyName": "p", "validationActions": ["Deny"]}})
-            }
-            "MutatingAdmissionPolicyBinding" => json!({"spec": {"policyName": "p"}}),
-            _ => webhooks(),
-        },
-        ("certificates.k8s.io", "PodCertificateRequest") => {
-            json!({"spec": {"signerName": "a.example/b",
-            "podName": "p", "podUID": "1", "serviceAccountName": "s", "serviceAccountUID": "2", "nodeName": "n",
-            "nodeUID": "3", "stubPKCS10Request": "AAAA"}})
-        }
-        ("certificates.k8s.io", "ClusterTrustBundle") => json!({"spec": {
+        ("batch", _) => json!({"spec": {"schedule": "@daily",
+            "jobTemplate": {"spec": run_once()}}}),
+        _ => json!({"spec": {"maxReplicas": 2,
+            "scaleTargetRef": {"kind": "Deployment", "name": "d"}}}),
+    }
+}
+
+fn networking(kind: &str) -> Value {
+    match kind {
+        "Ingress" => json!({"spec": {"defaultBackend": {"service": {"name": "s",
+            "port": {"number": 80}}}}}),
+        "IngressClass" => json!({"spec": {"controller": "a.example/b"}}),
+        "IPAddress" => json!({"spec": {"parentRef": {"resource": "services", "name": "s"}}}),
+        "ServiceCIDR" => json!({"spec": {"cidrs": ["10.0.0.0/16"]}}),
+        _ => json!({}),
+    }
+}
+
+fn admission(kind: &str) -> Value {
+    match kind {
+        "ValidatingAdmissionPolicy" => json!({"spec": {"matchConstraints": policy_constraints(),
+            "validations": [{"expression": "true"}]}}),
+        "MutatingAdmissionPolicy" => json!({"spec": {"matchConstraints": policy_constraints(),
+            "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}}),
+        "ValidatingAdmissionPolicyBinding" => json!({"spec": {"policyName": "p",
+            "validationActions": ["Deny"]}}),
+        "MutatingAdmissionPolicyBinding" => json!({"spec": {"policyName": "p"}}),
+        _ => webhooks(),
+    }
+}
+
+fn certificates(kind: &str) -> Value {
+    match kind {
+        "PodCertificateRequest" => json!({"spec": {"signerName": "a.example/b",
+            "podName": "p", "podUID": "1", "serviceAccountName": "s", "serviceAccountUID": "2",
+            "nodeName": "n", "nodeUID": "3", "stubPKCS10Request": "AAAA"}}),
+        "ClusterTrustBundle" => json!({"spec": {
             "trustBundle": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}}),
+        _ => json!({}),
+    }
+}
+
+fn devices(kind: &str) -> Value {
+    match kind {
+        "ResourceClaim" => json!({"spec": claim()}),
+        "ResourceClaimTemplate" => json!({"spec": {"spec": claim()}}),
+        "ResourceSlice" => json!({"spec": {"driver": "d.example", "allNodes": true,
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}),
+        "DeviceTaintRule" => json!({"spec": {"taint": {"key": "a", "effect": "NoSchedule"}}}),
+        _ => json!({}),
+    }
+}
+
+fn storage(kind: &str) -> Value {
+    match kind {
+        "StorageClass" => json!({"provisioner": "a.example/b"}),
+        "VolumeAttachment" => json!({"spec": {"attacher": "a.example", "nodeName": "n",
+            "source": {"persistentVolumeName": "pv"}}}),
+        "CSIStorageCapacity" => json!({"storageClassName": "s"}),
+        "VolumeAttributesClass" => json!({"driverName": "a.example", "parameters": {"a": "b"}}),
+        _ => json!({}),
+    }
+}
+
+fn others(group: &str, kind: &str) -> Value {
+    match (group, kind) {
+        ("events.k8s.io", "Event") => json!({"eventTime": "2026-01-01T00:00:00.000000Z",
+            "type": "Normal", "reason": "r", "action": "a", "reportingController": "c",
+            "reportingInstance": "i", "regarding": {"namespace": "n"}}),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => {
             json!({"spec": {"priorityLevelConfiguration": {"name": "p"}}})
         }
         ("flowcontrol.apiserver.k8s.io", _) => {
             json!({"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}})
         }
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "c"}})
-        }
-        ("resource.k8s.io", "ResourceClaim") => json!({"spec": claim()}),
-        ("resource.k8s.io", "ResourceClaimTemplate") => json!({"spec": {"spec": claim()}}),
-        ("resource.k8s.io", "ResourceSlice") => {
-            json!({"spec": {"driver": "d.example", "allNodes": true,
-            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}})
-        }
-        ("resource.k8s.io", "DeviceTaintRule") => {
-            json!({"spec": {"taint": {"key": "a", "effect": "NoSchedule"}}})
-        }
-        ("storage.k8s.io", "StorageClass") => json!({"provisioner": "a.example/b"}),
-        ("storage.k8s.io", "VolumeAttachment") => {
-            json!({"spec": {"attacher": "a.example", "nodeName": "n",
-            "source": {"persistentVolumeName": "pv"}}})
-        }
-        ("storage.k8s.io", "CSIStorageCapacity") => json!({"storageClassName": "s"}),
-        ("storage.k8s.io", "VolumeAttributesClass") => {
-            json!({"driverName": "a.example", "parameters": {"a": "b"}})
-        }
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => json!({"roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "c"}}),
         ("node.k8s.io", "RuntimeClass") => json!({"handler": "h"}),
         ("discovery.k8s.io", "EndpointSlice") => json!({"addressType": "IPv4"}),
         ("scheduling.k8s.io", "PriorityClass") => json!({"value": 5}),

@@ -3,12 +3,12 @@
 //! Pure bookkeeping behind one lock, no I/O. The feed is the only writer. The set is persistent: a
 //! snapshot is a clone of a pointer, and the past is the present with the ring's events undone.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
+mod past;
+mod pending;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use coracle_store::{Event, KeyValue, Revision};
@@ -18,15 +18,15 @@ use parking_lot::RwLock;
 
 use super::{
     ResourceConfig, WatchCacheError, WatchCacheLimits,
-    entry::{ByKey, Entry, EntrySource},
+    entry::{Entry, EntrySource},
     event::{EventKind, WatchEvent},
     fields::Fields,
     list::{ListAt, ListRequest, ListResult},
     pool::Pool,
     ring::{Group, Narrow, announce},
-    selection::{KeyScope, Selection},
+    selection::Selection,
     snapshot::Snapshot,
-    state::{Pin, State},
+    state::State,
     watcher::Watcher,
 };
 
@@ -160,103 +160,6 @@ impl ResourceCache {
 
     // === for watchers ===
 
-    /// Takes up to `limit` events of `scope` from the ring and moves the cursor behind them.
-    pub(super) fn pending(
-        &self,
-        group: &Group,
-        cursor: &mut u64,
-        scope: &KeyScope,
-        limit: usize,
-    ) -> Result<Vec<Arc<WatchEvent>>, WatchCacheError> {
-        let state = self.state.read();
-        if group.has_lost(*cursor) {
-            return Err(WatchCacheError::TooSlow);
-        }
-        let mut taken = Vec::new();
-        let mut next = state.ring.end();
-        for (sequence, event) in state.ring.from(*cursor) {
-            if taken.len() == limit {
-                next = sequence;
-                break;
-            }
-            if concerns(scope, event) {
-                taken.push(Arc::clone(event));
-            }
-        }
-        *cursor = next;
-        if taken.is_empty() && state.closed {
-            return Err(WatchCacheError::Closed);
-        }
-        Ok(taken)
-    }
-
-    /// The lines of what [`ResourceCache::pending`] would give, in one piece, with nothing shared
-    /// on the way; empty if there is nothing. About `most_bytes` of them.
-    pub(super) fn pending_lines(
-        &self,
-        group: &Group,
-        cursor: &mut u64,
-        selection: &Selection,
-        most_bytes: usize,
-    ) -> Result<Vec<u8>, WatchCacheError> {
-        let state = self.state.read();
-        if group.has_lost(*cursor) {
-            return Err(WatchCacheError::TooSlow);
-        }
-        // Twice over the same events: measured, then written at once into as much room as they
-        // need.
-        let (mut length, mut next, mut shown) = (0, state.ring.end(), 0);
-        let seen = |event: &'_ WatchEvent| concerns(&selection.scope, event);
-        for (sequence, event) in state.ring.from(*cursor) {
-            if length >= most_bytes {
-                next = sequence;
-                break;
-            }
-            if seen(event)
-                && let Some((kind, entry)) = event.shown_to(|entry| selection.selects(entry))
-            {
-                length += entry.line_len(kind);
-                shown += 1;
-            }
-        }
-        let mut lines = Vec::with_capacity(length);
-        let events = state
-            .ring
-            .from(*cursor)
-            .map(|(_, event)| event)
-            .filter(|event| seen(event));
-        let visible = events.filter_map(|event| event.shown_to(|entry| selection.selects(entry)));
-        visible
-            .take(shown)
-            .for_each(|(kind, entry)| entry.append_line(kind, &mut lines));
-        *cursor = next;
-        if lines.is_empty() && state.closed {
-            return Err(WatchCacheError::Closed);
-        }
-        Ok(lines)
-    }
-
-    /// See [`Watcher::progress`].
-    pub(super) fn progress(
-        &self,
-        group: &Group,
-        cursor: &mut u64,
-        selection: &Selection,
-    ) -> Option<Revision> {
-        let state = self.state.read();
-        // What the selection leaves out was never delivered and never will be: a watcher of one
-        // node's pods gets on while only others' change.
-        let waits = |event: &WatchEvent| {
-            concerns(&selection.scope, event)
-                && event.shown_to(|entry| selection.selects(entry)).is_some()
-        };
-        if group.has_lost(*cursor) || state.ring.from(*cursor).any(|(_, event)| waits(event)) {
-            return None;
-        }
-        *cursor = state.ring.end();
-        Some(self.revision_of(&state))
-    }
-
     pub(super) fn leave(&self, selection: &Selection, group: &Arc<Group>) {
         if let Some(narrow) = self.narrow(selection) {
             self.state.write().groups.leave(&narrow, group);
@@ -383,7 +286,7 @@ impl ResourceCache {
         )
     }
 
-    // === states of the past ===
+    // === states ===
 
     fn snapshot_of(&self, state: &State) -> Snapshot {
         Snapshot {
@@ -397,72 +300,6 @@ impl ResourceCache {
         state
             .revision
             .max(Revision(self.applied.load(Ordering::Acquire)))
-    }
-
-    fn snapshot_at(&self, revision: Revision) -> Result<Snapshot, WatchCacheError> {
-        if let Some(pinned) = self.pinned(revision) {
-            return Ok(pinned);
-        }
-        let state = self.state.read();
-        let current = self.revision_of(&state);
-        if revision > current {
-            return Err(WatchCacheError::TooLarge {
-                asked: revision,
-                current,
-            });
-        }
-        let Some(sequence) = state.ring.after(revision) else {
-            return Err(WatchCacheError::TooOld {
-                asked: revision,
-                oldest: state.ring.start(),
-            });
-        };
-        let mut entries = state.entries.clone();
-        let since: Vec<Arc<WatchEvent>> = state
-            .ring
-            .from(sequence)
-            .map(|(_, event)| Arc::clone(event))
-            .collect();
-        // Thousands of steps: not while writers wait.
-        drop(state);
-        for event in since.iter().rev() {
-            match &event.prev {
-                Some(prev) => entries.insert(ByKey(Arc::clone(prev))),
-                None => entries.remove(event.entry.key()),
-            };
-        }
-        Ok(Snapshot { revision, entries })
-    }
-
-    /// A state that is kept for continue tokens.
-    fn pinned(&self, revision: Revision) -> Option<Snapshot> {
-        let mut state = self.state.write();
-        let pin = state
-            .pins
-            .iter_mut()
-            .find(|pin| pin.snapshot.revision == revision)?;
-        pin.used = Instant::now();
-        Some(pin.snapshot.clone())
-    }
-
-    /// Keeps a state for the continue tokens that refer to it.
-    fn pin(&self, snapshot: &Snapshot) {
-        let mut state = self.state.write();
-        if let Some(pin) = state
-            .pins
-            .iter_mut()
-            .find(|pin| pin.snapshot.revision == snapshot.revision)
-        {
-            pin.used = Instant::now();
-            return;
-        }
-        let superseded_before = state.superseded;
-        state.pins.push_back(Pin {
-            snapshot: snapshot.clone(),
-            used: Instant::now(),
-            superseded_before,
-        });
-        state.expire_pins(&self.limits);
     }
 }
 
@@ -483,13 +320,5 @@ pub(super) struct Wake {
 impl Wake {
     pub(super) fn wake(self) {
         announce(&self.groups, self.end);
-    }
-}
-
-fn concerns(scope: &KeyScope, event: &WatchEvent) -> bool {
-    match scope {
-        KeyScope::Resource => true,
-        KeyScope::Namespace(namespace) => event.entry.namespace() == Some(namespace),
-        KeyScope::Key(key) => event.entry.key() == key,
     }
 }

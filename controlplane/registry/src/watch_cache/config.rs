@@ -1,0 +1,78 @@
+//! What is cached of a resource, and how much of its past.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use coracle_store::KeyValue;
+
+use super::fields::FieldIndex;
+
+/// One resource to cache.
+#[derive(Clone)]
+pub struct ResourceConfig {
+    /// `/registry/<group>/<resource>/`, the core group without its element, with the slash at the
+    /// end.
+    pub prefix: String,
+    /// Whether keys go on with a namespace.
+    pub namespaced: bool,
+    /// The indexed fields; `None` if there are none besides name and namespace: objects are then
+    /// never parsed.
+    pub index: Option<FieldIndex>,
+    /// Makes the form that is cached of one that is stored; `None` for a kind that is cached as it
+    /// is stored.
+    pub convert: Option<Convert>,
+}
+
+/// See [`ResourceConfig::convert`]. `None` for what is stored as it is cached.
+pub type Convert = Arc<dyn Fn(&[u8]) -> Option<Bytes> + Send + Sync>;
+
+impl ResourceConfig {
+    /// A stored object in the form that is cached; `None` if it is stored so.
+    pub(crate) fn converted(&self, stored: &KeyValue) -> Option<KeyValue> {
+        let convert = self.convert.as_ref()?;
+        Some(KeyValue {
+            value: convert(&stored.value)?,
+            ..stored.clone()
+        })
+    }
+}
+
+impl fmt::Debug for ResourceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResourceConfig")
+            .field("prefix", &self.prefix)
+            .field("namespaced", &self.namespaced)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much of the past is kept, for each resource.
+#[derive(Debug, Clone, Copy)]
+pub struct WatchCacheLimits {
+    /// Most events in the ring.
+    pub ring_events: usize,
+    /// Most bytes of past objects that the ring keeps alive.
+    pub ring_bytes: usize,
+    /// Most states that are kept for continue tokens.
+    pub pins: usize,
+    /// Most bytes of superseded objects that these states keep alive together.
+    pub pin_bytes: u64,
+    /// How long such a state is kept after its last use.
+    pub pin_age: Duration,
+    /// How many revisions before the present the cache starts with, so that watches survive a
+    /// restart.
+    pub warm_revisions: u64,
+}
+
+impl Default for WatchCacheLimits {
+    fn default() -> Self {
+        Self {
+            ring_events: 8192,
+            ring_bytes: 8 << 20,
+            pins: 64,
+            pin_bytes: 64 << 20,
+            pin_age: Duration::from_secs(300),
+            warm_revisions: 1000,
+        }
+    }
+}
