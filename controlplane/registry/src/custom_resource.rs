@@ -29,7 +29,7 @@ use crate::{
     json_path::JsonPath,
     lifecycle::{self, Lifecycle},
     resource::{self, Resource},
-    storage_version::{StorageVersion, Version},
+    storage_version::{StorageVersion, StoredVersions, Version},
     strategy::{ALL_METADATA, AnyStrategy, Column, Strategy, Subresource},
     watch_cache::{ResourceCache, ResourceConfig, WatchCache, WatchCacheError},
 };
@@ -92,8 +92,12 @@ impl CustomResource {
         indexed.sort_unstable();
         indexed.dedup();
         let strategy = AnyStrategy::Custom(Arc::new(CustomResourceStrategy::new(&storage)));
+        let read_as = StoredVersions {
+            storage: stored.clone(),
+            others: others.iter().map(|other| other.version(&info)).collect(),
+        };
         let config = ResourceConfig {
-            convert: Some(stored.clone().convert()),
+            convert: Some(read_as.convert()),
             ..resource::cache_config(&info, strategy, &indexed.into())
         };
         let cache = cache.register(config).await?;

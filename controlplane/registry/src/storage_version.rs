@@ -4,17 +4,22 @@
 //! what the version that an object comes to does not know is removed. Strategy, field managers and
 //! admission see objects in the version of the request; only the text in the store is of another.
 //!
+//! What is stored may be older than the schema: as it is read, what its version does not know any
+//! more is removed, and what has come to it since gets its defaults. That is done once for each
+//! text, on its way into the cache; the store is written only when somebody writes the object.
+//!
 //! Not here: objects of one kind shown as another ([`View`](crate::strategy::View)).
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/conversion/nop_converter.go`,
-//! `schemaCoercingConverter` in `pkg/apiserver/customresource_handler.go` at v1.37.
+//! `schemaCoercingDecoder`, `schemaCoercingConverter` and `unstructuredDefaulter` in
+//! `pkg/apiserver/customresource_handler.go` at v1.37.
 
 use std::sync::Arc;
 
 use coracle_api::schema::Structural;
 use serde_json::Value;
 
-use crate::{encode, stored, watch_cache::Convert};
+use crate::{encode, watch_cache::Convert};
 
 /// What a resource is stored as, if that is another version than its own.
 pub struct StorageVersion {
@@ -53,17 +58,41 @@ impl Version {
         object
     }
 
-    /// Makes text of this version of text that was stored when another was the storage version.
+    /// Brings an object of this version in line with the schema as it is now.
+    fn renew(&self, object: &mut Value) {
+        self.schema.prune(object);
+        self.schema.default(object);
+    }
+}
+
+/// What is stored of a kind, and how it is read.
+pub(crate) struct StoredVersions {
+    /// What the cache holds.
+    pub(crate) storage: Version,
+    /// What has been the storage version, or may have been.
+    pub(crate) others: Vec<Version>,
+}
+
+impl StoredVersions {
+    /// Makes text as it would be stored now of text that was stored when the schema, or the storage
+    /// version, was another one.
     pub(crate) fn convert(self) -> Convert {
         Arc::new(move |text| {
-            if stored::api_version(text) == Some(&self.api_version) {
-                return None;
-            }
             // What is no JSON is for the cache to complain of.
-            let object: Value = serde_json::from_slice(text).ok()?;
+            let mut object: Value = serde_json::from_slice(text).ok()?;
             object.is_object().then_some(())?;
-            encode::encode(&self.of(object)).ok()
+            if let Some(own) = self.version_of(&object) {
+                own.renew(&mut object);
+            }
+            let converted = encode::encode(&self.storage.of(object)).ok()?;
+            (converted != text).then_some(converted)
         })
+    }
+
+    fn version_of(&self, object: &Value) -> Option<&Version> {
+        std::iter::once(&self.storage)
+            .chain(&self.others)
+            .find(|version| object["apiVersion"] == version.api_version)
     }
 }
 
@@ -102,9 +131,13 @@ mod tests {
         assert_eq!(both.decoded(own.clone()), own);
     }
 
+    fn convert(storage: Version, others: Vec<Version>) -> Convert {
+        StoredVersions { storage, others }.convert()
+    }
+
     #[test]
-    fn text_of_the_storage_version_is_left_alone() {
-        let convert = version("example.org/v1", "old").convert();
+    fn text_that_fits_is_left_alone() {
+        let convert = convert(version("example.org/v1", "old"), Vec::new());
         let text = |version: &str| {
             format!(r#"{{"kind":"A","apiVersion":"{version}","metadata":{{}},"both":1}}"#)
         };
@@ -114,5 +147,40 @@ mod tests {
         for broken in ["", "[]", "{"] {
             assert_eq!(convert(broken.as_bytes()), None, "{broken}");
         }
+    }
+
+    #[test]
+    fn what_was_stored_under_an_older_schema_is_brought_in_line() {
+        let schema = json!({"type": "object", "properties": {
+            "both": {"type": "integer"}, "mode": {"type": "string", "default": "fast"}}});
+        let v2 = Version {
+            api_version: "example.org/v2".to_owned(),
+            schema: Structural::read(&schema).unwrap(),
+        };
+        let read = |storage: &Version, others: &[Version], stored: Value| {
+            let convert = convert(storage.clone(), others.to_vec());
+            let converted = convert(stored.to_string().as_bytes()).unwrap();
+            serde_json::from_slice::<Value>(&converted).unwrap()
+        };
+        let object = |api_version: &str, more: Value| {
+            let mut object =
+                json!({"kind": "A", "apiVersion": api_version, "metadata": {}, "both": 1});
+            object
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            object
+        };
+        let old = object("example.org/v2", json!({"gone": true}));
+        assert_eq!(
+            read(&v2, &[], old.clone()),
+            object("example.org/v2", json!({"mode": "fast"}))
+        );
+        // Its defaults are those of the version that it is stored in.
+        let v1 = version("example.org/v1", "mode");
+        assert_eq!(
+            read(&v1, &[v2], old),
+            object("example.org/v1", json!({"mode": "fast"}))
+        );
     }
 }

@@ -52,15 +52,6 @@ pub fn metadata_start(json: &[u8]) -> Option<usize> {
         .then_some(at + metadata.len())
 }
 
-/// The `apiVersion` in an object's text; `None` if it is laid out otherwise.
-pub(crate) fn api_version(json: &[u8]) -> Option<&str> {
-    let head = json.get(..metadata_start(json)?)?;
-    let version = std::str::from_utf8(head)
-        .ok()?
-        .split_once(r#""apiVersion":""#)?;
-    version.1.split('"').next()
-}
-
 /// Stored bytes as they are laid out now. Parses those of older stores.
 ///
 /// # Errors
@@ -273,20 +264,6 @@ mod tests {
                 expect,
                 "{json}"
             );
-        }
-    }
-
-    #[test]
-    fn the_version_is_found_without_parsing() {
-        for (json, expect) in [
-            (
-                r#"{"kind":"Pod","apiVersion":"v1","metadata":{}}"#,
-                Some("v1"),
-            ),
-            (r#"{"kind":"Pod","metadata":{"apiVersion":"v2"}}"#, None),
-            (r#"{"metadata":{},"apiVersion":"v1","kind":"Pod"}"#, None),
-        ] {
-            assert_eq!(api_version(json.as_bytes()), expect, "{json}");
         }
     }
 

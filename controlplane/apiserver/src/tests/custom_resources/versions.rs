@@ -251,3 +251,34 @@ async fn what_is_told_of_the_server_has_each_version_that_is_served() {
     assert!(warning.contains("Widget is deprecated"), "{warning}");
     assert_eq!(stored(&server, "a").await["apiVersion"], "example.org/v1");
 }
+
+#[tokio::test]
+async fn an_object_of_an_older_schema_is_read_as_the_schema_says_now() {
+    let (server, admin) = serving(widgets(json!({"colour": {"type": "string"}}))).await;
+    let old = widget("a", json!({"size": 1, "colour": "red"}));
+    assert_eq!(admin.post(WIDGETS, old).await.0, 201);
+    let later = widgets(json!({"shade": {"type": "string", "default": "dark"}}));
+    custom_resources::serve(&server.state, later).await.unwrap();
+    let now = json!({"size": 1, "mode": "fast", "shade": "dark"});
+    let path = format!("{WIDGETS}/a");
+    let (_, found) = admin.get(&path).await;
+    assert_eq!(found["spec"], now);
+    let (_, list) = admin.get(WIDGETS).await;
+    assert_eq!(list["items"][0]["spec"], now);
+    let event = within(watch(&admin, WIDGETS).await.next()).await.unwrap();
+    assert_eq!(event["object"]["spec"], now);
+    // To read is not to write.
+    assert_eq!(stored(&server, "a").await["spec"]["colour"], "red");
+    let (code, same) = admin.put(&path, found.clone()).await;
+    assert_eq!((code, &same["spec"]), (200, &now), "{same}");
+    assert_eq!(
+        same["metadata"]["generation"], 1,
+        "nothing has changed for who reads"
+    );
+    assert_eq!(stored(&server, "a").await["spec"], now);
+    let (_, again) = admin.put(&path, same.clone()).await;
+    assert_eq!(
+        again["metadata"]["resourceVersion"],
+        same["metadata"]["resourceVersion"]
+    );
+}
