@@ -33,6 +33,13 @@ pub fn is_namespace_terminating(error: &kube::Error) -> bool {
             || status.message.contains("because it is being terminated"))
 }
 
+/// Whether a call failed because nothing that answers for the server was reached: the same call may
+/// succeed later.
+#[must_use]
+pub fn is_unreachable(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_))
+}
+
 /// The server's words, without the client's wrapping.
 #[must_use]
 pub fn message_of(error: &kube::Error) -> String {

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::ErrorChain;
+use coracle_telemetry::{ErrorChain, ExponentialBackoff};
 use futures::StreamExt;
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
@@ -37,6 +37,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use self::correlator::{Correlator, Identity, cut};
+use crate::errors::{is_already_exists, is_unreachable};
 
 /// Events waiting to be written: a burst of 50 pods makes about 200, every pod of a full node may
 /// tell eight at once.
@@ -46,6 +47,10 @@ const ROUND: usize = 64;
 const IN_FLIGHT: usize = 16;
 /// How long one write may take.
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+/// How often an event is tried while the server cannot be reached, and the pauses between.
+const TRIES: u32 = 12;
+const RETRY: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(10));
 /// Longest message, in bytes.
 ///
 /// Source: `NoteLengthLimit` in `pkg/apis/core/validation/events.go` at v1.37.
@@ -248,20 +253,32 @@ impl EventWriter {
         }
     }
 
-    /// Returns what was not written. No retry: the next repetition writes the right count.
+    /// Returns what was not written. A server that cannot be reached is asked again, for what
+    /// happens just then is what people look for; one that refuses an event is not.
     async fn send(&self, write: Write) -> Option<Identity> {
-        match tokio::time::timeout(WRITE_DEADLINE, self.write(&write)).await {
-            Ok(Ok(())) => None,
-            // A namespace that goes away is no news.
-            Ok(Err(error)) => {
-                tracing::debug!(error = %ErrorChain(&error), "event not written");
-                Some(write.identity)
+        for failures in 0..TRIES {
+            match tokio::time::timeout(WRITE_DEADLINE, self.write(&write)).await {
+                Ok(Ok(())) => return None,
+                // A try whose answer was lost has written it.
+                Ok(Err(error)) if failures > 0 && is_already_exists(&error) => return None,
+                Ok(Err(error)) if !is_unreachable(&error) => {
+                    // A namespace that goes away is no news.
+                    tracing::debug!(error = %ErrorChain(&error), "event not written");
+                    return Some(write.identity);
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(error = %ErrorChain(&error), "event not written, trying again");
+                }
+                Err(_) => tracing::debug!("writing an event took too long, trying again"),
             }
-            Err(_) => {
-                tracing::warn!("writing an event took too long");
-                None
-            }
+            tokio::time::sleep(RETRY.jittered_after(failures)).await;
         }
+        tracing::warn!(
+            reason = &*write.note.reason,
+            message = write.note.message,
+            "cannot write an event: the server cannot be reached"
+        );
+        Some(write.identity)
     }
 
     async fn write(&self, write: &Write) -> kube::Result<()> {

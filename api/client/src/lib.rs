@@ -19,8 +19,10 @@
 //! | [`event_recorder`] | Events: aggregated, bounded, written in batches |
 //! | [`leader_election`] | one of several by a Lease |
 //! | [`errors`] | what an answer of the API server means |
+//! | [`decoders`] | code that several crates need, compiled once |
 //!
-//! Knows no kind of object but Events and Leases, and none of the parts of the house that use it.
+//! Knows no kind of object but Events, Leases and what [`decoders`] lists, and none of the parts of
+//! the house that use it.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -30,6 +32,7 @@
 pub mod builder;
 pub mod cache;
 pub mod controller;
+pub mod decoders;
 pub mod errors;
 pub mod event_recorder;
 pub mod feed;

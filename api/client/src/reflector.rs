@@ -11,63 +11,25 @@
 //!
 //! Source: `k8s.io/client-go/tools/cache/reflector.go` at v1.37.
 
+mod list_watch;
+
 use std::{
     collections::VecDeque,
     fmt::{self, Debug},
-    pin::Pin,
     time::Duration,
 };
 
-use futures::{Stream, StreamExt};
-use kube::{
-    Api, Resource,
-    api::{ListParams, WatchEvent, WatchParams},
-    core::Status,
-};
+use futures::StreamExt;
+use kube::{Api, Resource, api::WatchEvent, core::Status};
 use serde::de::DeserializeOwned;
 
-/// Objects in one page of a list, where the server has no streamed ones.
-const PAGE: u32 = 500;
-/// How long the server keeps a watch open, and how long nothing at all may be heard of it.
-const WATCH_SECONDS: u32 = 290;
+pub use self::list_watch::Selection;
+use self::list_watch::{CALL_LIMIT, Events, ListWatch};
+
+/// How long nothing at all may be heard of a watch: longer than the server keeps it open.
 const SILENCE: Duration = Duration::from_secs(295);
 /// The annotation of the bookmark after what was there at the beginning.
 const LISTED: &str = "k8s.io/initial-events-end";
-
-/// Which objects of a kind.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// By labels; all if empty.
-    pub labels: String,
-    /// By fields, such as `spec.nodeName=n1`; all if empty.
-    pub fields: String,
-}
-
-impl Selection {
-    /// Every object.
-    #[must_use]
-    pub fn all() -> Self {
-        Self::default()
-    }
-
-    /// Those with these fields.
-    #[must_use]
-    pub fn fields(fields: impl Into<String>) -> Self {
-        Self {
-            fields: fields.into(),
-            ..Self::default()
-        }
-    }
-
-    /// Those with these labels.
-    #[must_use]
-    pub fn labels(labels: impl Into<String>) -> Self {
-        Self {
-            labels: labels.into(),
-            ..Self::default()
-        }
-    }
-}
 
 /// What has happened.
 #[derive(Debug)]
@@ -98,6 +60,12 @@ pub enum ReflectorError {
         #[source]
         source: kube::Error,
     },
+    /// The same, and nothing came back at all.
+    #[error("{call}: no answer within {} s", CALL_LIMIT.as_secs())]
+    Unanswered {
+        /// Which.
+        call: &'static str,
+    },
     /// The server has said so within the stream.
     #[error("the watch was ended: {}", .0.message)]
     Told(Box<Status>),
@@ -112,15 +80,26 @@ pub enum ReflectorError {
     NoRevision,
 }
 
-impl<K> Debug for Reflector<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reflector")
-            .field("selection", &self.selection)
-            .finish_non_exhaustive()
+impl ReflectorError {
+    /// The status code of an answer that refused the call.
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Call {
+                source: kube::Error::Api(status),
+                ..
+            } => Some(status.code),
+            _ => None,
+        }
     }
 }
 
-type Events<K> = Pin<Box<dyn Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send>>;
+impl<K> Debug for Reflector<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflector")
+            .field("selection", &self.source.selection)
+            .finish_non_exhaustive()
+    }
+}
 
 enum State<K> {
     Unlisted,
@@ -143,8 +122,7 @@ enum State<K> {
 
 /// Lists and watches one kind of object.
 pub struct Reflector<K> {
-    api: Api<K>,
-    selection: Selection,
+    source: ListWatch<K>,
     /// Whether the server streams lists; until it says no.
     streams: bool,
     state: State<K>,
@@ -158,8 +136,7 @@ where
     #[must_use]
     pub fn new(api: Api<K>, selection: Selection) -> Self {
         Self {
-            api,
-            selection,
+            source: ListWatch { api, selection },
             streams: true,
             state: State::Unlisted,
         }
@@ -230,14 +207,10 @@ where
                 },
             ));
         }
-        let params = WatchParams {
-            send_initial_events: true,
-            ..self.params()
-        };
-        match self.api.watch(&params, "0").await {
-            Ok(events) => Ok((Some(Event::Init), State::Streaming(Box::pin(events)))),
+        match self.source.watch_list().await {
+            Ok(events) => Ok((Some(Event::Init), State::Streaming(events))),
             // It does not know `sendInitialEvents`.
-            Err(kube::Error::Api(status)) if status.code == 422 || status.code == 400 => {
+            Err(failure) if matches!(failure.code(), Some(400 | 422)) => {
                 tracing::debug!(
                     kind = std::any::type_name::<K>(),
                     "no streamed lists, listing by pages"
@@ -245,34 +218,12 @@ where
                 self.streams = false;
                 Ok((None, State::Unlisted))
             }
-            Err(source) => Err(ReflectorError::Call {
-                call: "watch from the beginning",
-                source,
-            }),
+            Err(failure) => Err(failure),
         }
     }
 
     async fn page(&mut self, next: Option<String>) -> Result<State<K>, ReflectorError> {
-        let WatchParams {
-            label_selector,
-            field_selector,
-            ..
-        } = self.params();
-        let params = ListParams {
-            label_selector,
-            field_selector,
-            limit: Some(PAGE),
-            continue_token: next,
-            ..ListParams::default()
-        };
-        let list = self
-            .api
-            .list(&params)
-            .await
-            .map_err(|source| ReflectorError::Call {
-                call: "list",
-                source,
-            })?;
+        let list = self.source.page(next).await?;
         let next = list.metadata.continue_.filter(|token| !token.is_empty());
         let revision = list.metadata.resource_version.filter(|_| next.is_none());
         if next.is_none() && revision.as_ref().is_none_or(String::is_empty) {
@@ -287,23 +238,20 @@ where
 
     /// Watches from `revision` on.
     async fn resume(&mut self, revision: String) -> Result<State<K>, ReflectorError> {
-        match self.api.watch(&self.params(), &revision).await {
+        match self.source.watch(&revision).await {
             Ok(events) => Ok(State::Watching {
                 revision,
-                events: Some((Box::pin(events), false)),
+                events: Some((events, false)),
             }),
-            Err(source) => {
+            Err(failure) => {
                 // What is older than the server remembers is listed anew.
-                if !matches!(&source, kube::Error::Api(status) if status.code == 410) {
+                if failure.code() != Some(410) {
                     self.state = State::Watching {
                         revision,
                         events: None,
                     };
                 }
-                Err(ReflectorError::Call {
-                    call: "watch",
-                    source,
-                })
+                Err(failure)
             }
         }
     }
@@ -378,17 +326,6 @@ where
             events: None,
         };
         Err(failure)
-    }
-
-    fn params(&self) -> WatchParams {
-        let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-        WatchParams {
-            label_selector: given(&self.selection.labels),
-            field_selector: given(&self.selection.fields),
-            timeout: Some(WATCH_SECONDS),
-            bookmarks: true,
-            send_initial_events: false,
-        }
     }
 }
 

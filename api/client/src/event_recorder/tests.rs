@@ -261,3 +261,44 @@ async fn containers_of_a_pod_have_events_of_their_own() {
         [2, 1]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_waits_for_a_server_that_is_away_and_not_for_one_that_refuses() {
+    use std::sync::atomic::AtomicUsize;
+
+    let tries = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&tries);
+    // The first event meets no server twice; the second is refused.
+    let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        let at = seen.fetch_add(1, Ordering::SeqCst);
+        let answer = |code: u16, body: serde_json::Value| {
+            Ok(http::Response::builder()
+                .status(code)
+                .body(kube::client::Body::from(body.to_string().into_bytes()))
+                .expect("valid"))
+        };
+        let answer = match at {
+            0 | 1 => Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)),
+            2 => answer(
+                201,
+                json!({"metadata": {"name": "e"}, "involvedObject": {}}),
+            ),
+            _ => answer(
+                403,
+                json!({"kind": "Status", "status": "Failure", "message": "no", "code": 403}),
+            ),
+        };
+        async move { answer }
+    });
+    let (recorder, writer) = channel(Client::new(service, "default"), None, Duration::ZERO);
+    let shutdown = CancellationToken::new();
+    let run = coracle_telemetry::spawn("event writer", writer.run(shutdown.clone()));
+    recorder.note(note("a", "x").note);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(tries.load(Ordering::SeqCst), 3);
+    recorder.note(note("b", "y").note);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(tries.load(Ordering::SeqCst), 4);
+    shutdown.cancel();
+    run.await.unwrap();
+}

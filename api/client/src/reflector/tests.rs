@@ -184,3 +184,19 @@ async fn a_watch_that_brings_nothing_is_a_failure() {
     let expected = ["init", "listed", "at 5", "failed", "at 6"];
     assert_eq!(told(&mut reflector, expected.len()).await, expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_asked_again() {
+    let service = tower::service_fn(|_: http::Request<Body>| {
+        std::future::pending::<Result<http::Response<Body>, Infallible>>()
+    });
+    let api = Api::<ConfigMap>::default_namespaced(Client::new(service, "default"));
+    let mut reflector = Reflector::new(api, Selection::all());
+    for _ in 0..2 {
+        let failure = reflector.next().await.expect_err("nothing answers");
+        assert_eq!(
+            failure.to_string(),
+            "watch from the beginning: no answer within 60 s"
+        );
+    }
+}
