@@ -119,7 +119,11 @@ pub async fn run(
     })?;
     let (targets, told) = latest::channel(Targets::default());
     let mut cleaning = JoinSet::new();
-    cleaning.spawn(conntrack::clean(told));
+    coracle_telemetry::spawn_in(
+        &mut cleaning,
+        "forget stale connections",
+        conntrack::clean(told),
+    );
     let proxy = Proxy {
         sources,
         turns: Turns::default(),

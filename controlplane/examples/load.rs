@@ -67,7 +67,7 @@ async fn run(
             what.to_owned(),
             data.clone(),
         );
-        clients.spawn(async move {
+        coracle_telemetry::spawn_in(&mut clients, "a client", async move {
             let mut sender = connect(&config, &address).await?;
             let mut times = Vec::new();
             for round in 0.. {
@@ -76,12 +76,22 @@ async fn run(
                     break;
                 }
                 let put = format!("{PATH}/load");
-                let object = |meta: &str| format!(
-                    r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{{meta}}},"data":{{"k":"{data}","n":"{client}-{round}"}}}}"#
-                );
+                let object = |meta: &str| {
+                    format!(
+                        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{{meta}}},"data":{{"k":"{data}","n":"{client}-{round}"}}}}"#
+                    )
+                };
                 let code = match what.as_str() {
                     "get" => send(&mut sender, "GET", &put, "").await?,
-                    "create" => send(&mut sender, "POST", PATH, &object(r#""generateName":"load-""#)).await?,
+                    "create" => {
+                        send(
+                            &mut sender,
+                            "POST",
+                            PATH,
+                            &object(r#""generateName":"load-""#),
+                        )
+                        .await?
+                    }
                     "put" => send(&mut sender, "PUT", &put, &object(r#""name":"load""#)).await?,
                     "list500" => send(&mut sender, "GET", &format!("{PATH}?limit=500"), "").await?,
                     _ => send(&mut sender, "GET", &format!("{PATH}?resourceVersion=0"), "").await?,

@@ -200,7 +200,10 @@ impl Keeper {
                 tracing::warn!(error = %ErrorChain(&error), "cannot keep routes to other nodes; trying again");
                 return false;
             }
-            Err(_) => return false,
+            Err(error) => {
+                tracing::error!(error = %ErrorChain(&error), "cannot keep routes to other nodes; trying again");
+                return false;
+            }
         };
         if outcome.taken != self.taken {
             self.taken = outcome.taken;

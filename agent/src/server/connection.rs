@@ -68,7 +68,7 @@ pub(super) async fn accept<A, F>(
         match acceptor.current() {
             Ok(acceptor) => {
                 let (leave, answer) = (slot.leave(), answer.clone());
-                tasks.spawn(async move {
+                coracle_telemetry::spawn_tracked(&tasks, "serve a connection", async move {
                     let held = Held {
                         stream,
                         slot: Arc::new(slot),

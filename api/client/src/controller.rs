@@ -112,7 +112,7 @@ pub async fn run<K, F, Fut>(
     let mut tasks = JoinSet::new();
     for _ in 0..workers {
         let (queue, reconcile) = (queue.clone(), reconcile.clone());
-        tasks.spawn(async move {
+        coracle_telemetry::spawn_in(&mut tasks, "a worker of a controller", async move {
             while let Some(key) = queue.next().await {
                 work(name, &queue, key, &reconcile).await;
             }

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`ErrorChain`] | an error with its causes, in one line |
 //! | [`Backoff`], [`ExponentialBackoff`] | how long to wait before the next try |
-//! | [`Tasks`], [`spawn`] | where detached tasks are started: what becomes of one that panics or ends |
+//! | [`Tasks`], [`spawn`], [`spawn_in`], [`spawn_tracked`] | where tasks are started: what becomes of one that panics or ends |
+//! | [`caught`] | a panic as a value, for one who starts anew himself |
 //! | [`Health`] | which parts of the process are unwell |
 //! | [`metrics`] | figures, for `/metrics` |
 //! | [`trace`] | spans: where the time of a request and of a pod goes |
@@ -26,7 +27,7 @@ pub mod trace;
 pub use backoff::{Backoff, ExponentialBackoff};
 pub use chain::ErrorChain;
 pub use health::Health;
-pub use tasks::{Outcome, TaskEnded, Tasks, spawn};
+pub use tasks::{Outcome, Panicked, TaskEnded, Tasks, caught, spawn, spawn_in, spawn_tracked};
 /// For [`span!`].
 #[doc(hidden)]
 pub use tracing;

@@ -4,22 +4,25 @@
 //! Tasks::add    ends early or panics > told > the group's token is cancelled > whoever runs the group starts it anew
 //! Tasks::keep   fails, ends or panics > told, unwell > started again after a pause > well once it has run for STEADY
 //! spawn         panics > told              (one that has an end: a connection, a clean-up)
+//! spawn_in      panics > told              (the same, in a JoinSet)
+//! spawn_tracked panics > told              (the same, in a TaskTracker)
 //! ```
 //!
-//! `clippy.toml` forbids `tokio::spawn` everywhere else.
+//! `clippy.toml` forbids `tokio::spawn`, `JoinSet::spawn` and `TaskTracker::spawn` everywhere else.
 
 use std::{
     any::Any,
     collections::HashMap,
     error::Error,
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::pin,
     time::Duration,
 };
 
 use futures::FutureExt as _;
-use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio::task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{Backoff, ErrorChain, ExponentialBackoff, Health};
 
@@ -35,15 +38,71 @@ pub fn spawn<T: Send + 'static>(
     run: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
-    tokio::spawn(async move {
-        match AssertUnwindSafe(run).catch_unwind().await {
-            Ok(value) => value,
-            Err(panic) => {
-                tracing::error!(task = name, panic = text_of(&*panic), "panicked");
-                resume_unwind(panic)
-            }
+    tokio::spawn(told(name, run))
+}
+
+/// As [`spawn`], in a set: for one who wants what the tasks return, or ends them all by dropping
+/// it.
+pub fn spawn_in<T: Send + 'static>(
+    set: &mut JoinSet<T>,
+    name: &'static str,
+    run: impl Future<Output = T> + Send + 'static,
+) -> AbortHandle {
+    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    set.spawn(told(name, run))
+}
+
+/// As [`spawn`], counted by a tracker: for one who waits until all are through.
+pub fn spawn_tracked<T: Send + 'static>(
+    tracker: &TaskTracker,
+    name: &'static str,
+    run: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    tracker.spawn(told(name, run))
+}
+
+async fn told<T>(name: &'static str, run: impl Future<Output = T>) -> T {
+    match caught(run).await {
+        Ok(value) => value,
+        Err(panic) => {
+            tracing::error!(task = name, panic = panic.text(), "panicked");
+            panic.resume()
         }
-    })
+    }
+}
+
+/// A panic that was caught.
+pub struct Panicked(Box<dyn Any + Send>);
+
+impl Panicked {
+    /// What it said.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        let text = self.0.downcast_ref::<&str>().copied();
+        text.or_else(|| self.0.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("without words")
+    }
+
+    /// Lets it go on.
+    pub fn resume(self) -> ! {
+        resume_unwind(self.0)
+    }
+}
+
+impl fmt::Debug for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Panicked").field(&self.text()).finish()
+    }
+}
+
+/// Runs to its end or to its panic, which the caller tells of and makes good: what it shared with
+/// others may be half done.
+///
+/// # Errors
+/// The panic.
+pub async fn caught<T>(run: impl Future<Output = T>) -> Result<T, Panicked> {
+    AssertUnwindSafe(run).catch_unwind().await.map_err(Panicked)
 }
 
 /// Why a group has ended although nobody asked it to.
@@ -105,6 +164,10 @@ impl Tasks {
     /// A task that runs until the group is told to stop; if it ends or panics before, so does the
     /// group.
     pub fn add(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is the place; `judge` tells of a panic"
+        )]
         let id = self.set.spawn(run).id();
         self.names.insert(id, name);
     }
@@ -236,8 +299,8 @@ async fn keep<F>(
         let begun = catch_unwind(AssertUnwindSafe(|| start(stop.child_token())));
         let mut run = pin!(async move {
             match begun {
-                Ok(run) => AssertUnwindSafe(run).catch_unwind().await,
-                Err(panic) => Err(panic),
+                Ok(run) => caught(run).await,
+                Err(panic) => Err(Panicked(panic)),
             }
         });
         let ended = tokio::select! {
@@ -261,7 +324,7 @@ async fn keep<F>(
             },
             Err(panic) => tracing::error!(
                 task = name,
-                panic = text_of(&*panic),
+                panic = panic.text(),
                 "panicked; starting it again"
             ),
         }
@@ -270,12 +333,6 @@ async fn keep<F>(
             () = tokio::time::sleep(backoff.pause()) => {}
         }
     }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without words")
 }
 
 #[cfg(test)]

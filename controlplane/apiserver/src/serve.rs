@@ -70,7 +70,7 @@ pub(crate) async fn serve(
             continue;
         };
         let (server, acceptor, drain) = (Arc::clone(&server), acceptor.clone(), drain.clone());
-        tasks.spawn(async move {
+        coracle_telemetry::spawn_in(&mut tasks, "serve a connection", async move {
             let leave = slot.leave();
             tokio::select! {
                 () = Box::pin(connection(server, acceptor, Socket::new(stream), slot, drain)) => {}

@@ -148,7 +148,7 @@ impl Reports {
                 );
             }
             let client = self.client.clone();
-            self.sending.spawn(async move {
+            coracle_telemetry::spawn_in(&mut self.sending, "tell of a pod", async move {
                 let told = match tells.condition {
                     true => Some(condition::tell_unschedulable(&client, &pod, &message).await),
                     false => None,

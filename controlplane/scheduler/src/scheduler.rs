@@ -222,7 +222,11 @@ impl Scheduler {
                     let status = framework.run_bind(cycle, pod, node, permission).await;
                     (decision, status)
                 };
-                self.bindings.spawn(bind.instrument(span));
+                coracle_telemetry::spawn_in(
+                    &mut self.bindings,
+                    "bind a pod",
+                    bind.instrument(span),
+                );
             }
             Err(status) => self.bound(decision, &status),
         }

@@ -92,6 +92,62 @@ async fn the_holder_of_a_task_sees_its_panic() {
     assert!(died.is_panic());
 }
 
+#[tokio::test]
+async fn a_panic_in_a_set_is_told_with_the_name_of_its_task() {
+    let told = Told::default();
+    let listening = tracing::subscriber::set_default(told.clone());
+    let (mut set, tracker) = (JoinSet::new(), TaskTracker::new());
+    spawn_in(&mut set, "serve a connection", async { panic!("one bug") });
+    assert!(set.join_next().await.unwrap().unwrap_err().is_panic());
+    let tracked = spawn_tracked(&tracker, "run a pod", async { panic!("{} bugs", 2) });
+    assert!(tracked.await.unwrap_err().is_panic());
+    drop(listening);
+    assert_eq!(
+        *told.0.lock(),
+        [
+            "message=panicked task=\"serve a connection\" panic=\"one bug\"",
+            "message=panicked task=\"run a pod\" panic=\"2 bugs\"",
+        ]
+    );
+}
+
+/// The fields of every event, in their order.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Told {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().push(fields.0.join(" "));
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[derive(Default)]
+struct Fields(Vec<String>);
+
+impl tracing::field::Visit for Fields {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
+        self.0.push(format!("{}={value:?}", field.name()));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_kept_is_started_again_and_unwell_until_it_is_steady() {
     let (mut tasks, begun, health) = (group(), Instant::now(), Health::default());

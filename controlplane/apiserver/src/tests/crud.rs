@@ -91,7 +91,7 @@ async fn concurrent_increments_are_all_counted() {
     let mut writers = JoinSet::new();
     for _ in 0..WRITERS {
         let api = api.clone();
-        writers.spawn(async move {
+        coracle_telemetry::spawn_in(&mut writers, "a writer", async move {
             let mut done = 0;
             while done < INCREMENTS {
                 let mut object = api.get("x").await.unwrap();

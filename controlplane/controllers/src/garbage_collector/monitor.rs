@@ -58,7 +58,8 @@ pub(super) async fn run(collector: Arc<GarbageCollector>, shutdown: Cancellation
                 let stop = shutdown.child_token();
                 let listed = sync::watch::Sender::new(false);
                 collector.monitored.lock().insert(key, listed.subscribe());
-                tasks.spawn(watch(collector.clone(), kind, listed, stop.clone()));
+                let watching = watch(collector.clone(), kind, listed, stop.clone());
+                coracle_telemetry::spawn_in(&mut tasks, "watch a kind", watching);
                 stop
             });
         }

@@ -62,7 +62,8 @@ pub(super) async fn serve(server: Arc<State>, pod: Pod, mut opened: mpsc::Receiv
                     (stream, other)
                 };
                 let (server, pod) = (Arc::clone(&server), pod.clone());
-                connections.spawn(async move { connection(&server, &pod, data, error).await });
+                let serve = async move { connection(&server, &pod, data, error).await };
+                coracle_telemetry::spawn_in(&mut connections, "forward a port", serve);
             }
         }
     }
