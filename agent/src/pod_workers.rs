@@ -5,7 +5,8 @@
 //! ```
 //! The sync loop hands each worker the newest object through a `watch` channel and wakes it when
 //! the runtime reports a change; the worker reads the state of its pod and decides anew each time
-//! (level-triggered). Only the worker starts and stops the containers of its pod.
+//! (level-triggered). One that panics is replaced ([`revival`]). Only the worker starts and stops
+//! the containers of its pod.
 
 mod actions;
 mod collect;
@@ -17,6 +18,7 @@ mod observe;
 mod publish;
 mod remembered;
 mod resize;
+mod revival;
 mod start;
 mod sync;
 mod terminate;
@@ -48,6 +50,7 @@ use crate::{
     status_reason::StatusReason,
 };
 use observe::RuntimeState;
+use revival::Revived;
 
 /// Pause after a sync that failed, doubled up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(250);
@@ -145,13 +148,13 @@ impl PodWorkers {
         }
         let wake = Arc::new(Notify::new());
         let (sender, receiver) = watch::channel(desired);
-        let worker = PodWorker::new(
-            Arc::clone(&self.ctx),
-            uid.clone(),
-            receiver,
-            Arc::clone(&wake),
-            self.shutdown.clone(),
-        );
+        let worker = Revived {
+            ctx: Arc::clone(&self.ctx),
+            uid: uid.clone(),
+            desired: receiver,
+            wake: Arc::clone(&wake),
+            shutdown: self.shutdown.clone(),
+        };
         let done = self.done.clone();
         self.workers.insert(
             uid.clone(),
@@ -160,7 +163,7 @@ impl PodWorkers {
                 wake,
             },
         );
-        self.tasks.spawn(async move {
+        coracle_telemetry::spawn_tracked(&self.tasks, "run a pod", async move {
             if worker.run().await {
                 // The loop that receives this outlives its workers except at shutdown.
                 let _ = done.send(uid).await;

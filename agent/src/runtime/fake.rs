@@ -10,7 +10,7 @@ mod images;
 mod verbs;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::atomic::{AtomicU64, Ordering},
     time::SystemTime,
 };
@@ -37,6 +37,7 @@ struct FakeState {
     sandboxes: BTreeMap<SandboxId, (SandboxConfig, SandboxStatus)>,
     containers: BTreeMap<ContainerId, (ContainerConfig, ContainerStatus)>,
     failures: HashMap<&'static str, VecDeque<RuntimeError>>,
+    panics: HashSet<&'static str>,
     held: HashMap<&'static str, tokio_util::sync::CancellationToken>,
     class_cgroups: BTreeMap<String, Resources>,
     calls: Vec<String>,
@@ -147,6 +148,8 @@ impl FakeRuntime {
     fn begin(&self, verb: &'static str, subject: &str) -> Result<(), RuntimeError> {
         let mut state = self.state.lock();
         state.calls.push(format!("{verb} {subject}"));
+        let panics = state.panics.remove(verb);
+        assert!(!panics, "a bug in {verb}, as the test wants it");
         match state.failures.get_mut(verb).and_then(VecDeque::pop_front) {
             Some(error) => Err(error),
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! What another run of the agent makes of what the last one has left.
+//! What another run of the agent, or of a worker, makes of what the last one has left.
 
 use super::*;
 
@@ -89,5 +89,21 @@ async fn pod_deleted_while_the_agent_was_away_is_removed() {
                 && !cluster.agent_dir().join("pods").join(&uid).exists()
         })
         .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_outlives_a_bug_in_its_worker() {
+    let cluster = Cluster::start().await;
+    cluster.runtime.panic_next("create_container");
+    cluster.create(pod("web", json!({}))).await;
+    cluster.wait_pod("web", is_ready).await;
+    cluster.runtime.panic_next("stop_container");
+    cluster
+        .pods()
+        .delete("web", &DeleteParams::default())
+        .await
+        .expect("delete");
+    cluster.wait_gone("web").await;
     cluster.stop().await;
 }

@@ -3,6 +3,11 @@
 use super::*;
 
 impl FakeRuntime {
+    /// The next call of this verb panics.
+    pub fn panic_next(&self, verb: &'static str) {
+        self.state.lock().panics.insert(verb);
+    }
+
     /// Calls of this verb are noted but wait until what is returned is dropped.
     pub fn hold(&self, verb: &'static str) -> tokio_util::sync::DropGuard {
         let release = tokio_util::sync::CancellationToken::new();
