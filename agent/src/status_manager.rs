@@ -12,28 +12,26 @@
 //! ```
 
 mod patch;
+mod write;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use coracle_telemetry::{Backoff, ErrorChain, span};
+use coracle_telemetry::Backoff;
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-};
+use kube::Api;
 use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 
 use crate::{
     pod::PodExt,
     runtime::types::{PodRef, PodUid},
 };
+use write::{Outcome, Write};
 
 /// How long an unimportant change waits for company.
 const LAZY: Duration = Duration::from_millis(200);
@@ -43,6 +41,8 @@ const WRITE_LIMIT: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// Short: after a partition the control plane is to know soon what runs here.
 const RETRY_MAX: Duration = Duration::from_secs(5);
+/// For what is pending at the end.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 /// Commands wait only while the task handles another one; two a pod suffice.
 const QUEUE: usize = 256;
 
@@ -152,11 +152,21 @@ struct Entry {
     finishing: bool,
 }
 
-enum Outcome {
-    Written(Box<PodStatus>, u64),
-    Deleted,
-    Gone,
-    Failed,
+impl Entry {
+    /// Of a pod whose status in the API is known to be so.
+    fn new(pod: PodRef, known: PodStatus, version: u64) -> Self {
+        Self {
+            pod,
+            wanted: known.clone(),
+            written: known,
+            version,
+            due: None,
+            in_flight: false,
+            retry: Backoff::new(RETRY_MIN, RETRY_MAX),
+            finish: Vec::new(),
+            finishing: false,
+        }
+    }
 }
 
 /// The task.
@@ -183,27 +193,35 @@ impl StatusWriter {
                 () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
         }
+        let last = tokio::time::timeout(LAST_WRITES, self.write_last()).await;
+        if last.is_err() {
+            tracing::warn!("statuses of pods were not written before the end: it takes too long");
+        }
+    }
+
+    /// Writes what is pending, each once: what fails now is for the next agent, which reads from
+    /// the runtime how things are.
+    async fn write_last(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.accept(command);
+        }
         for entry in self.pods.values_mut().filter(|entry| entry.due.is_some()) {
             entry.due = Some(Instant::now());
         }
-        self.start_due();
-        let drain = async { while self.in_flight.next().await.is_some() {} };
-        let _ = tokio::time::timeout(Duration::from_secs(2), drain).await;
+        loop {
+            self.start_due();
+            match self.in_flight.next().await {
+                Some((uid, outcome)) => self.complete(&uid, outcome),
+                None => return,
+            }
+        }
     }
 
     fn accept(&mut self, command: Command) {
         match command {
             Command::Set { pod, known, status } => {
-                let entry = self.pods.entry(pod.uid.clone()).or_insert_with(|| Entry {
-                    pod,
-                    written: known.status_or_default().clone(),
-                    version: version(&known),
-                    wanted: known.status_or_default().clone(),
-                    due: None,
-                    in_flight: false,
-                    retry: Backoff::new(RETRY_MIN, RETRY_MAX),
-                    finish: Vec::new(),
-                    finishing: false,
+                let entry = self.pods.entry(pod.uid.clone()).or_insert_with(|| {
+                    Entry::new(pod, known.status_or_default().clone(), version(&known))
                 });
                 // An older copy would bring back what this task has overwritten.
                 if version(&known) > entry.version {
@@ -223,17 +241,10 @@ impl StatusWriter {
                 }
             }
             Command::Finish { pod, done } => {
-                let entry = self.pods.entry(pod.uid.clone()).or_insert_with(|| Entry {
-                    pod,
-                    written: PodStatus::default(),
-                    version: 0,
-                    wanted: PodStatus::default(),
-                    due: None,
-                    in_flight: false,
-                    retry: Backoff::new(RETRY_MIN, RETRY_MAX),
-                    finish: Vec::new(),
-                    finishing: false,
-                });
+                let entry = self
+                    .pods
+                    .entry(pod.uid.clone())
+                    .or_insert_with(|| Entry::new(pod, PodStatus::default(), 0));
                 entry.finish.push(done);
                 entry.finishing = true;
                 entry.due = Some(Instant::now());
@@ -322,69 +333,6 @@ impl StatusWriter {
     }
 }
 
-/// One PATCH, and the final DELETE where it is due.
-struct Write {
-    api: Api<Pod>,
-    pod: PodRef,
-    body: Option<serde_json::Value>,
-    status: PodStatus,
-    delete: bool,
-}
-
-impl Write {
-    async fn run(self) -> Outcome {
-        let mut written = 0;
-        if let Some(body) = &self.body {
-            let (parameters, body) = (PatchParams::default(), Patch::Strategic(body));
-            let span = span!("PatchPodStatus", pod = %self.pod, uid = %self.pod.uid);
-            match self
-                .api
-                .patch_status(&self.pod.name, &parameters, &body)
-                .instrument(span)
-                .await
-            {
-                Ok(pod) => written = version(&pod),
-                Err(error) => match self.judge(&error) {
-                    // A last status that the server does not take must not keep the pod.
-                    Outcome::Failed if self.delete && is_invalid(&error) => {}
-                    outcome => return outcome,
-                },
-            }
-        }
-        if !self.delete {
-            return Outcome::Written(Box::new(self.status), written);
-        }
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            // Another pod may have the name by now.
-            preconditions: Some(Preconditions {
-                uid: Some(self.pod.uid.0.clone()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        match self.api.delete(&self.pod.name, &params).await {
-            Ok(_) => Outcome::Deleted,
-            Err(error) => self.judge(&error),
-        }
-    }
-
-    fn judge(&self, error: &kube::Error) -> Outcome {
-        match error {
-            // 409: another pod has the name by now.
-            kube::Error::Api(status)
-                if status.code == 404 || (status.code == 409 && status.message.contains("UID")) =>
-            {
-                Outcome::Gone
-            }
-            _ => {
-                tracing::warn!(pod = %self.pod.name, namespace = %self.pod.namespace, error = %ErrorChain(&error), "write a pod's status");
-                Outcome::Failed
-            }
-        }
-    }
-}
-
 /// Versions of one server are numbers that grow; where they are not, the last write stands.
 fn version(pod: &Pod) -> u64 {
     pod.metadata
@@ -394,6 +342,5 @@ fn version(pod: &Pod) -> u64 {
         .unwrap_or(0)
 }
 
-fn is_invalid(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 422)
-}
+#[cfg(test)]
+mod tests;
