@@ -16,11 +16,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    blocking::blocking,
     pod::PodExt,
     removal,
     runtime::{
-        Image, ImageService, RuntimeService,
-        types::{ContainerState, ContainerStatus},
+        Image, ImageError, ImageService, RuntimeError, RuntimeService,
+        types::{ContainerId, ContainerState, ContainerStatus, PodUid},
     },
 };
 
@@ -62,16 +63,95 @@ pub(crate) async fn run(node: Collector, shutdown: CancellationToken) {
     let mut used: HashMap<String, LastUse> = HashMap::new();
     loop {
         if let Err(error) = collect_images(&node, &mut used).await {
-            tracing::warn!(error = %ErrorChain(&*error), "collect unused images");
+            tracing::warn!(error = %ErrorChain(&error), "cannot collect unused images");
         }
         // What was under a container when its image went.
         if let Err(error) = node.images.prune().await {
-            tracing::warn!(error = %ErrorChain(&error), "remove layers that nobody needs");
+            tracing::warn!(error = %ErrorChain(&error), "cannot remove layers that nobody needs");
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
+    }
+}
+
+/// Why something that nobody needs is still there.
+#[derive(Debug, thiserror::Error)]
+enum CollectError {
+    #[error("list the images")]
+    Images { source: ImageError },
+    #[error("list the containers")]
+    Containers { source: RuntimeError },
+    #[error("list the containers of pod {}", .pod.0)]
+    Pod { pod: PodUid, source: RuntimeError },
+    #[error("remove container {}", .container.0)]
+    Container {
+        container: ContainerId,
+        source: RuntimeError,
+    },
+    #[error("remove image {image}")]
+    Image { image: String, source: ImageError },
+}
+
+/// What could not be removed. One of them keeps nothing else: the first is for the caller, all
+/// others are logged as they come.
+#[derive(Default)]
+struct Failures(Option<CollectError>);
+
+impl Failures {
+    fn note(&mut self, error: CollectError) {
+        if self.0.is_some() {
+            tracing::warn!(error = %ErrorChain(&error), "cannot remove what nobody needs");
+        } else {
+            self.0 = Some(error);
+        }
+    }
+
+    fn first(self) -> Result<(), CollectError> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+impl Collector {
+    async fn list_images(&self) -> Result<Vec<Image>, CollectError> {
+        let listed = self.images.list_images().await;
+        listed.map_err(|source| CollectError::Images { source })
+    }
+
+    async fn list_containers(&self) -> Result<Vec<ContainerStatus>, CollectError> {
+        let listed = self.runtime.list_containers().await;
+        listed.map_err(|source| CollectError::Containers { source })
+    }
+
+    /// Removes images until so many bytes are free or none is left. How many bytes that were.
+    async fn remove_images(
+        &self,
+        unused: &[&Image],
+        goal: u64,
+        why: &'static str,
+        failures: &mut Failures,
+    ) -> u64 {
+        let mut freed = 0;
+        for Image { id, size_bytes, .. } in unused {
+            if freed >= goal {
+                break;
+            }
+            tracing::info!(
+                image = id,
+                bytes = size_bytes,
+                why,
+                "remove an unused image"
+            );
+            match self.images.remove_image(id).await {
+                Ok(()) => freed += size_bytes,
+                Err(source) => failures.note(CollectError::Image {
+                    image: id.clone(),
+                    source,
+                }),
+            }
+        }
+        freed
     }
 }
 
@@ -83,9 +163,9 @@ struct LastUse {
 async fn collect_images(
     node: &Collector,
     used: &mut HashMap<String, LastUse>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let images = node.images.list_images().await?;
-    let containers = node.runtime.list_containers().await?;
+) -> Result<(), CollectError> {
+    let images = node.list_images().await?;
+    let containers = node.list_containers().await?;
     let now = Instant::now();
     used.retain(|id, _| images.iter().any(|image| image.id == *id));
     for image in &images {
@@ -98,7 +178,7 @@ async fn collect_images(
         }
     }
     let dir = node.dir.clone();
-    let Some((total, free)) = tokio::task::spawn_blocking(move || disk(&dir)).await? else {
+    let Some((total, free)) = blocking(move || disk(&dir)).await else {
         return Ok(());
     };
     let goal = bytes_to_free(total, free);
@@ -120,19 +200,10 @@ async fn collect_images(
         used.get(&image.id)
             .map(|entry| (entry.last_used, entry.first_seen))
     });
-    let mut freed = 0;
-    for image in candidates {
-        if freed >= goal {
-            break;
-        }
-        tracing::info!(
-            image = image.id,
-            bytes = image.size_bytes,
-            "remove an unused image: the disk is nearly full"
-        );
-        node.images.remove_image(&image.id).await?;
-        freed += image.size_bytes;
-    }
+    let mut failures = Failures::default();
+    let freed = node
+        .remove_images(&candidates, goal, "the disk is nearly full", &mut failures)
+        .await;
     if freed < goal {
         tracing::warn!(
             goal,
@@ -140,7 +211,7 @@ async fn collect_images(
             "the disk is nearly full, and too few images are unused"
         );
     }
-    Ok(())
+    failures.first()
 }
 
 fn is_used(image: &Image, containers: &[ContainerStatus]) -> bool {
@@ -153,7 +224,7 @@ fn is_used(image: &Image, containers: &[ContainerStatus]) -> bool {
 /// then all images that none of the `others` needs. Failures are logged: the next look tries again.
 pub(crate) async fn reclaim(node: &Collector, finished: &[Arc<Pod>], others: &[Arc<Pod>]) {
     if let Err(error) = try_reclaim(node, finished, others).await {
-        tracing::warn!(error = %ErrorChain(&*error), "free the disk of what is not needed");
+        tracing::warn!(error = %ErrorChain(&error), "cannot free the disk of what is not needed");
     }
 }
 
@@ -161,28 +232,44 @@ async fn try_reclaim(
     node: &Collector,
     finished: &[Arc<Pod>],
     others: &[Arc<Pod>],
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<(), CollectError> {
+    let mut failures = Failures::default();
     for pod in finished {
-        let (_, containers) = node.runtime.pod_state(&pod.uid()).await?;
-        for container in containers
-            .iter()
-            .filter(|one| matches!(one.state, ContainerState::Exited { .. }))
-        {
-            node.runtime.remove_container(&container.id).await?;
-        }
+        remove_ended(node, pod, &mut failures).await;
     }
-    let containers = node.runtime.list_containers().await?;
+    let containers = node.list_containers().await?;
     let awaited = awaited(node.images.as_ref(), others).await;
     let unused = |image: &&Image| !is_used(image, &containers) && !awaited.contains(&image.id);
-    for image in node.images.list_images().await?.iter().filter(unused) {
-        tracing::info!(
-            image = image.id,
-            bytes = image.size_bytes,
-            "remove an unused image: the node is short of disk"
-        );
-        node.images.remove_image(&image.id).await?;
+    let images = node.list_images().await?;
+    let unused: Vec<&Image> = images.iter().filter(unused).collect();
+    let _freed = node
+        .remove_images(
+            &unused,
+            u64::MAX,
+            "the node is short of disk",
+            &mut failures,
+        )
+        .await;
+    failures.first()
+}
+
+/// The containers of a finished pod.
+async fn remove_ended(node: &Collector, pod: &Pod, failures: &mut Failures) {
+    let containers = match node.runtime.pod_state(&pod.uid()).await {
+        Ok((_, containers)) => containers,
+        Err(source) => {
+            let pod = pod.uid();
+            return failures.note(CollectError::Pod { pod, source });
+        }
+    };
+    for ContainerStatus { id, state, .. } in containers {
+        if matches!(state, ContainerState::Exited { .. })
+            && let Err(source) = node.runtime.remove_container(&id).await
+        {
+            let container = id;
+            failures.note(CollectError::Container { container, source });
+        }
     }
-    Ok(())
 }
 
 /// IDs of the images that pods on this node name: their containers may be about to start, and would
@@ -262,6 +349,25 @@ pub(crate) async fn remove_container_logs(log: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::fake::{FakeImages, FakeRuntime};
+
+    #[tokio::test]
+    async fn an_image_that_cannot_be_removed_keeps_no_other() {
+        let images = Arc::new(FakeImages::default());
+        for name in ["broken:1", "good:1", "broken:2", "good:2"] {
+            images.store(name);
+        }
+        images.keep("sha256:broken:1");
+        images.keep("sha256:broken:2");
+        let (service, runtime): (Arc<dyn ImageService>, Arc<dyn RuntimeService>) =
+            (images.clone(), Arc::new(FakeRuntime::new()));
+        let node = Collector::new(&service, &runtime, PathBuf::new());
+        let error = try_reclaim(&node, &[], &[]).await.expect_err("two stay");
+        assert_eq!(error.to_string(), "remove image sha256:broken:1");
+        let left = service.list_images().await.expect("images");
+        let left: Vec<&str> = left.iter().map(|image| image.id.as_str()).collect();
+        assert_eq!(left, ["sha256:broken:1", "sha256:broken:2"]);
+    }
 
     #[test]
     fn collection_goes_from_the_high_to_the_low_mark() {

@@ -12,6 +12,8 @@ use crate::runtime::{Image, ImageConfig, ImageError, ImageService, RegistryAuth}
 pub struct FakeImages {
     absent: Mutex<Vec<String>>,
     closed: Mutex<Vec<String>>,
+    stored: Mutex<Vec<String>>,
+    kept: Mutex<Vec<String>>,
 }
 
 impl FakeImages {
@@ -28,6 +30,16 @@ impl FakeImages {
     /// This image is there, but nobody may use it without a pull, and pulls of it fail.
     pub fn close(&self, reference: &str) {
         self.closed.lock().push(reference.to_owned());
+    }
+
+    /// This image is on the list until it is removed.
+    pub fn store(&self, reference: &str) {
+        self.stored.lock().push(reference.to_owned());
+    }
+
+    /// Nobody can remove the image with this ID.
+    pub fn keep(&self, id: &str) {
+        self.kept.lock().push(id.to_owned());
     }
 
     fn image(reference: &str) -> Image {
@@ -76,10 +88,23 @@ impl ImageService for FakeImages {
     }
 
     async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
-        Ok(vec![])
+        let stored = self.stored.lock();
+        Ok(stored
+            .iter()
+            .map(|reference| Self::image(reference))
+            .collect())
     }
 
-    async fn remove_image(&self, _reference: &str) -> Result<(), ImageError> {
+    async fn remove_image(&self, reference: &str) -> Result<(), ImageError> {
+        if self.kept.lock().iter().any(|kept| kept == reference) {
+            return Err(ImageError::Store {
+                operation: "remove",
+                path: reference.into(),
+                source: std::io::ErrorKind::ResourceBusy.into(),
+            });
+        }
+        let name = reference.trim_start_matches("sha256:");
+        self.stored.lock().retain(|stored| stored != name);
         Ok(())
     }
 
