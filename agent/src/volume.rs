@@ -30,6 +30,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use self::{
@@ -179,6 +180,9 @@ impl VolumeManager {
     }
 
     /// Unmounts and removes everything of the pod. Succeeds if there is nothing.
+    ///
+    /// # Errors
+    /// The first volume that stays; all others are taken away nevertheless.
     pub(crate) async fn teardown(&self, uid: &PodUid) -> Result<(), VolumePluginError> {
         self.plugins.iter().for_each(|plugin| plugin.forget(uid));
         let dir = self.pod_dir(uid);
@@ -195,15 +199,21 @@ impl VolumeManager {
                     .map_err(VolumePluginError::io("unmount below", &sub_paths))?;
             }
             let volumes = dir.join(VOLUMES);
-            plugins
-                .iter()
-                .try_for_each(|plugin| tear_down(plugin.as_ref(), &volumes))?;
-            mounter
-                .unmount_below(&dir)
-                .map_err(VolumePluginError::io("unmount below", &dir))?;
-            [sub_paths, volumes]
-                .iter()
-                .try_for_each(|part| remove_tree(part))
+            let mut failures = Failures::default();
+            for plugin in plugins.iter() {
+                tear_down(plugin.as_ref(), &volumes, &mut failures);
+            }
+            failures.note(
+                mounter
+                    .unmount_below(&dir)
+                    .map_err(VolumePluginError::io("unmount below", &dir)),
+            );
+            // What is not undone is found by its directory the next time.
+            failures.first()?;
+            failures = Failures::default();
+            failures.note(remove_tree(&sub_paths));
+            failures.note(remove_tree(&volumes));
+            failures.first()
         })
         .await
     }
@@ -226,18 +236,42 @@ impl VolumeManager {
     }
 }
 
+/// What went wrong while everything was tried: the first failure is for the caller, all others are
+/// logged as they come.
+#[derive(Default)]
+struct Failures(Option<VolumePluginError>);
+
+impl Failures {
+    fn note(&mut self, outcome: Result<(), VolumePluginError>) {
+        match outcome {
+            Err(error) if self.0.is_some() => {
+                tracing::warn!(error = %ErrorChain(&error), "cannot take a volume away");
+            }
+            Err(error) => self.0 = Some(error),
+            Ok(()) => {}
+        }
+    }
+
+    fn first(self) -> Result<(), VolumePluginError> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 /// Has a plugin take away what of its volumes is not below `volumes`. An earlier agent may have
 /// made them.
-fn tear_down(plugin: &dyn VolumePlugin, volumes: &Path) -> Result<(), VolumePluginError> {
+fn tear_down(plugin: &dyn VolumePlugin, volumes: &Path, failures: &mut Failures) {
     let dir = volumes.join(format!("{PLUGIN_PREFIX}{}", plugin.name()));
     let entries = match std::fs::read_dir(&dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(VolumePluginError::io("read", &dir))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+        Err(error) => return failures.note(Err(VolumePluginError::io("read", &dir)(error))),
+        Ok(entries) => entries,
     };
     for entry in entries {
-        plugin.tear_down(&entry.map_err(VolumePluginError::io("read", &dir))?.path())?;
+        let torn_down = entry
+            .map_err(VolumePluginError::io("read", &dir))
+            .and_then(|entry| plugin.tear_down(&entry.path()));
+        failures.note(torn_down);
     }
-    Ok(())
 }
 
 /// Removes a directory with all it holds; mount points below make it fail.
