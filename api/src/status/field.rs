@@ -165,6 +165,20 @@ impl FieldErrors {
         self.push(FieldErrorKind::NotFound, path, Some(value), "");
     }
 
+    /// The same, with what it may refer to: put into words for those that are told alone.
+    pub fn not_found_because(
+        &mut self,
+        path: impl Into<String>,
+        value: &Value,
+        detail: impl FnOnce() -> String,
+    ) {
+        let kind = FieldErrorKind::NotFound;
+        self.add(kind, path, || {
+            let (value, detail) = (print::value(value), detail());
+            format!("{}: {value}: {}", kind.title(), print::cut(&detail))
+        });
+    }
+
     /// Validation itself failed.
     pub fn internal(&mut self, path: impl Into<String>, detail: impl AsRef<str>) {
         self.push(FieldErrorKind::Internal, path, None, detail.as_ref());

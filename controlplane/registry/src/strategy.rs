@@ -133,6 +133,17 @@ pub enum Deletion {
     Graceful(i64),
 }
 
+/// What becomes of the dependents of an object if neither who deletes it nor its finalizers say.
+///
+/// Source: `DefaultGarbageCollectionPolicy` in `pkg/registry/<group>/<kind>/strategy.go` at v1.37.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dependents {
+    /// Collected after it.
+    Deleted,
+    /// Left alone, as they were before there was a garbage collector.
+    Orphaned,
+}
+
 /// The objects of another kind in other words: another version of it, or another group. Nothing is
 /// stored twice.
 ///
@@ -243,9 +254,15 @@ pub trait Strategy: Send + Sync + 'static {
     /// before this hook.
     fn prepare_for_status_update(&self, _new: &mut Value, _old: &Value) {}
 
-    /// Checks a new object. Metadata common to all kinds is checked by the registry.
+    /// Checks what holds of an object at any time. Metadata common to all kinds is checked by the
+    /// registry.
     fn validate(&self, _object: &Value) -> FieldErrors {
         FieldErrors::default()
+    }
+
+    /// Checks a new object: what [`Strategy::validate`] checks, and what only others may add later.
+    fn validate_create(&self, object: &Value) -> FieldErrors {
+        self.validate(object)
     }
 
     /// Checks an update: immutable fields, then what [`Strategy::validate`] checks.
@@ -273,6 +290,11 @@ pub trait Strategy: Send + Sync + 'static {
     /// How a delete with the given grace (`None`: not said) proceeds on this object.
     fn deletion(&self, _object: &Value, _grace_secs: Option<i64>) -> Deletion {
         Deletion::Immediate
+    }
+
+    /// What becomes of the dependents where nobody says.
+    fn dependents(&self) -> Dependents {
+        Dependents::Deleted
     }
 
     /// Whether writing this is to go on when the disk is full, as others take its absence for a

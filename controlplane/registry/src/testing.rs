@@ -75,7 +75,7 @@ fn admit(spec: &mut Value) {
 
 /// What is wrong with a new object; empty if nothing.
 pub fn create_errors(strategy: &dyn BuiltIn, object: Value) -> String {
-    text(&strategy.validate(&created(strategy, object)))
+    text(&strategy.validate_create(&created(strategy, object)))
 }
 
 /// What an update makes of the object.

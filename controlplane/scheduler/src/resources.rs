@@ -33,14 +33,16 @@ impl Resources {
         resources
     }
 
+    /// Nothing is less than nothing: who asks for that must not give it to others.
     fn set(&mut self, name: &str, quantity: &Amount) {
+        let value = quantity.value().max(0);
         match name {
-            "cpu" => self.milli_cpu = quantity.milli_value(),
-            "memory" => self.memory_bytes = quantity.value(),
-            "ephemeral-storage" => self.ephemeral_storage_bytes = quantity.value(),
+            "cpu" => self.milli_cpu = quantity.milli_value().max(0),
+            "memory" => self.memory_bytes = value,
+            "ephemeral-storage" => self.ephemeral_storage_bytes = value,
             // Counted by the number of pods.
             "pods" => {}
-            _ => drop(self.scalars.insert(name.to_owned(), quantity.value())),
+            _ => drop(self.scalars.insert(name.to_owned(), value)),
         }
     }
 
@@ -50,20 +52,28 @@ impl Resources {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        self.milli_cpu += other.milli_cpu;
-        self.memory_bytes += other.memory_bytes;
-        self.ephemeral_storage_bytes += other.ephemeral_storage_bytes;
+        let plus = |sum: &mut i64, more: i64| *sum = sum.saturating_add(more);
+        plus(&mut self.milli_cpu, other.milli_cpu);
+        plus(&mut self.memory_bytes, other.memory_bytes);
+        plus(
+            &mut self.ephemeral_storage_bytes,
+            other.ephemeral_storage_bytes,
+        );
         for (name, amount) in &other.scalars {
-            *self.scalars.entry(name.clone()).or_default() += amount;
+            plus(self.scalars.entry(name.clone()).or_default(), *amount);
         }
     }
 
     pub(crate) fn subtract(&mut self, other: &Self) {
-        self.milli_cpu -= other.milli_cpu;
-        self.memory_bytes -= other.memory_bytes;
-        self.ephemeral_storage_bytes -= other.ephemeral_storage_bytes;
+        let minus = |sum: &mut i64, less: i64| *sum = sum.saturating_sub(less);
+        minus(&mut self.milli_cpu, other.milli_cpu);
+        minus(&mut self.memory_bytes, other.memory_bytes);
+        minus(
+            &mut self.ephemeral_storage_bytes,
+            other.ephemeral_storage_bytes,
+        );
         for (name, amount) in &other.scalars {
-            *self.scalars.entry(name.clone()).or_default() -= amount;
+            minus(self.scalars.entry(name.clone()).or_default(), *amount);
         }
         self.scalars.retain(|_, amount| *amount != 0);
     }

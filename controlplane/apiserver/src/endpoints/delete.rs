@@ -35,7 +35,8 @@ const RETURNED: &[&str] = &[
 /// Deletes one object.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
-    let options = parse_options(call)?;
+    let asked = Asked::of(call)?;
+    let options = asked.options()?;
     match call
         .server
         .delete(&request(call, &options), &options)
@@ -49,9 +50,10 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
         }
         Deleted::Gone { object, .. } => Ok(Reply::value(&success(call, &object))),
         Deleted::Waiting { json } => {
-            let status = match options.propagation {
-                Some(Propagation::Background) if asked_by_orphan_flag(call) => StatusCode::ACCEPTED,
-                _ => StatusCode::OK,
+            let status = if asked.cascades_by_flag() {
+                StatusCode::ACCEPTED
+            } else {
+                StatusCode::OK
             };
             Ok(call.object_reply(json, shape).with_status(status))
         }
@@ -61,7 +63,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
 /// Deletes what a list with the same parameters shows.
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> {
     call.shape()?;
-    let options = parse_options(call)?;
+    let options = Asked::of(call)?.options()?;
     let list_options = ListOptions::parse(call.query, false)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
     let found = list::read(call, &list_options, selection)
@@ -110,77 +112,86 @@ fn success(call: &Call<'_>, object: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-fn asked_by_orphan_flag(call: &Call<'_>) -> bool {
-    call.query.flag("orphanDependents").is_some()
+/// What a client asks for, as it sent it.
+#[derive(Default)]
+struct Asked {
+    grace_secs: Option<i64>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    policy: Option<String>,
+    orphan: Option<bool>,
+    dry_run: Vec<Value>,
 }
 
-/// From the body, or else from the query.
-fn parse_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
-    let dry_run = call.write_options()?.dry_run;
-    let body = if call.body.is_empty() {
-        None
-    } else {
-        decode::decode_options(&call.body, content_type(call.headers)?, "DeleteOptions")?
-    };
-    let mut errors = FieldErrors::default();
-    let mut options = DeleteOptions {
-        dry_run,
-        ..DeleteOptions::default()
-    };
-    let (mut policy, mut orphan) = (None, None);
-    if let Some(body) = &body {
-        options.grace_secs = body.get("gracePeriodSeconds").and_then(Value::as_i64);
-        let precondition = |field: &str| {
-            meta::get(body, &["preconditions", field])
-                .and_then(Value::as_str)
-                .map(str::to_owned)
-        };
-        options.uid = precondition("uid");
-        options.resource_version = precondition("resourceVersion");
-        policy = body
-            .get("propagationPolicy")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
-        orphan = body.get("orphanDependents").and_then(Value::as_bool);
-        for value in meta::get_array(body, &["dryRun"]) {
-            options.dry_run = true;
-            if value != "All" {
-                errors.not_supported("dryRun", value, &["All"]);
-            }
-        }
-    }
-    options.grace_secs = options
-        .grace_secs
-        .or(call.query.integer("gracePeriodSeconds")?);
-    let policy = policy.or_else(|| call.query.text("propagationPolicy").map(str::to_owned));
-    let orphan = orphan.or_else(|| call.query.flag("orphanDependents"));
-    if policy.is_some() && orphan.is_some() {
-        errors.invalid(
-            "propagationPolicy",
-            &json!(policy),
-            "orphanDependents and deletionPropagation cannot be both set",
-        );
-    }
-    options.propagation = match (policy.as_deref(), orphan) {
-        (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
-        (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
-        (Some("Foreground"), _) => Some(Propagation::Foreground),
-        (None, None) => None,
-        (Some(other), _) => {
-            errors.not_supported(
-                "propagationPolicy",
-                &json!(other),
-                &["Background", "Foreground", "Orphan"],
-            );
+impl Asked {
+    /// From the body, or else from the query: never from both.
+    fn of(call: &Call<'_>) -> Result<Self, Status> {
+        let body = if call.body.is_empty() {
             None
-        }
-    };
-    if errors.is_empty() {
-        return Ok(options);
+        } else {
+            decode::decode_options(&call.body, content_type(call.headers)?, "DeleteOptions")?
+        };
+        let Some(body) = body else {
+            return Ok(Self {
+                grace_secs: call.query.integer("gracePeriodSeconds")?,
+                policy: call.query.text("propagationPolicy").map(str::to_owned),
+                orphan: call.query.flag("orphanDependents"),
+                dry_run: call.query.all("dryRun").map(Value::from).collect(),
+                ..Self::default()
+            });
+        };
+        let text = |path: &[&str]| {
+            let value = meta::get(&body, path).and_then(Value::as_str);
+            value.map(str::to_owned)
+        };
+        Ok(Self {
+            grace_secs: body.get("gracePeriodSeconds").and_then(Value::as_i64),
+            uid: text(&["preconditions", "uid"]),
+            resource_version: text(&["preconditions", "resourceVersion"]),
+            policy: text(&["propagationPolicy"]),
+            orphan: body.get("orphanDependents").and_then(Value::as_bool),
+            dry_run: meta::get_array(&body, &["dryRun"]).to_vec(),
+        })
     }
-    Err(Status::invalid(
-        &Gvk::new("meta.k8s.io", "v1", "DeleteOptions"),
-        "",
-        errors,
-    ))
+
+    /// The old way of asking for the background, that clients ask for an answer of its own with.
+    fn cascades_by_flag(&self) -> bool {
+        self.orphan == Some(false)
+    }
+
+    fn options(&self) -> Result<DeleteOptions, Status> {
+        let mut errors = FieldErrors::default();
+        for value in self.dry_run.iter().filter(|value| **value != "All") {
+            errors.not_supported("dryRun", value, &["All"]);
+        }
+        if self.policy.is_some() && self.orphan.is_some() {
+            errors.invalid(
+                "propagationPolicy",
+                &json!(self.policy),
+                "orphanDependents and deletionPropagation cannot be both set",
+            );
+        }
+        let propagation = match (self.policy.as_deref(), self.orphan) {
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (None, None) => None,
+            (Some(other), _) => {
+                let known = ["Background", "Foreground", "Orphan"];
+                errors.not_supported("propagationPolicy", &json!(other), &known);
+                None
+            }
+        };
+        if !errors.is_empty() {
+            let gvk = Gvk::new("meta.k8s.io", "v1", "DeleteOptions");
+            return Err(Status::invalid(&gvk, "", errors));
+        }
+        Ok(DeleteOptions {
+            grace_secs: self.grace_secs,
+            uid: self.uid.clone(),
+            resource_version: self.resource_version.clone(),
+            propagation,
+            dry_run: !self.dry_run.is_empty(),
+        })
+    }
 }

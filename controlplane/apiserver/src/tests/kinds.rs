@@ -159,9 +159,8 @@ async fn check_is_shown(api: &Api, strategy: &dyn BuiltIn, made: &Value) {
 
 async fn check_goes(api: &Api, strategy: &dyn BuiltIn, made: &Value) {
     let own = own_path(strategy, made);
-    let now = format!("{own}?gracePeriodSeconds=0");
-    let nothing = json!({});
-    api.send("DELETE", &now, "application/json", Some(&nothing))
+    let now = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
+    api.send("DELETE", &own, "application/json", Some(&now))
         .await
         .unwrap();
     let read = api.send("GET", &own, "application/json", None).await;

@@ -5,6 +5,8 @@
 //! | [`defaults`], `volume_defaults` | fill in what a spec leaves out |
 //! | [`validate`] | checks a whole spec or template, by way of the others |
 //! | `containers`, `env`, `probes`, `resources` | check containers |
+//! | `pod_resources`, `resource_claims`, `os` | check a pod's own resources, its claims, its operating system |
+//! | [`creation`] | what holds of new pods alone |
 //! | [`mirror`] | checks the annotation of mirror pods |
 //! | [`app_armor`] | annotations that became fields |
 //! | [`warnings`], `overlaps` | what is allowed but odd |
@@ -12,11 +14,15 @@
 
 pub mod app_armor;
 mod containers;
+pub mod creation;
 pub mod defaults;
 mod env;
 pub mod mirror;
+mod os;
 mod overlaps;
+mod pod_resources;
 mod probes;
+mod resource_claims;
 pub mod resources;
 pub mod scheduling;
 mod security;

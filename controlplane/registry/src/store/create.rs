@@ -57,7 +57,7 @@ impl NewObject<'_> {
         self.warnings = stored.strategy.warnings_on_create(object);
         stored.strategy.prepare_for_create(object);
         let mut errors = object_meta::validate(stored, object);
-        errors.extend(stored.strategy.validate(object));
+        errors.extend(stored.strategy.validate_create(object));
         if errors.is_empty() {
             return Ok(());
         }

@@ -9,15 +9,16 @@
 use std::{mem::take, time::Duration};
 
 use bytes::Bytes;
-use coracle_api::{
-    meta,
-    status::{FieldErrors, Status},
-};
+use coracle_api::{meta, resource::GroupResource, status::Status};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Current, OptimisticWrite, Replacement, Store, companions::Companions};
-use crate::{encode, resource::Resource, strategy::Deletion};
+use crate::{
+    encode,
+    resource::Resource,
+    strategy::{Deletion, Dependents},
+};
 
 const TRIES: usize = 32;
 const ORPHAN: &str = "orphan";
@@ -43,7 +44,7 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// Only this version of the object.
     pub resource_version: Option<String>,
-    /// What becomes of dependents; `None` for what its finalizers say.
+    /// What becomes of dependents; `None` for what its finalizers say, or its kind.
     pub propagation: Option<Propagation>,
     /// Do everything but write.
     pub dry_run: bool,
@@ -191,7 +192,7 @@ impl Delete<'_> {
             ..
         } = self;
         let json = current.json.clone();
-        match plan(resource, &current.object, options)? {
+        match plan(resource, &current.object, options) {
             Step::Nothing if current.is_fresh => {
                 Ok(OptimisticWrite::Succeeded(Deleted::Waiting { json }))
             }
@@ -251,72 +252,86 @@ fn check_preconditions(
     options: &DeleteOptions,
     current: &Current,
 ) -> Result<(), Status> {
-    let fail = |what: &str, asked: &str, is: &str| {
+    // Upstream names the kind here, where every other conflict has the resource.
+    let subject = GroupResource::new(&resource.gvk.group, &resource.gvk.kind);
+    let fail = |what: &str, asked: &str, is: &str, guess: &str| {
         let why = format!(
-            "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}"
+            "the {what} in the precondition ({asked}) does not match the {what} in record ({is}). {guess}"
         );
-        Err(Status::conflict(&resource.group_resource, name, why))
+        Err(Status::conflict(&subject, name, why))
     };
     let uid = meta::uid(&current.object);
     match &options.uid {
-        Some(asked) if asked != uid => return fail("UID", asked, uid),
+        Some(asked) if asked != uid => {
+            let guess = "The object might have been deleted and then recreated";
+            return fail("UID", asked, uid, guess);
+        }
         _ => {}
     }
     match &options.resource_version {
         Some(asked) if *asked != current.revision.to_string() => {
-            fail("ResourceVersion", asked, &current.revision.to_string())
+            let guess = "The object might have been modified";
+            fail(
+                "ResourceVersion",
+                asked,
+                &current.revision.to_string(),
+                guess,
+            )
         }
         _ => Ok(()),
     }
 }
 
 /// Pure: what this delete means for this object now.
-fn plan(resource: &Resource, object: &Value, options: &DeleteOptions) -> Result<Step, Status> {
-    if options.grace_secs.is_some_and(|secs| secs < 0) {
-        let mut errors = FieldErrors::default();
-        errors.invalid(
-            "gracePeriodSeconds",
-            &json!(options.grace_secs),
-            "must be greater than or equal to 0",
-        );
-        return Err(Status::invalid(&resource.gvk, meta::name(object), errors));
+fn plan(resource: &Resource, object: &Value, options: &DeleteOptions) -> Step {
+    let asked = options.grace_secs.map(at_least_one_if_negative);
+    let left = grace_left(object);
+    // A deletion under way may be hastened. Nothing else of it changes, neither its finalizers.
+    if left.is_some_and(|left| asked.is_none_or(|asked| asked >= left)) {
+        return Step::Nothing;
     }
-    let deletion = resource.strategy.deletion(object, options.grace_secs);
-    let finalizers = wanted_finalizers(object, options.propagation);
+    let strategy = &resource.strategy;
+    let finalizers = wanted_finalizers(object, options.propagation, strategy.dependents());
     let has_finalizers = !finalizers.is_empty()
         || (resource.is_core("namespaces")
             && !meta::get_array(object, &["spec", "finalizers"]).is_empty());
-    let grace = match deletion {
-        Deletion::Graceful(secs) if secs > 0 => secs,
-        _ if has_finalizers => 0,
-        _ => return Ok(Step::Remove),
+    let is_terminating = meta::is_terminating(object);
+    let grace = match (left, strategy.deletion(object, asked)) {
+        (Some(_), _) => asked.unwrap_or(0),
+        (None, Deletion::Graceful(secs)) if !is_terminating => secs,
+        _ => 0,
     };
-    let mut marked = object.clone();
+    if grace == 0 && !has_finalizers {
+        return Step::Remove;
+    }
     let had_finalizers = meta::finalizers(object).len();
+    if is_terminating && left.is_none() && had_finalizers == finalizers.len() {
+        return Step::Nothing;
+    }
+    let mut marked = object.clone();
     if finalizers.is_empty() {
         meta::remove(&mut marked, &["metadata", "finalizers"]);
     } else {
-        meta::set(&mut marked, &["metadata", "finalizers"], finalizers.clone());
+        meta::set(&mut marked, &["metadata", "finalizers"], finalizers);
     }
-    let is_terminating = meta::is_terminating(object);
-    let old_grace = object["metadata"]
-        .get("deletionGracePeriodSeconds")
-        .and_then(Value::as_i64);
-    if is_terminating {
-        // A repeated delete may only hasten: never grant more time.
-        let hastens = old_grace.is_some_and(|old| grace < old);
-        if hastens {
-            set_deletion(&mut marked, grace, old_grace);
-        } else if had_finalizers == finalizers.len() {
-            return Ok(Step::Nothing);
-        }
-        return Ok(Step::Mark(marked));
+    if !is_terminating || left.is_some() {
+        set_deletion(&mut marked, grace, left);
     }
-    set_deletion(&mut marked, grace, None);
-    if resource.is_core("namespaces") {
+    if !is_terminating && resource.is_core("namespaces") {
         meta::set(&mut marked, &["status", "phase"], "Terminating");
     }
-    Ok(Step::Mark(marked))
+    Step::Mark(marked)
+}
+
+fn at_least_one_if_negative(secs: i64) -> i64 {
+    if secs < 0 { 1 } else { secs }
+}
+
+/// The grace of a deletion under way that is not over yet.
+fn grace_left(object: &Value) -> Option<i64> {
+    let secs = object["metadata"]["deletionGracePeriodSeconds"].as_i64()?;
+    let secs = at_least_one_if_negative(secs);
+    (meta::is_terminating(object) && secs > 0).then_some(secs)
 }
 
 /// Sets the time of deletion; the spec counts as changed, as upstream has it.
@@ -341,17 +356,25 @@ fn seconds(secs: i64) -> Duration {
     Duration::from_secs(u64::try_from(secs).unwrap_or(0))
 }
 
-/// The finalizers that stand after a delete with this propagation.
-fn wanted_finalizers(object: &Value, propagation: Option<Propagation>) -> Vec<String> {
+/// The finalizers that stand after a delete with this propagation. Those of the object say what
+/// becomes of its dependents if the delete does not, and its kind if they do not.
+fn wanted_finalizers(
+    object: &Value,
+    propagation: Option<Propagation>,
+    otherwise: Dependents,
+) -> Vec<String> {
     let mut finalizers: Vec<String> = meta::finalizers(object)
         .into_iter()
         .map(str::to_owned)
         .collect();
-    let wanted = match propagation {
-        None => return finalizers,
-        Some(Propagation::Background) => None,
-        Some(Propagation::Orphan) => Some(ORPHAN),
-        Some(Propagation::Foreground) => Some(FOREGROUND),
+    let said = finalizers
+        .iter()
+        .find_map(|finalizer| [ORPHAN, FOREGROUND].into_iter().find(|of| of == finalizer));
+    let wanted = match (propagation, said, otherwise) {
+        (Some(Propagation::Orphan), ..) | (None, None, Dependents::Orphaned) => Some(ORPHAN),
+        (Some(Propagation::Foreground), ..) => Some(FOREGROUND),
+        (Some(Propagation::Background), ..) | (None, None, Dependents::Deleted) => None,
+        (None, said, _) => said,
     };
     finalizers.retain(|one| !(one == ORPHAN || one == FOREGROUND) || Some(one.as_str()) == wanted);
     if let Some(wanted) = wanted

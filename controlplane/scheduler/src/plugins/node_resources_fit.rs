@@ -61,7 +61,7 @@ impl Filter for NodeResourcesFit {
         // Without allocation until the first reason.
         let (mut reasons, mut is_resolvable) = (Vec::new(), true);
         let mut look = |asked: i64, has: i64, used: i64, reason: &dyn Fn() -> Reason| {
-            if asked > 0 && asked > has - used {
+            if asked > 0 && asked > has.saturating_sub(used) {
                 reasons.push(reason());
                 // No end of a pod gives what the node does not have.
                 is_resolvable &= asked <= has;
@@ -116,19 +116,22 @@ impl Score for NodeResourcesFit {
     /// The free share of CPU and of memory, averaged.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
         let free = |capacity: i64, used: i64| {
-            if capacity == 0 || used > capacity {
-                0
-            } else {
-                (capacity - used) * MAX_NODE_SCORE / capacity
+            if capacity <= 0 || used > capacity {
+                return 0;
             }
+            let free = capacity.saturating_sub(used.max(0));
+            let share = i128::from(free) * i128::from(MAX_NODE_SCORE) / i128::from(capacity);
+            i64::try_from(share).unwrap_or(MAX_NODE_SCORE)
         };
         let cpu = free(
             node.allocatable.milli_cpu,
-            node.nonzero.milli_cpu + pod.nonzero.milli_cpu,
+            node.nonzero.milli_cpu.saturating_add(pod.nonzero.milli_cpu),
         );
         let memory = free(
             node.allocatable.memory_bytes,
-            node.nonzero.memory_bytes + pod.nonzero.memory_bytes,
+            node.nonzero
+                .memory_bytes
+                .saturating_add(pod.nonzero.memory_bytes),
         );
         i64::midpoint(cpu, memory)
     }
@@ -320,6 +323,35 @@ mod tests {
         ] {
             assert_eq!(NodeResourcesFit.hint(&pod, &event), expected, "{event:?}");
         }
+    }
+
+    #[test]
+    fn the_largest_amounts_are_compared_not_overflowed() {
+        let most = i64::MAX.to_string();
+        let allocatable = json!({"cpu": "1", "memory": most, "pods": "10"});
+        let mut node = info(&node_with(
+            "n",
+            json!({}),
+            json!({"allocatable": allocatable}),
+        ));
+        let large = Arc::new(asking("a", &json!({"memory": most})));
+        for _ in 0..2 {
+            node.add_pod(large.clone());
+        }
+        let refusal = ["Insufficient memory"];
+        assert_eq!(
+            refused(&asking("b", &json!({"memory": "1"})), &node),
+            refusal
+        );
+        let score = NodeResourcesFit.score(&CycleState::default(), &large, &node);
+        assert!(score <= MAX_NODE_SCORE / 2, "no memory is free: {score}");
+    }
+
+    #[test]
+    fn who_asks_for_less_than_nothing_gives_nothing_to_others() {
+        let mut node = info(&node("n", "1"));
+        node.add_pod(Arc::new(asking("a", &json!({"cpu": "-5"}))));
+        assert_eq!(refused(&pod("b", "2"), &node), ["Insufficient cpu"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
     check, fill,
     kinds::{podspec, workload},
     lifecycle::{self, Lifecycle},
-    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, Dependents, ResourceInfo, Strategy, Subresource},
     value::{self, items, number, string},
 };
 
@@ -99,6 +99,10 @@ impl Strategy for Job {
 
     fn lifecycle(&self) -> Lifecycle {
         Lifecycle::GenerationAndStatus
+    }
+
+    fn dependents(&self) -> Dependents {
+        Dependents::Orphaned
     }
 
     fn prepare_for_create(&self, object: &mut Value) {

@@ -104,7 +104,12 @@ impl Strategy for Pod {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
+        checked(object)
+    }
+
+    fn validate_create(&self, object: &Value) -> FieldErrors {
         let mut errors = checked(object);
+        podspec::creation::validate(&mut errors, object);
         podspec::app_armor::validate_match(&mut errors, object);
         errors
     }

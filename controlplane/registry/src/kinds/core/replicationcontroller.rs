@@ -11,7 +11,7 @@ use crate::{
     check, fill,
     kinds::{podspec, workload},
     lifecycle::Lifecycle,
-    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, Dependents, ResourceInfo, Strategy, Subresource},
     value,
 };
 
@@ -87,6 +87,10 @@ impl Strategy for ReplicationController {
 
     fn lifecycle(&self) -> Lifecycle {
         Lifecycle::GenerationAndStatus
+    }
+
+    fn dependents(&self) -> Dependents {
+        Dependents::Orphaned
     }
 
     fn first_status(&self, _object: &Value) -> Value {

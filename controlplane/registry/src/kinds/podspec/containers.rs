@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use coracle_api::{name, scheduling::is_sidecar_json, status::FieldErrors};
 use serde_json::Value;
 
-use super::{env, probes, resources, security, volumes};
+use super::{env, probes, resource_claims, resources, security, volumes};
 use crate::{
     check,
     value::{items, string},
@@ -25,6 +25,8 @@ pub(super) struct PodContext<'a> {
     pub(super) is_pod: bool,
     /// The pod does not ask for users of its own.
     pub(super) host_users: bool,
+    /// What `resources.claims` may name.
+    pub(super) claim_names: BTreeSet<&'a str>,
 }
 
 const INIT_ONLY: &str = "may not be set for init containers without restartPolicy=Always";
@@ -188,7 +190,15 @@ fn common(errors: &mut FieldErrors, path: &str, container: &Value, context: &Pod
         &container["imagePullPolicy"],
         &["Always", "IfNotPresent", "Never"],
     );
-    resources::container(errors, &at("resources"), &container["resources"]);
+    let resources = &container["resources"];
+    resources::container(errors, &at("resources"), resources);
+    let claims_path = at("resources.claims");
+    resource_claims::used(
+        errors,
+        &claims_path,
+        &resources["claims"],
+        &context.claim_names,
+    );
     security::container(
         errors,
         &at("securityContext"),

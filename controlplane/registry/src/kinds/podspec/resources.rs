@@ -1,7 +1,7 @@
-//! Checks of requests and limits.
+//! Checks of requests and limits of a container, and of what running a pod costs besides.
 //!
-//! Source: `ValidateContainerResourceRequirements` in `pkg/apis/core/validation/validation.go` at
-//! v1.37.
+//! Source: `ValidateContainerResourceRequirements` and `validateOverhead` in
+//! `pkg/apis/core/validation/validation.go` at v1.37.
 
 use coracle_api::{
     name,
@@ -9,19 +9,39 @@ use coracle_api::{
     scheduling::{is_extended, is_native},
     status::FieldErrors,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     check::{self, NOT_NEGATIVE},
     value::string,
 };
 
+/// Checks the name of a resource, at a path.
+type NameCheck = fn(&mut FieldErrors, &str, &str);
+
 /// `resources` of a container.
 pub(super) fn container(errors: &mut FieldErrors, path: &str, resources: &Value) {
+    requirements(errors, path, resources, container_resource_name);
+}
+
+/// `overhead` of a pod. Upstream's paths: it is looked at as if it were limits.
+pub(super) fn overhead(errors: &mut FieldErrors, path: &str, overhead: &Value) {
+    if overhead.is_object() {
+        container(errors, path, &json!({"limits": overhead}));
+    }
+}
+
+/// Requests and limits of what may have the resources that `check_name` lets through.
+pub(super) fn requirements(
+    errors: &mut FieldErrors,
+    path: &str,
+    resources: &Value,
+    check_name: NameCheck,
+) {
     for list in ["limits", "requests"] {
         for (resource, amount) in resources[list].as_object().into_iter().flatten() {
             let path = format!("{path}.{list}[{resource}]");
-            container_resource_name(errors, &path, resource);
+            check_name(errors, &path, resource);
             if let Some(quantity) = quantity(errors, &path, amount) {
                 quantity_value(errors, &path, resource, amount, &quantity);
             }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     app_armor,
     containers::{self, PodContext},
-    mirror, scheduling, security, volumes,
+    creation, mirror, os, pod_resources, resource_claims, resources, scheduling, security, volumes,
 };
 use crate::{
     check,
@@ -27,7 +27,9 @@ pub fn pod(errors: &mut FieldErrors, path: &str, spec: &Value) {
 /// Checks a PodTemplateSpec.
 pub fn template(errors: &mut FieldErrors, path: &str, template: &Value) {
     metadata(errors, path, template);
-    spec_of(errors, &format!("{path}.spec"), &template["spec"], false);
+    let (annotations, spec) = (&template["metadata"]["annotations"], &template["spec"]);
+    spec_of(errors, &format!("{path}.spec"), spec, false);
+    creation::seccomp_matches(errors, &format!("{path}.spec"), annotations, spec);
     if !items(&template["spec"]["ephemeralContainers"]).is_empty() {
         let message = "ephemeral containers not allowed in pod template";
         errors.forbidden(format!("{path}.spec.ephemeralContainers"), message);
@@ -85,8 +87,11 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
         grace_secs: spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30),
         is_pod,
         host_users: spec["hostUsers"] != false,
+        claim_names: resource_claims::names(&spec["resourceClaims"]),
     };
+    resource_claims::pod(errors, &at("resourceClaims"), &spec["resourceClaims"]);
     containers::all(errors, path, spec, &context);
+    pod_resources::validate(errors, path, spec);
     check::one_of(
         errors,
         &at("restartPolicy"),
@@ -106,6 +111,8 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
         &at("topologySpreadConstraints"),
         &spec["topologySpreadConstraints"],
     );
+    os::host_process(errors, path, spec);
+    host_names(errors, path, spec);
     names(errors, path, spec);
     check::in_range(
         errors,
@@ -114,11 +121,6 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
         1,
         i64::from(i32::MAX),
     );
-    for field in ["hostname", "subdomain"] {
-        if !string(&spec[field]).is_empty() {
-            check::dns_label(errors, &at(field), &spec[field]);
-        }
-    }
     scheduling::tolerations(errors, &at("tolerations"), &spec["tolerations"]);
     host_aliases(errors, &at("hostAliases"), &spec["hostAliases"]);
     let policies = ["Never", "PreemptLowerPriority"];
@@ -128,12 +130,32 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
         &spec["preemptionPolicy"],
         &policies,
     );
-    check::optional_one_of(
-        errors,
-        &at("os.name"),
-        &spec["os"]["name"],
-        &["linux", "windows"],
-    );
+    resources::overhead(errors, &at("overhead"), &spec["overhead"]);
+    os::validate(errors, path, spec);
+}
+
+/// What the pod is called by itself.
+fn host_names(errors: &mut FieldErrors, path: &str, spec: &Value) {
+    // The kernel's longest host name.
+    const MAX_LEN: usize = 64;
+    let over = &spec["hostnameOverride"];
+    if over.is_string() {
+        let path = format!("{path}.hostnameOverride");
+        for field in ["setHostnameAsFQDN", "hostNetwork"] {
+            if spec[field] == true {
+                errors.forbidden(&path, format!("may not be specified when {field} is true"));
+            }
+        }
+        if string(over).len() > MAX_LEN {
+            errors.too_long(&path, over, MAX_LEN);
+        }
+        check::dns_subdomain(errors, &path, over);
+    }
+    for field in ["hostname", "subdomain"] {
+        if !string(&spec[field]).is_empty() {
+            check::dns_label(errors, &format!("{path}.{field}"), &spec[field]);
+        }
+    }
 }
 
 /// Names of other objects.

@@ -6,8 +6,11 @@ use crate::testing::{create_errors, created, defaulted, update_errors, updated, 
 mod app_armor;
 mod columns;
 mod containers;
+mod creation;
 mod gated;
 mod mirror;
+mod os;
+mod resources;
 mod spec;
 
 fn pod() -> Value {
