@@ -5,8 +5,8 @@
 //! times are in canonical form. What a client should know of dropped or repeated fields becomes a
 //! warning or, in strict mode, an error.
 //!
-//! Objects of kinds that came at run time are read whole and pruned by their schema afterwards
-//! (`custom`).
+//! Objects of kinds that came at run time go through the same visitor along their schema. What does
+//! not fit its type there is for validation to say, as upstream has it; only metadata is typed.
 //!
 //! Not here: defaulting and validation of values (the registry's strategies).
 //!
@@ -14,9 +14,9 @@
 //! `k8s.io/apiserver/pkg/endpoints/handlers/create.go`.
 
 mod bounds;
-mod custom;
 mod go_json;
 mod protobuf;
+mod refusal;
 mod scalar;
 mod visit;
 mod yaml;
@@ -25,15 +25,17 @@ mod yaml_bounds;
 use serde::{Deserialize, de::DeserializeSeed};
 use serde_json::Value;
 
-use self::visit::{Context, Failure, ObjectSeed};
+use self::{
+    refusal::{cannot_be_handled, mismatch, not_registered, refuse},
+    visit::{Context, Failure, ObjectSeed, Place},
+};
 use crate::{
     meta,
     resource::Gvk,
-    schema::{Type, table},
-    status::{Status, quote},
+    schema::{NodeRef, Schema, Structural, Type, TypeRef, table},
+    status::Status,
 };
 
-pub use self::custom::decode_custom;
 pub(crate) use self::go_json::syntax_error as json_syntax_error;
 
 /// How a body is encoded.
@@ -103,6 +105,18 @@ struct Parsed {
     strict: Vec<String>,
 }
 
+impl Parsed {
+    fn new(object: Value, context: Context) -> Self {
+        let text = |key: &str| meta::get_str(&object, &[key]).to_owned();
+        Self {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            strict: context.strict,
+            object,
+        }
+    }
+}
+
 /// What a text says of itself. The rest of it is skipped, not built.
 #[derive(Deserialize)]
 struct TypeMeta {
@@ -112,8 +126,8 @@ struct TypeMeta {
     kind: String,
 }
 
-/// Decodes a body that should hold an object of `expected`. A body without `apiVersion` and `kind`
-/// is taken to be one.
+/// Decodes a body that should hold an object of `expected`, a kind of the table. A body without
+/// `apiVersion` and `kind` is taken to be one.
 ///
 /// # Errors
 /// 400 in upstream's words.
@@ -123,9 +137,30 @@ pub fn decode(
     expected: &Gvk,
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
-    let ty = known(expected)?;
-    let parsed = parse(body, content, Some(ty), validation)
-        .map_err(|failure| refuse(failure, body, content, expected))?;
+    let schema = Schema::BuiltIn(known(expected)?);
+    decode_along(&schema, body, content, expected, validation)
+}
+
+/// As [`decode`], for a kind with this schema.
+///
+/// # Errors
+/// 400 in upstream's words; 415 for protobuf of a kind that came at run time.
+pub fn decode_along(
+    schema: &Schema,
+    body: &[u8],
+    content: ContentType,
+    expected: &Gvk,
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
+    let parsed = match schema {
+        Schema::BuiltIn(ty) => parse(body, content, *ty, validation),
+        Schema::Structural(_) if content == ContentType::Protobuf => {
+            let accepted = ["application/json", "application/yaml"];
+            return Err(Status::unsupported_media_type(&accepted));
+        }
+        Schema::Structural(schema) => parse_custom(body, content, schema, validation),
+    };
+    let parsed = parsed.map_err(|failure| refuse(failure, body, content, expected))?;
     if let Some(status) = mismatch(&parsed.api_version, &parsed.kind, expected) {
         return Err(status);
     }
@@ -147,7 +182,7 @@ pub fn decode_options(
     }
     let expected = Gvk::new("meta.k8s.io", "v1", kind);
     let ty = known(&expected)?;
-    let parsed = parse(body, content, Some(ty), FieldValidation::Ignore)
+    let parsed = parse(body, content, ty, FieldValidation::Ignore)
         .map_err(|failure| refuse(failure, body, content, &expected))?;
     if !parsed.kind.is_empty() && parsed.kind != kind {
         return Err(mismatch("", &parsed.kind, &expected)
@@ -169,7 +204,7 @@ pub fn decode_value(
     let mut context = Context::new(validation != FieldValidation::Ignore);
     match (ObjectSeed {
         context: &mut context,
-        ty: Some(ty),
+        place: TypeRef::of(ty),
     })
     .deserialize(object)
     {
@@ -198,165 +233,73 @@ fn known(gvk: &Gvk) -> Result<Type, Status> {
         .ok_or_else(|| Status::bad_request(not_registered(gvk)))
 }
 
-fn not_registered(gvk: &Gvk) -> String {
-    let version = quote(&gvk.api_version());
-    let kind = quote(&gvk.kind);
-    format!(
-        "no kind {kind} is registered for version {version} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
-    )
-}
-
-/// An object of type `ty`; without a type all of it stays.
 fn parse(
     body: &[u8],
     content: ContentType,
-    ty: Option<Type>,
+    ty: Type,
+    validation: FieldValidation,
+) -> Result<Parsed, Failure> {
+    match content {
+        ContentType::Json => parse_json(body, TypeRef::of(ty), validation),
+        ContentType::Yaml => parse_yaml(body, TypeRef::of(ty), validation),
+        ContentType::Protobuf => protobuf::parse(body, ty),
+    }
+}
+
+fn parse_custom(
+    body: &[u8],
+    content: ContentType,
+    schema: &Structural,
+    validation: FieldValidation,
+) -> Result<Parsed, Failure> {
+    let root = NodeRef::of(schema);
+    let mut parsed = match content {
+        ContentType::Yaml => parse_yaml(body, root, validation),
+        _ => parse_json(body, root, validation),
+    }?;
+    // Upstream reads, then decodes the metadata, then prunes, and sorts what it pruned.
+    parsed.strict.sort_by_cached_key(|text| {
+        let Some(path) = text.strip_prefix("unknown field ") else {
+            return (0, String::new());
+        };
+        if path.starts_with("\"metadata.") {
+            (1, String::new())
+        } else {
+            (2, path.to_owned())
+        }
+    });
+    Ok(parsed)
+}
+
+fn parse_json<T: Place>(
+    body: &[u8],
+    place: T,
     validation: FieldValidation,
 ) -> Result<Parsed, Failure> {
     let mut context = Context::new(validation != FieldValidation::Ignore);
-    let object = match content {
-        ContentType::Json => {
-            bounds::check_json(body).map_err(Failure::Raw)?;
-            let mut deserializer = serde_json::Deserializer::from_slice(body);
-            let found = ObjectSeed {
-                context: &mut context,
-                ty,
-            }
-            .deserialize(&mut deserializer);
-            let found = found.and_then(|object| deserializer.end().map(|()| object));
-            found.map_err(|error| match go_json::syntax_error(body) {
-                Some(text) => Failure::Syntax(text),
-                None => context.failure(error.to_string()),
-            })?
-        }
-        ContentType::Yaml => yaml::parse(body, ty, &mut context)?,
-        ContentType::Protobuf => match ty {
-            Some(ty) => return protobuf::parse(body, ty),
-            None => return Err(Failure::Raw("the kind has no protobuf form".to_owned())),
-        },
-    };
-    let text = |key: &str| meta::get_str(&object, &[key]).to_owned();
-    Ok(Parsed {
-        api_version: text("apiVersion"),
-        kind: text("kind"),
-        strict: context.strict,
-        object,
-    })
+    bounds::check_json(body).map_err(Failure::Raw)?;
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let found = ObjectSeed {
+        context: &mut context,
+        place,
+    }
+    .deserialize(&mut deserializer);
+    let found = found.and_then(|object| deserializer.end().map(|()| object));
+    let object = found.map_err(|error| match go_json::syntax_error(body) {
+        Some(text) => Failure::Syntax(text),
+        None => context.failure(error.to_string()),
+    })?;
+    Ok(Parsed::new(object, context))
 }
 
-/// The answer to a body that could not be decoded. Slow: it looks at the body again.
-fn refuse(failure: Failure, body: &[u8], content: ContentType, expected: &Gvk) -> Status {
-    let why = match failure {
-        Failure::Syntax(text) => return unrecognized(&text, body, content, expected),
-        Failure::NoObject(value) => {
-            let ty = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-            let text = format!("json: cannot unmarshal {value} into Go value of type {ty}");
-            return unrecognized(&text, body, content, expected);
-        }
-        Failure::Raw(text) => return unrecognized_raw(&text, body, expected),
-        Failure::Mismatch(text) => text,
-    };
-    let (api_version, kind) = match content {
-        ContentType::Json => go_json::type_meta(body),
-        ContentType::Yaml => yaml::type_meta(body),
-        ContentType::Protobuf => None,
-    }
-    .unwrap_or_default();
-    // The wrong kind is the better explanation for a field that does not fit.
-    mismatch(&api_version, &kind, expected)
-        .unwrap_or_else(|| cannot_be_handled(&api_version, &kind, expected, &why))
-}
-
-fn unrecognized(why: &str, body: &[u8], content: ContentType, expected: &Gvk) -> Status {
-    match content {
-        ContentType::Json => unrecognized_raw(
-            &format!("couldn't get version/kind; json parse error: {why}"),
-            body,
-            expected,
-        ),
-        _ => unrecognized_raw(why, body, expected),
-    }
-}
-
-fn unrecognized_raw(why: &str, body: &[u8], expected: &Gvk) -> Status {
-    const SHOWN: usize = 30;
-    let shown = &body[..body.len().min(SHOWN)];
-    let more = if body.len() > SHOWN { " ..." } else { "" };
-    let summary = match body.first() {
-        None => "<empty>".to_owned(),
-        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
-        Some(_) => format!(
-            "{}{more}",
-            shown.iter().map(|b| format!("{b:02x}")).collect::<String>()
-        ),
-    };
-    Status::bad_request(format!(
-        "the object provided is unrecognized (must be of type {}): {why} ({summary})",
-        expected.kind
-    ))
-}
-
-fn cannot_be_handled(api_version: &str, kind: &str, expected: &Gvk, why: &str) -> Status {
-    let kind = if kind.is_empty() {
-        expected.kind.as_str()
-    } else {
-        kind
-    };
-    let given = Gvk::from_api_version(api_version, kind);
-    let version = if given.version.is_empty() {
-        expected.version.as_str()
-    } else {
-        given.version.as_str()
-    };
-    Status::bad_request(format!(
-        "{kind} in version {} cannot be handled as a {}: {why}",
-        quote(version),
-        expected.kind
-    ))
-}
-
-/// The answer to a body of another kind than the endpoint's.
-fn mismatch(api_version: &str, kind: &str, expected: &Gvk) -> Option<Status> {
-    let mut given = Gvk::from_api_version(
-        api_version,
-        if kind.is_empty() {
-            &expected.kind
-        } else {
-            kind
-        },
-    );
-    if api_version.is_empty() {
-        given.group.clone_from(&expected.group);
-        given.version.clone_from(&expected.version);
-    }
-    if given == *expected {
-        return None;
-    }
-    if table().by_gvk(&given).is_none() {
-        return Some(cannot_be_handled(
-            api_version,
-            kind,
-            expected,
-            &not_registered(&given),
-        ));
-    }
-    if given.kind != expected.kind {
-        let package = if expected.group.is_empty() {
-            "core"
-        } else {
-            expected.group.split('.').next().unwrap_or("")
-        };
-        let why = format!(
-            "converting ({}.{}) to ({package}.{}): unknown conversion",
-            given.version, given.kind, expected.kind
-        );
-        return Some(cannot_be_handled(api_version, kind, expected, &why));
-    }
-    Some(Status::bad_request(format!(
-        "the API version in the data ({}) does not match the expected API version ({})",
-        given.api_version(),
-        expected.api_version()
-    )))
+fn parse_yaml<T: Place>(
+    body: &[u8],
+    place: T,
+    validation: FieldValidation,
+) -> Result<Parsed, Failure> {
+    let mut context = Context::new(validation != FieldValidation::Ignore);
+    let object = yaml::parse(body, place, &mut context)?;
+    Ok(Parsed::new(object, context))
 }
 
 fn finish(parsed: Parsed, expected: &Gvk, validation: FieldValidation) -> Result<Decoded, Status> {

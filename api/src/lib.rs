@@ -10,13 +10,13 @@
 //! | [`quantity`] | `100m`, `1Gi`: fixed-point amounts |
 //! | [`selector`] | label and field selectors |
 //! | [`meta`] | accessors for the metadata of an object held as JSON |
-//! | [`schema`] | the table of the built-in types, derived at build time |
-//! | [`decode`] | JSON, YAML and protobuf bodies to JSON values, along the table |
+//! | [`schema`] | the table of the built-in types, derived at build time, and schemas that come at run time |
+//! | [`decode`] | JSON, YAML and protobuf bodies to JSON values, along their schema |
 //! | [`encode`] | JSON to protobuf, along the table |
 //! | [`disruption`] | the condition of a PodDisruptionBudget |
 //! | [`address`] | which addresses are dialled for others, and where nodes may be |
 //! | [`channel`] | the channels of exec and attach in WebSockets |
-//! | [`patch`] | JSON patch, merge patch, strategic merge patch |
+//! | [`patch`] | JSON patch, merge patch, strategic merge patch, server-side apply |
 //! | [`kubelet_ca`] | the authority of the nodes' serving certificates |
 //! | [`percent`] | percent escapes of URLs |
 //! | [`pod_network`] | how pods of different nodes reach each other |

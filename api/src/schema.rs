@@ -6,23 +6,27 @@
 //! and is read in place: nothing of it is on the heap. [`Type`] is a handle, [`Field`] a copy of a
 //! few words.
 //!
-//! Schemas that come at run time are [`structural`]'s. Not here: which types are served (the
-//! registry).
+//! Schemas that come at run time are [`structural`]'s. Whoever walks along a [`Schema`] asks what
+//! [`Typed`] has, and is the same for both. Not here: which types are served (the registry).
 
 mod blob;
+mod defaulting;
 mod field;
 mod openapi;
+mod pruning;
 pub mod structural;
+mod type_ref;
 mod typed;
 
 pub use self::{
     field::{Element, Field, FieldKind, ListType},
     openapi::{closure, openapi_v3_schema},
-    structural::{Schema, Structural},
-    typed::{Shape, Typed},
+    structural::{NodeRef, Structural},
+    type_ref::TypeRef,
+    typed::{Members, Shape, Typed},
 };
 
-use std::{cmp::Ordering, fmt};
+use std::{cmp::Ordering, fmt, sync::Arc};
 
 use crate::resource::Gvk;
 
@@ -36,6 +40,35 @@ pub struct Table(());
 /// One type of the table: a cheap handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Type(u16);
+
+/// What is known of the objects of a kind.
+#[derive(Debug, Clone)]
+pub enum Schema {
+    /// A type of the table.
+    BuiltIn(Type),
+    /// It came at run time.
+    Structural(Arc<Structural>),
+}
+
+impl Schema {
+    /// The type of the table, if it is one.
+    #[must_use]
+    pub fn built_in(&self) -> Option<Type> {
+        match self {
+            Self::BuiltIn(ty) => Some(*ty),
+            Self::Structural(_) => None,
+        }
+    }
+
+    /// What came at run time, if it did.
+    #[must_use]
+    pub fn structural(&self) -> Option<&Arc<Structural>> {
+        match self {
+            Self::BuiltIn(_) => None,
+            Self::Structural(schema) => Some(schema),
+        }
+    }
+}
 
 /// The table.
 #[must_use]
@@ -152,18 +185,17 @@ impl Type {
     /// The field of a JSON name.
     #[must_use]
     pub fn field(self, json_name: &str) -> Option<Field> {
-        let (first, count) = self.field_range();
-        let at = |i: usize| first + u16::try_from(i).unwrap_or(u16::MAX);
-        search(usize::from(count), |i| {
-            Field::record(at(i)).bytes(0).cmp(json_name.as_bytes())
-        })
-        .map(|i| Field::read(at(i)))
+        self.field_index(json_name).map(Field::read)
     }
 
-    /// The field of a JSON name, and its place among the fields.
-    pub(crate) fn field_with_index(self, json_name: &str) -> Option<(u16, Field)> {
-        let (first, _) = self.field_range();
-        self.field(json_name).map(|f| (f.index - first, f))
+    fn field_index(self, json_name: &str) -> Option<u16> {
+        let (first, count) = self.field_range();
+        let at = |i: usize| first + u16::try_from(i).unwrap_or(u16::MAX);
+        let name = json_name.as_bytes();
+        search(usize::from(count), |i| {
+            Field::record(at(i)).bytes(0).cmp(name)
+        })
+        .map(at)
     }
 
     /// The field that protobuf numbers `tag`, inside the embedded messages `via`.

@@ -10,6 +10,7 @@ use coracle_api::{
     decode::{ContentType, FieldValidation, decode, decode_options},
     patch::{self, apply::Writer},
     resource::Gvk,
+    schema::Schema,
     selector::{FieldSelector, LabelSelector},
 };
 use coracle_apiserver::fuzzing as apiserver;
@@ -124,7 +125,7 @@ fn applied(body: &[u8]) {
         time: "2026-01-01T00:00:00Z",
     };
     drop(patch::apply::apply(
-        base().ty,
+        &Schema::BuiltIn(base().ty),
         Some(&base().object),
         &config.object,
         by,

@@ -6,7 +6,7 @@ use coracle_api::{
     decode::{ContentType, FieldValidation, decode},
     patch::{self, apply::Writer},
     resource::Gvk,
-    schema::{Type, table},
+    schema::{Schema, Type, table},
 };
 use serde_json::{Value, json};
 
@@ -132,6 +132,7 @@ pub(crate) fn apply(body: &[u8]) {
     };
     let Ok(config) = decode(config) else { return };
     let (ty, api_version) = (typed(&gvk), gvk.api_version());
+    let schema = Schema::BuiltIn(ty);
     let by = |manager| Writer {
         manager,
         api_version: &api_version,
@@ -139,16 +140,16 @@ pub(crate) fn apply(body: &[u8]) {
         time: "2026-01-01T00:00:00Z",
     };
     let live = live.and_then(|live| decode(live).ok());
-    let Ok(once) = patch::apply::apply(ty, live.as_ref(), &config, by("one"), true) else {
+    let Ok(once) = patch::apply::apply(&schema, live.as_ref(), &config, by("one"), true) else {
         return;
     };
     check(&once, ty);
-    let twice =
-        patch::apply::apply(ty, Some(&once), &config, by("one"), false).expect("all is its own");
+    let twice = patch::apply::apply(&schema, Some(&once), &config, by("one"), false)
+        .expect("all is its own");
     assert_eq!(twice, once, "applied twice");
     // The same from somebody else is shared, not fought over; only what was its own before may go.
-    let shared =
-        patch::apply::apply(ty, Some(&once), &config, by("two"), false).expect("nothing changes");
+    let shared = patch::apply::apply(&schema, Some(&once), &config, by("two"), false)
+        .expect("nothing changes");
     let mut managers = once["metadata"]["managedFields"]
         .as_array()
         .into_iter()
@@ -165,11 +166,11 @@ pub(crate) fn apply(body: &[u8]) {
         .find(|base| base.ty == ty)
         .map_or(&config, |base| &base.object);
     let mut base = without_managers(base);
-    if patch::apply::apply(ty, Some(&shared), &base, by("three"), false).is_err() {
-        patch::apply::apply(ty, Some(&shared), &base, by("three"), true).expect("forced");
+    if patch::apply::apply(&schema, Some(&shared), &base, by("three"), false).is_err() {
+        patch::apply::apply(&schema, Some(&shared), &base, by("three"), true).expect("forced");
     }
     let untracked = base.clone();
-    patch::apply::track(ty, Some(&shared), &mut base, by("four"));
+    patch::apply::track(&schema, Some(&shared), &mut base, by("four"));
     assert_eq!(
         without_managers(&base),
         untracked,

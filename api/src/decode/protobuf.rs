@@ -11,16 +11,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
 use self::wire::{Reader, Wire};
-use super::{
-    Parsed,
-    bounds::Nodes,
-    scalar,
-    visit::{Failure, is_unset},
-};
+use super::{Parsed, bounds::Nodes, scalar, visit::Failure};
 use crate::{
     meta,
     resource::Gvk,
-    schema::{Element, Field, FieldKind, Type, table},
+    schema::{Element, Field, FieldKind, Type, TypeRef, table},
 };
 
 const PREFIX: &[u8] = b"k8s\0";
@@ -159,7 +154,9 @@ fn read_field(
     match field.kind {
         FieldKind::One(element) => {
             match read_element(element, wire, name, at)? {
-                Some(value) if !is_unset(field, &value) => map.insert(name.to_owned(), value),
+                Some(value) if !TypeRef::of_field(field).is_unset(&value) => {
+                    map.insert(name.to_owned(), value)
+                }
                 _ => None,
             };
         }
@@ -325,7 +322,7 @@ fn read_raw(bytes: &[u8], at: Place<'_>) -> Result<Option<Value>, String> {
         let gvk = Gvk::from_api_version(&unknown.api_version, &unknown.kind);
         let ty = table()
             .by_gvk(&gvk)
-            .ok_or_else(|| super::not_registered(&gvk))?;
+            .ok_or_else(|| super::refusal::not_registered(&gvk))?;
         let mut map = Map::new();
         read_message(ty, [0; 2], unknown.raw, &mut map, at.deeper())?;
         map.insert("apiVersion".to_owned(), unknown.api_version.into());

@@ -21,15 +21,8 @@ pub(super) enum Unfit {
     Text(String),
 }
 
-type Read = Result<Option<Value>, Unfit>;
-
-/// Whether a value is kept as it is.
-pub(super) fn is_free_form(element: Element) -> bool {
-    matches!(
-        element,
-        Element::Any | Element::RawExtension | Element::Json | Element::FieldsV1
-    )
-}
+/// A value, or none where it stands for an absent one.
+pub(super) type Read = Result<Option<Value>, Unfit>;
 
 pub(super) fn is_integer(kind: FieldKind) -> bool {
     matches!(kind, FieldKind::One(Element::Int32 | Element::Int64))

@@ -1,4 +1,5 @@
 mod bounds;
+mod custom;
 mod protobuf;
 
 use proptest::prelude::*;

@@ -1,30 +1,42 @@
 //! The visitor that JSON, YAML and JSON values share: it walks the schema while the parser walks
 //! the text.
+//!
+//! There is a copy of it for each kind of schema ([`Place`]): built-in types and those that came at
+//! run time are read in one pass alike.
 
 mod context;
 mod free;
 mod key;
+mod place;
 
-pub(super) use self::context::{Context, Failure};
+pub(super) use self::{
+    context::{Context, Failure},
+    place::Place,
+};
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::{Map, Value};
 
-use self::{context::Step, key::Key};
-use super::scalar;
-use crate::schema::{Element, Field, FieldKind, Type};
+use self::{
+    context::{Misfit, Path, Step},
+    free::AnySeed,
+    key::Key,
+    place::Part,
+};
+use super::scalar::{Read, Unfit};
+use crate::schema::Members;
 
-/// Reads an object of a type; without one, whatever is in it.
-pub(super) struct ObjectSeed<'c> {
+/// Reads an object.
+pub(super) struct ObjectSeed<'c, T> {
     pub(super) context: &'c mut Context,
-    pub(super) ty: Option<Type>,
+    pub(super) place: T,
 }
 
-impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
+impl<'de, T: Place> DeserializeSeed<'de> for ObjectSeed<'_, T> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -32,7 +44,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for ObjectSeed<'_> {
+impl<'de, T: Place> Visitor<'de> for ObjectSeed<'_, T> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,10 +52,7 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Value, A::Error> {
-        match self.ty {
-            Some(ty) => read_object(self.context, ty, access),
-            None => free::read_object(self.context, access),
-        }
+        read_struct(self.context, None, self.place, access)
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<Value, E> {
@@ -76,103 +85,149 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
     }
 }
 
-impl ObjectSeed<'_> {
+impl<T> ObjectSeed<'_, T> {
     fn no_object<E: Error>(self, value: &'static str) -> Result<Value, E> {
         self.context.no_object = Some(value);
         Err(E::custom("an object must be here"))
     }
 }
 
-fn read_object<'de, A: MapAccess<'de>>(
+/// Which members of a struct were there already.
+#[derive(Default)]
+struct Seen {
+    /// By ordinal.
+    numbered: u128,
+    /// Without one, and not kept.
+    dropped: BTreeSet<String>,
+}
+
+impl Seen {
+    /// Whether a member with an ordinal was there, which it now is.
+    fn again(&mut self, ordinal: u8) -> bool {
+        let bit = 1 << (ordinal & 127);
+        let again = self.numbered & bit != 0;
+        self.numbered |= bit;
+        again
+    }
+}
+
+fn read_struct<'de, T: Place, A: MapAccess<'de>>(
     context: &mut Context,
-    ty: Type,
+    path: Option<&Path<'_>>,
+    place: T,
     mut access: A,
 ) -> Result<Value, A::Error> {
     let mut map = Map::new();
-    let mut seen = 0_u128;
+    let mut seen = Seen::default();
     while let Some(Key(key)) = access.next_key::<Key<'de>>()? {
-        let Some((index, field)) = ty.field_with_index(&key) else {
-            access.next_value::<IgnoredAny>()?;
-            context.strict("unknown", &key);
+        let member = place.member(&key);
+        let is_again = match member.and_then(Place::ordinal) {
+            Some(ordinal) => seen.again(ordinal),
+            None => T::IS_UNSTRUCTURED && (map.contains_key(&*key) || seen.dropped.contains(&*key)),
+        };
+        if is_again {
+            context.strict("duplicate", path, &key);
+        }
+        let inner = Path {
+            parent: path,
+            step: place.step(&key),
+        };
+        let Some(member) = member else {
+            if T::IS_UNSTRUCTURED && context.collects {
+                access.next_value_seed(AnySeed::new(context, &inner))?;
+                seen.dropped.insert(key.clone().into_owned());
+            } else {
+                access.next_value::<IgnoredAny>()?;
+            }
+            context.strict("unknown", path, &key);
             continue;
         };
-        if seen & (1 << (index & 127)) != 0 {
-            context.strict("duplicate", &key);
-        }
-        seen |= 1 << (index & 127);
-        context.path.push(Step::Field(field.json_name));
-        let seed = FieldSeed {
+        let seed = ValueSeed {
             context: &mut *context,
-            owner: ty,
-            kind: field.kind,
+            path: &inner,
+            place: member,
         };
-        let value = access.next_value_seed(seed)?;
-        context.path.pop();
-        match value {
-            Some(value) if !is_unset(&field, &value) => {
+        match access.next_value_seed(seed)? {
+            Some(value) if !member.is_unset(&value) => {
                 map.insert(key.into_owned(), value);
             }
             // A null or a zero after a value of the same name: the last one counts.
-            _ => drop(map.remove(&*key)),
+            _ => {
+                map.remove(&*key);
+                if T::IS_UNSTRUCTURED && member.ordinal().is_none() {
+                    seen.dropped.insert(key.into_owned());
+                }
+            }
         }
     }
     Ok(Value::Object(map))
 }
 
-/// Whether Go could not tell the value from an absent one.
-pub(super) fn is_unset(field: &Field, value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.is_empty() && !field.required && !field.is_pointer(),
-        Value::Number(n) => field.is_plain() && n.as_i64() == Some(0),
-        Value::Bool(b) => !b && field.is_plain(),
-        Value::Array(items) => items.is_empty() && !field.required,
-        Value::Object(map) => {
-            map.is_empty() && !field.required && matches!(field.kind, FieldKind::Map(_))
-        }
-        Value::Null => false,
-    }
-}
-
-/// Reads the value of a field; `None` for null.
-struct FieldSeed<'c> {
+/// Reads the value of a place; `None` if it is as good as absent.
+struct ValueSeed<'c, T> {
     context: &'c mut Context,
-    owner: Type,
-    kind: FieldKind,
+    path: &'c Path<'c>,
+    place: T,
 }
 
-impl FieldSeed<'_> {
-    fn misfit<T, E: Error>(self, value: &str) -> Result<T, E> {
-        Err(self.context.misfit(value, self.owner, self.kind))
+impl<T: Place> ValueSeed<'_, T> {
+    fn misfit<V, E: Error>(self, value: Misfit) -> Result<V, E> {
+        Err(self.context.misfit(Some(self.path), self.place, value))
     }
 
-    fn scalar<E: Error>(
-        self,
-        read: Result<Option<Value>, scalar::Unfit>,
-        value: &str,
-    ) -> Result<Option<Value>, E> {
+    fn scalar<E: Error>(self, read: Read, value: Misfit) -> Result<Option<Value>, E> {
         match read {
             Ok(value) => Ok(value),
-            Err(scalar::Unfit::Type) => self.misfit(value),
-            Err(scalar::Unfit::Text(text)) => Err(self.context.fail(text)),
+            Err(Unfit::Type) => self.misfit(value),
+            Err(Unfit::Text(text)) => Err(self.context.fail(text)),
+        }
+    }
+
+    /// Reads what is told as a whole if it does not fit.
+    fn read_part<E: Error>(self, value: Value, part: Part<T>) -> Result<Option<Value>, E> {
+        let (context, path) = (self.context, Some(self.path));
+        match part {
+            Part::Text if !value.is_string() => {
+                Err(context.invalid(path, &value, "must be a string"))
+            }
+            Part::Metadata(place) => {
+                let seed = ValueSeed {
+                    context: &mut *context,
+                    path: self.path,
+                    place,
+                };
+                let read = seed.deserialize(&value);
+                read.map_err(|_| {
+                    let why = context.mismatch.take().unwrap_or_default();
+                    context.invalid(path, &value, &why)
+                })
+            }
+            Part::Text | Part::Plain => Ok(Some(value)),
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
+impl<'de, T: Place> DeserializeSeed<'de> for ValueSeed<'_, T> {
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
-        if let FieldKind::One(element) = self.kind
-            && scalar::is_free_form(element)
-        {
-            let value = Value::deserialize(deserializer)?;
-            return Ok((!value.is_null()).then_some(value));
+        let part = self.place.part();
+        if matches!(part, Part::Plain) && !self.place.is_free() {
+            return deserializer.deserialize_any(self);
         }
-        deserializer.deserialize_any(self)
+        let value = if T::IS_UNSTRUCTURED {
+            AnySeed::new(&mut *self.context, self.path).deserialize(deserializer)?
+        } else {
+            Value::deserialize(deserializer)?
+        };
+        match (value, part) {
+            (Value::Null, Part::Plain) => Ok(self.place.null()),
+            (value, part) => self.read_part(value, part),
+        }
     }
 }
 
-impl<'de> Visitor<'de> for FieldSeed<'_> {
+impl<'de, T: Place> Visitor<'de> for ValueSeed<'_, T> {
     type Value = Option<Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -180,104 +235,86 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(self.place.null())
     }
 
     fn visit_bool<E: Error>(self, v: bool) -> Result<Self::Value, E> {
-        let read = scalar::from_bool(self.kind, v);
-        self.scalar(read, "bool")
+        let read = self.place.bool(v);
+        self.scalar(read, Misfit::Other("bool"))
     }
 
     fn visit_i64<E: Error>(self, v: i64) -> Result<Self::Value, E> {
-        let read = scalar::from_i64(self.kind, v);
-        let text = if scalar::is_integer(self.kind) {
-            format!("number {v}")
-        } else {
-            "number".to_owned()
-        };
-        self.scalar(read, &text)
+        let read = self.place.int(v);
+        self.scalar(read, Misfit::Int(v))
     }
 
     fn visit_u64<E: Error>(self, v: u64) -> Result<Self::Value, E> {
-        match i64::try_from(v) {
-            Ok(v) => self.visit_i64(v),
-            Err(_) => self.visit_f64(v as f64),
-        }
+        let read = self.place.uint(v);
+        let value = i64::try_from(v).map_or(Misfit::Float(v as f64), Misfit::Int);
+        self.scalar(read, value)
     }
 
     fn visit_f64<E: Error>(self, v: f64) -> Result<Self::Value, E> {
-        let read = scalar::from_f64(self.kind, v);
-        let text = if scalar::is_integer(self.kind) {
-            format!("number {v}")
-        } else {
-            "number".to_owned()
-        };
-        self.scalar(read, &text)
+        let read = self.place.float(v);
+        self.scalar(read, Misfit::Float(v))
     }
 
     fn visit_str<E: Error>(self, v: &str) -> Result<Self::Value, E> {
-        let read = scalar::from_text(self.kind, Cow::Borrowed(v));
-        self.scalar(read, "string")
+        let read = self.place.text(Cow::Borrowed(v));
+        self.scalar(read, Misfit::Other("string"))
     }
 
     fn visit_string<E: Error>(self, v: String) -> Result<Self::Value, E> {
-        let read = scalar::from_text(self.kind, Cow::Owned(v));
-        self.scalar(read, "string")
+        let read = self.place.text(Cow::Owned(v));
+        self.scalar(read, Misfit::Other("string"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-        let element = match self.kind {
-            FieldKind::List(element) => element,
-            FieldKind::One(Element::StringList) => Element::String,
-            FieldKind::One(Element::SchemaOrArray | Element::SchemaOrStringArray) => Element::Json,
-            _ => return self.misfit("array"),
+        let Some(element) = self.place.element() else {
+            return self.misfit(Misfit::Other("array"));
         };
         let mut items = Vec::new();
         loop {
-            self.context.path.push(Step::Index(items.len()));
-            let seed = FieldSeed {
+            let inner = Path {
+                parent: Some(self.path),
+                step: Step::Index(items.len()),
+            };
+            let seed = ValueSeed {
                 context: &mut *self.context,
-                owner: self.owner,
-                kind: FieldKind::One(element),
+                path: &inner,
+                place: element,
             };
-            let Some(item) = access.next_element_seed(seed)? else {
-                break;
-            };
-            self.context.path.pop();
-            items.push(item.unwrap_or_else(|| scalar::zero(element)));
+            match access.next_element_seed(seed)? {
+                Some(item) => items.push(item.unwrap_or_else(|| element.zero())),
+                None => return Ok(Some(Value::Array(items))),
+            }
         }
-        self.context.path.pop();
-        Ok(Some(Value::Array(items)))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-        let element = match self.kind {
-            FieldKind::One(Element::Object(ty)) => {
-                return read_object(self.context, ty, access).map(Some);
+        let each = match self.place.members() {
+            Members::None => return self.misfit(Misfit::Other("object")),
+            Members::Struct => {
+                return read_struct(self.context, Some(self.path), self.place, access).map(Some);
             }
-            FieldKind::One(
-                Element::SchemaOrArray | Element::SchemaOrBool | Element::SchemaOrStringArray,
-            ) => Element::Json,
-            FieldKind::Map(element) => element,
-            _ => return self.misfit("object"),
+            Members::Map(each) => each,
         };
         let mut map = Map::new();
         while let Some(Key(key)) = access.next_key::<Key<'de>>()? {
             if map.contains_key(&*key) {
-                self.context.strict("duplicate", &key);
+                self.context.strict("duplicate", Some(self.path), &key);
             }
-            self.context.path.push(Step::Key(key.clone().into_owned()));
-            let seed = FieldSeed {
+            let inner = Path {
+                parent: Some(self.path),
+                step: Step::Key(&key),
+            };
+            let seed = ValueSeed {
                 context: &mut *self.context,
-                owner: self.owner,
-                kind: FieldKind::One(element),
+                path: &inner,
+                place: each,
             };
             let value = access.next_value_seed(seed)?;
-            self.context.path.pop();
-            map.insert(
-                key.into_owned(),
-                value.unwrap_or_else(|| scalar::zero(element)),
-            );
+            map.insert(key.into_owned(), value.unwrap_or_else(|| each.zero()));
         }
         Ok(Some(Value::Object(map)))
     }

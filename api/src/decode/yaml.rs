@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::{
     TypeMeta,
-    visit::{Context, Failure, ObjectSeed},
+    visit::{Context, Failure, ObjectSeed, Place},
     yaml_bounds,
 };
-use crate::{schema::Type, status::quote};
+use crate::status::quote;
 
-pub(super) fn parse(
+pub(super) fn parse<T: Place>(
     body: &[u8],
-    ty: Option<Type>,
+    place: T,
     context: &mut Context,
 ) -> Result<Value, Failure> {
     yaml_bounds::check(body)
@@ -24,7 +24,7 @@ pub(super) fn parse(
     let deserializer = serde_yaml::Deserializer::from_slice(body);
     let object = ObjectSeed {
         context: &mut *context,
-        ty,
+        place,
     }
     .deserialize(deserializer)
     .map_err(|error| {

@@ -14,19 +14,17 @@
 
 mod managers;
 mod set;
-mod structural;
 mod typed;
 
 use serde_json::Value;
 
-pub use self::structural::Typing;
 use self::{
     managers::{Manager, Managers},
     set::Set,
 };
 use crate::{
     meta,
-    schema::Typed,
+    schema::{NodeRef, Schema, TypeRef, Typed},
     status::{Cause, Status, quote},
 };
 
@@ -60,7 +58,7 @@ const UNOWNED_METADATA: [&str; 8] = [
     "f:resourceVersion",
 ];
 
-/// Applies `config`, a decoded object of type `ty`, to `live`; without `live` it is created. The
+/// Applies `config`, a decoded object of this schema, to `live`; without `live` it is created. The
 /// result carries its `managedFields`; it may differ from `live` in nothing at all, and then needs
 /// no write.
 ///
@@ -68,7 +66,20 @@ const UNOWNED_METADATA: [&str; 8] = [
 /// 400 if `config` has `managedFields`; 409 with a cause for each field that another manager owns,
 /// unless `force`.
 pub fn apply(
-    ty: impl Typed,
+    schema: &Schema,
+    live: Option<&Value>,
+    config: &Value,
+    writer: Writer<'_>,
+    force: bool,
+) -> Result<Value, Status> {
+    match schema {
+        Schema::BuiltIn(ty) => apply_along(TypeRef::of(*ty), live, config, writer, force),
+        Schema::Structural(schema) => apply_along(NodeRef::of(schema), live, config, writer, force),
+    }
+}
+
+fn apply_along(
+    root: impl Typed,
     live: Option<&Value>,
     config: &Value,
     writer: Writer<'_>,
@@ -78,7 +89,7 @@ pub fn apply(
     if !given.is_empty() {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    let shape = ty.shape();
+    let shape = root.shape();
     typed::check(config, shape, "").map_err(|why| {
         Status::bad_request(format!("failed to create typed patch object: {why}"))
     })?;
@@ -133,8 +144,15 @@ fn last_applied(live: &Value, writer: Writer<'_>) -> Option<Value> {
 
 /// Tracks a write that is no apply: what `new` has otherwise than `old` becomes the writer's. Sets
 /// `managedFields` of `new`.
-pub fn track(ty: impl Typed, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
-    let shape = ty.shape();
+pub fn track(schema: &Schema, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
+    match schema {
+        Schema::BuiltIn(ty) => track_along(TypeRef::of(*ty), old, new, writer),
+        Schema::Structural(schema) => track_along(NodeRef::of(schema), old, new, writer),
+    }
+}
+
+fn track_along(root: impl Typed, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
+    let shape = root.shape();
     let given = meta::get_array(new, &["metadata", "managedFields"]);
     // One empty entry is how a client resets the list.
     let reset = given == [serde_json::json!({})];

@@ -1,6 +1,8 @@
 //! One field of a type of the table, as `build.rs` wrote it, and what it may hold.
 
-use super::{Type, blob};
+use std::cmp::Ordering;
+
+use super::{Table, Type, blob, search, table};
 
 /// One field of a type.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,6 +32,10 @@ pub struct Field {
     /// Default as JSON text.
     pub default: Option<&'static str>,
 }
+
+/// What is said of a field in one bit each.
+#[derive(Clone, Copy)]
+pub(super) struct Flags(u8);
 
 /// How a list merges in server-side apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,31 +109,70 @@ impl Field {
 
     pub(super) fn read(index: u16) -> Self {
         let record = Self::record(index);
-        let element = element(record.byte(19), record.short(20));
         let some = |text: &'static str| (!text.is_empty()).then_some(text);
+        let flags = Self::flags(index);
         Self {
             index,
             json_name: record.text(0),
             tag: record.short(16),
             via: [record.short(12), record.short(14)],
-            kind: match record.byte(18) {
-                0 => FieldKind::One(element),
-                1 => FieldKind::List(element),
-                _ => FieldKind::Map(element),
-            },
-            required: record.byte(22) & 1 != 0,
-            atomic: record.byte(22) & 2 != 0,
-            list_type: match record.byte(23) {
-                1 => Some(ListType::Atomic),
-                2 => Some(ListType::Set),
-                3 => Some(ListType::Map),
-                _ => None,
-            },
+            kind: Self::kind_of(index),
+            required: flags.is_required(),
+            atomic: flags.is_atomic(),
+            list_type: Self::list_type_of(index),
             list_keys: record.text(24),
             patch_strategy: some(record.text(30)),
             patch_merge_key: some(record.text(36)),
             default: some(record.text(42)),
         }
+    }
+
+    pub(super) fn kind_of(index: u16) -> FieldKind {
+        let record = Self::record(index);
+        let element = element(record.byte(19), record.short(20));
+        match record.byte(18) {
+            0 => FieldKind::One(element),
+            1 => FieldKind::List(element),
+            _ => FieldKind::Map(element),
+        }
+    }
+
+    pub(super) fn list_type_of(index: u16) -> Option<ListType> {
+        match Self::record(index).byte(23) {
+            1 => Some(ListType::Atomic),
+            2 => Some(ListType::Set),
+            3 => Some(ListType::Map),
+            _ => None,
+        }
+    }
+
+    pub(super) fn list_map_keys_of(index: u16) -> impl Iterator<Item = &'static str> {
+        let keys = Self::record(index).text(24);
+        keys.split(',').filter(|key| !key.is_empty())
+    }
+
+    /// As JSON text; empty if there is none.
+    pub(super) fn default_of(index: u16) -> &'static str {
+        Self::record(index).text(42)
+    }
+
+    pub(super) fn flags(index: u16) -> Flags {
+        Flags(Self::record(index).byte(22))
+    }
+
+    /// The type that has a field.
+    pub(super) fn owner(index: u16) -> Type {
+        let found = search(table().len(), |i| {
+            let (first, count) = Table::at(i).field_range();
+            if first > index {
+                Ordering::Greater
+            } else if first + count <= index {
+                Ordering::Less
+            } else {
+                Ordering::Equal
+            }
+        });
+        Table::at(found.expect("every field is a type's"))
     }
 
     /// What the field is for, in upstream's words.
@@ -138,19 +183,19 @@ impl Field {
 
     /// The keys of a `map` list.
     pub fn list_map_keys(&self) -> impl Iterator<Item = &'static str> + use<> {
-        self.list_keys.split(',').filter(|k| !k.is_empty())
+        Self::list_map_keys_of(self.index)
     }
 
     /// Whether zero or false means the same as absent: Go has no pointer here.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        Self::record(self.index).byte(22) & 8 != 0
+        Self::flags(self.index).is_plain()
     }
 
     /// Whether an empty text means something else than an absent one: Go has a pointer here.
     #[must_use]
     pub fn is_pointer(&self) -> bool {
-        Self::record(self.index).byte(22) & 16 != 0
+        Self::flags(self.index).is_pointer()
     }
 
     /// Whether a strategic merge patch treats the field by `strategy`.
@@ -177,6 +222,24 @@ impl Field {
             Element::Object(ty) => Some(ty),
             _ => None,
         }
+    }
+}
+
+impl Flags {
+    pub(super) fn is_required(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub(super) fn is_atomic(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    pub(super) fn is_plain(self) -> bool {
+        self.0 & 8 != 0
+    }
+
+    pub(super) fn is_pointer(self) -> bool {
+        self.0 & 16 != 0
     }
 }
 

@@ -1,29 +1,61 @@
-//! What a walk along a schema asks at every place, whether the schema is the table's or came at run
-//! time.
+//! What a walk along a schema asks at every place: decoding, pruning, defaulting, server-side
+//! apply.
+//!
+//! The table answers by [`TypeRef`](super::TypeRef), a schema that came at run time by
+//! [`NodeRef`](super::NodeRef). Each has its own copy of every walk, so that built-in types pay
+//! nothing for the others.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use super::{Element, Field, FieldKind, ListType, Type};
-
-/// A schema to walk along. Each has its own copy of the walk, so types of the table pay nothing for
-/// the others.
+/// A place in a schema: a handle that is copied at will.
 pub trait Typed: Copy + fmt::Debug {
     /// What tells the elements of a keyed list apart.
     type Keys: Copy + fmt::Debug;
 
-    /// How a value of this type merges.
-    fn shape(self) -> Shape<Self>;
+    /// What an object here has for members.
+    fn members(self) -> Members<Self>;
 
-    /// How a member of a struct of this type merges.
-    fn member(self, name: &str) -> Shape<Self>;
+    /// A member of a struct here. What there is none for does not stay.
+    fn member(self, name: &str) -> Option<Self>;
+
+    /// Calls `found` with each member that the schema names.
+    fn each_member(self, found: impl FnMut(&str, Self));
+
+    /// An element of a list here, if a list may be here.
+    fn element(self) -> Option<Self>;
+
+    /// Whether nothing is known of what stands here, and all of it stays.
+    fn is_free(self) -> bool;
+
+    /// Whether a null is a value here and no way to say nothing.
+    fn is_nullable(self) -> bool;
+
+    /// What stands here if nothing is given.
+    fn default(self) -> Option<Value>;
+
+    /// How a value here merges.
+    fn shape(self) -> Shape<Self>;
 
     /// Calls `found` with each member that is a key of its list.
     fn each_key(keys: Self::Keys, found: impl FnMut(&str));
 
-    /// What a member of a struct of this type is if it is absent.
-    fn default_of(self, name: &str) -> Option<Value>;
+    /// Whether a null stays, to be a value or to be replaced by the default.
+    fn keeps_null(self) -> bool {
+        self.is_nullable() || self.default().is_some()
+    }
+}
+
+/// What an object has for members.
+#[derive(Debug, Clone, Copy)]
+pub enum Members<T> {
+    /// No object may be here.
+    None,
+    /// Each a place of its own.
+    Struct,
+    /// Any name, and all values alike.
+    Map(T),
 }
 
 /// How a value merges.
@@ -33,46 +65,10 @@ pub enum Shape<T: Typed> {
     Leaf,
     /// Field by field.
     Struct(T),
-    /// Member by member; members are of this type or leaves.
-    Map(Option<T>),
+    /// Member by member, all of this type.
+    Map(T),
     /// A list by value.
     Set,
     /// A list by the keys of its elements.
     Keyed(T::Keys, T),
-}
-
-impl Typed for Type {
-    type Keys = Field;
-
-    fn shape(self) -> Shape<Self> {
-        if self.is_atomic() {
-            Shape::Leaf
-        } else {
-            Shape::Struct(self)
-        }
-    }
-
-    fn member(self, name: &str) -> Shape<Self> {
-        let Some(field) = self.field(name) else {
-            return Shape::Leaf;
-        };
-        match (field.kind, field.list_type) {
-            (FieldKind::One(Element::Object(ty)), _) if !field.atomic => ty.shape(),
-            (FieldKind::Map(element), _) if !field.atomic => match element {
-                Element::Object(ty) => Shape::Map(Some(ty)),
-                _ => Shape::Map(None),
-            },
-            (FieldKind::List(_), Some(ListType::Set)) => Shape::Set,
-            (FieldKind::List(Element::Object(ty)), Some(ListType::Map)) => Shape::Keyed(field, ty),
-            _ => Shape::Leaf,
-        }
-    }
-
-    fn each_key(keys: Field, found: impl FnMut(&str)) {
-        keys.list_map_keys().for_each(found);
-    }
-
-    fn default_of(self, name: &str) -> Option<Value> {
-        serde_json::from_str(self.field(name)?.default?).ok()
-    }
 }

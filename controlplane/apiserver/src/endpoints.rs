@@ -19,7 +19,6 @@ use coracle_admission::{Operation, Request};
 use coracle_api::{
     decode::{self, ContentType, Decoded, FieldValidation},
     resource::{GroupResource, Gvk},
-    schema::Schema,
     status::{FieldErrors, Status},
 };
 use coracle_registry::{
@@ -290,13 +289,9 @@ pub(crate) fn decoded(
     expected: &Gvk,
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
-    match resource
-        .schema
-        .as_ref()
-        .and_then(Schema::structural)
-        .filter(|_| *expected == resource.gvk)
-    {
-        Some(schema) => decode::decode_custom(body, content, expected, schema, validation),
+    let schema = resource.schema.as_ref();
+    match schema.filter(|_| *expected == resource.gvk) {
+        Some(schema) => decode::decode_along(schema, body, content, expected, validation),
         None => decode::decode(body, content, expected, validation),
     }
 }

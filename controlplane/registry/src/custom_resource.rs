@@ -8,7 +8,7 @@
 //! the objects. `status` is apart if the kind has that subresource, and the generation counts
 //! changes of all but it and the metadata.
 //!
-//! Not here: how objects are decoded (`coracle_api::decode::decode_custom`), and who says which
+//! Not here: how objects are decoded (`coracle_api::decode::decode_along`), and who says which
 //! kinds there are.
 //!
 //! Source:

@@ -11,8 +11,7 @@
 
 use coracle_api::{
     meta,
-    patch::apply::{self, Typing, Writer},
-    schema::Schema,
+    patch::apply::{Writer, apply, track},
     status::Status,
 };
 use serde_json::Value;
@@ -175,26 +174,6 @@ impl FieldManager {
 
 fn kind(resource: &Resource) -> (&str, &str) {
     (&resource.info.group, &resource.info.plural)
-}
-
-fn track(schema: &Schema, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
-    match schema {
-        Schema::BuiltIn(ty) => apply::track(*ty, old, new, writer),
-        Schema::Structural(schema) => apply::track(Typing::of(schema), old, new, writer),
-    }
-}
-
-fn apply(
-    schema: &Schema,
-    live: Option<&Value>,
-    config: &Value,
-    writer: Writer<'_>,
-    force: bool,
-) -> Result<Value, Status> {
-    match schema {
-        Schema::BuiltIn(ty) => apply::apply(*ty, live, config, writer, force),
-        Schema::Structural(schema) => apply::apply(Typing::of(schema), live, config, writer, force),
-    }
 }
 
 /// Whether the kind's status is written through its own subresource only.

@@ -1,12 +1,10 @@
 //! Where the visitor is, what it found on the way, and the words for that.
 
 use serde::de::Error;
+use serde_json::Value;
 
-use super::scalar;
-use crate::{
-    schema::{FieldKind, Type},
-    status::quote,
-};
+use super::place::Place;
+use crate::status::{FieldErrors, quote};
 
 /// Upstream stops collecting here too.
 const MAX_STRICT_ERRORS: usize = 100;
@@ -24,16 +22,55 @@ pub(in crate::decode) enum Failure {
     Mismatch(String),
 }
 
-pub(super) enum Step {
-    Field(&'static str),
-    Index(usize),
-    Key(String),
+/// The way to a value, each step on the stack of whoever took it.
+#[derive(Clone, Copy)]
+pub(in crate::decode) struct Path<'p> {
+    pub(super) parent: Option<&'p Self>,
+    pub(super) step: Step<'p>,
 }
 
-/// Where the visitor is, and what it found on the way.
+#[derive(Clone, Copy)]
+pub(in crate::decode) enum Step<'p> {
+    /// A field of a struct.
+    Field(&'p str),
+    /// A member of anything else.
+    Key(&'p str),
+    Index(usize),
+}
+
+impl Path<'_> {
+    /// The steps from the object on.
+    fn steps(&self) -> Vec<Step<'_>> {
+        let mut steps: Vec<Step<'_>> = std::iter::successors(Some(self), |path| path.parent)
+            .map(|path| path.step)
+            .collect();
+        steps.reverse();
+        steps
+    }
+}
+
+/// Such as `spec.containers[0].name`.
+fn print(path: Option<&Path<'_>>) -> String {
+    let mut out = String::new();
+    for step in path.map(Path::steps).unwrap_or_default() {
+        match step {
+            Step::Field(name) | Step::Key(name) => push_name(&mut out, name),
+            Step::Index(at) => out.push_str(&format!("[{at}]")),
+        }
+    }
+    out
+}
+
+fn push_name(path: &mut String, name: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(name);
+}
+
+/// What the visitor found on its way.
 pub(in crate::decode) struct Context {
-    pub(super) path: Vec<Step>,
-    collect: bool,
+    pub(super) collects: bool,
     /// Unknown and duplicate fields.
     pub(in crate::decode) strict: Vec<String>,
     /// The first value that does not fit its type.
@@ -42,10 +79,9 @@ pub(in crate::decode) struct Context {
 }
 
 impl Context {
-    pub(in crate::decode) fn new(collect: bool) -> Self {
+    pub(in crate::decode) fn new(collects: bool) -> Self {
         Self {
-            path: Vec::new(),
-            collect,
+            collects,
             strict: Vec::new(),
             mismatch: None,
             no_object: None,
@@ -60,18 +96,11 @@ impl Context {
         }
     }
 
-    pub(super) fn strict(&mut self, what: &str, key: &str) {
-        if !self.collect || self.strict.len() >= MAX_STRICT_ERRORS {
+    pub(super) fn strict(&mut self, what: &str, path: Option<&Path<'_>>, key: &str) {
+        if !self.collects || self.strict.len() >= MAX_STRICT_ERRORS {
             return;
         }
-        let mut path = String::new();
-        for step in &self.path {
-            match step {
-                Step::Field(name) => push_name(&mut path, name),
-                Step::Key(name) => push_name(&mut path, name),
-                Step::Index(i) => path.push_str(&format!("[{i}]")),
-            }
-        }
+        let mut path = print(path);
         push_name(&mut path, key);
         let text = format!("{what} field {}", quote(&path));
         if !self.strict.contains(&text) {
@@ -80,21 +109,39 @@ impl Context {
     }
 
     /// Remembers that a value does not fit, in Go's words.
-    pub(super) fn misfit<E: Error>(&mut self, value: &str, owner: Type, kind: FieldKind) -> E {
-        let names: Vec<&str> = self
-            .path
-            .iter()
-            .filter_map(|s| match s {
-                Step::Field(name) => Some(*name),
-                _ => None,
-            })
-            .collect();
-        let go = scalar::go_type(kind);
-        let (owner, path) = (owner.short_name(), names.join("."));
-        let text = format!(
-            "json: cannot unmarshal {value} into Go struct field {owner}.{path} of type {go}"
-        );
-        self.fail(text)
+    pub(super) fn misfit<E: Error>(
+        &mut self,
+        path: Option<&Path<'_>>,
+        place: impl Place,
+        value: Misfit,
+    ) -> E {
+        let fitting = place.fitting();
+        let value = match value {
+            Misfit::Other(kind) => kind.to_owned(),
+            Misfit::Int(number) if fitting.is_integer => format!("number {number}"),
+            Misfit::Float(number) if fitting.is_integer => format!("number {number}"),
+            Misfit::Int(_) | Misfit::Float(_) => "number".to_owned(),
+        };
+        let into = match fitting.owner {
+            Some(owner) => format!("struct field {owner}.{}", fields(path)),
+            None => "value".to_owned(),
+        };
+        let go_type = fitting.go_type;
+        self.fail(format!(
+            "json: cannot unmarshal {value} into Go {into} of type {go_type}"
+        ))
+    }
+
+    /// Remembers what is wrong with a value that is known as a whole.
+    pub(super) fn invalid<E: Error>(
+        &mut self,
+        path: Option<&Path<'_>>,
+        value: &Value,
+        why: &str,
+    ) -> E {
+        let mut errors = FieldErrors::new();
+        errors.invalid(print(path), value, why);
+        self.fail(errors.to_string())
     }
 
     pub(super) fn fail<E: Error>(&mut self, text: String) -> E {
@@ -103,9 +150,23 @@ impl Context {
     }
 }
 
-fn push_name(path: &mut String, name: &str) {
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(name);
+/// What does not fit.
+#[derive(Clone, Copy)]
+pub(super) enum Misfit {
+    Int(i64),
+    Float(f64),
+    Other(&'static str),
+}
+
+/// The fields on the way, as Go names them: neither keys of maps nor indexes.
+fn fields(path: Option<&Path<'_>>) -> String {
+    let steps = path.map(Path::steps).unwrap_or_default();
+    let names: Vec<&str> = steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Field(name) => Some(*name),
+            Step::Key(_) | Step::Index(_) => None,
+        })
+        .collect();
+    names.join(".")
 }

@@ -1,31 +1,26 @@
-//! Objects without a type: all of them stays, and what stands twice is told.
+//! Values without a type: all of them stays, and what stands twice is told.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::{Context, context::Step, key::Key};
-
-pub(super) fn read_object<'de, A: MapAccess<'de>>(
-    context: &mut Context,
-    mut access: A,
-) -> Result<Value, A::Error> {
-    let mut map = Map::new();
-    while let Some(Key(key)) = access.next_key::<Key<'de>>()? {
-        if map.contains_key(&*key) {
-            context.strict("duplicate", &key);
-        }
-        context.path.push(Step::Key(key.clone().into_owned()));
-        let value = access.next_value_seed(AnySeed(&mut *context))?;
-        context.path.pop();
-        map.insert(key.into_owned(), value);
-    }
-    Ok(Value::Object(map))
-}
+use super::{
+    context::{Context, Path, Step},
+    key::Key,
+};
 
 /// Reads any value.
-struct AnySeed<'c>(&'c mut Context);
+pub(super) struct AnySeed<'c> {
+    context: &'c mut Context,
+    path: &'c Path<'c>,
+}
+
+impl<'c> AnySeed<'c> {
+    pub(super) fn new(context: &'c mut Context, path: &'c Path<'c>) -> Self {
+        Self { context, path }
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for AnySeed<'_> {
     type Value = Value;
@@ -71,17 +66,30 @@ impl<'de> Visitor<'de> for AnySeed<'_> {
         Ok(v.into())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Value, A::Error> {
-        read_object(self.0, access)
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(Key(key)) = access.next_key::<Key<'de>>()? {
+            if map.contains_key(&*key) {
+                self.context.strict("duplicate", Some(self.path), &key);
+            }
+            let inner = Path {
+                parent: Some(self.path),
+                step: Step::Key(&key),
+            };
+            let value = access.next_value_seed(AnySeed::new(&mut *self.context, &inner))?;
+            map.insert(key.into_owned(), value);
+        }
+        Ok(Value::Object(map))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         loop {
-            self.0.path.push(Step::Index(items.len()));
-            let item = access.next_element_seed(AnySeed(&mut *self.0))?;
-            self.0.path.pop();
-            match item {
+            let inner = Path {
+                parent: Some(self.path),
+                step: Step::Index(items.len()),
+            };
+            match access.next_element_seed(AnySeed::new(&mut *self.context, &inner))? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }

@@ -5,13 +5,12 @@ use serde_json::json;
 use super::*;
 use crate::{
     resource::Gvk,
-    schema::{Type, table},
+    schema::{Schema, table},
 };
 
-fn deployment() -> Type {
-    table()
-        .by_gvk(&Gvk::new("apps", "v1", "Deployment"))
-        .expect("Deployment")
+fn deployment() -> Schema {
+    let found = table().by_gvk(&Gvk::new("apps", "v1", "Deployment"));
+    Schema::BuiltIn(found.expect("Deployment"))
 }
 
 fn by<'a>(manager: &'a str, time: &'a str) -> Writer<'a> {
@@ -28,7 +27,7 @@ fn object(spec: &Value) -> Value {
 }
 
 fn applied(live: Option<&Value>, spec: &Value, manager: &str) -> Value {
-    apply(deployment(), live, &object(spec), by(manager, "T1"), false).expect("no conflict")
+    apply(&deployment(), live, &object(spec), by(manager, "T1"), false).expect("no conflict")
 }
 
 fn containers(list: &Value) -> Value {
@@ -49,7 +48,7 @@ fn elements_that_cannot_be_told_apart_are_refused() {
     ];
     for (list, why) in table {
         let refused = apply(
-            deployment(),
+            &deployment(),
             None,
             &object(&containers(&list)),
             by("m", "T1"),
@@ -162,7 +161,7 @@ fn what_another_manager_owns_is_a_conflict_unless_forced() {
     );
     let config = object(&containers(&json!([{"name": "a", "image": "2"}])));
     let error =
-        apply(deployment(), Some(&live), &config, by("n", "T2"), false).expect_err("a conflict");
+        apply(&deployment(), Some(&live), &config, by("n", "T2"), false).expect_err("a conflict");
     let path = r#".spec.template.spec.containers[name="a"].image"#;
     assert_eq!(
         error.message,
@@ -173,7 +172,7 @@ fn what_another_manager_owns_is_a_conflict_unless_forced() {
         (cause.kind.as_str(), cause.field.as_str()),
         ("FieldManagerConflict", path)
     );
-    let live = apply(deployment(), Some(&live), &config, by("n", "T2"), true).expect("forced");
+    let live = apply(&deployment(), Some(&live), &config, by("n", "T2"), true).expect("forced");
     assert_eq!(
         live["spec"]["template"]["spec"]["containers"][0]["image"],
         "2"
@@ -204,17 +203,23 @@ fn kubectl_takes_over_from_its_client_side_apply() {
     let last = live.to_string();
     meta::set_annotation(&mut live, LAST_APPLIED, &last);
     track(
-        deployment(),
+        &deployment(),
         None,
         &mut live,
         by("kubectl-client-side-apply", "T1"),
     );
     let mut wanted = object(&containers(&json!([{"name": "a", "image": "2"}])));
     wanted["spec"]["replicas"] = json!(1);
-    let other = apply(deployment(), Some(&live), &wanted, by("other", "T2"), false);
+    let other = apply(
+        &deployment(),
+        Some(&live),
+        &wanted,
+        by("other", "T2"),
+        false,
+    );
     assert_eq!(other.map_err(|status| status.code), Err(409));
     let taken = apply(
-        deployment(),
+        &deployment(),
         Some(&live),
         &wanted,
         by("kubectl", "T2"),
@@ -228,9 +233,9 @@ fn kubectl_takes_over_from_its_client_side_apply() {
     // What somebody has changed since is not its own any more.
     let mut scaled = live.clone();
     scaled["spec"]["replicas"] = json!(7);
-    track(deployment(), Some(&live), &mut scaled, by("hpa", "T2"));
+    track(&deployment(), Some(&live), &mut scaled, by("hpa", "T2"));
     let error = apply(
-        deployment(),
+        &deployment(),
         Some(&scaled),
         &wanted,
         by("kubectl", "T3"),
@@ -246,9 +251,9 @@ fn kubectl_takes_over_from_its_client_side_apply() {
 #[test]
 fn several_conflicts_are_listed_by_manager() {
     let mut live = object(&json!({"replicas": 1, "paused": true}));
-    track(deployment(), None, &mut live, by("kubectl", "T1"));
+    track(&deployment(), None, &mut live, by("kubectl", "T1"));
     let error = apply(
-        deployment(),
+        &deployment(),
         Some(&live),
         &object(&json!({"replicas": 2, "paused": false})),
         by("n", "T2"),
@@ -273,7 +278,7 @@ fn other_writes_take_what_they_change() {
     let live = applied(None, &json!({"replicas": 3, "paused": true}), "m");
     let mut scaled = live.clone();
     scaled["spec"]["replicas"] = json!(5);
-    track(deployment(), Some(&live), &mut scaled, by("hpa", "T2"));
+    track(&deployment(), Some(&live), &mut scaled, by("hpa", "T2"));
     let entries = scaled["metadata"]["managedFields"]
         .as_array()
         .expect("entries")
@@ -285,7 +290,7 @@ fn other_writes_take_what_they_change() {
     );
     // An applier that names the field again meets its new owner.
     let error = apply(
-        deployment(),
+        &deployment(),
         Some(&scaled),
         &object(&json!({"replicas": 3})),
         by("m", "T3"),
@@ -294,7 +299,7 @@ fn other_writes_take_what_they_change() {
     assert_eq!(error.map_err(|s| s.code), Err(409));
     // A write that changes nothing owns nothing.
     let mut same = scaled.clone();
-    track(deployment(), Some(&scaled), &mut same, by("noop", "T4"));
+    track(&deployment(), Some(&scaled), &mut same, by("noop", "T4"));
     assert_eq!(same, scaled);
 }
 
@@ -303,7 +308,7 @@ fn fields_that_vanish_are_forgotten() {
     let live = applied(None, &json!({"replicas": 3, "paused": true}), "m");
     let mut edited = live.clone();
     meta::remove(&mut edited, &["spec", "paused"]);
-    track(deployment(), Some(&live), &mut edited, by("editor", "T2"));
+    track(&deployment(), Some(&live), &mut edited, by("editor", "T2"));
     assert_eq!(
         edited["metadata"]["managedFields"][0]["fieldsV1"],
         json!({"f:spec": {"f:replicas": {}}})
@@ -319,7 +324,7 @@ fn applying_the_same_again_changes_nothing() {
     );
     let config = object(&json!({"replicas": 3, "selector": {"matchLabels": {"a": "b"}}}));
     assert_eq!(
-        apply(deployment(), Some(&live), &config, by("m", "T9"), false),
+        apply(&deployment(), Some(&live), &config, by("m", "T9"), false),
         Ok(live)
     );
 }
@@ -346,12 +351,12 @@ fn long_lists_are_applied_in_linear_time() {
     let live = applied(Some(&live), &ports(ELEMENTS / 2, "x"), "n");
     let config = object(&ports(ELEMENTS / 2, "y"));
     let error =
-        apply(deployment(), Some(&live), &config, by("n", "T2"), false).expect_err("conflicts");
+        apply(&deployment(), Some(&live), &config, by("n", "T2"), false).expect_err("conflicts");
     assert_eq!(error.details.expect("details").causes.len(), ELEMENTS / 2);
-    let mut live = apply(deployment(), Some(&live), &config, by("n", "T2"), true).expect("forced");
+    let mut live = apply(&deployment(), Some(&live), &config, by("n", "T2"), true).expect("forced");
     let before = live.clone();
     live["spec"]["template"]["spec"]["containers"][0]["ports"][0]["name"] = json!("z");
-    track(deployment(), Some(&before), &mut live, by("o", "T3"));
+    track(&deployment(), Some(&before), &mut live, by("o", "T3"));
     assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
     let list = live["spec"]["template"]["spec"]["containers"][0]["ports"]
         .as_array()

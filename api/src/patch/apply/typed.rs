@@ -20,8 +20,11 @@ impl<T: Typed> Shape<T> {
     /// The shape of a member or element.
     fn child(self, key: &str) -> Self {
         match self {
-            Self::Struct(ty) => ty.member(key.get(2..).unwrap_or("")),
-            Self::Map(Some(ty)) | Self::Keyed(_, ty) => ty.shape(),
+            Self::Struct(ty) => {
+                let member = ty.member(key.get(2..).unwrap_or(""));
+                member.map_or(Self::Leaf, T::shape)
+            }
+            Self::Map(ty) | Self::Keyed(_, ty) => ty.shape(),
             _ => Self::Leaf,
         }
     }
@@ -33,7 +36,7 @@ impl<T: Typed> Shape<T> {
         };
         let mut found = Map::new();
         T::each_key(keys, |key| {
-            let value = item.get(key).cloned().or_else(|| ty.default_of(key));
+            let value = item.get(key).cloned().or_else(|| default(ty, key));
             found.insert(key.to_owned(), value.unwrap_or(Value::Null));
         });
         format!("k:{}", Value::Object(found))
@@ -48,13 +51,18 @@ impl<T: Typed> Shape<T> {
         T::each_key(keys, |key| {
             if missing.is_none()
                 && item.get(key).is_none_or(Value::is_null)
-                && ty.default_of(key).is_none()
+                && default(ty, key).is_none()
             {
                 missing = Some(key.to_owned());
             }
         });
         missing
     }
+}
+
+/// What a member of a struct is if it is absent.
+fn default<T: Typed>(ty: T, name: &str) -> Option<Value> {
+    ty.member(name)?.default()
 }
 
 /// The members or elements of a value, by path element. Elements are indexed once: a list may have

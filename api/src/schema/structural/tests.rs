@@ -34,19 +34,9 @@ fn what_is_not_known_is_pruned() {
         "spec": {"size": 1, "colour": "red", "limits": {"cpu": "1"}, "steps": [{"name": "a", "x": 1}],
             "free": {"y": 1, "known": {"z": 1}}, "template": {"kind": "Pod", "metadata": {"a": 1}, "spec": {}}},
     });
-    let unknown = schema().prune(&mut object);
-    assert_eq!(
-        unknown,
-        [
-            "data",
-            "spec.colour",
-            "spec.free.known.z",
-            "spec.steps[0].x",
-            "spec.template.spec"
-        ]
-    );
+    schema().prune(&mut object);
     let expect = json!({"size": 1, "limits": {"cpu": "1"}, "steps": [{"name": "a"}], "free": {"y": 1, "known": {}},
-        "template": {"kind": "Pod", "metadata": {"a": 1}}});
+        "template": {"kind": "Pod", "metadata": {}}});
     assert_eq!(object["spec"], expect);
     assert_eq!(object["metadata"], json!({"name": "a"}));
 }
