@@ -51,6 +51,9 @@ if ! command -v cargo >/dev/null; then
   curl --proto '=https' --tlsv1.2 -fsSL --max-time 120 https://sh.rustup.rs | sh -s -- -y --profile minimal --no-modify-path
   export PATH=$HOME/.cargo/bin:$PATH
 fi
+# Also what a build step reads and nobody builds: it is a dependency on a platform of its own (api/Cargo.toml).
+host=$(rustc -vV | sed -n 's/^host: //p')
+(cd "$(dirname "$0")/.." && cargo fetch --locked --quiet --target "$host" --target x86_64-unknown-none)
 if ! cargo nextest --version >/dev/null 2>&1; then
   echo "installing cargo-nextest"
   cargo install --locked cargo-nextest

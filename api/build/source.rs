@@ -1,24 +1,35 @@
 //! Finds the sources of a crate that this package depends on.
 //!
 //! First in the registry's source directory, by the version in `Cargo.lock`, which costs nothing;
-//! else (vendored sources, another registry layout) by asking `cargo metadata`.
+//! else (vendored sources, not unpacked, another registry layout) by asking `cargo metadata`; else
+//! `cargo fetch` brings them.
 //!
-//! `Cargo.lock` is not watched, as it changes often: another version of either crate is another
-//! dependency of this package, and cargo runs the build script again for that.
+//! `Cargo.lock` is not watched, as it changes often. Another version of a dependency that is built
+//! runs the build script again by itself; of one that is only read, `Cargo.toml` names the version.
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
-/// The directory of a crate's sources.
-pub(crate) fn crate_dir(name: &str) -> PathBuf {
+/// The platform that crates are for that are read and never built: nothing is built on it, and
+/// cargo knows it without anything installed.
+pub(crate) const NOWHERE: &str = "x86_64-unknown-none";
+
+/// How long a download may take.
+const FETCH_DEADLINE: Duration = Duration::from_secs(300);
+
+/// The directory of a crate's sources, which is a dependency on this platform.
+pub(crate) fn crate_dir(name: &str, platform: &str) -> PathBuf {
     let version = locked_version(name).unwrap_or_else(|| panic!("Cargo.lock does not list {name}"));
     let folder = format!("{name}-{version}");
     in_registry(&folder)
-        .or_else(|| by_metadata(name, &version))
+        .or_else(|| by_metadata(name, &version, platform))
+        .or_else(|| fetch(platform).and_then(|()| in_registry(&folder)))
         .unwrap_or_else(|| {
-            panic!("the sources of {folder} are not on this machine; `cargo fetch` brings them")
+            panic!("the sources of {folder} are not on this machine: `cargo fetch --locked` brings them")
         })
 }
 
@@ -45,9 +56,8 @@ fn in_registry(folder: &str) -> Option<PathBuf> {
         .find(|dir| dir.join("src").is_dir())
 }
 
-fn by_metadata(name: &str, version: &str) -> Option<PathBuf> {
+fn by_metadata(name: &str, version: &str, platform: &str) -> Option<PathBuf> {
     let cargo = std::env::var_os("CARGO")?;
-    let target = std::env::var("TARGET").ok()?;
     let output = Command::new(cargo)
         .args([
             "metadata",
@@ -55,7 +65,7 @@ fn by_metadata(name: &str, version: &str) -> Option<PathBuf> {
             "1",
             "--offline",
             "--filter-platform",
-            &target,
+            platform,
         ])
         .current_dir(std::env::var_os("CARGO_MANIFEST_DIR")?)
         .output()
@@ -65,4 +75,27 @@ fn by_metadata(name: &str, version: &str) -> Option<PathBuf> {
     let (_, after) = text.split_once(&package)?;
     let (_, after) = after.split_once("\"manifest_path\":\"")?;
     Some(Path::new(after.split('"').next()?).parent()?.to_owned())
+}
+
+/// Whether this platform's crates came. Cargo lets other commands at its registry while it builds.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a build step has one thread, and nothing else to do"
+)]
+fn fetch(platform: &str) -> Option<()> {
+    let mut cargo = Command::new(std::env::var_os("CARGO")?)
+        .args(["fetch", "--locked", "--quiet", "--target", platform])
+        .current_dir(std::env::var_os("CARGO_MANIFEST_DIR")?)
+        .stdin(Stdio::null())
+        .spawn()
+        .ok()?;
+    let start = Instant::now();
+    while start.elapsed() < FETCH_DEADLINE {
+        if let Some(status) = cargo.try_wait().ok()? {
+            return status.success().then_some(());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    cargo.kill().and_then(|()| cargo.wait()).ok();
+    None
 }
