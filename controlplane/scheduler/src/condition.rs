@@ -1,4 +1,4 @@
-//! The condition `PodScheduled` of pods that fit nowhere.
+//! The condition `PodScheduled` of pods that have no node.
 //!
 //! Nothing is retried here: whoever reports decides when it is worth another write.
 
@@ -17,6 +17,52 @@ use crate::pod_info::PodInfo;
 /// For one write.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// Why a pod has no node, as its condition says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unscheduled {
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
+}
+
+/// What kind of reason that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It fits nowhere.
+    Unschedulable,
+    /// It could not be found out, or the binding failed.
+    SchedulerError,
+}
+
+impl Reason {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Unschedulable => "Unschedulable",
+            Self::SchedulerError => "SchedulerError",
+        }
+    }
+}
+
+impl Unscheduled {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// What a pod's condition says, if a scheduler has said something.
+    pub(crate) fn of(pod: &Pod) -> Option<Self> {
+        let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+        let condition = conditions.find(|condition| condition.type_ == "PodScheduled")?;
+        let said = condition.reason.as_deref();
+        let reason = [Reason::Unschedulable, Reason::SchedulerError]
+            .into_iter()
+            .find(|reason| condition.status == "False" && said == Some(reason.as_str()))?;
+        let message = condition.message.clone().unwrap_or_default();
+        Some(Self { reason, message })
+    }
+}
+
 /// What came of writing the condition `PodScheduled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
@@ -32,9 +78,12 @@ pub(crate) enum Told {
 
 /// Sets the condition `PodScheduled` of this version of the pod to False: another may be bound
 /// already, or be a namesake.
-pub(crate) async fn tell_unschedulable(client: &Client, pod: &PodInfo, message: &str) -> Told {
-    let mut condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
-    if pod.unschedulable.is_none() {
+pub(crate) async fn tell(client: &Client, pod: &PodInfo, why: &Unscheduled) -> Told {
+    let mut condition = json!({
+        "type": "PodScheduled", "status": "False",
+        "reason": why.reason.as_str(), "message": why.message,
+    });
+    if pod.unscheduled.is_none() {
         condition["lastTransitionTime"] = json!(Time(Timestamp::now()));
     }
     let metadata = json!({"uid": &*pod.uid.0, "resourceVersion": pod.resource_version});

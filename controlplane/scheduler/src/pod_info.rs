@@ -24,6 +24,7 @@ pub(crate) use self::{
     tolerations::Tolerations,
 };
 use crate::{
+    condition::Unscheduled,
     resources::Resources,
     selectors::{SelectorKind, SelectorOwner},
 };
@@ -79,8 +80,8 @@ pub(crate) struct PodInfo {
     pub(crate) is_gated: bool,
     pub(crate) terminating: bool,
     pub(crate) finished: bool,
-    /// The message of its condition, if that says that the pod fits nowhere.
-    pub(crate) unschedulable: Option<String>,
+    /// What its condition says, if that is why it has no node.
+    pub(crate) unscheduled: Option<Unscheduled>,
     pub(crate) claims: Claims,
     /// Whether an attempt is as cheap as a look at whether an event may help it.
     pub(crate) asks_much: bool,
@@ -129,7 +130,7 @@ impl PodInfo {
                 .is_some_and(|gates| !gates.is_empty()),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             finished: matches!(phase, "Succeeded" | "Failed"),
-            unschedulable: unschedulable(pod),
+            unscheduled: Unscheduled::of(pod),
             claims: Claims::of(spec),
             asks_much: false,
         };
@@ -255,14 +256,6 @@ impl Claims {
             ephemeral_volumes: volumes().any(|volume| volume.ephemeral.is_some()),
         }
     }
-}
-
-/// Of a pod's `PodScheduled` condition, what says that it fits nowhere.
-fn unschedulable(pod: &Pod) -> Option<String> {
-    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
-    let condition = conditions.find(|condition| condition.type_ == "PodScheduled")?;
-    let says = condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable");
-    says.then(|| condition.message.clone().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -210,13 +210,16 @@ impl SchedulingQueue {
     }
 
     /// The attempt has failed, or the decision could not be carried out: again after the back-off.
-    pub(crate) fn retry(&mut self, uid: &PodUid, now: Instant) {
-        if let Some(entry) = self.entries.get_mut(uid) {
-            entry.last_failure = Some(now);
-            entry.refused_by = PluginSet::default();
-            entry.is_error = true;
-            self.back_off(uid, now);
-        }
+    /// Whether the pod is still here.
+    pub(crate) fn retry(&mut self, uid: &PodUid, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return false;
+        };
+        entry.last_failure = Some(now);
+        entry.refused_by = PluginSet::default();
+        entry.is_error = true;
+        self.back_off(uid, now);
+        true
     }
 
     /// Lets those parked pods go on that `event` may help, by what the plugins say that have

@@ -1,4 +1,4 @@
-//! What the API is told about pods that fit nowhere: the condition when it changes, an Event now
+//! What the API is told about pods that have no node: the condition when it changes, an Event now
 //! and then.
 //!
 //! A pod that waits is tried over and over and mostly for the same reason; each of these attempts
@@ -20,7 +20,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use crate::{
-    condition::{self, Told},
+    condition::{self, Reason, Told, Unscheduled},
     pod_info::{PodInfo, PodUid},
 };
 
@@ -47,8 +47,8 @@ pub(crate) struct Reports {
 struct Entry {
     /// As last seen.
     pod: Arc<PodInfo>,
-    /// Why it fits nowhere, as found last.
-    message: String,
+    /// Why it has no node, as found last.
+    why: Unscheduled,
     event: Option<Recorded>,
     /// Attempts that no Event has counted yet.
     uncounted: i32,
@@ -73,7 +73,7 @@ struct Recorded {
 #[derive(Debug)]
 struct Sent {
     pod: Arc<PodInfo>,
-    message: String,
+    why: Unscheduled,
     /// `None` if it wrote no condition.
     told: Option<Told>,
 }
@@ -108,15 +108,24 @@ impl Reports {
 
     /// A pod fits nowhere because of `message`.
     pub(crate) fn unschedulable(&mut self, pod: Arc<PodInfo>, message: String, now: Instant) {
+        self.unscheduled(pod, Unscheduled::new(Reason::Unschedulable, message), now);
+    }
+
+    /// An attempt has failed, or the binding that followed it.
+    pub(crate) fn failed(&mut self, pod: Arc<PodInfo>, message: String, now: Instant) {
+        self.unscheduled(pod, Unscheduled::new(Reason::SchedulerError, message), now);
+    }
+
+    fn unscheduled(&mut self, pod: Arc<PodInfo>, why: Unscheduled, now: Instant) {
         let uid = pod.uid.clone();
         let entry = self.pods.entry(uid.clone()).or_insert_with(|| Entry {
-            pod: pod.clone(),
-            message: String::new(),
+            pod,
+            why: why.clone(),
             event: None,
             uncounted: 0,
             progress: Progress::Idle,
         });
-        entry.message = message;
+        entry.why = why;
         entry.uncounted = entry.uncounted.saturating_add(1);
         self.enqueue_if_needed(&uid, now);
     }
@@ -138,27 +147,27 @@ impl Reports {
 
     /// Tells what waits, as far as it may.
     pub(crate) fn send(&mut self, now: Instant) {
-        while let Some((pod, message, tells)) = self.next_to_tell(now) {
+        while let Some((pod, why, tells)) = self.next_to_tell(now) {
             if let Some(times) = tells.event {
                 self.record(
                     &pod,
                     (EventType::Warning, "FailedScheduling"),
-                    message.clone(),
+                    why.message.clone(),
                     times,
                 );
             }
             let client = self.client.clone();
             coracle_telemetry::spawn_in(&mut self.sending, "tell of a pod", async move {
                 let told = match tells.condition {
-                    true => Some(condition::tell_unschedulable(&client, &pod, &message).await),
+                    true => Some(condition::tell(&client, &pod, &why).await),
                     false => None,
                 };
-                Sent { pod, message, told }
+                Sent { pod, why, told }
             });
         }
     }
 
-    fn next_to_tell(&mut self, now: Instant) -> Option<(Arc<PodInfo>, String, Tells)> {
+    fn next_to_tell(&mut self, now: Instant) -> Option<(Arc<PodInfo>, Unscheduled, Tells)> {
         while self.sending.len() < IN_FLIGHT {
             let uid = self.waiting.pop_front()?;
             // Forgotten meanwhile; perhaps it is back, and then it waits twice.
@@ -173,12 +182,12 @@ impl Reports {
             let tells = entry.tells(now);
             if tells.event.is_some() {
                 entry.event = Some(Recorded {
-                    message: entry.message.clone(),
+                    message: entry.why.message.clone(),
                     at: now,
                 });
                 entry.uncounted = 0;
             }
-            return Some((entry.pod.clone(), entry.message.clone(), tells));
+            return Some((entry.pod.clone(), entry.why.clone(), tells));
         }
         None
     }
@@ -226,9 +235,9 @@ impl Reports {
         match sent.told {
             Some(Told::Yes) if is_newest => {
                 // The watch will say so too; until then the next attempt need not.
-                let unschedulable = Some(sent.message.clone());
+                let unscheduled = Some(sent.why.clone());
                 entry.pod = Arc::new(PodInfo {
-                    unschedulable,
+                    unscheduled,
                     ..PodInfo::clone(&entry.pod)
                 });
             }
@@ -255,7 +264,7 @@ impl Reports {
 impl Entry {
     fn tells(&self, now: Instant) -> Tells {
         Tells {
-            condition: self.pod.unschedulable.as_ref() != Some(&self.message),
+            condition: self.pod.unscheduled.as_ref() != Some(&self.why),
             event: self.next_event(now),
         }
     }
@@ -265,7 +274,7 @@ impl Entry {
             return Some(1);
         };
         let age = now.saturating_duration_since(last.at);
-        if last.message != self.message {
+        if last.message != self.why.message {
             return (age >= MESSAGE_PERIOD).then_some(1);
         }
         (age >= COUNT_PERIOD && self.uncounted > 0).then_some(self.uncounted)
@@ -283,10 +292,10 @@ mod tests {
     const WHY: &str = "0/1 nodes are available: 1 Insufficient cpu.";
 
     fn version(version: &str, told: Option<&str>) -> Arc<PodInfo> {
-        let unschedulable = told.map(str::to_owned);
+        let unscheduled = told.map(|message| Unscheduled::new(Reason::Unschedulable, message));
         Arc::new(PodInfo {
             resource_version: version.to_owned(),
-            unschedulable,
+            unscheduled,
             ..pod("p", "64")
         })
     }
@@ -317,7 +326,7 @@ mod tests {
         reports.ended(
             &Sent {
                 pod: pod.clone(),
-                message: message.to_owned(),
+                why: Unscheduled::new(Reason::Unschedulable, message),
                 told,
             },
             now,
@@ -421,5 +430,14 @@ mod tests {
         reports.unschedulable(version("1", None), WHY.to_owned(), now);
         reports.forget(&version("1", None).uid);
         assert_eq!(taken(&mut reports, now), None);
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_failed_is_told_as_such() {
+        let (mut reports, now) = (reports(), Instant::now());
+        reports.failed(version("1", Some(WHY)), WHY.to_owned(), now);
+        let (_, why, tells) = reports.next_to_tell(now).unwrap();
+        assert_eq!(why, Unscheduled::new(Reason::SchedulerError, WHY));
+        assert!(tells.condition, "the same words for another reason");
     }
 }

@@ -175,7 +175,7 @@ impl Scheduler {
             Err(SchedulingFailure::Unschedulable(diagnosis)) => {
                 self.give_up(pod, diagnosis.refused_by, diagnosis.to_string())
             }
-            Err(SchedulingFailure::Error(status)) => self.attempt_failed(&pod, &status),
+            Err(SchedulingFailure::Error(status)) => self.attempt_failed(pod, &status),
         }
     }
 
@@ -186,7 +186,7 @@ impl Scheduler {
         }
     }
 
-    fn attempt_failed(&mut self, pod: &PodInfo, status: &Status) {
+    fn attempt_failed(&mut self, pod: Arc<PodInfo>, status: &Status) {
         let plugin = status.plugin().map(tracing::field::display);
         tracing::warn!(
             pod = pod.key(),
@@ -194,7 +194,15 @@ impl Scheduler {
             error = status.message(),
             "a plugin has failed; the pod is tried again"
         );
-        self.queue.retry(&pod.uid, Instant::now());
+        self.try_again(pod, status.message());
+    }
+
+    /// After a failure that is none of the pod's: it is told, and the pod tried soon.
+    fn try_again(&mut self, pod: Arc<PodInfo>, message: String) {
+        let now = Instant::now();
+        if self.queue.retry(&pod.uid, now) {
+            self.reports.failed(pod, message, now);
+        }
     }
 
     fn start_binding(&mut self, mut decision: Decision) {
@@ -261,16 +269,18 @@ impl Scheduler {
         } else if status.is_refusal() {
             self.give_up(pod, status.plugin().into_iter().collect(), status.message());
         } else {
-            let error = error.map(|error| tracing::field::display(ErrorChain(error)));
             let reason = status.message();
+            let message = match error {
+                Some(error) => format!("{reason}: {}", ErrorChain(error)),
+                None => reason,
+            };
             tracing::warn!(
                 pod = pod.key(),
                 node,
-                reason,
-                error,
+                error = message,
                 "binding failed; the pod is tried again"
             );
-            self.queue.retry(&pod.uid, Instant::now());
+            self.try_again(pod, message);
         }
     }
 

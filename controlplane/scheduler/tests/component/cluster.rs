@@ -226,18 +226,21 @@ impl Cluster {
 
     /// Waits until the pod is known to fit nowhere, and says why.
     pub(crate) async fn refused(&self, name: &str) -> String {
+        self.not_scheduled(name, "Unschedulable").await
+    }
+
+    /// Waits until the pod has no node for this reason, and says more.
+    pub(crate) async fn not_scheduled(&self, name: &str, reason: &str) -> String {
         let told = || async {
-            self.scheduled(name)
-                .await
-                .filter(|condition| condition.status == "False")
+            self.scheduled(name).await.filter(|condition| {
+                condition.status == "False" && condition.reason.as_deref() == Some(reason)
+            })
         };
-        wait(&format!("{name} to be refused"), || async {
+        wait(&format!("{name} to be told {reason}"), || async {
             told().await.is_some()
         })
         .await;
-        let condition = told().await.unwrap();
-        assert_eq!(condition.reason.as_deref(), Some("Unschedulable"));
-        condition.message.unwrap()
+        told().await.unwrap().message.unwrap()
     }
 
     /// Attempts that found no node.

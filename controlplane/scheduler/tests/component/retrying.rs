@@ -61,6 +61,8 @@ async fn a_binding_that_fails_gives_its_room_back() {
         cluster.watched.failed_bindings.load(SeqCst) > 0
     })
     .await;
+    let message = cluster.not_scheduled("unlucky", "SchedulerError").await;
+    assert!(!message.is_empty(), "it says what has failed");
     cluster
         .add_pod("next", json!({"cpu": "1"}), json!({}))
         .await;
