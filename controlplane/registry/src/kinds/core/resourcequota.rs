@@ -62,6 +62,15 @@ const STANDARD: &[&str] = &[
     "services.nodeports",
     "services.loadbalancers",
 ];
+/// What of pods is measured, for scopes that are about pods.
+const COMPUTE: &[&str] = &[
+    "cpu",
+    "limits.cpu",
+    "limits.memory",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+];
 const SCOPES: &[&str] = &[
     "BestEffort",
     "CrossNamespacePodAffinity",
@@ -92,17 +101,8 @@ impl Strategy for ResourceQuota {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
         amounts(&mut errors, "spec.hard", &spec["hard"]);
-        scopes(&mut errors, &spec["scopes"]);
-        for (index, selector) in items(&spec["scopeSelector"]["matchExpressions"])
-            .iter()
-            .enumerate()
-        {
-            scope_requirement(
-                &mut errors,
-                &format!("spec.scopeSelector.matchExpressions[{index}]"),
-                selector,
-            );
-        }
+        scopes(&mut errors, spec);
+        scope_selector(&mut errors, spec);
         errors
     }
 
@@ -152,10 +152,7 @@ fn amounts(errors: &mut FieldErrors, path: &str, amounts: &Value) {
         let path = format!("{path}[{resource}]");
         let name = Value::from(resource.as_str());
         check::qualified_name(errors, &path, &name);
-        let is_standard = STANDARD.contains(&resource.as_str())
-            || resource.starts_with("hugepages-")
-            || resource.starts_with("requests.hugepages-");
-        if !resource.contains('/') && !is_standard {
+        if !resource.contains('/') && !is_standard(resource) {
             errors.invalid(&path, &name, "must be a standard resource for quotas");
         }
         if let Some(quantity) = resources::quantity(errors, &path, amount) {
@@ -165,21 +162,67 @@ fn amounts(errors: &mut FieldErrors, path: &str, amounts: &Value) {
     }
 }
 
-fn scopes(errors: &mut FieldErrors, scopes: &Value) {
-    let scopes_list = items(scopes);
-    for _ in scopes_list
-        .iter()
-        .filter(|scope| !SCOPES.contains(&string(scope)))
-    {
-        errors.invalid("spec.scopes", scopes, "unsupported scope");
+fn is_standard(resource: &str) -> bool {
+    STANDARD.contains(&resource)
+        || resource.starts_with("hugepages-")
+        || resource.starts_with("requests.hugepages-")
+}
+
+fn scopes(errors: &mut FieldErrors, spec: &Value) {
+    const PATH: &str = "spec.scopes";
+    let scopes = &spec["scopes"];
+    let names: Vec<&str> = items(scopes).iter().map(string).collect();
+    for scope in &names {
+        if !SCOPES.contains(scope) {
+            errors.invalid(PATH, scopes, "unsupported scope");
+        }
+        applied(errors, PATH, scopes, scope, &spec["hard"]);
     }
-    let has = |scope: &str| scopes_list.iter().any(|one| one == scope);
+    conflicts(errors, PATH, scopes, &names);
+}
+
+fn scope_selector(errors: &mut FieldErrors, spec: &Value) {
+    const PATH: &str = "spec.scopeSelector.matchExpressions";
+    let selector = &spec["scopeSelector"];
+    let mut names = Vec::new();
+    for (index, requirement) in items(&selector["matchExpressions"]).iter().enumerate() {
+        let scope = string(&requirement["scopeName"]);
+        scope_requirement(errors, &format!("{PATH}[{index}]"), requirement);
+        applied(errors, PATH, selector, scope, &spec["hard"]);
+        names.push(scope);
+    }
+    conflicts(errors, PATH, &spec["scopes"], &names);
+}
+
+/// Of each limit that nothing in the scope counts against: it would hold nothing.
+fn applied(errors: &mut FieldErrors, path: &str, value: &Value, scope: &str, hard: &Value) {
+    for _ in value::keys(hard).filter(|name| is_standard(name) && !counts_in(scope, name)) {
+        errors.invalid(path, value, "unsupported scope applied to resource");
+    }
+}
+
+fn counts_in(scope: &str, resource: &str) -> bool {
+    match scope {
+        "BestEffort" => resource == "pods",
+        "CrossNamespacePodAffinity"
+        | "NotBestEffort"
+        | "NotTerminating"
+        | "PriorityClass"
+        | "Terminating" => resource == "pods" || COMPUTE.contains(&resource),
+        "VolumeAttributesClass" => {
+            matches!(resource, "persistentvolumeclaims" | "requests.storage")
+        }
+        _ => true,
+    }
+}
+
+fn conflicts(errors: &mut FieldErrors, path: &str, value: &Value, scopes: &[&str]) {
     for (one, other) in [
         ("BestEffort", "NotBestEffort"),
         ("Terminating", "NotTerminating"),
     ] {
-        if has(one) && has(other) {
-            errors.invalid("spec.scopes", scopes, "conflicting scopes");
+        if scopes.contains(&one) && scopes.contains(&other) {
+            errors.invalid(path, value, "conflicting scopes");
         }
     }
 }
@@ -249,6 +292,22 @@ mod tests {
             (
                 json!({"scopes": ["BestEffort", "NotBestEffort"]}),
                 "spec.scopes: Invalid value: [\"BestEffort\",\"NotBestEffort\"]: conflicting scopes",
+            ),
+            (
+                json!({"hard": {"pods": "1", "cpu": "1", "count/jobs.batch": "1"}, "scopes": ["NotTerminating"]}),
+                "",
+            ),
+            (
+                json!({"hard": {"persistentvolumeclaims": "1"}, "scopes": ["VolumeAttributesClass"]}),
+                "",
+            ),
+            (
+                json!({"hard": {"pods": "1", "requests.cpu": "1"}, "scopes": ["BestEffort"]}),
+                "spec.scopes: Invalid value: [\"BestEffort\"]: unsupported scope applied to resource",
+            ),
+            (
+                json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [{"scopeName": "VolumeAttributesClass", "operator": "Exists"}]}}),
+                "spec.scopeSelector.matchExpressions: Invalid value: {\"matchExpressions\":[{\"operator\":\"Exists\",\"scopeName\":\"VolumeAttributesClass\"}]}: unsupported scope applied to resource",
             ),
             (
                 json!({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]}}),
