@@ -112,6 +112,15 @@ pub enum AgentError {
         #[source]
         source: std::io::Error,
     },
+    /// The CA of the API's clients is no certificate in PEM form.
+    #[error("read the CA of API clients in {}", path.display())]
+    ClientCa {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls_pki_types::pem::Error,
+    },
     /// The registries file cannot be used.
     #[error("--registries")]
     Registries {

@@ -124,9 +124,9 @@ fn read_ca(config: &AgentConfig) -> Result<Option<CertificateDer<'static>>, Agen
         .clone()
         .unwrap_or_else(|| config.data_dir.join("server/pki/ca.crt"));
     match std::fs::read(&path) {
-        Ok(text) => Ok(CertificateDer::pem_slice_iter(&text)
-            .next()
-            .and_then(Result::ok)),
+        Ok(text) => CertificateDer::from_pem_slice(&text)
+            .map(Some)
+            .map_err(|source| AgentError::ClientCa { path, source }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             tracing::warn!(path = %path.display(), "no CA of API clients: logs and exec will not work");
             Ok(None)
@@ -199,10 +199,10 @@ pub(crate) fn spawn_node(
             health: groups.health.clone(),
             connections: server::connections(),
         };
-        let shutdown = groups.tasks.stop();
+        let serve = move |stop| server::run(server.clone(), stop);
         groups
             .tasks
-            .add("serve the node's API", server::run(server, shutdown));
+            .keep("serve the node's API", RESTART, &groups.health, serve);
     }
 }
 

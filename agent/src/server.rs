@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_api::kubelet_ca;
 use coracle_relay::Connections;
-use coracle_telemetry::{ErrorChain, Health};
+use coracle_telemetry::{Backoff, ErrorChain, ExponentialBackoff, Health};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -41,7 +41,9 @@ pub(crate) use usage::Recorder;
 
 /// Most connections; those of nobody in particular go first. As many as the API server takes.
 const MOST_CONNECTIONS: usize = 4096;
-const RETRY: Duration = Duration::from_secs(1);
+/// For a certificate and for the port.
+const RETRY: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// What the server needs.
 #[derive(Clone)]
@@ -60,29 +62,31 @@ pub(crate) fn connections() -> Arc<Connections> {
     Connections::new(MOST_CONNECTIONS)
 }
 
+/// Why the node's API is not served.
+#[derive(Debug, thiserror::Error)]
+#[error("set up TLS of the node's API")]
+pub(crate) struct ServeError(#[source] auth::AcceptorError);
+
 /// Serves until `shutdown`.
-pub(crate) async fn run(server: ServerContext, shutdown: CancellationToken) {
+///
+/// # Errors
+/// The certificates do not do. Others may come: the caller tries again.
+pub(crate) async fn run(
+    server: ServerContext,
+    shutdown: CancellationToken,
+) -> Result<(), ServeError> {
     tokio::select! {
-        () = shutdown.cancelled() => {}
-        () = serve(server, shutdown.clone()) => {}
+        () = shutdown.cancelled() => Ok(()),
+        ended = serve(server, shutdown.clone()) => ended,
     }
 }
 
-async fn serve(server: ServerContext, shutdown: CancellationToken) {
+async fn serve(server: ServerContext, shutdown: CancellationToken) -> Result<(), ServeError> {
     let config = &server.ctx.config;
     let pki = join::pki_dir(config);
     let purpose = || Purpose::serving(&config.node_name, config.node_ip);
     let (identity, listener) = tokio::join!(obtain(&server, purpose(), &pki), listen(&server));
-    let acceptor = match Acceptor::new(Arc::clone(&identity), server.ca.clone()) {
-        Ok(acceptor) => acceptor,
-        Err(error) => {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "set up TLS of the node's API"
-            );
-            return std::future::pending().await;
-        }
-    };
+    let acceptor = Acceptor::new(Arc::clone(&identity), server.ca.clone()).map_err(ServeError)?;
     let ctx = Arc::clone(&server.ctx);
     // The view is held for as long as it takes to copy.
     let announced_ca = move || {
@@ -110,6 +114,7 @@ async fn serve(server: ServerContext, shutdown: CancellationToken) {
         keep_renewed(renewal, shutdown),
         connection::accept(listener, acceptor, connections, answer)
     );
+    Ok(())
 }
 
 async fn obtain(
@@ -117,26 +122,28 @@ async fn obtain(
     purpose: Purpose,
     pki: &std::path::Path,
 ) -> Arc<join::Identity> {
+    let mut retry = Backoff::of(RETRY);
     loop {
         match purpose.obtain(&server.client, pki).await {
             Ok(identity) => return identity,
             Err(error) => {
-                tracing::warn!(error = %ErrorChain(&error), "obtain the serving certificate")
+                tracing::warn!(error = %ErrorChain(&error), "cannot obtain the serving certificate; trying again")
             }
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(retry.pause()).await;
     }
 }
 
 async fn listen(server: &ServerContext) -> TcpListener {
+    let mut retry = Backoff::of(RETRY);
     loop {
         match TcpListener::bind(server.ctx.config.listen).await {
             Ok(listener) => return listener,
             Err(error) => {
-                tracing::warn!(address = %server.ctx.config.listen, error = %ErrorChain(&error), "listen for the node's API")
+                tracing::warn!(address = %server.ctx.config.listen, error = %ErrorChain(&error), "cannot listen for the node's API; trying again")
             }
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(retry.pause()).await;
     }
 }
 

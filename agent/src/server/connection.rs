@@ -56,7 +56,7 @@ pub(super) async fn accept<A, F>(
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(error = %ErrorChain(&error), "accept a connection");
+                tracing::warn!(error = %ErrorChain(&error), "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
                 continue;
             }
@@ -80,10 +80,7 @@ pub(super) async fn accept<A, F>(
                 });
             }
             Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "set up TLS of the node's API"
-                );
+                tracing::error!(error = %ErrorChain(&error), "cannot set up TLS of the node's API");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What another run of the agent, or of a worker, makes of what the last one has left.
 
-use super::*;
+use super::{super::read_ca, *};
+use crate::config::AgentConfig;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_restart_changes_nothing() {
@@ -106,4 +107,19 @@ async fn a_pod_outlives_a_bug_in_its_worker() {
         .expect("delete");
     cluster.wait_gone("web").await;
     cluster.stop().await;
+}
+
+#[test]
+fn a_ca_that_cannot_be_read_is_not_taken_for_none() {
+    let dir = tempfile::tempdir().expect("directory");
+    let mut config = AgentConfig::new("n1", "198.18.0.2".parse().expect("address"));
+    let path = dir.path().join("ca.crt");
+    config.client_ca = Some(path.clone());
+    assert!(read_ca(&config).expect("there is none").is_none());
+    for malformed in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nMIIB"] {
+        std::fs::write(&path, malformed).expect("write");
+        let error = read_ca(&config).expect_err(malformed).to_string();
+        let text = format!("read the CA of API clients in {}", path.display());
+        assert_eq!(error, text, "{malformed:?}");
+    }
 }
