@@ -19,7 +19,7 @@ use coracle_client::{
     feed::Feed,
     pulse::Pulse,
 };
-use coracle_telemetry::ErrorChain;
+use coracle_telemetry::{Backoff, ErrorChain, ExponentialBackoff};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::{
@@ -48,9 +48,20 @@ const READ_LIMIT: Duration = Duration::from_secs(2);
 const NOT_READY_PAUSE: Duration = Duration::from_millis(100);
 /// How often everything else is looked at.
 const CHECK: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_secs(1);
+/// After the API server did not take the Node or its status. As upstream's registration.
+const RETRY: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(200), Duration::from_secs(7));
 /// For events to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Why the API does not have this node.
+#[derive(Debug, thiserror::Error)]
+enum RegisterError {
+    #[error(transparent)]
+    Request(Box<kube::Error>),
+    #[error("no answer within {} s", REQUEST_LIMIT.as_secs())]
+    Timeout,
+}
 
 /// The Node object as last seen, for whoever needs it (`None` before registration).
 pub(crate) type NodeView = Arc<Mutex<Option<Arc<Node>>>>;
@@ -112,10 +123,12 @@ impl NodeManager {
     }
 
     async fn keep(&self) {
+        let mut retry = Backoff::of(RETRY);
         while let Err(error) = self.register().await {
-            tracing::warn!(error = %ErrorChain(&error), "register the node");
-            tokio::time::sleep(RETRY).await;
+            tracing::warn!(error = %ErrorChain(&error), "cannot register the node; trying again");
+            tokio::time::sleep(retry.pause()).await;
         }
+        retry.reset();
         let mut written = Written::default();
         let mut examiner = Examiner::new(&self.config, Arc::clone(&self.clock));
         let mut health = Health::default();
@@ -150,7 +163,12 @@ impl NodeManager {
                         return;
                     }
                     health = found;
-                    let pause = if written.at.is_none() { RETRY } else if written.ready { CHECK } else { NOT_READY_PAUSE };
+                    let pause = if written.at.is_none() {
+                        retry.pause()
+                    } else {
+                        retry.reset();
+                        if written.ready { CHECK } else { NOT_READY_PAUSE }
+                    };
                     next = Instant::now() + pause;
                 }
             }
@@ -174,7 +192,15 @@ impl NodeManager {
         Api::all(self.client.clone())
     }
 
-    async fn register(&self) -> Result<(), kube::Error> {
+    /// Makes the Node object, or takes over the one that is there.
+    async fn register(&self) -> Result<(), RegisterError> {
+        match tokio::time::timeout(REQUEST_LIMIT, self.try_register()).await {
+            Ok(outcome) => outcome.map_err(|error| RegisterError::Request(Box::new(error))),
+            Err(_) => Err(RegisterError::Timeout),
+        }
+    }
+
+    async fn try_register(&self) -> Result<(), kube::Error> {
         let status = status::build(
             &self.config,
             &self.machine.facts(),
@@ -231,7 +257,7 @@ impl NodeManager {
     async fn register_again(&self) {
         tracing::warn!("the Node object is gone: register again");
         if let Err(error) = self.register().await {
-            tracing::warn!(error = %ErrorChain(&error), "register the node");
+            tracing::warn!(error = %ErrorChain(&error), "cannot register the node; trying again");
         }
     }
 
@@ -251,7 +277,7 @@ impl NodeManager {
         match cni.set_pod_cidr(assigned).await {
             Ok(()) => *cidr = Some(assigned),
             Err(error) => {
-                tracing::warn!(error = %ErrorChain(&error), cidr = %assigned, "set up the pod network")
+                tracing::warn!(error = %ErrorChain(&error), cidr = %assigned, "cannot set up the pod network")
             }
         }
     }
@@ -267,7 +293,7 @@ impl NodeManager {
         // told again.
         let read = tokio::task::spawn_blocking(move || machine.refresh());
         if tokio::time::timeout(READ_LIMIT, read).await.is_err() {
-            tracing::warn!("read what the machine has: its disk does not answer");
+            tracing::warn!("cannot read what the machine has: its disk does not answer");
         }
     }
 
@@ -329,10 +355,10 @@ impl NodeManager {
             // It went before it was listed first.
             Ok(Err(error)) if is_not_found(&error) => self.register_again().await,
             Ok(Err(error)) => {
-                tracing::warn!(error = %ErrorChain(&error), "write the node's status");
+                tracing::warn!(error = %ErrorChain(&error), "cannot write the node's status");
             }
             Err(_) => {
-                tracing::warn!("write the node's status: the API server does not answer");
+                tracing::warn!("cannot write the node's status: the API server does not answer");
             }
         }
         None

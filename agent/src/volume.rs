@@ -58,6 +58,8 @@ pub(crate) use sub_path::SubPathError;
 /// Volume name to the directory or file on the node.
 pub(crate) type MountedVolumes = BTreeMap<String, PathBuf>;
 
+/// For one volume: what it is made of may be asked of the API, one object after the other.
+const SET_UP_LIMIT: Duration = Duration::from_secs(60);
 /// Below a pod's directory.
 const VOLUMES: &str = "volumes";
 const SUB_PATHS: &str = "volume-subpaths";
@@ -98,7 +100,7 @@ impl VolumeManager {
             tokens: Tokens::new(client),
         };
         let plugins: [Box<dyn VolumePlugin>; 6] = [
-            Box::new(HostPath),
+            Box::new(HostPath::default()),
             Box::new(EmptyDir {
                 mounter: Arc::clone(&mounter),
                 machine: Arc::clone(machine),
@@ -151,14 +153,16 @@ impl VolumeManager {
             .find(|plugin| plugin.supports(volume))
             .ok_or(VolumePluginError::Unsupported)?;
         let dir = self.dir(&pod.uid(), plugin.name(), &volume.name);
-        plugin
-            .set_up(&SetUp {
-                pod,
-                volume,
-                dir: &dir,
-                max_age,
-            })
+        let wanted = SetUp {
+            pod,
+            volume,
+            dir: &dir,
+            max_age,
+        };
+        // A worker that waits for a volume hears of nothing else, its pod's deletion included.
+        tokio::time::timeout(SET_UP_LIMIT, plugin.set_up(&wanted))
             .await
+            .unwrap_or(Err(VolumePluginError::Late(SET_UP_LIMIT)))
     }
 
     /// A path below a volume, safe against symlinks that point out of it; bind-mounted so that it
@@ -176,7 +180,11 @@ impl VolumeManager {
             path.to_owned(),
             Arc::clone(&self.mounter),
         );
-        blocking(move || sub_path::prepare(&volume, &path, &target, mounter.as_ref())).await
+        let late = SubPathError::Late { path: path.clone() };
+        let work = blocking(move || sub_path::prepare(&volume, &path, &target, mounter.as_ref()));
+        tokio::time::timeout(SET_UP_LIMIT, work)
+            .await
+            .unwrap_or(Err(late))
     }
 
     /// Unmounts and removes everything of the pod. Succeeds if there is nothing.

@@ -12,11 +12,16 @@
 use std::{
     fs, io,
     net::IpAddr,
+    os::fd::AsFd,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use coracle_shim_protocol::{Exit, layout};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{ContainerConfig, ContainerState, RuntimeError, SandboxConfig, SandboxState};
@@ -93,13 +98,19 @@ impl Process {
         if Self::current(self.pid) != Some(self) {
             return true;
         }
-        let limit = nix::poll::PollTimeout::try_from(limit).unwrap_or(nix::poll::PollTimeout::MAX);
-        use std::os::fd::AsFd;
-        let mut set = [nix::poll::PollFd::new(
-            handle.as_fd(),
-            nix::poll::PollFlags::POLLIN,
-        )];
-        nix::poll::poll(&mut set, limit).is_ok_and(|ready| ready > 0)
+        let end = Instant::now() + limit;
+        let mut set = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match poll(
+                &mut set,
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+            ) {
+                // The end of any child of this process may be told to this thread.
+                Err(Errno::EINTR) => {}
+                outcome => return outcome.is_ok_and(|ready| ready > 0),
+            }
+        }
     }
 }
 

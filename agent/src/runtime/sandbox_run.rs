@@ -32,6 +32,9 @@ use crate::blocking::blocking;
 /// Making namespaces takes a millisecond; a machine under pressure takes longer.
 const INIT_LIMIT: Duration = Duration::from_secs(15);
 
+/// For the shim's first process, which only forks.
+const FORK_LIMIT: Duration = Duration::from_secs(15);
+
 /// CNI plugins are foreign programs.
 const NETWORK_LIMIT: Duration = Duration::from_secs(60);
 
@@ -100,12 +103,16 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
             source,
         }
     };
-    // First of all: what follows is found by it if this process dies.
-    make_private(&sandbox.directory).map_err(state("make", &sandbox.directory))?;
-    sandbox.update(|_| ())?;
-    inner.insert_sandbox(Arc::clone(sandbox));
-    fs::create_dir_all(&config.log_directory).map_err(state("make", &config.log_directory))?;
-
+    let (owner, made) = (Arc::clone(inner), Arc::clone(sandbox));
+    let logs = config.log_directory.clone();
+    blocking(move || {
+        // First of all: what follows is found by it if this process dies.
+        make_private(&made.directory).map_err(state("make", &made.directory))?;
+        made.update(|_| ())?;
+        owner.insert_sandbox(made);
+        fs::create_dir_all(&logs).map_err(state("make", &logs))
+    })
+    .await?;
     hasten_moves(inner);
     // Beside the shim, which does not need it yet: the kernel takes its time with both.
     let cgroup = {
@@ -145,10 +152,14 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
         };
         sandbox.checkpoint.lock().ips = ips;
     }
-    sandbox.update(|checkpoint| {
-        checkpoint.state = SandboxState::Ready;
-        checkpoint.complete = true;
-    })?;
+    let ready = Arc::clone(sandbox);
+    blocking(move || {
+        ready.update(|checkpoint| {
+            checkpoint.state = SandboxState::Ready;
+            checkpoint.complete = true;
+        })
+    })
+    .await?;
     // The shim may have died since; its end was not news while the sandbox was not ready.
     sandbox.client("run the sandbox").map(drop)
 }
@@ -206,23 +217,34 @@ async fn launch(
         )
         .await
         .map_err(|error| client.error("make the sandbox", "", error))?;
-    if let Reply::Ready { pid } = answer.reply {
-        sandbox.checkpoint.lock().shim = Process::current(pid);
-    }
-    // On disk before anything else is made: a successor must be able to find and end it.
-    sandbox.update(|_| ())
+    let started = Arc::clone(sandbox);
+    blocking(move || {
+        if let Reply::Ready { pid } = answer.reply {
+            started.checkpoint.lock().shim = Process::current(pid);
+        }
+        // On disk before anything else is made: a successor must be able to find and end it.
+        started.update(|_| ())
+    })
+    .await
 }
 
 /// The first process only forks the shim proper and ends; it is waited for here.
 fn spawn(program: &Path, name: &str, socket: OwnedFd, log: &Path) -> std::io::Result<()> {
     let log = fs::File::options().create(true).append(true).open(log)?;
-    let status = Command::new(program)
+    let mut child = Command::new(program)
         .arg0(name)
         .env_clear()
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
         .stderr(Stdio::from(log))
-        .status()?;
+        .spawn()?;
+    let first = i32::try_from(child.id()).ok().and_then(Process::current);
+    if first.is_some_and(|first| !first.wait(FORK_LIMIT)) {
+        child.kill()?;
+        child.wait()?;
+        return Err(std::io::ErrorKind::TimedOut.into());
+    }
+    let status = child.wait()?;
     if status.success() {
         Ok(())
     } else {

@@ -1,6 +1,9 @@
 //! Why a volume is not there, in upstream's words.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{container_config::fields::FieldError, objects::FetchError};
 
@@ -28,6 +31,10 @@ pub(crate) enum VolumePluginError {
     FileWithinFile { path: String, file: String },
     #[error("hostPath type check failed: {path} {problem}")]
     HostPath { path: String, problem: &'static str },
+    #[error("hostPath type check failed: {path} does not answer")]
+    HostPathHangs { path: String },
+    #[error("timed out after {} s", .0.as_secs())]
+    Late(Duration),
     #[error("this node knows no volume plugin for it")]
     Unsupported,
     #[error("this node has no storage medium {medium:?}")]

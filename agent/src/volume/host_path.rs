@@ -1,14 +1,19 @@
 //! Paths of the node, checked or made as their type says. Never removed, never chowned.
 
 use std::{
+    collections::HashSet,
     fs,
     io::ErrorKind,
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Volume;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{
     error::VolumePluginError,
@@ -16,8 +21,64 @@ use super::{
 };
 use crate::blocking::blocking;
 
+/// For the look at a path: what is mounted there may be another machine's, and that machine gone.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// Until another pod's look at the same path is over.
+const SHARED_PAUSE: Duration = Duration::from_millis(10);
+
 /// The plugin. Its volumes have no directory of their own, so there is nothing to take away.
-pub(super) struct HostPath;
+#[derive(Default)]
+pub(super) struct HostPath {
+    /// Looked at right now. A look that hangs keeps its thread: a path has one at most, however
+    /// often its pods try.
+    looks: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+/// A look at a path, for as long as it takes.
+struct Look {
+    path: PathBuf,
+    looks: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.looks.lock().remove(&self.path);
+    }
+}
+
+impl HostPath {
+    /// Runs `check` on the path, unless an earlier one still hangs there.
+    async fn look(
+        &self,
+        path: PathBuf,
+        check: impl FnOnce(&Path) -> Result<(), VolumePluginError> + Send + 'static,
+    ) -> Result<PathBuf, VolumePluginError> {
+        let hangs = || VolumePluginError::HostPathHangs {
+            path: path.display().to_string(),
+        };
+        let until = Instant::now() + LOOK_LIMIT;
+        // Pods that start together may share a path.
+        while !self.looks.lock().insert(path.clone()) {
+            if Instant::now() >= until {
+                return Err(hangs());
+            }
+            tokio::time::sleep(SHARED_PAUSE).await;
+        }
+        let look = Look {
+            path: path.clone(),
+            looks: Arc::clone(&self.looks),
+        };
+        let work = blocking(move || {
+            let checked = check(&look.path);
+            drop(look);
+            checked
+        });
+        match tokio::time::timeout_at(until, work).await {
+            Ok(checked) => checked.map(|()| path),
+            Err(_) => Err(hangs()),
+        }
+    }
+}
 
 #[async_trait]
 impl VolumePlugin for HostPath {
@@ -37,11 +98,7 @@ impl VolumePlugin for HostPath {
             .ok_or(VolumePluginError::Unsupported)?;
         let path = PathBuf::from(&source.path);
         let kind = source.type_.clone().unwrap_or_default();
-        blocking(move || {
-            check(&path, &kind)?;
-            Ok(path)
-        })
-        .await
+        self.look(path, move |path| check(path, &kind)).await
     }
 }
 
@@ -90,4 +147,53 @@ fn make_file(path: &Path) -> Result<(), VolumePluginError> {
         .map_err(VolumePluginError::io("create", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))
         .map_err(VolumePluginError::io("set the mode of", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_path_that_hangs_costs_its_pods_a_wait_and_the_node_one_thread() {
+        let (plugin, path) = (HostPath::default(), PathBuf::from("/srv/gone"));
+        let (release, hung) = mpsc::channel::<()>();
+        let others = Arc::new(AtomicUsize::new(0));
+        let begin = Instant::now();
+        let first = plugin.look(path.clone(), move |_| {
+            let _ = hung.recv();
+            Ok(())
+        });
+        // The paused clock stands still while a blocking thread works: it is moved by hand.
+        let clock = async {
+            while begin.elapsed() <= 3 * LOOK_LIMIT {
+                tokio::time::advance(Duration::from_millis(100)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let both = async {
+            let error = first.await.expect_err("it hangs");
+            let text = "hostPath type check failed: /srv/gone does not answer";
+            assert_eq!(error.to_string(), text);
+            let counted = Arc::clone(&others);
+            let again = plugin.look(path.clone(), move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            });
+            again.await.expect_err("it still hangs");
+        };
+        tokio::select! {
+            () = both => {}
+            () = clock => unreachable!("it never ends"),
+        }
+        assert_eq!(others.load(Ordering::Relaxed), 0);
+        drop(release);
+        let after = plugin.look(path, |_| Ok(()));
+        tokio::time::resume();
+        after.await.expect("it answers again");
+    }
 }

@@ -29,6 +29,8 @@ pub(crate) enum SubPathError {
     BadPath { path: String },
     #[error("failed to prepare subPath {path:?}")]
     Open { path: String, source: io::Error },
+    #[error("failed to prepare subPath {path:?}: its volume does not answer")]
+    Late { path: String },
 }
 
 /// Opens, makes if missing, and mounts `path` of `volume` at `target`; idempotent. What an earlier
