@@ -161,6 +161,16 @@ impl AgentConfig {
         self.data_dir.join("agent")
     }
 
+    /// What pods have on the disk, one directory each.
+    pub(crate) fn pods_dir(&self) -> PathBuf {
+        self.agent_dir().join("pods")
+    }
+
+    /// Copies of the pods that are to run.
+    pub(crate) fn checkpoints_dir(&self) -> PathBuf {
+        self.agent_dir().join("checkpoints")
+    }
+
     /// Looks for values that cannot work.
     ///
     /// # Errors

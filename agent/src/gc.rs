@@ -308,11 +308,11 @@ fn disk(dir: &Path) -> Option<(u64, u64)> {
 }
 
 /// Removes directory trees; failures are logged, never fatal.
-pub(crate) async fn remove_dirs<const N: usize>(dirs: [PathBuf; N]) {
+pub(crate) async fn remove_dirs(dirs: impl IntoIterator<Item = PathBuf> + Send + 'static) {
     let work = move || {
         for dir in dirs {
             if let Err(error) = removal::remove_tree(&dir) {
-                tracing::warn!(dir = %dir.display(), error = %ErrorChain(&error), "remove a pod's directory");
+                tracing::warn!(dir = %dir.display(), error = %ErrorChain(&error), "cannot remove a pod's directory");
             }
         }
     };

@@ -1,8 +1,8 @@
 //! The pods this node is to run, by UID, with a copy on disk so that they start again without the
 //! control plane.
 //!
-//! Owned by the sync loop. Copies are written by one task behind a queue; they matter only after a
-//! restart, so that a lost one costs a wait for the API server and nothing else.
+//! Owned by the sync loop. Copies are written by one task, the newest of each pod; they matter only
+//! after a restart.
 
 pub(crate) mod checkpoint;
 

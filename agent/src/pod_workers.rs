@@ -56,6 +56,15 @@ use revival::Revived;
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
+/// Who says what a pod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The API server itself has told this agent.
+    Api,
+    /// A copy on disk of what it told an earlier one: it may be older than what the API has.
+    Copy,
+}
+
 /// What is wanted of a worker.
 #[derive(Clone)]
 pub(crate) struct Desired {
@@ -63,9 +72,7 @@ pub(crate) struct Desired {
     pub(crate) pod: Arc<Pod>,
     /// It no longer exists in the API: stop it and forget it.
     pub(crate) gone: bool,
-    /// The API server itself has told this agent of it. A copy on disk may be older than what the
-    /// API has.
-    pub(crate) told: bool,
+    pub(crate) source: Source,
     /// It has to go for want of something: it fails with this.
     evicted: Option<StatusReason>,
     /// The node does not take it: it fails with this, and nothing of it is ever started.
@@ -73,26 +80,32 @@ pub(crate) struct Desired {
 }
 
 impl Desired {
-    pub(crate) fn new(pod: Arc<Pod>, gone: bool, told: bool) -> Self {
+    /// A pod that is to run.
+    pub(crate) fn wanted(pod: Arc<Pod>, source: Source) -> Self {
         Self {
             pod,
-            gone,
-            told,
+            gone: false,
+            source,
             evicted: None,
             rejected: None,
         }
     }
 
+    /// A pod that the API no longer has.
+    pub(crate) fn gone(pod: Arc<Pod>) -> Self {
+        Self {
+            gone: true,
+            ..Self::wanted(pod, Source::Api)
+        }
+    }
+
     /// A pod that the node does not take.
-    pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: StatusReason) -> Self {
+    pub(crate) fn rejected(pod: Arc<Pod>, source: Source, why: StatusReason) -> Self {
         let message = format!("{}{}", pod_status::REJECTED, why.message);
         let why = StatusReason::new(why.reason, message);
         Self {
-            pod,
-            gone: false,
-            told,
-            evicted: None,
             rejected: Some(why),
+            ..Self::wanted(pod, source)
         }
     }
 
@@ -269,7 +282,7 @@ impl PodWorker {
             uid,
             pod: first.pod,
             gone: first.gone,
-            told: first.told,
+            told: first.source == Source::Api,
             desired,
             wake,
             shutdown,
@@ -340,7 +353,11 @@ impl PodWorker {
 
     fn take_desired(&mut self) {
         let now = self.desired.borrow_and_update().clone();
-        (self.pod, self.gone, self.told) = (now.pod, self.gone || now.gone, self.told || now.told);
+        (self.pod, self.gone, self.told) = (
+            now.pod,
+            self.gone || now.gone,
+            self.told || now.source == Source::Api,
+        );
         self.failed = self.failed.take().or(now.rejected).or(now.evicted);
     }
 }

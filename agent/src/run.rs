@@ -48,7 +48,7 @@ pub(crate) async fn run(
     }
     // Secrets, tokens, and programs of images that may be set-user-ID: nobody but root gets at them
     // by way of the node. Containers do not either; what they may see is mounted into them.
-    for name in ["pods", "images", "containers"] {
+    for name in ["pods", "checkpoints", "images", "containers"] {
         make_private_dir(config.agent_dir().join(name))?;
     }
     let _lock = NodeLock::acquire_soon(&config.run_dir).await?;
@@ -149,7 +149,7 @@ pub(crate) fn spawn_node(
     let late = &mut groups.late;
     late.add("write statuses", status_writer.run(late.stop()));
     let volumes = VolumeManager::new(
-        &pods_dir(&config),
+        &config.pods_dir(),
         client.clone(),
         &objects,
         parts.mounter,
@@ -206,10 +206,6 @@ pub(crate) fn spawn_node(
     }
 }
 
-fn pods_dir(config: &AgentConfig) -> PathBuf {
-    config.agent_dir().join("pods")
-}
-
 /// What keeps the Node object and its Lease.
 fn spawn_own_node(tasks: &mut Tasks, manager: NodeManager) {
     let shutdown = tasks.stop();
@@ -240,17 +236,18 @@ fn spawn_pods(
 ) {
     let Groups { tasks, late, .. } = groups;
     let (shutdown, stop_late) = (tasks.stop(), late.stop());
-    let pods_dir = pods_dir(&ctx.config);
-    let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
-    late.add("write checkpoints", async move {
-        let _ = stop_late.run_until_cancelled(checkpoint_writer).await;
-    });
+    let checkpoints = Checkpoints::default();
+    late.add(
+        "write checkpoints",
+        checkpoints
+            .clone()
+            .write(ctx.config.checkpoints_dir(), stop_late),
+    );
     let (evict, evictions) = mpsc::channel(1);
     let sync_loop = SyncLoop::new(
         Arc::clone(ctx),
         client.clone(),
         checkpoints,
-        pods_dir,
         (&mut informers.pods, evictions),
         shutdown.clone(),
     );

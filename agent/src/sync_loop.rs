@@ -6,9 +6,11 @@
 //! workers --mpsc------> done ---------+
 //! eviction --mpsc-----> Eviction -----+
 //! ```
-//! Owns the desired pods and the workers. Waits for nothing but events (and, where a pod seems to
-//! belong elsewhere, two seconds for the newest Node). On start it runs the pods it has copies of;
-//! what the runtime has beyond the desired pods is removed once the API server has told them all.
+//! Owns the desired pods and the workers. Waits for nothing but events, with two exceptions: where
+//! a pod seems to belong elsewhere, two seconds for the newest Node; as it looks for what nobody
+//! wants, for the names in its own directories. On start it runs the pods it has copies of; what
+//! the runtime has beyond the desired pods is removed once the API server has told them all, logs
+//! of nobody's in a task beside.
 
 mod admit;
 
@@ -19,15 +21,17 @@ use coracle_client::{
     feed::Feed,
     informer::Informer,
 };
-use coracle_telemetry::ErrorChain;
+use coracle_telemetry::{Backoff, ErrorChain, ExponentialBackoff, spawn_in};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
     sync::{broadcast, mpsc},
+    task::JoinSet,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    blocking::blocking,
     context::NodeContext,
     events::EventType,
     eviction::manager::Eviction,
@@ -36,12 +40,13 @@ use crate::{
         PodManager,
         checkpoint::{self, Checkpoints},
     },
-    pod_workers::{Desired, PodWorkers},
+    pod_workers::{Desired, PodWorkers, Source},
     runtime::{RuntimeEvent, types::PodUid},
 };
 
 /// After the runtime could not say what it has.
-const ORPHANS_RETRY: Duration = Duration::from_secs(2);
+const ORPHANS_RETRY: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_secs(2), Duration::from_secs(60));
 /// Workers that end at once: a namespace full of pods.
 const DONE_QUEUE: usize = 128;
 
@@ -67,7 +72,6 @@ pub(crate) struct SyncLoop {
     manager: PodManager,
     workers: PodWorkers,
     checkpoints: Checkpoints,
-    pods_dir: PathBuf,
     /// What the API server has told of pods and is not taken in yet.
     feed: Feed,
     bound: Arc<Cache<Pod>>,
@@ -78,6 +82,9 @@ pub(crate) struct SyncLoop {
     listed: bool,
     /// When what nobody wants is looked for.
     orphans_due: Option<Instant>,
+    orphans_retry: Backoff,
+    /// Removes the logs of pods that nobody knows: one task at a time.
+    removals: JoinSet<()>,
     /// Admits pods.
     admission: admit::Admission,
     /// Pods that have ended but whose deletion the watch has not told yet: what it still tells of
@@ -90,7 +97,6 @@ impl SyncLoop {
         ctx: Arc<NodeContext>,
         client: kube::Client,
         checkpoints: Checkpoints,
-        pods_dir: PathBuf,
         (informer, evictions): (&mut Informer<Pod>, mpsc::Receiver<Eviction>),
         shutdown: CancellationToken,
     ) -> Self {
@@ -105,7 +111,6 @@ impl SyncLoop {
             manager: PodManager::default(),
             workers,
             checkpoints,
-            pods_dir,
             feed,
             bound: informer.cache(),
             runtime,
@@ -114,6 +119,8 @@ impl SyncLoop {
             shutdown,
             listed: false,
             orphans_due: None,
+            orphans_retry: Backoff::of(ORPHANS_RETRY),
+            removals: JoinSet::new(),
             admission: admit::Admission::new(client),
             finished: HashMap::new(),
         }
@@ -122,8 +129,11 @@ impl SyncLoop {
     /// Runs until shutdown; returns when all workers have come to rest.
     pub(crate) async fn run(mut self) {
         self.remember_what_ran().await;
-        for pod in admit::in_order(checkpoint::load(&self.pods_dir)) {
-            self.apply(pod, false).await;
+        let config = &self.ctx.config;
+        let (dir, pods_dir) = (config.checkpoints_dir(), config.pods_dir());
+        let copies = blocking(move || checkpoint::load(&dir, &pods_dir)).await;
+        for pod in admit::in_order(copies) {
+            self.apply(pod, Source::Copy).await;
         }
         self.show();
         loop {
@@ -174,6 +184,8 @@ impl SyncLoop {
             .filter(|pod| !has(&self.bound, &Key::of(pod.as_ref()), &pod.uid()));
         for uid in gone.map(|pod| pod.uid()).collect::<Vec<_>>() {
             self.admission.forget(&uid);
+            // Before it has ended: what still runs of it then, the next agent finds by itself.
+            self.checkpoints.forget(&uid);
             if let Some(pod) = self.manager.remove(&uid) {
                 self.stop_gone(pod);
             }
@@ -181,7 +193,7 @@ impl SyncLoop {
         self.finished.retain(|uid, key| has(&self.bound, key, uid));
         let present = changed.iter().filter_map(|key| self.bound.get(key));
         for pod in admit::in_order(present.collect()) {
-            self.apply(pod, true).await;
+            self.apply(pod, Source::Api).await;
         }
         if !std::mem::replace(&mut self.listed, true) {
             self.adopt_orphans().await;
@@ -189,19 +201,18 @@ impl SyncLoop {
         self.show();
     }
 
-    /// `told`: by the API server, and not by a copy of what it told an earlier agent.
-    async fn apply(&mut self, pod: Arc<Pod>, told: bool) {
+    async fn apply(&mut self, pod: Arc<Pod>, source: Source) {
         if pod.spec.is_none() || self.finished.contains_key(&pod.uid()) {
             return;
         }
-        if told {
+        if source == Source::Api {
             self.checkpoints.save(&pod);
         }
         self.manager.apply(Arc::clone(&pod));
         match self.admit(&pod).await {
-            Ok(()) => self.workers.update(Desired::new(pod, false, told)),
+            Ok(()) => self.workers.update(Desired::wanted(pod, source)),
             // By a copy alone nobody is turned away: the others on this node may be gone by now.
-            Err(_) if !told => {}
+            Err(_) if source == Source::Copy => {}
             Err(why) => {
                 tracing::info!(pod = %pod.display(), reason = why.reason, message = why.message, "refuse a pod");
                 self.ctx.events.pod(
@@ -212,14 +223,14 @@ impl SyncLoop {
                     why.message.clone(),
                 );
                 self.admission.refused(pod.uid());
-                self.workers.update(Desired::rejected(pod, told, why));
+                self.workers.update(Desired::rejected(pod, source, why));
             }
         }
     }
 
     fn stop_gone(&mut self, pod: Arc<Pod>) {
         if self.workers.has(&pod.uid()) {
-            self.workers.update(Desired::new(pod, true, true));
+            self.workers.update(Desired::gone(pod));
         }
     }
 
@@ -243,6 +254,7 @@ impl SyncLoop {
             self.ctx.runtime.list_containers()
         ) {
             (Ok(sandboxes), Ok(containers)) => {
+                self.orphans_retry.reset();
                 let pods = sandboxes
                     .into_iter()
                     .map(|s| s.pod)
@@ -256,32 +268,51 @@ impl SyncLoop {
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(error = %ErrorChain(&error), "look for pods that nobody wants; trying again");
-                self.orphans_due = Some(Instant::now() + ORPHANS_RETRY);
+                tracing::warn!(error = %ErrorChain(&error), "cannot look for pods that nobody wants; trying again");
+                self.orphans_due = Some(Instant::now() + self.orphans_retry.pause());
             }
         }
         // An agent that was killed while it tidied up may have left files alone. Their names tell
         // no more than the UID.
-        for uid in checkpoint::directories(&self.pods_dir) {
-            let known = self.manager.has(&uid)
-                || self.workers.has(&uid)
-                || orphans.iter().any(|pod| pod.uid() == uid);
-            if !known {
+        let config = &self.ctx.config;
+        let (pods_dir, logs_dir) = (config.pods_dir(), config.agent_dir().join("logs"));
+        let (directories, logs) = blocking(move || {
+            (
+                checkpoint::directories(&pods_dir),
+                checkpoint::log_directories(&logs_dir),
+            )
+        })
+        .await;
+        for uid in directories {
+            if !self.is_known(&uid, &orphans) {
                 orphans.push(Arc::new(bare_pod(String::new(), String::new(), uid)));
             }
         }
-        let logs = self.ctx.config.agent_dir().join("logs");
-        for (dir, uid) in checkpoint::log_directories(&logs) {
-            let known = self.manager.has(&uid)
-                || self.workers.has(&uid)
-                || orphans.iter().any(|pod| pod.uid() == uid);
-            if !known {
-                crate::gc::remove_dirs([dir]).await;
-            }
-        }
+        let stale = logs
+            .into_iter()
+            .filter(|(_, uid)| !self.is_known(uid, &orphans))
+            .map(|(dir, _)| dir)
+            .collect();
+        self.remove_logs(stale);
         for pod in orphans {
             tracing::info!(pod = %pod.display(), "remove a pod that is no longer wanted");
-            self.workers.update(Desired::new(pod, true, true));
+            self.workers.update(Desired::gone(pod));
+        }
+    }
+
+    fn is_known(&self, uid: &PodUid, orphans: &[Arc<Pod>]) -> bool {
+        self.manager.has(uid)
+            || self.workers.has(uid)
+            || orphans.iter().any(|pod| pod.uid() == *uid)
+    }
+
+    /// Whole trees, and nobody waits for their end. What is left when the agent stops, the next one
+    /// finds.
+    fn remove_logs(&mut self, dirs: Vec<PathBuf>) {
+        while self.removals.try_join_next().is_some() {}
+        if !dirs.is_empty() && self.removals.is_empty() {
+            let remove = crate::gc::remove_dirs(dirs);
+            spawn_in(&mut self.removals, "remove logs of nobody's", remove);
         }
     }
 

@@ -23,6 +23,7 @@ use super::{
     usage::Usage,
 };
 use crate::{
+    blocking::blocking,
     container_config::resources,
     context::NodeContext,
     events::EventType,
@@ -124,7 +125,7 @@ impl Manager {
         let dir = self.ctx.config.agent_dir();
         let look =
             move || thresholds.met(&signals::observe(&dir.join("pods"), &dir.join("images")));
-        let mut found = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+        let mut found = blocking(look).await;
         found.sort_by_key(|shortage| shortage.supply.signal);
         found
     }
@@ -183,7 +184,7 @@ impl Manager {
             Resource::EphemeralStorage | Resource::Inodes => {
                 let logs = status.log_path.parent().map(PathBuf::from);
                 let layer = self.ctx.runtime.writable_layer(&status.id).await.ok();
-                of_directories(resource, layer.into_iter().chain(logs).collect()).await
+                of_directories(resource, move || layer.into_iter().chain(logs).collect()).await
             }
         }
     }
@@ -194,7 +195,8 @@ impl Manager {
         match resource {
             Resource::Memory | Resource::Pids => 0,
             Resource::EphemeralStorage | Resource::Inodes => {
-                of_directories(resource, of_pod(&self.ctx.volumes.pod_dir(&pod.uid()))).await
+                let dir = self.ctx.volumes.pod_dir(&pod.uid());
+                of_directories(resource, move || of_pod(&dir)).await
             }
         }
     }
@@ -246,14 +248,17 @@ fn asked_by(resource: Resource, pod: &Pod) -> u64 {
     }
 }
 
-async fn of_directories(resource: Resource, directories: Vec<PathBuf>) -> u64 {
+async fn of_directories(
+    resource: Resource,
+    directories: impl FnOnce() -> Vec<PathBuf> + Send + 'static,
+) -> u64 {
     let work = move || {
-        directories
+        directories()
             .iter()
             .map(|directory| Usage::of(directory))
             .fold(Usage::default(), Usage::plus)
     };
-    let usage = tokio::task::spawn_blocking(work).await.unwrap_or_default();
+    let usage = blocking(work).await;
     if resource == Resource::Inodes {
         usage.inodes
     } else {

@@ -93,7 +93,7 @@ async fn release_vanished(runtime: &LocalRuntime, cni: &CniNetwork) {
     match tokio::time::timeout(NETWORK_GC_LIMIT, cni.gc(&known)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(error = %ErrorChain(&error), "release what vanished sandboxes held of the network")
+            tracing::warn!(error = %ErrorChain(&error), "cannot release what vanished sandboxes held of the network")
         }
         Err(_) => {
             tracing::warn!("releasing what vanished sandboxes held of the network takes too long")

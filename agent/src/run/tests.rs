@@ -132,8 +132,8 @@ async fn deleted_pod_leaves_nothing() {
     let left = cluster.runtime_state(&uid).await;
     assert!(left.0.is_empty() && left.1.is_empty(), "{left:?}");
     cluster
-        .wait_until("the pod's directory is gone", async || {
-            !cluster.agent_dir().join("pods").join(&uid).exists()
+        .wait_until("the pod's directory and copy are gone", async || {
+            !cluster.agent_dir().join("pods").join(&uid).exists() && !cluster.copy_of(&uid).exists()
         })
         .await;
     cluster.stop().await;

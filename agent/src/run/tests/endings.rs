@@ -197,7 +197,8 @@ async fn what_nobody_wants_is_looked_for_until_it_is_found() {
     };
     cluster.pods().delete("web", &params).await.expect("delete");
     // Without the copy only the runtime knows of it.
-    std::fs::remove_dir_all(cluster.agent_dir().join("pods").join(&uid)).expect("remove the copy");
+    std::fs::remove_dir_all(cluster.agent_dir().join("pods").join(&uid)).expect("directory");
+    std::fs::remove_file(cluster.copy_of(&uid)).expect("remove the copy");
     for _ in 0..2 {
         let broken = RuntimeError::NotFound {
             kind: "anything",

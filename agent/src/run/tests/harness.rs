@@ -85,7 +85,9 @@ impl Cluster {
         config.eviction_hard = self.eviction_hard.clone();
         config.sync_interval = self.sync_interval;
         config.eviction_interval = Duration::from_millis(20);
-        std::fs::create_dir_all(self.agent_dir().join("pods")).expect("directory");
+        for dir in [config.pods_dir(), config.checkpoints_dir()] {
+            std::fs::create_dir_all(dir).expect("directory");
+        }
         let parts = Parts {
             runtime: Arc::clone(&self.runtime) as Arc<dyn RuntimeService>,
             images: self.images.clone(),
@@ -133,6 +135,13 @@ impl Cluster {
 
     pub(super) fn agent_dir(&self) -> PathBuf {
         self.dir.path().join("data/agent")
+    }
+
+    /// Where the agent's copy of a pod is.
+    pub(super) fn copy_of(&self, uid: &str) -> PathBuf {
+        self.agent_dir()
+            .join("checkpoints")
+            .join(format!("{uid}.json"))
     }
 
     pub(super) fn pods(&self) -> Api<Pod> {

@@ -31,7 +31,7 @@ fn starts(cluster: &Cluster, name: &str) -> usize {
 }
 
 fn copy(cluster: &Cluster, uid: &str) -> Option<Pod> {
-    let text = std::fs::read(cluster.agent_dir().join("pods").join(uid).join("pod.json")).ok()?;
+    let text = std::fs::read(cluster.copy_of(uid)).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
@@ -231,11 +231,7 @@ async fn an_old_copy_alone_starts_nothing_that_must_run_once() {
         status: None,
         ..ran.clone()
     };
-    let path = cluster
-        .agent_dir()
-        .join("pods")
-        .join(ran.metadata.uid.as_deref().expect("uid"))
-        .join("pod.json");
+    let path = cluster.copy_of(ran.metadata.uid.as_deref().expect("uid"));
     std::fs::write(path, serde_json::to_vec(&copy).expect("JSON")).expect("write the copy");
     cluster.runtime.reboot(false);
     cluster.start_agent();

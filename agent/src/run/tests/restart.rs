@@ -42,11 +42,7 @@ async fn agent_killed_before_it_copied_the_last_status_keeps_it() {
         status: None,
         ..before.clone()
     };
-    let path = cluster
-        .agent_dir()
-        .join("pods")
-        .join(before.metadata.uid.as_deref().expect("uid"))
-        .join("pod.json");
+    let path = cluster.copy_of(before.metadata.uid.as_deref().expect("uid"));
     std::fs::write(path, serde_json::to_vec(&copy).expect("JSON")).expect("write the copy");
     cluster.start_agent();
     cluster.create(pod("other", json!({}))).await;
@@ -88,6 +84,7 @@ async fn pod_deleted_while_the_agent_was_away_is_removed() {
             sandboxes.is_empty()
                 && containers.is_empty()
                 && !cluster.agent_dir().join("pods").join(&uid).exists()
+                && !cluster.copy_of(&uid).exists()
         })
         .await;
     cluster.stop().await;

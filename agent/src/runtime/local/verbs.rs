@@ -18,6 +18,7 @@ use super::{
     },
     LocalRuntime,
 };
+use crate::blocking::blocking;
 
 #[async_trait]
 impl RuntimeService for LocalRuntime {
@@ -104,7 +105,7 @@ impl RuntimeService for LocalRuntime {
                 .insert(path.trim_matches('/').to_owned());
             inner.hierarchies.create(&path, &resources)
         };
-        crate::blocking::blocking(work).await
+        blocking(work).await
     }
 
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError> {
@@ -191,7 +192,8 @@ impl RuntimeService for LocalRuntime {
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats, RuntimeError> {
         let container = self.inner.container(id)?;
         let path = oci_spec::cgroup_path(&container.sandbox.checkpoint.lock().config, &id.0);
-        Ok(self.inner.hierarchies.stats(&path))
+        let inner = Arc::clone(&self.inner);
+        Ok(blocking(move || inner.hierarchies.stats(&path)).await)
     }
 
     async fn writable_layer(&self, id: &ContainerId) -> Result<PathBuf, RuntimeError> {
