@@ -4,8 +4,9 @@
 //! never touched: it stays 0, so that a neighbour cannot reach the node's loopback services
 //! (CVE-2020-8558).
 
-use std::{fs, io, net::Ipv4Addr, process::Command};
+use std::{fs, io, net::Ipv4Addr};
 
+use coracle_telemetry::ErrorChain;
 use ipnet::Ipv4Net;
 use nix::errno::Errno;
 use rtnetlink::{
@@ -16,6 +17,7 @@ use rtnetlink::{
 use crate::{
     conf::NetConf,
     error::CniError,
+    modprobe,
     netlink::{Link, Netlink, Request, address_message},
 };
 
@@ -145,17 +147,18 @@ fn set_sysctls() -> Result<(), CniError> {
     set_sysctl("/proc/sys/net/ipv4/ip_forward", "1")?;
     // Replies between two pods of one bridge must pass the node's address translation.
     const BRIDGE_NF: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
-    if fs::metadata(BRIDGE_NF).is_err() {
-        // Built in or already loaded on most hosts; where it is neither and cannot be loaded, the
-        // write says so.
-        let _ = Command::new("modprobe")
-            .arg("br_netfilter")
-            .env("LC_ALL", "C")
-            .output();
-    }
+    // Built in or already loaded on most hosts.
+    let loaded = match fs::metadata(BRIDGE_NF) {
+        Ok(_) => Ok(()),
+        Err(_) => modprobe::load("br_netfilter"),
+    };
     match set_sysctl(BRIDGE_NF, "1") {
         Err(CniError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            tracing::warn!("br_netfilter is missing: Services fail between pods of one node");
+            let why = loaded.map_err(|error| ErrorChain(&error).to_string()).err();
+            tracing::warn!(
+                error = why,
+                "br_netfilter is missing: Services fail between pods of one node"
+            );
             Ok(())
         }
         other => other,

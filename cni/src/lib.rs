@@ -10,6 +10,7 @@
 //! | [`anti_spoof`] | a pod cannot send under another's address |
 //! | [`ipam`] | crash-safe address reservations, one file an address |
 //! | [`masquerade`] | source NAT for what leaves the cluster |
+//! | `modprobe` | loads the module that bridges need |
 //! | [`netlink`] | rtnetlink in batches on one socket |
 //!
 //! Everything here blocks. Namespaces are entered through `coracle-netns` only, rules are written
@@ -22,6 +23,7 @@ pub mod conf;
 pub mod error;
 pub mod ipam;
 pub mod masquerade;
+mod modprobe;
 pub mod netlink;
 pub mod result;
 pub mod skel;

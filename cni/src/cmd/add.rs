@@ -52,10 +52,10 @@ pub fn add(attachment: &Attachment, conf: &NetConf) -> Result<CniResult, CniErro
         Err(error) => {
             // The first error is what matters; what cannot be undone is found by GC.
             if let Err(undo) = veth::delete(&mut netlink, &host_name) {
-                tracing::warn!(link = host_name, error = %undo, "a failed ADD left its link");
+                tracing::warn!(link = host_name, error = %ErrorChain(&undo), "a failed ADD left its link");
             }
             if let Err(undo) = ipam::release(conf, &attachment.owner()) {
-                tracing::warn!(address = %address.addr(), error = %undo, "a failed ADD left its address");
+                tracing::warn!(address = %address.addr(), error = %ErrorChain(&undo), "a failed ADD left its address");
             }
             Err(error)
         }

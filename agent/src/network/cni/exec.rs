@@ -9,24 +9,31 @@ use std::{
     io,
     net::IpAddr,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Output, Stdio},
     time::Duration,
 };
 
 use coracle_cni::{error::WireError, result::CniResult};
 use coracle_telemetry::ErrorChain;
 use serde_json::Value;
-use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    process::Command,
+    time::timeout,
+};
 
 use self::cache::{Cache, Cached};
 use super::{IFNAME, conflist};
 use crate::{
+    blocking::blocking,
     network::{NetworkError, PodNetworkRequest},
     runtime::types::{PodRef, SandboxId},
 };
 
 /// For one plugin call; address management over the network may take its time.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// For what a plugin says: results have a few hundred bytes.
+const OUTPUT_MAX: u64 = 1 << 20;
 /// Where distributions put plugins.
 const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
@@ -55,7 +62,7 @@ impl Plugins {
         let list = conflist::load(&self.conf_dir).map_err(|why| NetworkError::NotReady { why })?;
         for index in 0..list.plugins.len() {
             let kind = conflist::plugin_type(&list, index);
-            self.find(kind).ok_or_else(|| NetworkError::NotReady {
+            find(&self.plugin_dirs, kind).ok_or_else(|| NetworkError::NotReady {
                 why: self.not_found(kind),
             })?;
         }
@@ -69,11 +76,11 @@ impl Plugins {
         if let Some(Cached {
             result: Some(result),
             ..
-        }) = self.cache.get(&request.sandbox_id)
+        }) = self.cache.get(&request.sandbox_id).await
         {
             return addresses(&result);
         }
-        let list = conflist::load(&self.conf_dir).map_err(|why| NetworkError::NotReady { why })?;
+        let list = self.list().await?;
         let mut cached = Cached {
             list,
             pod: request.pod.clone(),
@@ -81,18 +88,18 @@ impl Plugins {
             port_mappings: request.port_mappings.clone(),
             result: None,
         };
-        self.cache.put(&request.sandbox_id, &cached)?;
+        self.cache.put(&request.sandbox_id, &cached).await?;
         match self.add_all(&request.sandbox_id, &cached).await {
             Ok(result) => {
                 let addresses = addresses(&result)?;
                 cached.result = Some(result);
-                self.cache.put(&request.sandbox_id, &cached)?;
+                self.cache.put(&request.sandbox_id, &cached).await?;
                 Ok(addresses)
             }
             Err(error) => {
                 // The first error is the one to tell; DEL comes again when the sandbox is removed.
                 if let Err(undo) = self.del(request).await {
-                    tracing::warn!(sandbox = %request.sandbox_id, error = %undo, "DEL after a failed ADD");
+                    tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&undo), "cannot undo a failed ADD");
                 }
                 Err(error)
             }
@@ -100,7 +107,7 @@ impl Plugins {
     }
 
     pub(super) async fn del(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        match self.cache.get(&request.sandbox_id) {
+        match self.cache.get(&request.sandbox_id).await {
             Some(cached) => self.del_cached(&request.sandbox_id, cached).await,
             None => {
                 self.del_forgotten(request).await;
@@ -112,7 +119,7 @@ impl Plugins {
     /// What is not remembered was never attached, was detached before, or its record was lost: DEL
     /// knows. Its failure must not keep a sandbox that may never have had a network.
     async fn del_forgotten(&self, request: &PodNetworkRequest) {
-        let Ok(list) = conflist::load(&self.conf_dir) else {
+        let Ok(list) = self.list().await else {
             return;
         };
         let cached = Cached {
@@ -123,7 +130,7 @@ impl Plugins {
             result: None,
         };
         if let Err(error) = self.del_all(&request.sandbox_id, &cached).await {
-            tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&error), "DEL of a sandbox that is not remembered");
+            tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&error), "cannot DEL a sandbox that is not remembered");
         }
     }
 
@@ -132,7 +139,7 @@ impl Plugins {
             result: Some(result),
             list,
             ..
-        }) = self.cache.get(&request.sandbox_id)
+        }) = self.cache.get(&request.sandbox_id).await
         else {
             return Err(NetworkError::NotReady {
                 why: format!("sandbox {} was not attached", request.sandbox_id),
@@ -160,16 +167,23 @@ impl Plugins {
     /// DEL for every remembered attachment that is not in `valid`.
     pub(super) async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
         let mut first = Ok(());
-        for id in self.cache.ids() {
+        for id in self.cache.ids().await {
             if valid.contains(&id) {
                 continue;
             }
-            let Some(cached) = self.cache.get(&id) else {
+            let Some(cached) = self.cache.get(&id).await else {
                 continue;
             };
             first = first.and(self.del_cached(&id, cached).await);
         }
         first
+    }
+
+    /// What the configuration directory says now.
+    async fn list(&self) -> Result<conflist::NetworkList, NetworkError> {
+        let dir = self.conf_dir.clone();
+        let loaded = blocking(move || conflist::load(&dir)).await;
+        loaded.map_err(|why| NetworkError::NotReady { why })
     }
 
     async fn add_all(&self, id: &SandboxId, cached: &Cached) -> Result<Value, NetworkError> {
@@ -196,7 +210,7 @@ impl Plugins {
         let mut done = self.del_all(id, &cached).await;
         if done.is_err()
             && cached.result.is_none()
-            && let Ok(list) = conflist::load(&self.conf_dir)
+            && let Ok(list) = self.list().await
         {
             // ADD never succeeded with that configuration, perhaps because of it: the sandbox must
             // not hang on it.
@@ -204,13 +218,15 @@ impl Plugins {
             done = self.del_all(id, &cached).await;
         }
         done?;
-        self.cache.remove(id)
+        self.cache.remove(id).await
     }
 
     async fn del_all(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
         // A namespace that is gone must not stop plugins from cleaning up on the node: then none is
         // named.
-        let netns = cached.netns.exists().then_some(cached.netns.as_path());
+        let path = cached.netns.clone();
+        let exists = blocking(move || path.exists()).await;
+        let netns = exists.then_some(cached.netns.as_path());
         let mut first = Ok(());
         for index in (0..cached.list.plugins.len()).rev() {
             let kind = conflist::plugin_type(&cached.list, index);
@@ -240,40 +256,24 @@ impl Plugins {
             command,
             source,
         };
-        let path = self.find(kind).ok_or_else(|| {
-            exec(io::Error::new(
-                io::ErrorKind::NotFound,
-                self.not_found(kind),
-            ))
+        let (dirs, wanted) = (self.plugin_dirs.clone(), kind.to_owned());
+        let found = blocking(move || find(&dirs, &wanted)).await;
+        let path = found.ok_or_else(|| {
+            let why = self.not_found(kind);
+            exec(io::Error::new(io::ErrorKind::NotFound, why))
         })?;
         let search =
             std::env::join_paths(&self.plugin_dirs).map_err(|e| exec(io::Error::other(e)))?;
-        let mut child = Command::new(path)
+        let mut plugin = Command::new(path);
+        plugin
             .env("CNI_COMMAND", command)
             .env("CNI_CONTAINERID", &id.0)
             .env("CNI_NETNS", netns.unwrap_or(Path::new("")))
             .env("CNI_IFNAME", IFNAME)
             .env("CNI_PATH", search)
             .env("CNI_ARGS", cni_args(id, pod))
-            .env("LC_ALL", "C")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(exec)?;
-        let stdin = child.stdin.take();
-        let input = conf.to_string();
-        let work = async {
-            let write = async {
-                if let Some(mut pipe) = stdin {
-                    // A plugin that does not read its configuration tells why on stdout.
-                    drop(pipe.write_all(input.as_bytes()).await);
-                }
-            };
-            tokio::join!(write, child.wait_with_output()).1
-        };
-        let output = timeout(DEADLINE, work)
+            .env("LC_ALL", "C");
+        let output = timeout(DEADLINE, answer(plugin, conf.to_string()))
             .await
             .map_err(|_| exec(io::Error::new(io::ErrorKind::TimedOut, "deadline passed")))?
             .map_err(exec)?;
@@ -295,13 +295,6 @@ impl Plugins {
         })
     }
 
-    fn find(&self, kind: &str) -> Option<PathBuf> {
-        self.plugin_dirs
-            .iter()
-            .map(|dir| dir.join(kind))
-            .find(|path| path.is_file())
-    }
-
     fn not_found(&self, kind: &str) -> String {
         let dirs: Vec<String> = self
             .plugin_dirs
@@ -310,6 +303,50 @@ impl Plugins {
             .collect();
         format!("CNI plugin {kind} is in none of {}", dirs.join(", "))
     }
+}
+
+fn find(dirs: &[PathBuf], kind: &str) -> Option<PathBuf> {
+    let mut paths = dirs.iter().map(|dir| dir.join(kind));
+    paths.find(|path| path.is_file())
+}
+
+/// Runs a plugin with `input` on its stdin to its end, or until this is dropped.
+async fn answer(mut plugin: Command, input: String) -> io::Result<Output> {
+    let mut child = plugin
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut pipe) = stdin {
+            // A plugin that does not read its configuration tells why on stdout.
+            drop(pipe.write_all(input.as_bytes()).await);
+        }
+        Ok(())
+    };
+    // The first that fails ends the plugin.
+    let ((), stdout, stderr, status) =
+        tokio::try_join!(write, read(stdout), read(stderr), child.wait())?;
+    Ok(Output {
+        status,
+        stdout,
+        stderr,
+    })
+}
+
+/// All that a plugin says, which is held in memory.
+async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(OUTPUT_MAX + 1).read_to_end(&mut bytes).await?;
+    }
+    if bytes.len() as u64 > OUTPUT_MAX {
+        let why = format!("it writes more than {OUTPUT_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
 }
 
 fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
@@ -349,6 +386,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_plugin_that_talks_without_end_is_ended() {
+        let said = async |script: &str| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]);
+            answer(shell, "{}".to_owned()).await
+        };
+        let output = said("cat; echo why >&2; exit 3").await.unwrap();
+        assert_eq!(
+            (output.status.code(), &*output.stdout, &*output.stderr),
+            (Some(3), &b"{}"[..], &b"why\n"[..])
+        );
+        for stream in ["1", "2"] {
+            let error = said(&format!("while :; do echo on and on; done >&{stream}")).await;
+            assert_eq!(
+                error.unwrap_err().to_string(),
+                "it writes more than 1048576 bytes"
+            );
+        }
+    }
 
     #[test]
     fn addresses_are_read_from_results_of_every_version() {

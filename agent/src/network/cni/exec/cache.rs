@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    blocking::blocking,
     network::{NetworkError, cni::conflist::NetworkList},
     runtime::types::{PodRef, PortMapping, SandboxId},
 };
@@ -40,43 +41,53 @@ impl Cache {
     }
 
     /// `None` also for what cannot be read: DEL then gets what the configuration says now.
-    pub(super) fn get(&self, id: &SandboxId) -> Option<Cached> {
-        serde_json::from_slice(&fs::read(self.dir.join(&id.0)).ok()?).ok()
+    pub(super) async fn get(&self, id: &SandboxId) -> Option<Cached> {
+        let path = self.dir.join(&id.0);
+        blocking(move || serde_json::from_slice(&fs::read(path).ok()?).ok()).await
     }
 
-    pub(super) fn put(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
-        let path = self.dir.join(&id.0);
+    pub(super) async fn put(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
+        let (dir, path) = (self.dir.clone(), self.dir.join(&id.0));
         let unfinished = self.dir.join(format!("{}{UNFINISHED}", id.0));
-        let write = || {
-            fs::create_dir_all(&self.dir)?;
-            fs::write(&unfinished, serde_json::to_vec(cached)?)?;
-            fs::rename(&unfinished, &path)
-        };
-        write().map_err(|source| failed("remember", &path, &source))
+        let record = serde_json::to_vec(cached).map_err(io::Error::from);
+        blocking(move || {
+            let write = || {
+                fs::create_dir_all(dir)?;
+                fs::write(&unfinished, record?)?;
+                fs::rename(&unfinished, &path)
+            };
+            write().map_err(|source| failed("remember", &path, &source))
+        })
+        .await
     }
 
-    pub(super) fn remove(&self, id: &SandboxId) -> Result<(), NetworkError> {
+    pub(super) async fn remove(&self, id: &SandboxId) -> Result<(), NetworkError> {
         let path = self.dir.join(&id.0);
-        match fs::remove_file(&path) {
+        blocking(move || match fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(failed("forget", &path, &source))
             }
             _ => Ok(()),
-        }
+        })
+        .await
     }
 
     /// Whose attachments are remembered. Removes what a killed write has left: nothing depends on
     /// it.
-    pub(super) fn ids(&self) -> Vec<SandboxId> {
-        let mut ids = Vec::new();
-        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            match entry.file_name().into_string() {
-                Ok(name) if name.ends_with(UNFINISHED) => drop(fs::remove_file(entry.path())),
-                Ok(name) => ids.push(SandboxId(name)),
-                Err(_) => {}
+    pub(super) async fn ids(&self) -> Vec<SandboxId> {
+        let dir = self.dir.clone();
+        blocking(move || {
+            let mut ids = Vec::new();
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                match entry.file_name().into_string() {
+                    Ok(name) if name.ends_with(UNFINISHED) => drop(fs::remove_file(entry.path())),
+                    Ok(name) => ids.push(SandboxId(name)),
+                    Err(_) => {}
+                }
             }
-        }
-        ids
+            ids
+        })
+        .await
     }
 }
 

@@ -67,7 +67,7 @@ impl OwnNetwork {
         {
             // The caller hears why it failed; what cannot be undone is found by `gc`.
             if let Err(undo) = coracle_cni::del(&attachment, &conf) {
-                tracing::warn!(sandbox = %request.sandbox_id, error = %undo, "a failed ADD left its link");
+                tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&undo), "a failed ADD left its link");
             }
             return Err(failed("ADD")(error.into()));
         }
