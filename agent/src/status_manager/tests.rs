@@ -1,5 +1,14 @@
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
 use coracle_apiserver::{testing, user::UserInfo};
-use kube::api::{ListParams, PostParams};
+use http::{Method, Request, Response};
+use kube::{
+    api::{ListParams, PostParams},
+    client::Body,
+};
 use serde_json::json;
 
 use super::*;
@@ -30,4 +39,41 @@ async fn every_status_that_is_pending_at_the_end_is_written() {
     let phases = listed.items.iter().map(|pod| pod.status_or_default());
     let running = phases.filter(|status| status.phase.as_deref() == Some("Running"));
     assert_eq!(running.count(), count);
+}
+
+/// A server whose first answer to DELETE is a conflict, and that has a pod with this UID.
+fn conflicting(uid: &'static str) -> (kube::Client, Arc<AtomicUsize>) {
+    let deletes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&deletes);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let answer = if request.method() != Method::DELETE {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": "web", "namespace": "default", "uid": uid}})
+        } else if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409,
+                "reason": "Conflict", "message": "another writer of the same UID"})
+        } else {
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})
+        };
+        let status = u16::try_from(answer["code"].as_u64().unwrap_or(200)).expect("a status");
+        let response = Response::builder().status(status);
+        let response = response.body(Body::from(answer.to_string().into_bytes()));
+        async move { Ok::<_, Infallible>(response.expect("response")) }
+    });
+    (kube::Client::new(service, "default"), deletes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_ends_a_pod_only_if_another_has_its_name() {
+    for (uid, tries) in [("another", 1), ("own", 2)] {
+        let (client, deletes) = conflicting(uid);
+        let (manager, writer) = StatusManager::new(client);
+        let pod = json!({"metadata": {"name": "web", "namespace": "default", "uid": "own"}});
+        let pod: Pod = serde_json::from_value(pod).expect("pod");
+        tokio::select! {
+            () = manager.finish(&pod) => {}
+            () = writer.run(CancellationToken::new()) => unreachable!("nobody stops it"),
+        }
+        assert_eq!(deletes.load(Ordering::Relaxed), tries, "{uid}");
+    }
 }

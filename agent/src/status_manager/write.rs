@@ -1,5 +1,6 @@
 //! One write of a pod's status, and what became of it.
 
+use coracle_client::errors::{is_conflict, is_not_found};
 use coracle_telemetry::{ErrorChain, span};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::{
@@ -43,7 +44,7 @@ impl Write {
                 .await
             {
                 Ok(pod) => written = version(&pod),
-                Err(error) => match self.judge(&error) {
+                Err(error) => match self.judge(&error).await {
                     // A last status that the server does not take must not keep the pod.
                     Outcome::Failed if self.delete && is_invalid(&error) => {}
                     outcome => return outcome,
@@ -64,22 +65,28 @@ impl Write {
         };
         match self.api.delete(&self.pod.name, &params).await {
             Ok(_) => Outcome::Deleted,
-            Err(error) => self.judge(&error),
+            Err(error) => self.judge(&error).await,
         }
     }
 
-    fn judge(&self, error: &kube::Error) -> Outcome {
-        match error {
-            // 409: another pod has the name by now.
-            kube::Error::Api(status)
-                if status.code == 404 || (status.code == 409 && status.message.contains("UID")) =>
-            {
-                Outcome::Gone
+    /// A conflict is another pod of that name, or a race with another writer: who has the name is
+    /// asked, as the server's words for it are its own.
+    async fn judge(&self, error: &kube::Error) -> Outcome {
+        let gone = is_not_found(error) || (is_conflict(error) && !self.has_its_name().await);
+        if gone {
+            return Outcome::Gone;
+        }
+        tracing::warn!(pod = %self.pod, error = %ErrorChain(error), "cannot write a pod's status");
+        Outcome::Failed
+    }
+
+    /// Whether the name is the pod's still; so it is if nobody can tell.
+    async fn has_its_name(&self) -> bool {
+        match self.api.get_metadata_opt(&self.pod.name).await {
+            Ok(found) => {
+                found.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(&*self.pod.uid.0))
             }
-            _ => {
-                tracing::warn!(pod = %self.pod.name, namespace = %self.pod.namespace, error = %ErrorChain(&error), "write a pod's status");
-                Outcome::Failed
-            }
+            Err(_) => true,
         }
     }
 }
