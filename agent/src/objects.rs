@@ -20,6 +20,8 @@ const FETCH_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) const FRESH: Duration = Duration::from_millis(300);
 /// A copy that nobody asked for in so long is dropped.
 const KEEP: Duration = Duration::from_secs(3600);
+/// How often such copies are looked for: each look passes all that are kept.
+const SWEEP: Duration = Duration::from_secs(60);
 
 /// An object could not be fetched (that it does not exist is no error).
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +45,42 @@ struct Slot<T> {
     fetched: Option<(Instant, Option<Arc<T>>)>,
 }
 
-type Slots<T> = Mutex<HashMap<(String, String), Arc<tokio::sync::Mutex<Slot<T>>>>>;
+/// Of namespace and name.
+type SlotOf<T> = Arc<tokio::sync::Mutex<Slot<T>>>;
+
+struct Slots<T>(Mutex<SlotMap<T>>);
+
+struct SlotMap<T> {
+    by_name: HashMap<(String, String), SlotOf<T>>,
+    swept: Instant,
+}
+
+impl<T> Slots<T> {
+    fn new() -> Self {
+        Self(Mutex::new(SlotMap {
+            by_name: HashMap::new(),
+            swept: Instant::now(),
+        }))
+    }
+
+    fn of(&self, namespace: &str, name: &str) -> SlotOf<T> {
+        let mut slots = self.0.lock();
+        if slots.swept.elapsed() >= SWEEP {
+            slots.swept = Instant::now();
+            // Who holds a slot is fetching it; all others that nobody asked for in a while may go.
+            slots.by_name.retain(|_, slot| {
+                slot.try_lock().map_or(true, |slot| {
+                    slot.fetched
+                        .as_ref()
+                        .is_none_or(|(at, _)| at.elapsed() < KEEP)
+                })
+            });
+        }
+        let key = (namespace.to_owned(), name.to_owned());
+        let empty = || Arc::new(tokio::sync::Mutex::new(Slot { fetched: None }));
+        Arc::clone(slots.by_name.entry(key).or_insert_with(empty))
+    }
+}
 
 /// The cache.
 pub(crate) struct Objects {
@@ -56,8 +93,8 @@ impl Objects {
     pub(crate) fn new(client: kube::Client) -> Self {
         Self {
             client,
-            config_maps: Mutex::default(),
-            secrets: Mutex::default(),
+            config_maps: Slots::new(),
+            secrets: Slots::new(),
         }
     }
 
@@ -102,23 +139,7 @@ impl Objects {
             + Debug
             + DeserializeOwned,
     {
-        let key = (namespace.to_owned(), name.to_owned());
-        let slot = {
-            let mut slots = slots.lock();
-            // Who holds a slot is fetching it; all others that nobody asked for in a while may go.
-            slots.retain(|_, slot| {
-                slot.try_lock().map_or(true, |slot| {
-                    slot.fetched
-                        .as_ref()
-                        .is_none_or(|(at, _)| at.elapsed() < KEEP)
-                })
-            });
-            Arc::clone(
-                slots
-                    .entry(key)
-                    .or_insert_with(|| Arc::new(tokio::sync::Mutex::new(Slot { fetched: None }))),
-            )
-        };
+        let slot = slots.of(namespace, name);
         let mut slot = slot.lock().await;
         if let Some((_, object)) = slot
             .fetched
@@ -155,5 +176,28 @@ impl Objects {
         };
         slot.fetched = Some((asked, object.clone()));
         Ok(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn copies_that_nobody_asks_for_are_looked_for_once_a_minute() {
+        let slots = Slots::<ConfigMap>::new();
+        let kept = |slots: &Slots<ConfigMap>| slots.0.lock().by_name.len();
+        slots.of("ns", "old").lock().await.fetched = Some((Instant::now(), None));
+        tokio::time::advance(KEEP).await;
+        slots.of("ns", "new").lock().await.fetched = Some((Instant::now(), None));
+        assert_eq!(kept(&slots), 1, "the old one has gone with this look");
+        slots.of("ns", "new").lock().await.fetched =
+            Some((Instant::now().checked_sub(KEEP).expect("time"), None));
+        slots.of("ns", "other");
+        assert_eq!(kept(&slots), 2, "not looked for again so soon");
+        tokio::time::advance(SWEEP).await;
+        let fetching = slots.of("ns", "fetching");
+        assert_eq!(kept(&slots), 2, "now it has gone");
+        drop(fetching);
     }
 }

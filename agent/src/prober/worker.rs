@@ -8,7 +8,6 @@ use std::{
 
 use coracle_telemetry::{Backoff, span};
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
-use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument as _, field::Empty};
@@ -40,15 +39,16 @@ impl Kind {
     }
 }
 
-struct Shared {
-    verdict: Mutex<Verdict>,
-    ready: Mutex<bool>,
-    started: watch::Sender<bool>,
+/// What all probes of one container have found out so far.
+#[derive(Clone, Copy)]
+struct Findings {
+    verdict: Verdict,
+    ready: bool,
 }
 
 /// The probes of one container at work. Dropping it ends them.
 pub(super) struct Probed {
-    shared: Arc<Shared>,
+    findings: watch::Sender<Findings>,
     others: CancellationToken,
     _stop: DropGuard,
 }
@@ -56,14 +56,15 @@ pub(super) struct Probed {
 impl Probed {
     /// What they say, for the plan.
     pub(super) fn verdict(&self) -> Verdict {
-        *self.shared.verdict.lock()
+        self.findings.borrow().verdict
     }
 
     /// What they say, for the status.
     pub(super) fn state(&self) -> ProbeState {
+        let Findings { verdict, ready } = *self.findings.borrow();
         ProbeState {
-            started: *self.shared.started.borrow(),
-            ready: *self.shared.ready.lock(),
+            started: verdict.started,
+            ready,
         }
     }
 
@@ -89,21 +90,18 @@ pub(super) fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
     let container = &target.container;
     let started = container.startup_probe.is_none() || seed.is_some_and(|seed| seed.started);
     let ready = container.readiness_probe.is_none() || seed.is_some_and(|seed| seed.ready);
-    let shared = Arc::new(Shared {
-        verdict: Mutex::new(Verdict {
-            started,
-            ..Verdict::default()
-        }),
-        ready: Mutex::new(ready),
-        started: watch::Sender::new(started),
-    });
+    let verdict = Verdict {
+        started,
+        ..Verdict::default()
+    };
+    let findings = watch::Sender::new(Findings { verdict, ready });
     let all = CancellationToken::new();
     let others = all.child_token();
     let run = |kind, probe: &Option<Probe>, stop: &CancellationToken| {
         let Some(probe) = probe.clone() else { return };
         let worker = ProbeWorker {
             target: target.clone(),
-            shared: Arc::clone(&shared),
+            findings: findings.clone(),
             kind,
             probe,
             seeded: seed.is_some(),
@@ -123,7 +121,7 @@ pub(super) fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
     run(Kind::Liveness, &container.liveness_probe, &others);
     run(Kind::Readiness, &container.readiness_probe, &all);
     Probed {
-        shared,
+        findings,
         others,
         _stop: all.drop_guard(),
     }
@@ -131,7 +129,7 @@ pub(super) fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
 
 struct ProbeWorker {
     target: Target,
-    shared: Arc<Shared>,
+    findings: watch::Sender<Findings>,
     kind: Kind,
     probe: Probe,
     seeded: bool,
@@ -141,10 +139,9 @@ impl ProbeWorker {
     async fn run(self) {
         if self.kind != Kind::Startup
             && self
-                .shared
-                .started
+                .findings
                 .subscribe()
-                .wait_for(|started| *started)
+                .wait_for(|findings| findings.verdict.started)
                 .await
                 .is_err()
         {
@@ -271,16 +268,12 @@ impl ProbeWorker {
         match self.kind {
             Kind::Liveness => false,
             Kind::Startup => {
-                self.shared.verdict.lock().started = true;
-                self.shared.started.send_replace(true);
-                self.target.wake.notify_one();
+                self.find(|findings| &mut findings.verdict.started, true);
                 true
             }
             Kind::Readiness => {
-                if successes >= threshold
-                    && !std::mem::replace(&mut *self.shared.ready.lock(), true)
-                {
-                    self.target.wake.notify_one();
+                if successes >= threshold {
+                    self.find(|findings| &mut findings.ready, true);
                 }
                 false
             }
@@ -293,17 +286,21 @@ impl ProbeWorker {
             return false;
         }
         match self.kind {
-            Kind::Liveness => self.shared.verdict.lock().liveness_failed = true,
-            Kind::Startup => self.shared.verdict.lock().startup_failed = true,
-            Kind::Readiness => {
-                if std::mem::replace(&mut *self.shared.ready.lock(), false) {
-                    self.target.wake.notify_one();
-                }
-                return false;
-            }
+            Kind::Liveness => self.find(|findings| &mut findings.verdict.liveness_failed, true),
+            Kind::Startup => self.find(|findings| &mut findings.verdict.startup_failed, true),
+            Kind::Readiness => self.find(|findings| &mut findings.ready, false),
         }
-        self.target.wake.notify_one();
-        true
+        self.kind != Kind::Readiness
+    }
+
+    /// Tells the pod's worker, if it is news.
+    fn find(&self, what: impl FnOnce(&mut Findings) -> &mut bool, value: bool) {
+        let news = self
+            .findings
+            .send_if_modified(|findings| std::mem::replace(what(findings), value) != value);
+        if news {
+            self.target.wake.notify_one();
+        }
     }
 
     fn complain(&self, message: &str) {
