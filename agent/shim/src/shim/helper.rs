@@ -20,6 +20,8 @@ use nix::{
     unistd::Pid,
 };
 
+use super::streams::AfterInput;
+
 /// A helper at work.
 pub(super) struct Helper<T> {
     pub(super) pid: i32,
@@ -38,8 +40,7 @@ pub(super) enum Purpose {
         call: u64,
         container: u64,
         tty: bool,
-        stdin: bool,
-        stdin_once: bool,
+        stdin: Option<AfterInput>,
     },
     Exec {
         connection: u64,

@@ -14,7 +14,7 @@ use super::{
     failure,
     helper::Purpose,
     server::{ExecProcess, Server},
-    streams::Streams,
+    streams::{AfterInput, Streams},
 };
 
 impl Server {
@@ -65,16 +65,9 @@ impl Server {
                 container,
                 tty,
                 stdin,
-                stdin_once,
             } => {
                 let outcome = outcome.and_then(|(pid, terminal)| {
-                    self.created(
-                        container,
-                        pid,
-                        tty.then_some(terminal).flatten(),
-                        stdin,
-                        stdin_once,
-                    )
+                    self.created(container, pid, tty.then_some(terminal).flatten(), stdin)
                 });
                 if outcome.is_err()
                     && let Some(failed) = self.containers.remove(&container)
@@ -130,8 +123,7 @@ impl Server {
         number: u64,
         pid: i32,
         terminal: Option<OwnedFd>,
-        stdin: bool,
-        stdin_once: bool,
+        stdin: Option<AfterInput>,
     ) -> Result<i32, Failure> {
         let Some(container) = self.containers.get_mut(&number) else {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -143,9 +135,11 @@ impl Server {
         // First: from here on it is killed if anything below fails.
         container.state = State::Created { pid };
         if let Some(master) = terminal {
-            let feed = stdin.then(|| master.try_clone()).transpose();
+            let feed = stdin.map(|_| master.try_clone()).transpose();
             container.streams = feed
-                .and_then(|feed| Streams::new(feed, stdin_once, [Some(master), None]))
+                .and_then(|feed| {
+                    Streams::new(feed, stdin.unwrap_or_default(), [Some(master), None])
+                })
                 .map_err(|error| {
                     failure(FailureKind::Oci, format!("take the terminal: {error}"))
                 })?;

@@ -37,6 +37,9 @@ use super::{
     namespaces, now, reaper, streams,
 };
 
+/// After a poll that failed: the kernel is short of memory, or there are more descriptors than this
+/// process may have.
+const POLL_PAUSE: Duration = Duration::from_secs(1);
 /// Leftovers are asked for within a command's timeout after its end.
 const MAX_ENDED_EXECS: usize = 64;
 
@@ -141,10 +144,17 @@ impl Server {
 
     /// Until a shutdown is done.
     pub(super) fn run(mut self) -> ExitCode {
+        let mut failing = None;
         loop {
-            if let Err(error) = self.turn() {
-                super::complain(format_args!("poll: {error}"));
+            let failed = self.turn().err();
+            if let Some(error) = failed {
+                // The log is on the node's disk, and what fails for good fails at every turn.
+                if failing != failed {
+                    super::complain(format_args!("poll: {error}"));
+                }
+                std::thread::sleep(POLL_PAUSE);
             }
+            failing = failed;
             if self.finish_shutdown() {
                 return ExitCode::SUCCESS;
             }

@@ -43,11 +43,30 @@ struct Stdin {
     pending: Vec<u8>,
 }
 
+/// What becomes of a container's stdin when whoever attached to it has ended his input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum AfterInput {
+    /// It waits for the next.
+    #[default]
+    Stay,
+    /// It ends, too.
+    Close,
+}
+
+impl AfterInput {
+    pub(super) fn of(stdin_once: bool) -> Self {
+        match stdin_once {
+            true => Self::Close,
+            false => Self::Stay,
+        }
+    }
+}
+
 /// All streams of one container.
 #[derive(Default)]
 pub(super) struct Streams {
     stdin: Option<Stdin>,
-    stdin_once: bool,
+    after_input: AfterInput,
     outputs: [Option<OwnedFd>; 2],
     attached: Vec<Attached>,
     is_closed: bool,
@@ -66,7 +85,7 @@ impl Streams {
     /// `outputs` are the read ends of stdout and stderr, or the terminal's master alone.
     pub(super) fn new(
         stdin: Option<OwnedFd>,
-        stdin_once: bool,
+        after_input: AfterInput,
         outputs: [Option<OwnedFd>; 2],
     ) -> io::Result<Self> {
         for fd in stdin.iter().chain(outputs.iter().flatten()) {
@@ -78,7 +97,7 @@ impl Streams {
         });
         Ok(Self {
             stdin,
-            stdin_once,
+            after_input,
             outputs,
             ..Self::default()
         })
@@ -236,7 +255,7 @@ impl Streams {
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             _ => {
                 *slot = None;
-                if self.stdin_once {
+                if self.after_input == AfterInput::Close {
                     self.stdin = None;
                 }
             }
@@ -301,7 +320,7 @@ mod tests {
     fn attached_reader_that_is_behind_gets_the_last_bytes_of_an_ended_container() {
         let (out, container) = pipe().unwrap();
         let (ours, theirs) = pipe().unwrap();
-        let mut streams = Streams::new(None, false, [Some(out), None]).unwrap();
+        let mut streams = Streams::new(None, AfterInput::Stay, [Some(out), None]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::open(dir.path().join("log")).unwrap();
         let mut scratch = vec![0; READ_BYTES];

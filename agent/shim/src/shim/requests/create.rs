@@ -21,7 +21,7 @@ use super::{
         helper::{Helper, Purpose},
         log::Log,
         server::Server,
-        streams::Streams,
+        streams::{AfterInput, Streams},
     },
     MAX_HELPER_MS,
 };
@@ -63,8 +63,7 @@ impl Server {
             call,
             container: number,
             tty: create.tty,
-            stdin: create.stdin,
-            stdin_once: create.stdin_once,
+            stdin: create.stdin.then(|| AfterInput::of(create.stdin_once)),
         };
         let limit = Duration::from_millis(create.timeout_ms.min(MAX_HELPER_MS));
         let helper = Helper::spawn(self.helper.as_fd(), &request, stdio, limit, purpose)
@@ -130,7 +129,11 @@ impl Server {
         } else {
             (Stdio::null(), None)
         };
-        let streams = Streams::new(feed, create.stdin_once, [Some(out_read), Some(err_read)])?;
+        let streams = Streams::new(
+            feed,
+            AfterInput::of(create.stdin_once),
+            [Some(out_read), Some(err_read)],
+        )?;
         Ok((
             [stdin, Stdio::from(out_write), Stdio::from(err_write)],
             streams,
