@@ -125,8 +125,11 @@ fn sysctls(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
         .iter()
         .filter_map(|context| context.sysctls.as_ref())
         .flatten();
-    let (host_network, host_ipc) = (spec.host_network == Some(true), spec.host_ipc == Some(true));
-    let why = wanted.find_map(|one| node.sysctls.check(&one.name, host_network, host_ipc).err())?;
+    let hosts = sysctl::HostNamespaces {
+        network: spec.host_network == Some(true),
+        ipc: spec.host_ipc == Some(true),
+    };
+    let why = wanted.find_map(|one| node.sysctls.check(&one.name, hosts).err())?;
     Some(StatusReason::new(
         "SysctlForbidden",
         format!("forbidden sysctl: {why}"),

@@ -89,8 +89,8 @@ impl ImageStore {
         // Layers whose import was killed before the index named them.
         if let Err(error) = layout.prune_layers() {
             tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "remove layers that no image names"
+                error = %ErrorChain(&error),
+                "cannot remove layers that no image names"
             );
         }
         Ok(Arc::new(Self {
@@ -178,7 +178,7 @@ impl ImageStore {
             record.layers.iter().try_for_each(|layer| note(layer))
         });
         if let Err(error) = noted.await {
-            tracing::warn!(error = %ErrorChain(&error), "could not note who may use an image");
+            tracing::warn!(error = %ErrorChain(&error), "cannot note who may use an image");
         }
     }
 

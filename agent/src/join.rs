@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::ErrorChain;
+use coracle_telemetry::{Backoff, ErrorChain, ExponentialBackoff};
 use rustls_pki_types::CertificateDer;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,8 @@ const CLIENT: &str = "client";
 const CA_FILE: &str = "ca.crt";
 /// How long a server that does not answer is waited for when joining.
 const JOIN_LIMIT: Duration = Duration::from_secs(120);
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(5));
 
 /// Why the node cannot join.
 #[derive(Debug, thiserror::Error)]
@@ -214,7 +215,7 @@ async fn reach(
     shutdown: &CancellationToken,
 ) -> Result<CertificateDer<'static>, JoinError> {
     let end = Instant::now() + JOIN_LIMIT;
-    let mut told = false;
+    let (mut told, mut retry) = (false, Backoff::of(RETRY));
     loop {
         let message = match trust::fetch_ca(uri, &token.ca_hash).await {
             Ok(ca) => return Ok(ca),
@@ -236,7 +237,7 @@ async fn reach(
         }
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = tokio::time::sleep(RETRY) => {}
+            () = tokio::time::sleep(retry.pause()) => {}
         }
     }
 }

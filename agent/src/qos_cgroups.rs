@@ -8,6 +8,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::Pod;
 use tokio_util::sync::CancellationToken;
 
@@ -60,8 +61,7 @@ impl Written {
             match write(ctx, &path, &resources).await {
                 Ok(()) => drop(self.classes.insert(path, resources)),
                 Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(cgroup = path, error, "write the limits of a class of pods");
+                    tracing::warn!(cgroup = path, error = %ErrorChain(&error), "cannot write the limits of a class of pods");
                 }
             }
         }

@@ -127,6 +127,9 @@ pub enum RuntimeError {
         /// The deadline.
         limit: Duration,
     },
+    /// The agent ends: the task that was to do it was given up.
+    #[error("the agent is ending")]
+    Ending,
     /// The kernel does not tell where a process is; it may have ended.
     #[error("read the PID namespace of process {pid}")]
     PidNamespace {
@@ -149,10 +152,13 @@ pub enum RuntimeError {
     },
 }
 
-/// Runs pods. Methods named as in CRI; every one is idempotent and bounded in time.
+/// Runs pods. Methods named as in CRI, each bounded in time. Those that stop, remove, update and
+/// read may be called again whatever came of the call before; those that make something say so if
+/// they may not.
 #[async_trait]
 pub trait RuntimeService: Send + Sync + 'static {
-    /// Makes namespaces, cgroup, shim and network. Leaves nothing behind when it fails.
+    /// Makes namespaces, cgroup, shim and network. Leaves nothing behind when it fails. Every call
+    /// makes another sandbox.
     async fn run_pod_sandbox(&self, config: &SandboxConfig) -> Result<SandboxStatus, RuntimeError>;
     /// Kills all containers, releases the network. The logs and records stay.
     async fn stop_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError>;
@@ -161,6 +167,7 @@ pub trait RuntimeService: Send + Sync + 'static {
     /// All of them, from memory (kept current by the shims), cheap.
     async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError>;
     /// Mounts the root file system, makes the container; its process waits for `start_container`.
+    /// Every call makes another one.
     async fn create_container(
         &self,
         sandbox: &SandboxId,
@@ -208,26 +215,29 @@ pub trait RuntimeService: Send + Sync + 'static {
         containers.retain(|container| container.pod.uid == *uid);
         Ok((sandboxes, containers))
     }
-    /// Runs a command to its end; kills it (and what it left behind) at `timeout`.
+    /// Runs a command to its end, with every call once more; kills it (and what it left behind) at
+    /// `timeout`.
     async fn exec_sync(
         &self,
         id: &ContainerId,
         command: &[String],
         timeout: Duration,
     ) -> Result<ExecResult, RuntimeError>;
-    /// Starts a command with streams.
+    /// Starts a command with streams: with every call once more.
     async fn exec(
         &self,
         id: &ContainerId,
         request: &ExecRequest,
     ) -> Result<StreamSession, RuntimeError>;
-    /// Connects to the container's own streams; the field `command` is ignored.
+    /// Connects to the container's own streams, with every call once more; the field `command` is
+    /// ignored.
     async fn attach(
         &self,
         id: &ContainerId,
         request: &ExecRequest,
     ) -> Result<StreamSession, RuntimeError>;
-    /// Connects to a TCP port on the pod's loopback (from inside its network namespace).
+    /// Connects to a TCP port on the pod's loopback (from inside its network namespace): with every
+    /// call once more.
     async fn port_forward(
         &self,
         id: &SandboxId,

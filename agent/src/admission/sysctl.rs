@@ -70,6 +70,13 @@ pub(crate) fn normalize(name: &str) -> String {
 #[error("the sysctls {0:?} are not known to be namespaced")]
 pub(crate) struct NotNamespaced(pub(crate) String);
 
+/// Which namespaces of the host a pod uses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostNamespaces {
+    pub(crate) network: bool,
+    pub(crate) ipc: bool,
+}
+
 /// The safe set and what the node's administrator allows beyond it: names, or prefixes that end in
 /// `*`.
 #[derive(Debug, Clone, Default)]
@@ -102,12 +109,7 @@ impl AllowList {
     ///
     /// # Errors
     /// Upstream's words on why not.
-    pub(crate) fn check(
-        &self,
-        name: &str,
-        host_network: bool,
-        host_ipc: bool,
-    ) -> Result<(), String> {
+    pub(crate) fn check(&self, name: &str, hosts: HostNamespaces) -> Result<(), String> {
         let name = normalize(name);
         let listed = SAFE.contains(&name.as_str())
             || self.names.contains(&name)
@@ -118,11 +120,11 @@ impl AllowList {
         let Some(namespace) = namespace(&name).filter(|_| listed) else {
             return Err(format!("{name:?} not allowlisted"));
         };
-        let hosts = match namespace {
-            Namespace::Ipc => host_ipc,
-            Namespace::Net => host_network,
+        let is_hosts = match namespace {
+            Namespace::Ipc => hosts.ipc,
+            Namespace::Net => hosts.network,
         };
-        if hosts {
+        if is_hosts {
             Err(format!(
                 "{name:?} not allowed with host {namespace} enabled"
             ))
@@ -148,57 +150,59 @@ mod tests {
     #[test]
     fn only_safe_or_allowed_sysctls_of_own_namespaces_pass() {
         let allowed = list(&["kernel.msg*", "net/core/somaxconn"]).expect("patterns");
-        for (name, host_network, host_ipc, expected) in [
-            ("net.ipv4.tcp_syncookies", false, false, Ok(())),
-            ("net/ipv4/tcp_syncookies", false, false, Ok(())),
-            ("kernel.shm_rmid_forced", true, false, Ok(())),
-            ("kernel.msgmax", false, false, Ok(())),
-            ("net.core.somaxconn", false, true, Ok(())),
+        const NONE: HostNamespaces = HostNamespaces {
+            network: false,
+            ipc: false,
+        };
+        const NETWORK: HostNamespaces = HostNamespaces {
+            network: true,
+            ..NONE
+        };
+        const IPC: HostNamespaces = HostNamespaces { ipc: true, ..NONE };
+        for (name, hosts, expected) in [
+            ("net.ipv4.tcp_syncookies", NONE, Ok(())),
+            ("net/ipv4/tcp_syncookies", NONE, Ok(())),
+            ("kernel.shm_rmid_forced", NETWORK, Ok(())),
+            ("kernel.msgmax", NONE, Ok(())),
+            ("net.core.somaxconn", IPC, Ok(())),
             (
                 "net.core.somaxconn",
-                true,
-                false,
+                NETWORK,
                 Err("\"net.core.somaxconn\" not allowed with host net enabled"),
             ),
             (
                 "kernel.msgmax",
-                false,
-                true,
+                IPC,
                 Err("\"kernel.msgmax\" not allowed with host ipc enabled"),
             ),
             (
                 "kernel.core_pattern",
-                false,
-                false,
+                NONE,
                 Err("\"kernel.core_pattern\" not allowlisted"),
             ),
             (
                 "kernel/core_pattern",
-                false,
-                false,
+                NONE,
                 Err("\"kernel.core_pattern\" not allowlisted"),
             ),
             (
                 "kernel.shmmax",
-                false,
-                false,
+                NONE,
                 Err("\"kernel.shmmax\" not allowlisted"),
             ),
             (
                 "net.ipv4.ip_forward",
-                false,
-                false,
+                NONE,
                 Err("\"net.ipv4.ip_forward\" not allowlisted"),
             ),
             (
                 "vm.overcommit_memory",
-                false,
-                false,
+                NONE,
                 Err("\"vm.overcommit_memory\" not allowlisted"),
             ),
-            ("", false, false, Err("\"\" not allowlisted")),
+            ("", NONE, Err("\"\" not allowlisted")),
         ] {
-            let got = allowed.check(name, host_network, host_ipc);
+            let got = allowed.check(name, hosts);
             assert_eq!(got, expected.map_err(str::to_owned), "{name}");
         }
     }

@@ -188,7 +188,7 @@ impl Drop for Staging {
         if let Some(path) = self.0.take()
             && let Err(error) = fs::remove_dir_all(&path)
         {
-            tracing::warn!(path = %path.display(), error = %ErrorChain(&error), "could not remove a half-made layer");
+            tracing::warn!(path = %path.display(), error = %ErrorChain(&error), "cannot remove a half-made layer");
         }
     }
 }

@@ -123,7 +123,7 @@ impl Purpose {
                     return Ok(Arc::new(Identity::new(Stored::from_pair(pair)?)));
                 }
                 Err(error) => {
-                    tracing::warn!(certificate = self.name, error = %ErrorChain(&error), "obtain a certificate")
+                    tracing::warn!(certificate = self.name, error = %ErrorChain(&error), "cannot obtain a certificate; trying again")
                 }
             }
             tokio::time::sleep(retry.pause()).await;

@@ -231,7 +231,7 @@ pub(crate) async fn stream<F>(
                 }
             }
             Err(error) => {
-                tracing::warn!(path = %reader.path.display(), error = %ErrorChain(&error), "read a log");
+                tracing::warn!(path = %reader.path.display(), error = %ErrorChain(&error), "cannot read a log");
                 return;
             }
         }

@@ -43,7 +43,7 @@ pub(crate) async fn run(runtime: Arc<dyn RuntimeService>, shutdown: Cancellation
             match outcome {
                 Ok(Some(old)) => {
                     if let Err(error) = runtime.reopen_container_log(&container.id).await {
-                        tracing::warn!(container = %container.name, error = %ErrorChain(&error), "reopen a log");
+                        tracing::warn!(container = %container.name, error = %ErrorChain(&error), "cannot reopen a log");
                         // Undone, so that the next round tries again with the file that is written
                         // to.
                         let _ = fs::rename(old, &container.log_path);
@@ -51,7 +51,7 @@ pub(crate) async fn run(runtime: Arc<dyn RuntimeService>, shutdown: Cancellation
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(path = %container.log_path.display(), error = %ErrorChain(&error), "rotate a log")
+                    tracing::warn!(path = %container.log_path.display(), error = %ErrorChain(&error), "cannot rotate a log")
                 }
             }
         }

@@ -60,11 +60,11 @@ pub(crate) async fn run(
                 interval
             }
             Ok(Err(error)) => {
-                tracing::warn!(error = %ErrorChain(&error), "renew the node's Lease");
+                tracing::warn!(error = %ErrorChain(&error), "cannot renew the node's Lease");
                 retry.pause()
             }
             Err(_) => {
-                tracing::warn!("renew the node's Lease: the API server does not answer");
+                tracing::warn!("cannot renew the node's Lease: the API server does not answer");
                 // Soon: the time limit was a pause already.
                 retry.pause().min(RETRY_MIN)
             }

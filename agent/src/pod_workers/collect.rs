@@ -20,7 +20,7 @@ impl PodWorker {
             if state.containers.iter().any(is_newer)
                 && let Err(error) = self.ctx.runtime.remove_container(&unstarted.id).await
             {
-                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "remove a container that was never started");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "cannot remove a container that was never started");
             }
         }
     }
@@ -57,7 +57,7 @@ impl PodWorker {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "remove a dead container")
+                    tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "cannot remove a dead container")
                 }
             }
         }
@@ -72,7 +72,7 @@ impl PodWorker {
             Some(s.attempt) != newest && s.state == SandboxState::NotReady && !in_use(&s.id)
         }) {
             if let Err(error) = self.ctx.runtime.remove_pod_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "remove an old sandbox");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "cannot remove an old sandbox");
             }
         }
     }

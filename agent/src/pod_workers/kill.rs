@@ -31,7 +31,7 @@ impl PodWorker {
             .filter(|s| s.state == SandboxState::Ready)
         {
             if let Err(error) = self.ctx.runtime.stop_pod_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "stop a sandbox");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "cannot stop a sandbox");
                 fine = false;
             }
         }
@@ -189,7 +189,7 @@ impl PodWorker {
         match self.ctx.runtime.stop_container(id, left).await {
             Ok(()) | Err(crate::runtime::RuntimeError::NotFound { .. }) => true,
             Err(error) => {
-                tracing::warn!(pod = %self.pod.display(), container = %container.name, error = %ErrorChain(&error), "stop a container");
+                tracing::warn!(pod = %self.pod.display(), container = %container.name, error = %ErrorChain(&error), "cannot stop a container");
                 false
             }
         }

@@ -54,7 +54,7 @@ impl PodWorker {
                 })
             }
             Err(error) => {
-                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "read the state of a pod");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "cannot read the state of a pod");
                 None
             }
         }

@@ -112,7 +112,7 @@ impl PodWorker {
         if due {
             self.volumes_checked = Some(Instant::now());
             if let Err(error) = self.ctx.volumes.ensure(&self.pod, FRESH).await {
-                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "refresh volumes");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "cannot refresh volumes");
             }
         }
     }

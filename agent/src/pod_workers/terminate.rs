@@ -107,7 +107,7 @@ impl PodWorker {
             match step(self).await {
                 Ok(()) => return true,
                 Err(error) => {
-                    tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "{what}")
+                    tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "cannot {what}")
                 }
             }
             if !self.pause(&mut retry).await {

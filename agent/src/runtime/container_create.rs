@@ -50,7 +50,7 @@ pub(super) async fn create(
     let outcome = make(inner, &sandbox, &id, &directory, config, &image).await;
     if outcome.is_err() {
         if let Err(error) = erase::erase_container(inner, &id, &directory).await {
-            tracing::warn!(container = %id, error = %ErrorChain(&error), "clean up after a failed create");
+            tracing::warn!(container = %id, error = %ErrorChain(&error), "cannot clean up after a failed create");
         }
         inner.forget_container(&id);
     }
@@ -212,7 +212,7 @@ async fn ensure_joined_target(
     if outcome.is_err()
         && let Err(error) = container_remove::remove(inner, &container.id).await
     {
-        tracing::warn!(container = %container.id, error = %ErrorChain(&error), "remove a container that joined nothing");
+        tracing::warn!(container = %container.id, error = %ErrorChain(&error), "cannot remove a container that joined nothing");
     }
     outcome
 }

@@ -1,11 +1,7 @@
 //! A sandbox and a container in memory, and how verbs run: as whole tasks, blocking work where it
 //! may block.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
 use coracle_shim_protocol::{Exit, layout};
 use parking_lot::Mutex;
@@ -175,9 +171,6 @@ pub(super) async fn whole<T: Send + 'static>(
 pub(super) fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> Result<T, RuntimeError> {
     outcome.map_err(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
-        Err(_) => RuntimeError::Timeout {
-            operation: "a task of an ending process".to_owned(),
-            limit: Duration::ZERO,
-        },
+        Err(_) => RuntimeError::Ending,
     })
 }

@@ -100,7 +100,7 @@ fn write(holder: &Path, names: &str) {
     let (file, new) = (holder.join(HELD_LAYERS), holder.join(".layers.new"));
     // In one step: somebody may be reading.
     if let Err(error) = fs::write(&new, names).and_then(|()| fs::rename(&new, &file)) {
-        tracing::warn!(file = %file.display(), error = %ErrorChain(&error), "note the layers of a container");
+        tracing::warn!(file = %file.display(), error = %ErrorChain(&error), "cannot note the layers of a container");
     }
 }
 

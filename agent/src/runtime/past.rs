@@ -149,7 +149,7 @@ fn sync(directory: &Path) {
     if let Err(error) = synced.and_then(|()| File::open(directory)?.sync_all())
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(directory = %directory.display(), error = %ErrorChain(&error), "put a container's record on the disk");
+        tracing::warn!(directory = %directory.display(), error = %ErrorChain(&error), "cannot put a container's record on the disk");
     }
 }
 
@@ -165,8 +165,8 @@ pub(super) fn note_end(directory: &Path, end: ContainerState) -> bool {
         // Removed meanwhile.
         Err(RuntimeError::State { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
         Err(error) => tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "record how a container ended"
+            error = %ErrorChain(&error),
+            "cannot record how a container ended"
         ),
     }
     false
@@ -180,8 +180,8 @@ pub(super) fn ensure(container: &Container) {
         && let Err(error) = note_start(container)
     {
         tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "record a running container"
+            error = %ErrorChain(&error),
+            "cannot record a running container"
         );
     }
     let end = container

@@ -8,6 +8,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use coracle_shim_protocol::{ContainerRecord, Phase, Reply, Request, State, layout};
+use coracle_telemetry::ErrorChain;
 use futures::future::join_all;
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
@@ -53,8 +54,8 @@ pub(super) async fn recover(inner: &Arc<Inner>) {
 async fn clean(path: &std::path::Path) {
     if let Err(error) = erase::remove_tree(path).await {
         tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "clean up after the last agent"
+            error = %ErrorChain(&error),
+            "cannot clean up after the last agent"
         );
     }
 }
@@ -256,7 +257,7 @@ pub(super) async fn shim_lost(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
         shim.kill();
     }
     if let Err(error) = sandbox.update(|checkpoint| checkpoint.state = SandboxState::NotReady) {
-        tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "record that the shim has gone");
+        tracing::warn!(sandbox = %sandbox.id, error = %ErrorChain(&error), "cannot record that the shim has gone");
     }
     sandbox_stop::kill_containers(inner, sandbox).await;
     inner.end_containers(&sandbox.id);

@@ -4,6 +4,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use coracle_shim_protocol::{Request, layout};
+use coracle_telemetry::ErrorChain;
 use nix::{
     errno::Errno,
     mount::{MntFlags, umount2},
@@ -43,7 +44,7 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
     let mut first: Option<RuntimeError> = None;
     let mut note = |outcome: Result<(), RuntimeError>| {
         if let Err(error) = outcome {
-            tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "stop the sandbox");
+            tracing::warn!(sandbox = %sandbox.id, error = %ErrorChain(&error), "cannot stop the sandbox");
             first.get_or_insert(error);
         }
     };
@@ -52,7 +53,7 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
     if sandbox.directory.exists()
         && let Err(error) = sandbox.update(|checkpoint| checkpoint.state = SandboxState::NotReady)
     {
-        tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "record that the sandbox stops");
+        tracing::warn!(sandbox = %sandbox.id, error = %ErrorChain(&error), "cannot record that the sandbox stops");
     }
     let orderly = end_shim(sandbox).await;
     let host_network = sandbox.checkpoint.lock().config.host_network;
@@ -117,7 +118,7 @@ async fn sweep(inner: Arc<Inner>, sandbox: Arc<Sandbox>) {
         return;
     }
     if let Err(error) = blocking(move || inner.destroy_cgroup(&path)).await {
-        tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "sweep after a killed shim");
+        tracing::warn!(sandbox = %sandbox.id, error = %ErrorChain(&error), "cannot sweep after a killed shim");
     }
 }
 
@@ -137,7 +138,7 @@ fn cgroups(inner: &Inner, sandbox: &Sandbox) -> Vec<String> {
 /// Kills every process in the sandbox's cgroups, without a shim.
 pub(super) async fn kill_containers(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
     if let Err(error) = remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)).await {
-        tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "kill the containers");
+        tracing::warn!(sandbox = %sandbox.id, error = %ErrorChain(&error), "cannot kill the containers");
     }
 }
 
@@ -194,6 +195,6 @@ pub(super) async fn destroy(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
     if end(inner, sandbox).await.is_ok()
         && let Err(error) = super::erase::erase(inner, sandbox).await
     {
-        tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "remove the sandbox");
+        tracing::warn!(sandbox = %sandbox.id, error = %ErrorChain(&error), "cannot remove the sandbox");
     }
 }

@@ -94,7 +94,7 @@ impl SyncLoop {
             }
             // Those whose status tells of a start keep their place all the same.
             Err(error) => {
-                tracing::warn!(error = %ErrorChain(&error), "look for pods that run already")
+                tracing::warn!(error = %ErrorChain(&error), "cannot look for pods that run already")
             }
         }
     }
@@ -136,7 +136,7 @@ impl SyncLoop {
                 admission::admit(pod, &node_info(&self.ctx, newest.as_ref()), &others)
             }
             Ok(Err(error)) => {
-                tracing::warn!(pod = %pod.display(), error = %ErrorChain(&error), "read the Node for a pod that seems to belong elsewhere");
+                tracing::warn!(pod = %pod.display(), error = %ErrorChain(&error), "cannot read the Node for a pod that seems to belong elsewhere");
                 outcome
             }
             Err(_) => outcome,
