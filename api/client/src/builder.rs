@@ -23,12 +23,15 @@ use tokio_util::sync::CancellationToken;
 
 use self::owned::Owners;
 use crate::{
-    cache::{By, Cache, Change, Index, Key, labels::Selected},
-    controller::{self, Reconciler},
+    cache::{
+        By, Cache, Change, Index, Key,
+        labels::{Selected, Selecting},
+    },
+    controller::{self, CallContext, ReconcileError, Reconciler},
     informer::Informer,
     informers::{Kind, Source},
     manager::Manager,
-    own_writes::OwnWrites,
+    own_writes::{OwnWrites, Settles},
     work_queue::WorkQueue,
 };
 
@@ -47,6 +50,7 @@ pub struct Builder<'m> {
     /// The [`Source`] of each kind of which it does not see all.
     sources: Vec<Box<dyn Any>>,
     synced: Vec<watch::Receiver<bool>>,
+    own_writes: Vec<Box<dyn Settles>>,
     parts: Vec<Start>,
 }
 
@@ -63,6 +67,7 @@ impl<'m> Builder<'m> {
             workers: 1,
             sources: Vec::new(),
             synced: Vec::new(),
+            own_writes: Vec::new(),
             parts: Vec::new(),
         }
     }
@@ -89,11 +94,23 @@ impl<'m> Builder<'m> {
     /// A kind whose objects are controlled by `O`s: each change queues the owner, and the one that
     /// it had. What nobody controls queues those that may adopt it, by their `selector`.
     pub fn owns<O: Kind, K: Kind>(&mut self, selector: fn(&O) -> Option<&LabelSelector>) -> By<K> {
-        let owners = Owners::new(self.index(Owners::index(selector)), selector);
+        let owners = Owners::of(&self.reads(), selector);
         let queue = self.queue();
         self.informer::<K>()
             .on_change(move |change| owners.wake(change, &queue));
         self.index(Index::by_controller())
+    }
+
+    /// A kind whose objects `S`s select by their labels: each change queues those that do, and
+    /// those that did.
+    pub fn selects<S: Kind, K: Kind>(
+        &mut self,
+        selector: fn(&S) -> Option<&LabelSelector>,
+    ) -> Selected<K> {
+        let (selecting, queue) = (Selecting::of(&self.reads(), selector), self.queue());
+        self.informer::<K>()
+            .on_change(move |change| owned::wake_selecting(&selecting, change, &queue));
+        self.selected()
     }
 
     /// A kind whose changes queue the keys that `map` gives for the object, as it is and as it was.
@@ -141,11 +158,13 @@ impl<'m> Builder<'m> {
         Selected::of(&self.reads())
     }
 
-    /// A kind that the controller writes and has to see its writes of; what had to wait for them is
-    /// queued.
+    /// A kind that the controller writes and has to see its writes of: a key with one that does not
+    /// show yet is not worked on before it does.
     pub fn own_writes<K: Kind>(&mut self) -> OwnWrites<K> {
         let queue = self.queue();
-        OwnWrites::new(self.informer(), queue)
+        let writes = OwnWrites::new(self.informer(), queue);
+        self.own_writes.push(Box::new(writes.clone()));
+        writes
     }
 
     /// For what else wakes the controller.
@@ -178,13 +197,29 @@ impl<'m> Builder<'m> {
         queue: Arc<Queue>,
         reconciler: Arc<impl Reconciler>,
     ) {
-        self.part(move |shutdown| work(name, queue, 1, shutdown, reconciler));
+        self.part(move |shutdown| {
+            controller::run(name, queue, 1, shutdown, move |key| {
+                let reconciler = Arc::clone(&reconciler);
+                async move { reconciler.reconcile(key).await }
+            })
+        });
     }
 
     /// The controller is complete: it runs with its manager.
     pub fn complete(mut self, reconciler: Arc<impl Reconciler>) {
         let (name, queue, workers) = (self.name, self.queue(), self.workers);
-        self.part(move |shutdown| work(name, queue, workers, shutdown, reconciler));
+        let own_writes: Arc<[_]> = std::mem::take(&mut self.own_writes).into();
+        self.part(move |shutdown| {
+            controller::run(name, queue, workers, shutdown, move |key| {
+                let (own_writes, reconciler) = (Arc::clone(&own_writes), Arc::clone(&reconciler));
+                async move {
+                    if !all_settled(&own_writes, &key).await? {
+                        return Ok(None);
+                    }
+                    reconciler.reconcile(key).await
+                }
+            })
+        });
         let Self {
             manager,
             synced,
@@ -223,18 +258,15 @@ impl<'m> Builder<'m> {
     }
 }
 
-async fn work(
-    name: &'static str,
-    queue: Arc<Queue>,
-    workers: usize,
-    shutdown: CancellationToken,
-    reconciler: Arc<impl Reconciler>,
-) {
-    controller::run(name, queue, workers, shutdown, move |key| {
-        let reconciler = Arc::clone(&reconciler);
-        async move { reconciler.reconcile(key).await }
-    })
-    .await;
+/// Whether the caches show all that was written for `key`; else it is queued again once they do.
+async fn all_settled(own_writes: &[Box<dyn Settles>], key: &Key) -> Result<bool, ReconcileError> {
+    for writes in own_writes {
+        let settled = writes.settled(key).await;
+        if !settled.during("list what was written")? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl fmt::Debug for Builder<'_> {

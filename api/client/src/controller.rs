@@ -75,16 +75,27 @@ pub fn or_event<T>(result: Result<T, ReconcileError>) -> Result<Option<T>, Recon
     }
 }
 
+/// Turns failures that are `expected` into `None`.
+///
+/// # Errors
+/// Every other failure.
+pub fn ignore<T>(
+    result: kube::Result<T>,
+    expected: impl Fn(&kube::Error) -> bool,
+) -> kube::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if expected(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Turns "not found" into `None`: an object that is gone needs no change.
 ///
 /// # Errors
 /// Every other failure.
 pub fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_not_found(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
+    ignore(result, is_not_found)
 }
 
 /// `Some(delay)` asks for another run although nothing failed.

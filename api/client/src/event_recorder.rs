@@ -7,6 +7,7 @@
 //!
 //! Source: `k8s.io/client-go/tools/record/event.go` at v1.37.
 
+pub mod component;
 mod correlator;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@
 //! | [`part`] | objects of which only a part is kept |
 //! | [`pulse`] | the API server has answered again |
 //! | [`work_queue`], [`controller`] | one reconcile a key at a time; failures come back later and block nobody |
+//! | [`writes`] | writes to an object that was read |
 //! | [`own_writes`] | what was written and does not show yet |
 //! | [`event_recorder`] | Events: aggregated, bounded, written in batches |
 //! | [`leader_election`] | one of several by a Lease |
@@ -45,3 +46,4 @@ pub mod part;
 pub mod pulse;
 pub mod reflector;
 pub mod work_queue;
+pub mod writes;

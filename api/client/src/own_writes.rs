@@ -1,7 +1,7 @@
 //! What a controller has written and its informer does not show yet.
 //!
 //! A controller that counts from its cache must not act again before the cache shows what it has
-//! done, or it does it twice.
+//! done, or it does it twice: until then [`Builder`](crate::builder) lets it rest.
 //!
 //! ```text
 //! call > answered with a resourceVersion > noted > the key is parked > the informer has come to it > the key is queued
@@ -14,21 +14,17 @@
 //!
 //! Source: KEP-5647 (stale controllers), `pkg/controller/util/consistency` at v1.37.
 
-use std::{
-    collections::HashMap,
-    fmt::{self, Debug},
-    future::Future,
-    sync::Arc,
-};
+use std::{collections::HashMap, fmt, future::Future, sync::Arc};
 
+use futures::future::BoxFuture;
 use kube::{Api, Resource, api::ListParams};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 
 use crate::{
     cache::{Cache, Key},
     errors::{is_conflict, is_not_found},
     informer::Informer,
+    informers::Kind,
     reflector::number,
     work_queue::WorkQueue,
 };
@@ -40,6 +36,18 @@ pub struct OwnWrites<O: 'static> {
     cache: Arc<Cache<O>>,
     api: Api<O>,
     notes: Arc<Mutex<HashMap<Key, Notes>>>,
+}
+
+/// Writes of any kind, as who may be kept waiting by them sees them.
+pub(crate) trait Settles: Send + Sync {
+    /// See [`OwnWrites::settled`].
+    fn settled<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, kube::Result<bool>>;
+}
+
+impl<O: Kind> Settles for OwnWrites<O> {
+    fn settled<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, kube::Result<bool>> {
+        Box::pin(self.settled(key))
+    }
 }
 
 /// What is not to be seen yet.
@@ -58,12 +66,9 @@ struct Notes {
 /// By uid.
 type Deleted = (String, Key);
 
-impl<O> OwnWrites<O>
-where
-    O: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
+impl<O: Kind> OwnWrites<O> {
     /// As `informer` shows them; what had to wait is added to `queue`.
-    pub fn new(informer: &mut Informer<O>, queue: Arc<WorkQueue<Key>>) -> Self {
+    pub(crate) fn new(informer: &mut Informer<O>, queue: Arc<WorkQueue<Key>>) -> Self {
         let this = Self {
             queue,
             cache: informer.cache(),
@@ -129,7 +134,7 @@ where
     ///
     /// # Errors
     /// The outcome of a call is unknown, and what there is cannot be listed.
-    pub async fn settled(&self, key: &Key) -> kube::Result<bool> {
+    pub(crate) async fn settled(&self, key: &Key) -> kube::Result<bool> {
         if self
             .notes
             .lock()

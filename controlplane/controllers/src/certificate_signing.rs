@@ -38,10 +38,11 @@ use tracing::{debug, info, warn};
 use crate::{
     Manager,
     builder::{Builder, Queue},
-    cache::{Cache, Change, Key},
+    cache::{By, Cache, Change, Index, Key},
+    config::ControllersConfig,
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler},
-    errors::is_not_found,
+    writes::Write,
 };
 
 pub(crate) mod authority;
@@ -69,12 +70,13 @@ const MIN_VALIDITY: Duration = Duration::from_secs(600);
 pub(crate) struct CertificateController {
     client: Client,
     authorities: Authorities,
-    /// Ranges that no node has an address of.
     reserved: Vec<IpNet>,
     has_loopback_nodes: bool,
     validity: Duration,
     requests: Arc<Cache<CertificateSigningRequest>>,
+    waiting: By<CertificateSigningRequest>,
     nodes: Arc<Cache<Node>>,
+    nodes_by_address: By<Node>,
 }
 
 impl CertificateController {
@@ -85,16 +87,13 @@ impl CertificateController {
         let this = Arc::new(Self {
             client: context.client.clone(),
             authorities,
-            reserved: context
-                .config
-                .service_cidr
-                .into_iter()
-                .chain([context.config.cluster_cidr.into()])
-                .collect(),
+            reserved: reserved(&context.config),
             has_loopback_nodes: context.config.has_loopback_nodes,
             validity: context.config.certificate_validity,
             requests: controller.for_kind(),
+            waiting: controller.index(by_waiting_user()),
             nodes: controller.reads(),
+            nodes_by_address: controller.index(own_names::by_address()),
         });
         controller.on_change(&this, Self::node_changed);
         controller.complete(this);
@@ -116,12 +115,7 @@ impl CertificateController {
             "system:node:{}",
             new.metadata.name.as_deref().unwrap_or_default()
         );
-        let waiting = self.requests.filter(|request| {
-            request.spec.signer_name == KUBELET_SERVING
-                && request.spec.username.as_deref() == Some(&user)
-                && certificate_of(request).is_none()
-        });
-        for request in waiting {
+        for request in self.waiting.get(&user) {
             queue.add(Key::of(request.as_ref()));
         }
     }
@@ -134,13 +128,10 @@ impl Reconciler for CertificateController {
         };
         let left = time_left(&csr, Timestamp::now());
         if left.is_zero() {
-            let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-            return match api.delete(&key.name, &DeleteParams::default()).await {
-                Err(error) if !is_not_found(&error) => {
-                    Err(error).during("delete old CertificateSigningRequest")
-                }
-                _ => Ok(None),
-            };
+            let call = "delete old CertificateSigningRequest";
+            let delete = Write::to(&self.client, &*csr, call);
+            delete.delete(DeleteParams::default()).await?;
+            return Ok(None);
         }
         if certificate_of(&csr).is_some()
             || has_condition(&csr, "Denied")
@@ -213,12 +204,9 @@ impl CertificateController {
         let node = request
             .node_name()
             .and_then(|name| self.nodes.get(&Key::new("", name)));
-        // Others matter to who asks for addresses alone.
-        let nodes = if profile == Profile::NodeServing {
-            self.nodes.all()
-        } else {
-            Vec::new()
-        };
+        let addresses: Vec<String> = request.addresses().map(|one| one.to_string()).collect();
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let nodes = self.nodes_by_address.get_any(&addresses);
         let surroundings = Surroundings {
             node: node.as_deref(),
             nodes: &nodes,
@@ -302,10 +290,13 @@ impl CertificateController {
             Ok(pem) => pem,
             Err(error) => return self.fail(csr, &error.to_string()).await,
         };
-        let mut signed = csr.clone();
-        signed.status.get_or_insert_default().certificate = Some(ByteString(pem.into_bytes()));
-        self.write_status(&signed, "issue certificate").await?;
-        info!(request = signed.metadata.name.as_deref().unwrap_or_default(), subject = %request.common_name, "certificate issued");
+        let issue = Write::to(&self.client, csr, "issue certificate");
+        let issued = issue.status(|csr| {
+            csr.status.get_or_insert_default().certificate = Some(ByteString(pem.into_bytes()));
+        });
+        if issued.await?.is_some() {
+            info!(request = %Key::of(csr), subject = %request.common_name, "certificate issued");
+        }
         Ok(())
     }
 
@@ -314,22 +305,27 @@ impl CertificateController {
         csr: &CertificateSigningRequest,
         message: &str,
     ) -> Result<(), ReconcileError> {
-        let failed = with_condition(csr, "Failed", "SignerValidationFailure", message);
-        self.write_status(&failed, "fail certificate request").await
+        let fail = Write::to(&self.client, csr, "fail certificate request");
+        let failed = fail.status(|csr| {
+            *csr = with_condition(csr, "Failed", "SignerValidationFailure", message);
+        });
+        failed.await.map(drop)
     }
+}
 
-    async fn write_status(
-        &self,
-        csr: &CertificateSigningRequest,
-        call: &'static str,
-    ) -> Result<(), ReconcileError> {
-        let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let name = csr.metadata.name.as_deref().unwrap_or_default();
-        api.replace_status(name, &PostParams::default(), csr)
-            .await
-            .map(drop)
-            .during(call)
-    }
+/// Ranges that no node has an address of.
+fn reserved(config: &ControllersConfig) -> Vec<IpNet> {
+    let services = config.service_cidr.into_iter();
+    services.chain([config.cluster_cidr.into()]).collect()
+}
+
+/// Requests for serving certificates that have none yet, by the user who asks.
+fn by_waiting_user() -> Index<CertificateSigningRequest> {
+    Index::new("waiting", |csr: &CertificateSigningRequest, put| {
+        if csr.spec.signer_name == KUBELET_SERVING && certificate_of(csr).is_none() {
+            csr.spec.username.as_deref().into_iter().for_each(put);
+        }
+    })
 }
 
 fn conditions(

@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use coracle_api::selector::LabelSelector;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::Client;
 use serde_json::json;
 
 use crate::{
@@ -18,8 +15,8 @@ use crate::{
     builder::{Builder, Queue},
     cache::{Cache, Change, Key},
     context::Context,
-    controller::{CallContext, Outcome, Reconciler},
-    errors::is_not_found,
+    controller::{Outcome, Reconciler},
+    writes::Write,
 };
 
 /// A label that every role of a new cluster has: nobody aggregates by it.
@@ -64,12 +61,9 @@ impl Reconciler for ClusterRoleAggregation {
         let Some(rules) = plan(&role, self.roles.all()) else {
             return Ok(None);
         };
-        let api: Api<ClusterRole> = Api::all(self.client.clone());
-        let patch = Patch::Merge(json!({"rules": rules}));
-        match api.patch(&key.name, &PatchParams::default(), &patch).await {
-            Err(error) if !is_not_found(&error) => Err(error).during("aggregate ClusterRole"),
-            _ => Ok(None),
-        }
+        let write = Write::to(&self.client, &*role, "aggregate ClusterRole");
+        write.patch(json!({"rules": rules})).await?;
+        Ok(None)
     }
 }
 

@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, PostParams, Preconditions},
+    api::{DeleteParams, PostParams},
 };
 
 use crate::{
@@ -25,11 +25,12 @@ use crate::{
     claim::claim_all,
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
-    errors::{is_already_exists, is_namespace_terminating, is_not_found, message_of},
-    event_recorder::{EventRecorder, EventType},
+    errors::{is_already_exists, is_namespace_terminating, message_of},
+    event_recorder::component::ComponentRecorder,
     owner::{is_controlled_by, owner_key, selector_of},
     pod::Pod,
     pod_state,
+    writes::Write,
 };
 
 mod hash;
@@ -51,7 +52,7 @@ const COMPONENT: &str = "deployment-controller";
 /// The controller; all its state is in caches.
 pub(crate) struct DeploymentController {
     client: Client,
-    recorder: EventRecorder,
+    recorder: ComponentRecorder,
     deployments: Arc<Cache<Deployment>>,
     replica_sets: Arc<Cache<ReplicaSet>>,
     by_controller: By<ReplicaSet>,
@@ -65,7 +66,7 @@ impl DeploymentController {
             Builder::managed_by(manager, "deployment-controller", "deployment").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
+            recorder: context.recorder.of(COMPONENT),
             deployments: controller.for_kind(),
             replica_sets: controller.reads(),
             by_controller: controller
@@ -145,22 +146,8 @@ impl DeploymentController {
             self.record_scaling(deployment, draft);
         }
         for draft in &plan.delete {
-            let same = Preconditions {
-                uid: draft.rs.metadata.uid.clone(),
-                resource_version: None,
-            };
-            match api
-                .delete(
-                    draft.name(),
-                    &DeleteParams::background().preconditions(same),
-                )
-                .await
-            {
-                Err(error) if !is_not_found(&error) => {
-                    return Err(error).during("delete old ReplicaSet");
-                }
-                _ => {}
-            }
+            let old = Write::to(&self.client, &draft.rs, "delete old ReplicaSet");
+            old.delete(DeleteParams::background()).await?;
         }
         let mut current = None;
         if let Some(revision) = plan.revision {
@@ -210,13 +197,8 @@ impl DeploymentController {
                 );
                 let status =
                     plan::status_after_failed_create(deployment, Timestamp::now(), message.clone());
-                self.recorder.record(
-                    COMPONENT,
-                    deployment,
-                    EventType::Warning,
-                    "ReplicaSetCreateError",
-                    message,
-                );
+                self.recorder
+                    .warning(deployment, "ReplicaSetCreateError", message);
                 self.write_status(deployment, status).await?;
                 Err(error).during("create ReplicaSet")
             }
@@ -233,13 +215,8 @@ impl DeploymentController {
             "Scaled {direction} replica set {} from {from} to {to}",
             draft.name()
         );
-        self.recorder.record(
-            COMPONENT,
-            deployment,
-            EventType::Normal,
-            "ScalingReplicaSet",
-            message,
-        );
+        self.recorder
+            .normal(deployment, "ScalingReplicaSet", message);
     }
 
     /// The ReplicaSets of `deployment`, after adopting and releasing. `None` for a selector that
@@ -252,13 +229,7 @@ impl DeploymentController {
             let message =
                 "This deployment is selecting all pods. A non-empty selector is required."
                     .to_owned();
-            self.recorder.record(
-                COMPONENT,
-                deployment,
-                EventType::Warning,
-                "SelectingAll",
-                message,
-            );
+            self.recorder.warning(deployment, "SelectingAll", message);
             return Ok(None);
         };
         let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
@@ -300,18 +271,9 @@ impl DeploymentController {
         if !status::differs(deployment.status.as_ref(), &status) {
             return Ok(());
         }
-        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace_of(deployment));
-        let wanted = Deployment {
-            status: Some(status),
-            ..deployment.clone()
-        };
-        match api
-            .replace_status(name_of(deployment), &PostParams::default(), &wanted)
-            .await
-        {
-            Err(error) if is_not_found(&error) => Ok(()),
-            written => or_event(written.during("update Deployment status")).map(drop),
-        }
+        let write = Write::to(&self.client, deployment, "update Deployment status");
+        let written = write.status(|deployment| deployment.status = Some(status));
+        or_event(written.await).map(drop)
     }
 }
 

@@ -14,29 +14,23 @@ use k8s_openapi::{
         apps::v1::{Deployment, ReplicaSet},
         policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
     },
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference},
     jiff::Timestamp,
 };
-use kube::{
-    Api, Client,
-    api::{DynamicObject, PostParams},
-    core::Selector,
-};
+use kube::{Api, Client, api::DynamicObject, core::Selector};
 
 use crate::{
     Manager,
-    builder::{Builder, Queue},
-    cache::{
-        By, Cache, Change, Index, Key,
-        labels::{Pair, Selected, pair_key, pair_of, selecting},
-    },
+    builder::Builder,
+    cache::{Cache, Key, labels::Selected},
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing},
     errors::{is_conflict, message_of},
-    event_recorder::{EventRecorder, EventType},
+    event_recorder::component::ComponentRecorder,
     owner::controller_of,
     pod::Pod,
     served_kinds::ServedKinds,
+    writes::Write,
 };
 
 mod plan;
@@ -53,15 +47,12 @@ const COMPONENT: &str = "controllermanager";
 /// The controller; all its state is in caches.
 pub(crate) struct DisruptionController {
     client: Client,
-    recorder: EventRecorder,
+    recorder: ComponentRecorder,
     kinds: Arc<ServedKinds>,
     budgets: Arc<Cache<PodDisruptionBudget>>,
-    selecting: By<PodDisruptionBudget>,
     pods: Selected<Pod>,
     replica_sets: Arc<Cache<ReplicaSet>>,
     deployments: Arc<Cache<Deployment>>,
-    /// Pods that are said to be disrupted.
-    disrupted: Arc<Queue>,
 }
 
 /// What the pods' owners want.
@@ -77,61 +68,17 @@ impl DisruptionController {
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
         let mut controller =
             Builder::managed_by(manager, "disruption-controller", "disruption").workers(WORKERS);
-        let this = Arc::new(Self {
+        let this = Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
+            recorder: context.recorder.of(COMPONENT),
             kinds: context.kinds.clone(),
             budgets: controller.for_kind(),
-            selecting: controller.index(Index::new(
-                "selects",
-                |budget: &PodDisruptionBudget, put| {
-                    put(&pair_key(
-                        budget.metadata.namespace.as_deref().unwrap_or_default(),
-                        asked_pair(budget),
-                    ));
-                },
-            )),
-            pods: controller.selected(),
+            pods: controller.selects(selector_of),
             replica_sets: controller.reads(),
             deployments: controller.reads(),
-            disrupted: context.queue("stale_pod_disruption"),
-        });
-        controller.on_change(&this, Self::pod_changed);
-        let stale = stale::Stale {
-            client: context.client.clone(),
-            pods: controller.reads(),
         };
-        controller.also(
-            "stale-pod-disruption",
-            this.disrupted.clone(),
-            Arc::new(stale),
-        );
-        controller.complete(this);
-    }
-
-    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
-        if let Change::Updated { old, new } = change
-            && old.metadata.labels != new.metadata.labels
-        {
-            self.wake_budgets(old, queue);
-        }
-        let pod = change.latest();
-        self.wake_budgets(pod, queue);
-        if stale::time_left(pod, Timestamp::now()).is_some() {
-            self.disrupted.add(Key::of(pod.as_ref()));
-        }
-    }
-
-    fn wake_budgets(&self, pod: &Pod, queue: &Queue) {
-        let Some(labels) = &pod.metadata.labels else {
-            return;
-        };
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        for budget in selecting(&self.selecting, namespace, labels) {
-            if plan::selects(&budget, labels) {
-                queue.add(Key::of(budget.as_ref()));
-            }
-        }
+        stale::setup(&mut controller, context);
+        controller.complete(Arc::new(this));
     }
 }
 
@@ -142,7 +89,7 @@ impl Reconciler for DisruptionController {
         };
         match self.count(&key, &budget).await {
             Err(ReconcileError::Api { call, source }) if !is_conflict(&source) => {
-                self.write(&key, &budget, plan::failed(&budget, &message_of(&source)))
+                self.write(&budget, plan::failed(&budget, &message_of(&source)))
                     .await?;
                 Err(ReconcileError::Api { call, source })
             }
@@ -150,14 +97,9 @@ impl Reconciler for DisruptionController {
             // here.
             Err(ReconcileError::NotYet(why)) => {
                 let message = format!("Failed to calculate the number of expected pods: {why}");
-                self.note(
-                    &budget,
-                    EventType::Warning,
-                    "CalculateExpectedPodCountFailed",
-                    message,
-                );
-                self.write(&key, &budget, plan::failed(&budget, &why))
-                    .await?;
+                self.recorder
+                    .warning(&*budget, "CalculateExpectedPodCountFailed", message);
+                self.write(&budget, plan::failed(&budget, &why)).await?;
                 Ok(None)
             }
             other => other,
@@ -167,31 +109,18 @@ impl Reconciler for DisruptionController {
 
 impl DisruptionController {
     async fn count(&self, key: &Key, budget: &PodDisruptionBudget) -> Outcome {
-        let pods = self.pods.get(&key.namespace, asked_pair(budget), |pod| {
-            pod.metadata
-                .labels
-                .as_ref()
-                .is_some_and(|labels| plan::selects(budget, labels))
-        });
+        let pods = self.pods.by(&key.namespace, selector_of(budget));
         if pods.is_empty() {
-            self.note(
-                budget,
-                EventType::Normal,
-                "NoPods",
-                "No matching pods found".to_owned(),
-            );
+            self.recorder
+                .normal(budget, "NoPods", "No matching pods found");
         }
         let scale = match budget.spec.as_ref().is_some_and(plan::needs_scale) {
             true => self.scale_of_owners(&pods).await?,
             false => Scale::default(),
         };
         if scale.is_partial {
-            self.note(
-                budget,
-                EventType::Warning,
-                "UnmanagedPods",
-                unmanaged(budget),
-            );
+            self.recorder
+                .warning(budget, "UnmanagedPods", unmanaged(budget));
         }
         let seen = Observed {
             budget,
@@ -202,15 +131,9 @@ impl DisruptionController {
         let plan = plan::plan(&seen);
         for pod in &plan.overdue {
             let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
-            self.recorder.record(
-                COMPONENT,
-                pod.as_ref(),
-                EventType::Warning,
-                "NotDeleted",
-                message,
-            );
+            self.recorder.warning(pod.as_ref(), "NotDeleted", message);
         }
-        self.write(key, budget, plan.status).await?;
+        self.write(budget, plan.status).await?;
         Ok(plan.again)
     }
 
@@ -320,45 +243,21 @@ impl DisruptionController {
     /// The version in the object guards against an eviction that the cache has not seen.
     async fn write(
         &self,
-        key: &Key,
         budget: &PodDisruptionBudget,
         status: PodDisruptionBudgetStatus,
     ) -> Result<(), ReconcileError> {
-        if budget.status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &key.namespace);
-        let wanted = PodDisruptionBudget {
-            status: Some(status),
-            ..budget.clone()
-        };
-        let written = api
-            .replace_status(&key.name, &PostParams::default(), &wanted)
-            .await;
-        ignore_missing(written)
-            .during("update PodDisruptionBudget status")
-            .map(drop)
-    }
-
-    fn note(
-        &self,
-        budget: &PodDisruptionBudget,
-        kind: EventType,
-        reason: &'static str,
-        message: String,
-    ) {
-        self.recorder
-            .record(COMPONENT, budget, kind, reason, message);
+        let write = Write::to(&self.client, budget, "update PodDisruptionBudget status");
+        let written = write.status(|budget| budget.status = Some(status));
+        written.await.map(drop)
     }
 }
 
-/// A pair of labels that every pod of the budget has.
-fn asked_pair(budget: &PodDisruptionBudget) -> Option<Pair<'_>> {
-    pair_of(budget.spec.as_ref()?.selector.as_ref()?)
+fn selector_of(budget: &PodDisruptionBudget) -> Option<&LabelSelector> {
+    budget.spec.as_ref()?.selector.as_ref()
 }
 
 fn unmanaged(budget: &PodDisruptionBudget) -> String {
-    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+    let selector = selector_of(budget).cloned();
     let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
     format!(
         "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of \

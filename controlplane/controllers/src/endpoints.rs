@@ -20,12 +20,13 @@ use crate::{
     builder::{Builder, Queue},
     cache::{Cache, Change, Key, labels::Selected},
     context::Context,
-    controller::{CallContext, Outcome, Reconciler},
+    controller::{CallContext, Outcome, Reconciler, ignore},
     endpointslice::plan::pod_reference,
-    errors::{is_already_exists, is_namespace_terminating, is_not_found},
+    errors::{is_already_exists, is_namespace_terminating},
     pod::Pod,
     pod_state,
     service_endpoints::{self, Family, HEADLESS, selects, wake_services},
+    writes::Write,
 };
 
 /// Services worked on at once.
@@ -74,13 +75,9 @@ impl Reconciler for EndpointsController {
         let existing = self.endpoints.get(&key);
         let Some(service) = self.services.get(&key) else {
             // Only what this controller made; others' Endpoints may come before their Service.
-            if existing.is_some_and(|endpoints| is_ours(&endpoints)) {
-                match api.delete(&key.name, &DeleteParams::default()).await {
-                    Err(error) if !is_not_found(&error) => {
-                        return Err(error).during("delete Endpoints");
-                    }
-                    _ => {}
-                }
+            if let Some(left) = existing.filter(|endpoints| is_ours(endpoints)) {
+                let delete = Write::to(&self.client, &*left, "delete Endpoints");
+                delete.delete(DeleteParams::default()).await?;
             }
             return Ok(None);
         };
@@ -94,12 +91,11 @@ impl Reconciler for EndpointsController {
         );
         let wanted = plan(&service, &pods, existing.as_deref());
         match existing {
-            None => match api.create(&PostParams::default(), &wanted).await {
-                Err(error) if !is_already_exists(&error) && !is_namespace_terminating(&error) => {
-                    return Err(error).during("create Endpoints");
-                }
-                _ => {}
-            },
+            None => {
+                let created = api.create(&PostParams::default(), &wanted).await;
+                let fine = |error: &_| is_already_exists(error) || is_namespace_terminating(error);
+                ignore(created, fine).during("create Endpoints")?;
+            }
             Some(old) if same(&old, &wanted) => {}
             Some(_) => {
                 api.replace(&key.name, &PostParams::default(), &wanted)

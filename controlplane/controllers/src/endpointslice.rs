@@ -23,9 +23,11 @@ use crate::{
     builder::Builder,
     cache::{By, Cache, Index, Key, labels::Selected},
     context::Context,
-    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
-    errors::{is_namespace_terminating, is_not_found, message_of},
-    event_recorder::{EventRecorder, EventType},
+    controller::{
+        CallContext, Outcome, ReconcileError, Reconciler, ignore, ignore_missing, or_event,
+    },
+    errors::{is_namespace_terminating, message_of},
+    event_recorder::component::ComponentRecorder,
     pod::Pod,
     service_endpoints::{self, selects, wake_services},
 };
@@ -43,7 +45,7 @@ const COMPONENT: &str = "endpoint-slice-controller";
 /// The controller; its state is in caches and its writes.
 pub(crate) struct EndpointSliceController {
     client: Client,
-    recorder: EventRecorder,
+    recorder: ComponentRecorder,
     services: Arc<Cache<Service>>,
     pods: Selected<Pod>,
     nodes: Arc<Cache<Node>>,
@@ -58,15 +60,11 @@ impl EndpointSliceController {
         let mut controller = controller.workers(WORKERS);
         let this = Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
+            recorder: context.recorder.of(COMPONENT),
             services: controller.for_kind(),
             pods: controller.selected(),
             nodes: controller.reads(),
-            slices: controller.index(Index::new("service", |slice: &EndpointSlice, put| {
-                if let Some(service) = service_of(slice) {
-                    put(&service.to_string());
-                }
-            })),
+            slices: controller.index(Index::by_key("service", service_of)),
             writes: controller.own_writes(),
         };
         controller.watches(service_of);
@@ -81,14 +79,6 @@ impl Reconciler for EndpointSliceController {
             return Ok(None);
         };
         if !service_endpoints::is_managed(&service) || service.metadata.deletion_timestamp.is_some()
-        {
-            return Ok(None);
-        }
-        if !self
-            .writes
-            .settled(&key)
-            .await
-            .during("list EndpointSlices")?
         {
             return Ok(None);
         }
@@ -112,13 +102,8 @@ impl Reconciler for EndpointSliceController {
                 message_of(source)
             );
             let about = service.as_ref();
-            self.recorder.record(
-                COMPONENT,
-                about,
-                EventType::Warning,
-                "FailedToUpdateEndpointSlices",
-                message,
-            );
+            self.recorder
+                .warning(about, "FailedToUpdateEndpointSlices", message);
         }
         result
     }
@@ -129,12 +114,9 @@ impl EndpointSliceController {
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
         let params = PostParams::default();
         let creates = join_all(plan.create.iter().map(|slice| async {
-            match self.writes.write(key, api.create(&params, slice)).await {
-                Err(error) if !is_namespace_terminating(&error) => {
-                    Err(error).during("create EndpointSlice")
-                }
-                _ => Ok(()),
-            }
+            let created = self.writes.write(key, api.create(&params, slice)).await;
+            let created = ignore(created, is_namespace_terminating);
+            created.during("create EndpointSlice").map(drop)
         }))
         .await;
         let updates = join_all(plan.update.iter().map(|slice| async {
@@ -148,14 +130,11 @@ impl EndpointSliceController {
         .await;
         let deletes = join_all(plan.delete.iter().map(|slice| async {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
-            match self
-                .writes
-                .delete(key, slice, api.delete(name, &DeleteParams::default()))
-                .await
-            {
-                Err(error) if !is_not_found(&error) => Err(error).during("delete EndpointSlice"),
-                _ => Ok(()),
-            }
+            let params = DeleteParams::default();
+            let deleted = self.writes.delete(key, slice, api.delete(name, &params));
+            ignore_missing(deleted.await)
+                .during("delete EndpointSlice")
+                .map(drop)
         }))
         .await;
         creates

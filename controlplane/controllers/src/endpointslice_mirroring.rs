@@ -24,7 +24,7 @@ use crate::{
     builder::Builder,
     cache::{By, Cache, Index, Key},
     context::Context,
-    controller::{CallContext, Outcome, Reconciler, ignore_missing, or_event},
+    controller::{CallContext, Outcome, Reconciler, ignore, ignore_missing, or_event},
     errors::is_namespace_terminating,
 };
 
@@ -56,11 +56,7 @@ impl MirroringController {
             services: controller.for_kind(),
             // Of the same name as their Service.
             endpoints: controller.for_kind(),
-            slices: controller.index(Index::new("mirrored", |slice: &EndpointSlice, put| {
-                if let Some(service) = mirrored_by(slice) {
-                    put(&service.to_string());
-                }
-            })),
+            slices: controller.index(Index::by_key("mirrored", mirrored_by)),
             writes: controller.own_writes(),
         };
         controller.watches(mirrored_by);
@@ -70,14 +66,6 @@ impl MirroringController {
 
 impl Reconciler for MirroringController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        if !self
-            .writes
-            .settled(&key)
-            .await
-            .during("list EndpointSlices")?
-        {
-            return Ok(None);
-        }
         let plan = plan::plan(
             self.services.get(&key).as_deref(),
             self.endpoints.get(&key).as_deref(),
@@ -98,10 +86,8 @@ impl Reconciler for MirroringController {
             ignore_missing(deleted.await).during("delete mirrored EndpointSlice")?;
         }
         for slice in &plan.create {
-            match self.writes.write(&key, api.create(&params, slice)).await {
-                Err(error) if is_namespace_terminating(&error) => {}
-                created => created.during("mirror Endpoints").map(drop)?,
-            }
+            let created = self.writes.write(&key, api.create(&params, slice)).await;
+            ignore(created, is_namespace_terminating).during("mirror Endpoints")?;
         }
         Ok(None)
     }

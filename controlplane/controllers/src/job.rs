@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, PostParams, Preconditions},
+    api::{DeleteParams, PostParams},
 };
 
 use crate::{
@@ -26,10 +26,11 @@ use crate::{
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
     errors::message_of,
-    event_recorder::{EventRecorder, EventType},
+    event_recorder::component::ComponentRecorder,
     owner::{owner_key, selector_of},
     pod::Pod,
     pod_control::PodControl,
+    writes::Write,
 };
 
 mod backoff;
@@ -48,24 +49,22 @@ use conditions::{condition, finished, until_expiry};
 use observed::Observed;
 use plan::Plan;
 use release::Uids;
-use tracking::{FINALIZER, has_finalizer};
+use tracking::FINALIZER;
 
 /// Jobs worked on at once.
 const WORKERS: usize = 4;
 const COMPONENT: &str = "job-controller";
 
-/// The controller; all its state is in caches, its control, `orphans`, `dismissed` and `written`.
+/// The controller; all its state is in caches, its control, `dismissed` and `written`.
 pub(crate) struct JobController {
     client: Client,
-    recorder: EventRecorder,
+    recorder: ComponentRecorder,
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<Pod>>,
     by_controller: By<Pod>,
     /// By namespace and name of the Job that they name, whichever uid it had.
     by_job: By<Pod>,
     control: PodControl,
-    /// Pods with the finalizer that no Job controls.
-    orphans: Arc<Queue>,
     /// Uids of pods that were let go uncounted, until they are gone: their end holds nothing back.
     dismissed: Uids,
     /// Statuses that do not show yet: an older Job has not counted the pods that were released
@@ -79,28 +78,19 @@ impl JobController {
         let mut controller = Builder::managed_by(manager, "job-controller", "job").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
+            recorder: context.recorder.of(COMPONENT),
             jobs: controller.reads(),
             pods: controller.reads(),
             by_controller: controller.index(Index::by_controller()),
-            by_job: controller.index(Index::new("job", |pod: &Pod, put| {
-                if let Some(owner) = owner_key::<Job>(pod) {
-                    put(&owner.to_string());
-                }
-            })),
+            by_job: controller.index(Index::by_key("job", owner_key::<Job>)),
             control: PodControl::new(context, COMPONENT, &mut controller),
-            orphans: context.queue("job_orphan_pod"),
             dismissed: Uids::default(),
             written: controller.own_writes(),
         });
         controller.on_change(&this, Self::job_changed);
         controller.on_change(&this, Self::pod_changed);
         controller.owns::<Job, Pod>(|job| job.spec.as_ref()?.selector.as_ref());
-        controller.also(
-            "job-orphan-pod",
-            this.orphans.clone(),
-            Arc::new(Orphans(this.clone())),
-        );
+        release::let_orphans_go(&mut controller, context, &this);
         controller.complete(this);
     }
 
@@ -115,30 +105,19 @@ impl JobController {
     /// Keeps account of pods; their Jobs are woken as any owner is.
     fn pod_changed(&self, change: &Change<'_, Pod>, _: &Queue) {
         let pod = change.latest();
-        match owner_key::<Job>(pod.as_ref()) {
-            None if has_finalizer(pod) => self.orphans.add(Key::of(pod.as_ref())),
-            Some(owner) if matches!(change, Change::Deleted(_)) => {
-                self.dismissed
-                    .remove(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
-            }
-            _ => {}
+        if matches!(change, Change::Deleted(_))
+            && let Some(owner) = owner_key::<Job>(pod.as_ref())
+        {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            self.dismissed.remove(&owner, uid);
         }
     }
 }
 
 impl Reconciler for JobController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let is_settled = self
-            .control
-            .writes
-            .settled(&key)
-            .await
-            .during("list pods")?;
-        if !is_settled || !self.written.settled(&key).await.during("list Jobs")? {
-            return Ok(None);
-        }
         let job = self.jobs.get(&key);
-        self.let_orphans_go(&key, job.as_deref()).await?;
+        self.release_forgotten(&key, job.as_deref()).await?;
         let Some(job) = job else { return Ok(None) };
         if finished(&job).is_some() {
             // Whoever manages it.
@@ -162,15 +141,6 @@ impl Reconciler for JobController {
             Some(message) => Err(ReconcileError::NotYet(message)),
             None => Ok(plan.again),
         }
-    }
-}
-
-/// The queue of pods that no Job controls.
-struct Orphans(Arc<JobController>);
-
-impl Reconciler for Orphans {
-    async fn reconcile(&self, key: Key) -> Outcome {
-        self.0.free_orphan(key).await
     }
 }
 
@@ -242,39 +212,32 @@ impl JobController {
     }
 
     fn announce(&self, job: &Job, old: &JobStatus, new: &JobStatus) {
-        let note = |kind, reason, message: &str| {
-            self.recorder
-                .record(COMPONENT, job, kind, reason, message.to_owned());
-        };
         if old.start_time.is_none() && new.start_time.is_some() {
             for field in plan::not_honoured(job) {
                 let message =
                     format!("spec.{field} is set, and this controller does not act on it yet");
-                note(EventType::Warning, "NotHonoured", &message);
+                self.recorder.warning(job, "NotHonoured", message);
             }
         }
         let appeared = |kind| condition(new, kind).filter(|_| condition(old, kind).is_none());
         if appeared("Suspended").is_some() {
-            note(EventType::Normal, "Suspended", "Job suspended");
+            self.recorder.normal(job, "Suspended", "Job suspended");
         }
         if condition(old, "Suspended").is_some() && condition(new, "Suspended").is_none() {
-            note(EventType::Normal, "Resumed", "Job resumed");
+            self.recorder.normal(job, "Resumed", "Job resumed");
         }
         if appeared("Complete").is_some() {
-            note(EventType::Normal, "Completed", "Job completed");
+            self.recorder.normal(job, "Completed", "Job completed");
         }
         if let Some(failed) = appeared("Failed") {
             let message = failed.message.as_deref().unwrap_or_default();
             let late = failed.reason.as_deref() == Some("DeadlineExceeded");
-            note(
-                EventType::Warning,
-                if late {
-                    "DeadlineExceeded"
-                } else {
-                    "BackoffLimitExceeded"
-                },
-                message,
-            );
+            let reason = if late {
+                "DeadlineExceeded"
+            } else {
+                "BackoffLimitExceeded"
+            };
+            self.recorder.warning(job, reason, message);
         }
     }
 
@@ -286,17 +249,9 @@ impl JobController {
         if !left.is_zero() || job.metadata.deletion_timestamp.is_some() {
             return Ok(Some(left).filter(|left| !left.is_zero()));
         }
-        let key = Key::of(job);
-        let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
         // One whose time was prolonged meanwhile stays.
-        let same = Preconditions {
-            uid: job.metadata.uid.clone(),
-            resource_version: job.metadata.resource_version.clone(),
-        };
-        let deleted = api
-            .delete(&key.name, &DeleteParams::foreground().preconditions(same))
-            .await;
-        or_event(ignore_missing(deleted).during("delete expired Job"))?;
+        let expired = Write::to(&self.client, job, "delete expired Job").if_unchanged();
+        or_event(expired.delete(DeleteParams::foreground()).await)?;
         Ok(None)
     }
 }

@@ -77,6 +77,7 @@ mod trims;
 
 use coracle_client::{
     builder, cache, controller, errors, event_recorder, informers, manager::Manager, work_queue,
+    writes,
 };
 
 pub use clients::Clients;

@@ -21,10 +21,11 @@ use crate::{
     builder::{Builder, Queue},
     cache::{Cache, Change, Key},
     context::Context,
-    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
-    errors::{is_not_found, message_of},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
+    errors::message_of,
     pod::Pod,
     served_kinds::{ServedKind, ServedKinds},
+    writes::Write,
 };
 
 mod plan;
@@ -62,14 +63,16 @@ impl NamespaceController {
         });
         controller.on_change(&this, Self::namespace_changed);
         controller.on_change(&this, Self::pod_changed);
-        let (of_removals, queue) = (this.clone(), controller.queue());
-        context.removals.on_removed(move |namespace| {
-            let key = Key::new("", namespace);
-            if of_removals.is_terminating(&key) {
-                queue.add_after(key, GATHER);
-            }
-        });
+        let removals = &context.removals;
+        removals.on_removed(&controller, &this, Self::content_removed);
         controller.complete(this);
+    }
+
+    fn content_removed(&self, namespace: &str, queue: &Queue) {
+        let key = Key::new("", namespace);
+        if self.is_terminating(&key) {
+            queue.add_after(key, GATHER);
+        }
     }
 
     fn namespace_changed(&self, change: &Change<'_, Namespace>, queue: &Queue) {
@@ -184,10 +187,7 @@ impl NamespaceController {
             } else {
                 for object in &present {
                     let name = object.metadata.name.as_deref().unwrap_or_default();
-                    match api.delete(name, &DeleteParams::background()).await {
-                        Err(error) if !is_not_found(&error) => return Err(error),
-                        _ => {}
-                    }
+                    ignore_missing(api.delete(name, &DeleteParams::background()).await)?;
                 }
             }
         }
@@ -209,13 +209,11 @@ impl NamespaceController {
         }
         let name = namespace.metadata.name.as_deref().unwrap_or_default();
         let api: Api<Namespace> = Api::all(self.client.clone());
-        match api
+        let finalized: kube::Result<Namespace> = api
             .replace_subresource("finalize", name, &PostParams::default(), &wanted)
-            .await
-        {
-            Err(error) if is_not_found(&error) => Ok(None),
-            other => other.map(|_| None).during("finalize Namespace"),
-        }
+            .await;
+        ignore_missing(finalized).during("finalize Namespace")?;
+        Ok(None)
     }
 
     async fn write_conditions(
@@ -231,18 +229,12 @@ impl NamespaceController {
         let Some(conditions) = remains.conditions(&present, Timestamp::now()) else {
             return Ok(());
         };
-        let name = namespace.metadata.name.as_deref().unwrap_or_default();
-        let api: Api<Namespace> = Api::all(self.client.clone());
-        let mut wanted = namespace.clone();
-        wanted.status.get_or_insert_default().conditions = Some(conditions);
-        match api
-            .replace_status(name, &PostParams::default(), &wanted)
-            .await
-        {
-            Err(error) if is_not_found(&error) => Ok(()),
-            // Another look comes anyway, with what is there by then.
-            other => or_event(other.during("update Namespace conditions")).map(drop),
-        }
+        let write = Write::to(&self.client, namespace, "update Namespace conditions");
+        let written = write.status(|namespace| {
+            namespace.status.get_or_insert_default().conditions = Some(conditions);
+        });
+        // Another look comes anyway, with what is there by then.
+        or_event(written.await).map(drop)
     }
 }
 

@@ -10,16 +10,18 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{ObjectMeta, PostParams},
 };
 
 use crate::{
     Manager,
-    builder::Builder,
+    builder::{Builder, Queue},
     cache::{Cache, Change, Key},
     context::Context,
-    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
+    controller::{
+        CallContext, Outcome, ReconcileError, Reconciler, ignore, ignore_missing, or_event,
+    },
     errors::{is_already_exists, is_namespace_terminating, is_not_found},
     informers::Source,
 };
@@ -58,27 +60,17 @@ impl NamespaceContentController {
             accounts: controller.reads(),
             config_maps: controller.reads(),
         });
-        controller.watches(|bundle: &ConfigMap| {
-            bundle
-                .metadata
-                .namespace
-                .as_deref()
-                .map(|name| Key::new("", name))
-        });
-        controller.on_change(&this, |_, change: &Change<'_, ServiceAccount>, queue| {
-            if matches!(change, Change::Deleted(_)) {
-                queue.add(Key::new(
-                    "",
-                    change
-                        .latest()
-                        .metadata
-                        .namespace
-                        .clone()
-                        .unwrap_or_default(),
-                ));
-            }
-        });
+        controller.watches(namespace_of::<ConfigMap>);
+        controller.on_change(&this, Self::account_changed);
         controller.complete(this);
+    }
+
+    fn account_changed(&self, change: &Change<'_, ServiceAccount>, queue: &Queue) {
+        if let Change::Deleted(account) = change {
+            namespace_of(account.as_ref())
+                .into_iter()
+                .for_each(|key| queue.add(key));
+        }
     }
 }
 
@@ -116,8 +108,9 @@ impl NamespaceContentController {
             ..ServiceAccount::default()
         };
         let api: Api<ServiceAccount> = Api::namespaced(self.account_client.clone(), namespace);
-        tolerate(api.create(&PostParams::default(), &account).await.map(drop))
-            .during("create default ServiceAccount")
+        let created = api.create(&PostParams::default(), &account).await;
+        let created = ignore(created, is_tolerable);
+        created.during("create default ServiceAccount").map(drop)
     }
 
     async fn ensure_root_ca(&self, namespace: &str) -> Result<(), ReconcileError> {
@@ -133,8 +126,9 @@ impl NamespaceContentController {
                     data,
                     ..ConfigMap::default()
                 };
-                tolerate(api.create(&PostParams::default(), &bundle).await.map(drop))
-                    .during("create kube-root-ca.crt")
+                let created = api.create(&PostParams::default(), &bundle).await;
+                let created = ignore(created, is_tolerable);
+                created.during("create kube-root-ca.crt").map(drop)
             }
             Some(bundle) if self.is_right(&bundle) => Ok(()),
             Some(bundle) => {
@@ -145,10 +139,9 @@ impl NamespaceContentController {
                     data,
                     ..bundle.as_ref().clone()
                 };
-                match api.replace(ROOT_CA, &PostParams::default(), &wanted).await {
-                    Err(error) if is_not_found(&error) => Ok(()),
-                    other => or_event(other.during("restore kube-root-ca.crt")).map(drop),
-                }
+                let replaced = api.replace(ROOT_CA, &PostParams::default(), &wanted).await;
+                let replaced = ignore_missing(replaced).during("restore kube-root-ca.crt");
+                or_event(replaced).map(drop)
             }
         }
     }
@@ -161,6 +154,11 @@ impl NamespaceContentController {
     }
 }
 
+fn namespace_of<K: Resource>(object: &K) -> Option<Key> {
+    let namespace = object.meta().namespace.as_deref()?;
+    Some(Key::new("", namespace))
+}
+
 fn named(namespace: &str, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.into()),
@@ -170,15 +168,6 @@ fn named(namespace: &str, name: &str) -> ObjectMeta {
 }
 
 /// Somebody else made it, or the namespace goes away: both are fine.
-fn tolerate(result: kube::Result<()>) -> kube::Result<()> {
-    match result {
-        Err(error)
-            if is_already_exists(&error)
-                || is_namespace_terminating(&error)
-                || is_not_found(&error) =>
-        {
-            Ok(())
-        }
-        other => other,
-    }
+fn is_tolerable(error: &kube::Error) -> bool {
+    is_already_exists(error) || is_namespace_terminating(error) || is_not_found(error)
 }

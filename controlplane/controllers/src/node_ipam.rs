@@ -16,10 +16,7 @@ use std::{
 use coracle_api::{kubelet_ca, pod_network};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::Client;
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -27,10 +24,11 @@ use crate::{
     Manager,
     builder::{Builder, Queue},
     cache::{Cache, Change, Key},
+    config::ControllersConfig,
     context::Context,
-    controller::{CallContext, Outcome, ReconcileError, Reconciler},
-    errors::is_not_found,
-    event_recorder::{EventRecorder, EventType},
+    controller::{Outcome, ReconcileError, Reconciler},
+    event_recorder::component::ComponentRecorder,
+    writes::Write,
 };
 
 const COMPONENT: &str = "cidrAllocator";
@@ -38,10 +36,10 @@ const COMPONENT: &str = "cidrAllocator";
 /// The controller.
 pub(crate) struct NodeIpamController {
     client: Client,
-    recorder: EventRecorder,
+    recorder: ComponentRecorder,
     cluster: Ipv4Net,
     mask_bits: u8,
-    /// What every Node is told, by annotation.
+    /// See [`told`].
     told: BTreeMap<&'static str, String>,
     nodes: Arc<Cache<Node>>,
     /// Ranges given out that the cache may not show yet, by node name.
@@ -54,20 +52,10 @@ impl NodeIpamController {
         let mut controller = Builder::managed_by(manager, "node-ipam-controller", "node_ipam");
         let this = Arc::new(Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
+            recorder: context.recorder.of(COMPONENT),
             cluster: context.config.cluster_cidr,
             mask_bits: context.config.node_mask_bits,
-            told: [
-                (
-                    pod_network::ANNOTATION,
-                    context.config.pod_network.to_annotation(),
-                ),
-                (
-                    kubelet_ca::ANNOTATION,
-                    context.config.kubelet_ca.certificate_pem.clone(),
-                ),
-            ]
-            .into(),
+            told: told(&context.config),
             nodes: controller.reads(),
             recent: Mutex::default(),
         });
@@ -96,24 +84,16 @@ impl Reconciler for NodeIpamController {
         if node.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
-        let mut patch = json!({"metadata": {
-            "uid": node.metadata.uid,
-            "annotations": self.told,
-        }});
+        let mut patch = json!({"metadata": {"annotations": self.told}});
         if range_of(&node).is_none() {
             let range = self.choose(&key, &node)?;
             patch["spec"] = json!({"podCIDR": range.to_string(), "podCIDRs": [range.to_string()]});
         } else if is_told(&node, &self.told) {
             return Ok(None);
         }
-        let api: Api<Node> = Api::all(self.client.clone());
-        match api
-            .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
-            Err(error) if is_not_found(&error) => Ok(None),
-            other => other.map(|_| None).during("set podCIDR"),
-        }
+        let write = Write::to(&self.client, &*node, "set podCIDR");
+        write.patch(patch).await?;
+        Ok(None)
     }
 }
 
@@ -140,13 +120,8 @@ impl NodeIpamController {
         };
         let Some(range) = given.or_else(|| first_free(self.cluster, self.mask_bits, &taken)) else {
             let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
-            self.recorder.record(
-                COMPONENT,
-                node.as_ref(),
-                EventType::Normal,
-                "CIDRNotAvailable",
-                message,
-            );
+            self.recorder
+                .normal(node.as_ref(), "CIDRNotAvailable", message);
             return Err(ReconcileError::NotYet(format!(
                 "no range is left in {} for node {}",
                 self.cluster, key.name
@@ -155,6 +130,16 @@ impl NodeIpamController {
         self.recent.lock().insert(key.name.clone(), range);
         Ok(range)
     }
+}
+
+/// What every Node is told, by annotation.
+fn told(config: &ControllersConfig) -> BTreeMap<&'static str, String> {
+    let authority = &config.kubelet_ca.certificate_pem;
+    [
+        (pod_network::ANNOTATION, config.pod_network.to_annotation()),
+        (kubelet_ca::ANNOTATION, authority.clone()),
+    ]
+    .into()
 }
 
 fn is_told(node: &Node, told: &BTreeMap<&'static str, String>) -> bool {

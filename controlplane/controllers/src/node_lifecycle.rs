@@ -20,10 +20,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::Client;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
@@ -33,12 +30,12 @@ use crate::{
     builder::{Builder, Queue},
     cache::{By, Cache, Change, Key},
     context::Context,
-    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
-    errors::is_not_found,
-    event_recorder::{EventRecorder, EventType},
+    controller::{Outcome, ReconcileError, Reconciler, or_event},
+    event_recorder::component::ComponentRecorder,
     informers::Source,
     pod::Pod,
     pod_state,
+    writes::Write,
 };
 
 pub(crate) mod plan;
@@ -56,7 +53,7 @@ const COMPONENT: &str = "node-controller";
 /// The controller.
 pub(crate) struct NodeLifecycleController {
     client: Client,
-    recorder: EventRecorder,
+    recorder: ComponentRecorder,
     grace: Duration,
     nodes: Arc<Cache<Node>>,
     leases: Arc<Cache<Lease>>,
@@ -75,7 +72,7 @@ impl NodeLifecycleController {
         controller.select(Source::<Lease>::in_namespace(NODE_LEASE_NAMESPACE));
         let this = Arc::new(Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
+            recorder: context.recorder.of(COMPONENT),
             grace: context.config.node_monitor_grace,
             nodes: controller.reads(),
             leases: controller.reads(),
@@ -110,13 +107,8 @@ impl NodeLifecycleController {
                     name_of(node),
                     name_of(node)
                 );
-                self.recorder.record(
-                    COMPONENT,
-                    node.as_ref(),
-                    EventType::Normal,
-                    "RegisteredNode",
-                    message,
-                );
+                self.recorder
+                    .normal(node.as_ref(), "RegisteredNode", message);
             }
             Change::Deleted(_) => {
                 let message = format!(
@@ -124,13 +116,7 @@ impl NodeLifecycleController {
                     name_of(node),
                     name_of(node)
                 );
-                self.recorder.record(
-                    COMPONENT,
-                    node.as_ref(),
-                    EventType::Normal,
-                    "RemovingNode",
-                    message,
-                );
+                self.recorder.normal(node.as_ref(), "RemovingNode", message);
             }
             Change::Updated { old, new } => {
                 // The last node to come back ends the state in which nothing is evicted, and the
@@ -173,13 +159,7 @@ impl Reconciler for NodeLifecycleController {
             self.write_conditions(&node, conditions).await?;
             if was_ready {
                 let message = format!("Node {} status is now: NodeNotReady", key.name);
-                self.recorder.record(
-                    COMPONENT,
-                    node.as_ref(),
-                    EventType::Normal,
-                    "NodeNotReady",
-                    message,
-                );
+                self.recorder.normal(node.as_ref(), "NodeNotReady", message);
             }
             // The change itself brings us back, with the new conditions in the cache.
             return Ok(None);
@@ -228,34 +208,16 @@ impl NodeLifecycleController {
         node: &Node,
         conditions: Vec<NodeCondition>,
     ) -> Result<(), ReconcileError> {
-        let api: Api<Node> = Api::all(self.client.clone());
         // The version guards against a heartbeat that arrives at the same moment.
-        let patch = json!({
-            "metadata": {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version},
-            "status": {"conditions": conditions},
-        });
-        match api
-            .patch_status(name_of(node), &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
-            Err(error) if is_not_found(&error) => Ok(()),
-            other => or_event(other.during("update Node conditions")).map(drop),
-        }
+        let write = Write::to(&self.client, node, "update Node conditions").if_unchanged();
+        let written = write.patch_status(json!({"status": {"conditions": conditions}}));
+        or_event(written.await).map(drop)
     }
 
     async fn write_taints(&self, node: &Node, taints: Vec<Taint>) -> Result<(), ReconcileError> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        let patch = json!({
-            "metadata": {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version},
-            "spec": {"taints": taints},
-        });
-        match api
-            .patch(name_of(node), &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
-            Err(error) if is_not_found(&error) => Ok(()),
-            other => or_event(other.during("taint Node")).map(drop),
-        }
+        let write = Write::to(&self.client, node, "taint Node").if_unchanged();
+        let written = write.patch(json!({"spec": {"taints": taints}}));
+        or_event(written.await).map(drop)
     }
 
     /// Services stop sending to pods of a node that does not answer.
@@ -278,32 +240,13 @@ impl NodeLifecycleController {
             condition.status = "False".into();
             condition.last_transition_time = Some(Time(Timestamp::now()));
         }
-        let api: Api<Pod> = Api::namespaced(
-            self.client.clone(),
-            pod.metadata.namespace.as_deref().unwrap_or_default(),
-        );
-        let patch = json!({
-            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
-            "status": {"conditions": conditions},
-        });
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match api
-            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
-            Err(error) if is_not_found(&error) => Ok(()),
-            other => {
-                other.during("mark Pod not ready")?;
-                self.recorder.record(
-                    COMPONENT,
-                    pod,
-                    EventType::Warning,
-                    "NodeNotReady",
-                    "Node is not ready".into(),
-                );
-                Ok(())
-            }
+        let write = Write::to(&self.client, pod, "mark Pod not ready").if_unchanged();
+        let marked = write.patch_status(json!({"status": {"conditions": conditions}}));
+        if marked.await?.is_some() {
+            self.recorder
+                .warning(pod, "NodeNotReady", "Node is not ready");
         }
+        Ok(())
     }
 }
 

@@ -21,15 +21,14 @@ use crate::{
     cache::Key,
     context::Context,
     errors::{is_namespace_terminating, is_not_found, message_of},
-    event_recorder::{EventRecorder, EventType},
+    event_recorder::component::ComponentRecorder,
     pod::Pod,
 };
 
 /// The hand of one controller.
 pub(crate) struct PodControl {
     client: Client,
-    recorder: EventRecorder,
-    component: &'static str,
+    recorder: ComponentRecorder,
     /// What was written and does not show yet: asked before the controller looks at the pods.
     pub(crate) writes: OwnWrites<Pod>,
 }
@@ -59,8 +58,7 @@ impl PodControl {
     ) -> Self {
         Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
-            component,
+            recorder: context.recorder.of(component),
             writes: controller.own_writes(),
         }
     }
@@ -106,25 +104,13 @@ impl PodControl {
         {
             Ok(created) => {
                 let message = format!("Created pod: {}", name_of(&created));
-                self.recorder.record(
-                    self.component,
-                    owner,
-                    EventType::Normal,
-                    "SuccessfulCreate",
-                    message,
-                );
+                self.recorder.normal(owner, "SuccessfulCreate", message);
                 Ok(())
             }
             Err(error) => {
                 if !is_namespace_terminating(&error) {
                     let message = format!("Error creating: {}", message_of(&error));
-                    self.recorder.record(
-                        self.component,
-                        owner,
-                        EventType::Warning,
-                        "FailedCreate",
-                        message,
-                    );
+                    self.recorder.warning(owner, "FailedCreate", message);
                 }
                 Err(error)
             }
@@ -162,13 +148,7 @@ impl PodControl {
         {
             Ok(_) => {
                 let message = format!("Deleted pod: {}", name_of(pod));
-                self.recorder.record(
-                    self.component,
-                    owner,
-                    EventType::Normal,
-                    "SuccessfulDelete",
-                    message,
-                );
+                self.recorder.normal(owner, "SuccessfulDelete", message);
                 Ok(())
             }
             Err(error) => {
@@ -176,13 +156,7 @@ impl PodControl {
                     return Ok(());
                 }
                 let message = format!("Error deleting: {}", message_of(&error));
-                self.recorder.record(
-                    self.component,
-                    owner,
-                    EventType::Warning,
-                    "FailedDelete",
-                    message,
-                );
+                self.recorder.warning(owner, "FailedDelete", message);
                 Err(error)
             }
         }

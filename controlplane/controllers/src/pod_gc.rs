@@ -9,10 +9,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-};
+use kube::{Api, Client, api::DeleteParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -23,9 +20,9 @@ use crate::{
     cache::{By, Cache, Change, Index, Key},
     context::Context,
     controller::{CallContext, Outcome, Reconciler},
-    errors::is_not_found,
     pod::Pod,
     pod_state,
+    writes::Write,
 };
 
 /// How often finished pods are counted.
@@ -58,11 +55,7 @@ impl PodGcController {
             nodes: controller.reads(),
             pods: controller.reads(),
             by_node: controller.index(pod_state::by_node()),
-            finished: controller.index(Index::new("finished", |pod: &Pod, put| {
-                if pod_state::is_finished(pod) {
-                    put(FINISHED);
-                }
-            })),
+            finished: controller.index(by_finished()),
             quarantine: context.config.missing_node_quarantine,
             missing: Mutex::default(),
         });
@@ -125,7 +118,7 @@ impl Reconciler for PodGcController {
         };
         match self.suspicion(&pod) {
             Some(Suspicion::UnscheduledTerminating) => {
-                self.remove(&key, &pod, Removal::Unscheduled).await
+                self.remove(&pod, Removal::Unscheduled).await
             }
             Some(Suspicion::NodeGone) => {
                 let node = pod_state::node_name(&pod);
@@ -147,7 +140,7 @@ impl Reconciler for PodGcController {
                     self.missing.lock().forget(node);
                     return Ok(None);
                 }
-                self.remove(&key, &pod, Removal::Orphaned).await
+                self.remove(&pod, Removal::Orphaned).await
             }
             None if pod_state::is_finished(&pod) => {
                 if self
@@ -155,7 +148,7 @@ impl Reconciler for PodGcController {
                     .iter()
                     .any(|other| other.metadata.uid == pod.metadata.uid)
                 {
-                    return self.remove(&key, &pod, Removal::Finished).await;
+                    return self.remove(&pod, Removal::Finished).await;
                 }
                 Ok(None)
             }
@@ -165,34 +158,21 @@ impl Reconciler for PodGcController {
 }
 
 impl PodGcController {
-    async fn remove(&self, key: &Key, pod: &Pod, why: Removal) -> Outcome {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+    async fn remove(&self, pod: &Pod, why: Removal) -> Outcome {
         if let Some(status) = failed_status(pod, why) {
             // Whoever counts the pod, such as its Job, learns that it never succeeds; it may hold
             // the pod by a finalizer.
-            let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-            match api
-                .patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
-                .await
-            {
-                Err(error) if is_not_found(&error) => return Ok(None),
-                other => drop(other.during("mark Pod as failed")?),
+            let fail = Write::to(&self.client, pod, "mark Pod as failed");
+            let failed = fail.patch_status(json!({"status": status}));
+            if failed.await?.is_none() {
+                return Ok(None);
             }
         }
-        let same = Preconditions {
-            uid: pod.metadata.uid.clone(),
-            resource_version: None,
-        };
-        match api
-            .delete(
-                &key.name,
-                &DeleteParams::default().grace_period(0).preconditions(same),
-            )
-            .await
-        {
-            Err(error) if !is_not_found(&error) => Err(error).during("delete orphaned Pod"),
-            _ => Ok(None),
-        }
+        let delete = Write::to(&self.client, pod, "delete orphaned Pod");
+        delete
+            .delete(DeleteParams::default().grace_period(0))
+            .await?;
+        Ok(None)
     }
 }
 
@@ -251,6 +231,15 @@ enum Suspicion {
     NodeGone,
     /// Being deleted, and no node will ever confirm it.
     UnscheduledTerminating,
+}
+
+/// The finished pods, under [`FINISHED`].
+fn by_finished() -> Index<Pod> {
+    Index::new("finished", |pod: &Pod, put| {
+        if pod_state::is_finished(pod) {
+            put(FINISHED);
+        }
+    })
 }
 
 fn suspicion(pod: &Pod, node_exists: bool) -> Option<Suspicion> {

@@ -4,6 +4,8 @@ use std::{fmt, sync::Arc};
 
 use parking_lot::Mutex;
 
+use crate::builder::{Builder, Queue};
+
 type Handler = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The handlers. Clones are one.
@@ -11,8 +13,16 @@ type Handler = Box<dyn Fn(&str) + Send + Sync>;
 pub(crate) struct Removals(Arc<Mutex<Vec<Handler>>>);
 
 impl Removals {
-    /// Calls `handler` with the namespace of every object that goes; it must be quick.
-    pub(crate) fn on_removed(&self, handler: impl Fn(&str) + Send + Sync + 'static) {
+    /// Calls `handler` with the namespace of every object that goes, and the queue of
+    /// `controller`; it must be quick.
+    pub(crate) fn on_removed<T: Send + Sync + 'static>(
+        &self,
+        controller: &Builder<'_>,
+        this: &Arc<T>,
+        handler: fn(&T, &str, &Queue),
+    ) {
+        let (this, queue) = (this.clone(), controller.queue());
+        let handler = move |namespace: &str| handler(&this, namespace, &queue);
         self.0.lock().push(Box::new(handler));
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::{
     api::apps::v1::{ReplicaSet, ReplicaSetStatus},
     jiff::Timestamp,
 };
-use kube::{Api, Client, api::PostParams};
+use kube::Client;
 
 use crate::{
     Manager,
@@ -19,12 +19,13 @@ use crate::{
     cache::{By, Cache, Index, Key, controlled_by},
     claim::claim_all,
     context::Context,
-    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
+    controller::{Outcome, ReconcileError, Reconciler, or_event},
     errors::{is_namespace_terminating, message_of},
     owner::{controller_of, selector_of},
     pod::Pod,
     pod_control::PodControl,
     pod_state,
+    writes::Write,
 };
 
 mod plan;
@@ -67,15 +68,6 @@ impl Reconciler for ReplicaSetController {
         let Some(rs) = self.replica_sets.get(&key) else {
             return Ok(None);
         };
-        if !self
-            .control
-            .writes
-            .settled(&key)
-            .await
-            .during("list pods")?
-        {
-            return Ok(None);
-        }
         let pods = self.claim_pods(&rs).await?;
         let (active, others): (Vec<_>, Vec<_>) =
             pods.into_iter().partition(|pod| pod_state::is_active(pod));
@@ -204,20 +196,8 @@ impl ReplicaSetController {
         if !plan::status_differs(rs.status.as_ref(), &status) {
             return Ok(());
         }
-        let api: Api<ReplicaSet> = Api::namespaced(
-            self.client.clone(),
-            rs.metadata.namespace.as_deref().unwrap_or_default(),
-        );
-        let wanted = ReplicaSet {
-            status: Some(status),
-            ..rs.clone()
-        };
-        let name = rs.metadata.name.as_deref().unwrap_or_default();
-        let written = ignore_missing(
-            api.replace_status(name, &PostParams::default(), &wanted)
-                .await,
-        );
-        or_event(written.during("update ReplicaSet status"))?;
-        Ok(())
+        let write = Write::to(&self.client, rs, "update ReplicaSet status");
+        let written = write.status(|rs| rs.status = Some(status));
+        or_event(written.await).map(drop)
     }
 }

@@ -17,7 +17,7 @@ use coracle_api::{
 use k8s_openapi::api::core::v1::{ResourceQuota, Service};
 use kube::{
     Api, Client,
-    api::{DynamicObject, ListParams, PostParams},
+    api::{DynamicObject, ListParams},
     core::discovery::ApiResource,
 };
 use serde_json::{Value, json};
@@ -28,10 +28,10 @@ use crate::{
     cache::{Cache, Change, Key},
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler},
-    errors::is_not_found,
     pod::Pod,
     pod_state,
     served_kinds::ServedKinds,
+    writes::Write,
 };
 
 /// Quotas counted at once.
@@ -61,37 +61,16 @@ impl ResourceQuotaController {
         let mut controller =
             Builder::managed_by(manager, "resourcequota-controller", "resource_quota")
                 .workers(WORKERS);
-        let (client, kinds) = (context.client.clone(), context.kinds.clone());
         let this = Arc::new(Self {
-            client,
-            kinds,
+            client: context.client.clone(),
+            kinds: context.kinds.clone(),
             quotas: controller.reads(),
         });
         controller.on_change(&this, Self::quota_changed);
-        controller.on_change(
-            &this,
-            |this, change: &Change<'_, Pod>, queue| match change {
-                Change::Updated { old, new }
-                    if pod_state::is_active(old) && !pod_state::is_active(new) =>
-                {
-                    this.look_again(new.metadata.namespace.as_deref(), queue);
-                }
-                _ => {}
-            },
-        );
-        controller.on_change(
-            &this,
-            |this, change: &Change<'_, Service>, queue| match change {
-                Change::Updated { old, new } if old.spec != new.spec => {
-                    this.look_again(new.metadata.namespace.as_deref(), queue);
-                }
-                _ => {}
-            },
-        );
-        let (of_removals, queue) = (this.clone(), controller.queue());
-        context
-            .removals
-            .on_removed(move |namespace| of_removals.look_again(Some(namespace), &queue));
+        controller.on_change(&this, Self::pod_changed);
+        controller.on_change(&this, Self::service_changed);
+        let removals = &context.removals;
+        removals.on_removed(&controller, &this, Self::look_again);
         controller.complete(this);
     }
 
@@ -105,12 +84,26 @@ impl ResourceQuotaController {
         }
     }
 
-    /// Something in the namespace may use less.
-    fn look_again(&self, namespace: Option<&str>, queue: &Queue) {
-        for quota in self
-            .quotas
-            .in_namespace(namespace.unwrap_or_default(), |_| true)
+    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
+        if let Change::Updated { old, new } = change
+            && pod_state::is_active(old)
+            && !pod_state::is_active(new)
         {
+            self.look_again(new.metadata.namespace.as_deref().unwrap_or_default(), queue);
+        }
+    }
+
+    fn service_changed(&self, change: &Change<'_, Service>, queue: &Queue) {
+        if let Change::Updated { old, new } = change
+            && old.spec != new.spec
+        {
+            self.look_again(new.metadata.namespace.as_deref().unwrap_or_default(), queue);
+        }
+    }
+
+    /// Something in the namespace may use less.
+    fn look_again(&self, namespace: &str, queue: &Queue) {
+        for quota in self.quotas.in_namespace(namespace, |_| true) {
             queue.add_after(Key::of(quota.as_ref()), SETTLE);
         }
     }
@@ -136,16 +129,10 @@ impl Reconciler for ResourceQuotaController {
         let hard = amounts_of_json(&object["spec"]["hard"]);
         let status = &object["status"];
         if hard != amounts_of_json(&status["hard"]) || used != amounts_of_json(&status["used"]) {
-            let mut wanted = quota.clone();
             let status = json!({"hard": object["spec"]["hard"], "used": quota::to_value(&used)});
-            wanted.status = serde_json::from_value(status).ok();
-            match api
-                .replace_status(&key.name, &PostParams::default(), &wanted)
-                .await
-            {
-                Err(error) if is_not_found(&error) => return Ok(None),
-                other => other.map(drop).during("update ResourceQuota status")?,
-            }
+            let write = Write::to(&self.client, &quota, "update ResourceQuota status");
+            let written = write.status(|quota| quota.status = serde_json::from_value(status).ok());
+            written.await?;
         }
         Ok(Some(RESYNC))
     }

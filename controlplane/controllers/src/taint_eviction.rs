@@ -19,10 +19,7 @@ use k8s_openapi::{
     api::core::v1::{Node, Taint, Toleration},
     jiff::Timestamp,
 };
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Preconditions},
-};
+use kube::{Client, api::DeleteParams};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -31,12 +28,12 @@ use crate::{
     builder::{Builder, Queue},
     cache::{By, Cache, Change, Key},
     context::Context,
-    controller::{CallContext, Outcome, ReconcileError, Reconciler},
-    errors::is_not_found,
-    event_recorder::{EventRecorder, EventType},
+    controller::{Outcome, ReconcileError, Reconciler},
+    event_recorder::component::ComponentRecorder,
     node_lifecycle::plan::{NO_EXECUTE, NOT_READY, UNREACHABLE},
     pod::Pod,
     pod_state,
+    writes::Write,
 };
 
 /// Pods worked on at once.
@@ -48,7 +45,7 @@ const ADMITTED_SECONDS: i64 = 300;
 /// The controller; its state is in caches and `exposed`.
 pub(crate) struct TaintEvictionController {
     client: Client,
-    recorder: EventRecorder,
+    recorder: ComponentRecorder,
     default_seconds: Duration,
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
@@ -65,7 +62,7 @@ impl TaintEvictionController {
                 .workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
+            recorder: context.recorder.of(COMPONENT),
             default_seconds: context.config.eviction_timeout,
             nodes: controller.reads(),
             pods: controller.reads(),
@@ -142,27 +139,13 @@ impl Reconciler for TaintEvictionController {
             .is_some_and(Exposure::tell)
         {
             let message = "Marking for deletion Pod ".to_owned() + &key.to_string();
-            self.recorder.record(
-                COMPONENT,
-                pod.as_ref(),
-                EventType::Normal,
-                "TaintManagerEviction",
-                message,
-            );
+            self.recorder
+                .normal(pod.as_ref(), "TaintManagerEviction", message);
         }
-        self.mark_disrupted(&key, &pod).await?;
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let same = Preconditions {
-            uid: pod.metadata.uid.clone(),
-            resource_version: None,
-        };
-        match api
-            .delete(&key.name, &DeleteParams::default().preconditions(same))
-            .await
-        {
-            Err(error) if !is_not_found(&error) => Err(error).during("evict Pod"),
-            _ => Ok(None),
-        }
+        self.mark_disrupted(&pod).await?;
+        let evict = Write::to(&self.client, &*pod, "evict Pod");
+        evict.delete(DeleteParams::default()).await?;
+        Ok(None)
     }
 }
 
@@ -178,28 +161,18 @@ impl TaintEvictionController {
     }
 
     /// Tells others why the pod goes.
-    async fn mark_disrupted(&self, key: &Key, pod: &Pod) -> Result<(), ReconcileError> {
+    async fn mark_disrupted(&self, pod: &Pod) -> Result<(), ReconcileError> {
         if pod_state::condition(pod, pod_state::DISRUPTION_TARGET)
             .is_some_and(|condition| condition.status == "True")
         {
             return Ok(());
         }
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api
-            .patch_status(&key.name, &Default::default(), &disruption_patch(pod))
-            .await
-        {
-            Err(error) if !is_not_found(&error) => Err(error).during("mark Pod as disrupted"),
-            _ => Ok(()),
-        }
+        let message = "Taint manager: deleting due to NoExecute taint";
+        let conditions = pod_state::with_disruption(pod, "DeletionByTaintManager", message);
+        let mark = Write::to(&self.client, pod, "mark Pod as disrupted").if_unchanged();
+        let marked = mark.patch_status(json!({"status": {"conditions": conditions}}));
+        marked.await.map(drop)
     }
-}
-
-fn disruption_patch(pod: &Pod) -> kube::api::Patch<serde_json::Value> {
-    let message = "Taint manager: deleting due to NoExecute taint";
-    let conditions = pod_state::with_disruption(pod, "DeletionByTaintManager", message);
-    let meta = json!({"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version});
-    kube::api::Patch::Merge(json!({"metadata": meta, "status": {"conditions": conditions}}))
 }
 
 fn no_execute(node: &Node) -> Vec<Taint> {

@@ -5,19 +5,16 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{api::core::v1::Secret, jiff::Timestamp};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Preconditions},
-};
+use kube::{Client, api::DeleteParams};
 
 use crate::{
     Manager,
     builder::Builder,
     cache::{Cache, Key},
     context::Context,
-    controller::{CallContext, Outcome, Reconciler},
-    errors::is_not_found,
+    controller::{Outcome, Reconciler},
     informers::Source,
+    writes::Write,
 };
 
 /// The `type` of the Secrets that are tokens.
@@ -57,21 +54,11 @@ impl Reconciler for TokenCleaner {
         if !left.is_zero() {
             return Ok(Some(left));
         }
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
         // A token that was prolonged meanwhile stays.
-        let same = Preconditions {
-            uid: secret.metadata.uid.clone(),
-            resource_version: secret.metadata.resource_version.clone(),
-        };
-        match api
-            .delete(&key.name, &DeleteParams::default().preconditions(same))
-            .await
-        {
-            Err(error) if !is_not_found(&error) => {
-                Err(error).during("delete expired bootstrap token")
-            }
-            _ => Ok(None),
-        }
+        let delete = Write::to(&self.client, &*secret, "delete expired bootstrap token");
+        let delete = delete.if_unchanged();
+        delete.delete(DeleteParams::default()).await?;
+        Ok(None)
     }
 }
 

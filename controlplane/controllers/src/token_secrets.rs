@@ -9,18 +9,16 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Preconditions},
-};
+use kube::{Api, Client, api::DeleteParams};
 
 use crate::{
     Manager,
     builder::{Builder, Queue},
     cache::{By, Cache, Change, Index, Key},
     context::Context,
-    controller::{CallContext, Outcome, Reconciler, ignore_missing},
+    controller::{CallContext, Outcome, Reconciler},
     informers::Source,
+    writes::Write,
 };
 
 /// The only type that is watched.
@@ -47,15 +45,7 @@ impl TokenSecretsController {
         let this = Arc::new(Self {
             client: context.client.clone(),
             secrets: controller.for_kind(),
-            by_account: controller.index(Index::new("account", |secret: &Secret, put| {
-                if let Some(account) = annotation(secret, ACCOUNT) {
-                    put(&Key::new(
-                        secret.metadata.namespace.as_deref().unwrap_or_default(),
-                        account,
-                    )
-                    .to_string());
-                }
-            })),
+            by_account: controller.index(Index::by_key("account", account_of)),
         });
         controller.on_change(&this, Self::account_changed);
         controller.complete(this);
@@ -92,17 +82,16 @@ impl Reconciler for TokenSecretsController {
         }) {
             return Ok(None);
         }
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-        let same = Preconditions {
-            uid: secret.metadata.uid.clone(),
-            resource_version: secret.metadata.resource_version.clone(),
-        };
-        let deleted = api
-            .delete(&key.name, &DeleteParams::default().preconditions(same))
-            .await;
-        ignore_missing(deleted).during("delete a token without its ServiceAccount")?;
+        let call = "delete a token without its ServiceAccount";
+        let delete = Write::to(&self.client, &*secret, call).if_unchanged();
+        delete.delete(DeleteParams::default()).await?;
         Ok(None)
     }
+}
+
+fn account_of(secret: &Secret) -> Option<Key> {
+    let namespace = secret.metadata.namespace.as_deref().unwrap_or_default();
+    annotation(secret, ACCOUNT).map(|account| Key::new(namespace, account))
 }
 
 fn annotation<'a>(secret: &'a Secret, name: &str) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! Who is woken by a change of an object that others control.
+//! Who is woken by a change of an object that others control, or select.
 //!
 //! Source: `addPod`, `updatePod`, `deletePod` in `pkg/controller/replicaset/replica_set.go` at
 //! v1.37, which every controller of owned objects repeats.
@@ -6,13 +6,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::SelectorExt;
+use kube::api::ObjectMeta;
 
 use super::Queue;
 use crate::{
     cache::{
-        By, Change, Index, Key,
-        labels::{pair_key, pair_of, selecting},
+        Cache, Change, Key,
+        labels::Selecting,
         owner::{controller_of, owner_key, selector_of},
     },
     informers::Kind,
@@ -20,25 +20,16 @@ use crate::{
 
 /// The objects that may control others: `O`s.
 pub(super) struct Owners<O> {
-    selecting: By<O>,
+    selecting: Selecting<O>,
     selector: fn(&O) -> Option<&LabelSelector>,
 }
 
 impl<O: Kind> Owners<O> {
-    /// `selecting` is by [`Owners::index`] of the same selector.
-    pub(super) fn new(selecting: By<O>, selector: fn(&O) -> Option<&LabelSelector>) -> Self {
+    pub(super) fn of(cache: &Arc<Cache<O>>, selector: fn(&O) -> Option<&LabelSelector>) -> Self {
         Self {
-            selecting,
+            selecting: Selecting::of(cache, selector),
             selector,
         }
-    }
-
-    /// The owners by what they select.
-    pub(super) fn index(selector: fn(&O) -> Option<&LabelSelector>) -> Index<O> {
-        Index::new("selects", move |owner: &O, put| {
-            let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
-            put(&pair_key(namespace, selector(owner).and_then(pair_of)));
-        })
     }
 
     pub(super) fn wake<K: Kind>(&self, change: &Change<'_, K>, queue: &Queue) {
@@ -64,32 +55,40 @@ impl<O: Kind> Owners<O> {
                 if before.is_none_or(|old| {
                     was_controlled(old) || old.meta().labels != object.meta().labels
                 }) {
-                    self.wake_adopters(
-                        object.meta().namespace.as_deref(),
-                        object.meta().labels.as_ref(),
-                        queue,
-                    );
+                    self.wake_adopters(object.meta(), queue);
                 }
             }
         }
     }
 
-    /// An orphan may be adopted by any that selects it.
-    fn wake_adopters(
-        &self,
-        namespace: Option<&str>,
-        labels: Option<&BTreeMap<String, String>>,
-        queue: &Queue,
-    ) {
-        let Some(labels) = labels.filter(|labels| !labels.is_empty()) else {
+    /// An orphan may be adopted by any that selects it, unless that would adopt everything.
+    fn wake_adopters(&self, orphan: &ObjectMeta, queue: &Queue) {
+        if orphan.labels.as_ref().is_none_or(BTreeMap::is_empty) {
             return;
-        };
-        for owner in selecting(&self.selecting, namespace.unwrap_or_default(), labels) {
-            let selector = (self.selector)(&owner).and_then(selector_of);
-            if selector.is_some_and(|selector| selector.matches(labels)) {
+        }
+        for owner in self.selecting.get(orphan) {
+            if (self.selector)(&owner).and_then(selector_of).is_some() {
                 queue.add(Key::of(owner.as_ref()));
             }
         }
+    }
+}
+
+/// Wakes what selects an object, and what did before its labels changed.
+pub(super) fn wake_selecting<S: Kind, K: Kind>(
+    selecting: &Selecting<S>,
+    change: &Change<'_, K>,
+    queue: &Queue,
+) {
+    let wake = |object: &K| {
+        let selecting = selecting.get(object.meta()).into_iter();
+        selecting.for_each(|other| queue.add(Key::of(other.as_ref())));
+    };
+    wake(change.latest());
+    if let Change::Updated { old, new } = change
+        && old.meta().labels != new.meta().labels
+    {
+        wake(old);
     }
 }
 
@@ -101,10 +100,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        cache::{Cache, Writer},
-        reflector::Event,
-    };
+    use crate::{cache::Writer, reflector::Event};
 
     fn pod(owner: Option<(&str, &str, &str)>, app: &str, version: u32) -> Arc<Pod> {
         let reference = owner.map(|(kind, api, name)| {
@@ -115,24 +111,66 @@ mod tests {
         Arc::new(serde_json::from_value(json!({"metadata": metadata})).unwrap())
     }
 
+    const SELECTOR: fn(&ReplicaSet) -> Option<&LabelSelector> = |rs| Some(&rs.spec.selector);
+
+    /// ReplicaSets `web` and `db`, which select by the label `app`, and another `web` elsewhere.
+    fn replica_sets() -> Arc<Cache<ReplicaSet>> {
+        let (cache, mut writer) = (Arc::new(Cache::<ReplicaSet>::new()), Writer::new());
+        for (namespace, app) in [("ns", "web"), ("ns", "db"), ("other", "web")] {
+            let rs = json!({"metadata": {"namespace": namespace, "name": app},
+                "spec": {"selector": {"matchLabels": {"app": app}}}});
+            let rs = Event::Apply(serde_json::from_value(rs).unwrap());
+            writer.apply(&cache, rs, |_| {});
+        }
+        cache
+    }
+
+    /// The names of those in `ns` who are woken by what becomes of a pod.
+    fn woken(
+        before: Option<Arc<Pod>>,
+        after: Option<Arc<Pod>>,
+        wake: impl Fn(&Change<'_, Pod>, &Queue),
+    ) -> String {
+        let change = match (&before, &after) {
+            (Some(old), Some(new)) => Change::Updated { old, new },
+            (None, Some(new)) => Change::Added(new),
+            (Some(old), None) => Change::Deleted(old),
+            (None, None) => panic!("there is no change"),
+        };
+        let queue = Queue::named(&MetricsRegistry::default(), "test");
+        wake(&change, &queue);
+        let next = || queue.next().now_or_never().flatten();
+        let keys = std::iter::from_fn(next).map(|key| {
+            assert_eq!(key.namespace, "ns", "{key}");
+            key.name
+        });
+        keys.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn who_selects_and_who_did_hears_of_a_change() {
+        let selecting = Selecting::of(&replica_sets(), SELECTOR);
+        let table = [
+            (None, Some("web"), "web"),
+            (Some("web"), Some("web"), "web"),
+            (Some("web"), Some("db"), "db web"),
+            (Some("web"), Some("cache"), "web"),
+            (Some("db"), None, "db"),
+            (None, Some("cache"), ""),
+        ];
+        for (before, after, expected) in table {
+            let old = before.map(|app| pod(None, app, 1));
+            let new = after.map(|app| pod(None, app, 2));
+            let wake = |change: &Change<'_, Pod>, queue: &Queue| {
+                wake_selecting(&selecting, change, queue);
+            };
+            assert_eq!(woken(old, new, wake), expected, "{before:?} {after:?}");
+        }
+    }
+
     #[test]
     fn an_owner_hears_of_its_own_and_of_what_it_may_adopt() {
-        let selector: fn(&ReplicaSet) -> Option<&LabelSelector> = |rs| Some(&rs.spec.selector);
-        let (cache, mut writer) = (Arc::new(Cache::<ReplicaSet>::new()), Writer::new());
-        for (namespace, name, app) in [
-            ("ns", "web", "web"),
-            ("ns", "db", "db"),
-            ("other", "web", "web"),
-        ] {
-            let rs = json!({"metadata": {"namespace": namespace, "name": name},
-                "spec": {"selector": {"matchLabels": {"app": app}}}});
-            writer.apply(
-                &cache,
-                Event::Apply(serde_json::from_value(rs).unwrap()),
-                |_| {},
-            );
-        }
-        let owners = Owners::new(cache.index(Owners::index(selector)), selector);
+        let owners = Owners::of(&replica_sets(), SELECTOR);
         let of =
             |kind: &'static str, api: &'static str, name: &'static str| Some((kind, api, name));
         let (web, db) = (
@@ -192,23 +230,8 @@ mod tests {
         for (why, before, after, expected) in table {
             let made = |(owner, app), version| pod(owner, app, version);
             let (before, after) = (before.map(|it| made(it, 1)), after.map(|it| made(it, 2)));
-            let queue = Queue::named(&MetricsRegistry::default(), "test");
-            let change = match (&before, &after) {
-                (Some(old), Some(new)) => Change::Updated { old, new },
-                (None, Some(new)) => Change::Added(new),
-                (Some(old), None) => Change::Deleted(old),
-                (None, None) => continue,
-            };
-            owners.wake(&change, &queue);
-            let next = || queue.next().now_or_never().flatten();
-            let woken: Vec<String> = std::iter::from_fn(next)
-                .map(|key| key.to_string())
-                .collect();
-            let expected: Vec<String> = expected
-                .split_whitespace()
-                .map(|name| format!("ns/{name}"))
-                .collect();
-            assert_eq!(woken, expected, "{why}");
+            let wake = |change: &Change<'_, Pod>, queue: &Queue| owners.wake(change, queue);
+            assert_eq!(woken(before, after, wake), expected, "{why}");
         }
     }
 }

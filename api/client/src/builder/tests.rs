@@ -287,3 +287,32 @@ async fn what_no_change_tells_is_looked_for_and_a_second_queue_is_worked_off() {
     shutdown.cancel();
     running.await.unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_rests_until_what_was_written_for_it_shows() {
+    let shown_at = |config_maps: fn() -> String| async move {
+        let (_server, client) = Server::new(config_maps);
+        let (shutdown, clerk) = (CancellationToken::new(), Arc::new(Clerk::default()));
+        let mut manager = manager(client, &shutdown);
+        let mut controller = Builder::managed_by(&mut manager, "test", "test");
+        let (writes, queue) = (controller.own_writes::<ConfigMap>(), controller.queue());
+        controller.complete(clerk.clone());
+        let answer = line("ADDED", "a", "9", "x");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let answer: ConfigMap = serde_json::from_value(answer["object"].clone()).unwrap();
+        let key = Key::new("", "writer");
+        writes.write(&key, async { Ok(answer) }).await.unwrap();
+        let running = start(manager);
+        queue.add(key);
+        queue.add(Key::new("", "other"));
+        sleep(LONG).await;
+        shutdown.cancel();
+        running.await.unwrap().unwrap();
+        let mut keys = clerk.0.lock().clone();
+        keys.sort();
+        keys
+    };
+    assert_eq!(shown_at(one).await, ["other"]);
+    let until_9 = shown_at(one_that_goes_over_to_another);
+    assert_eq!(until_9.await, ["other", "writer"]);
+}

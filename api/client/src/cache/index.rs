@@ -7,7 +7,7 @@ use std::{cmp::Ordering, collections::HashMap, fmt, sync::Arc};
 
 use kube::Resource;
 
-use super::{Cache, owner::controller_of};
+use super::{Cache, Key, owner::controller_of};
 
 /// What an index is and which keys it has for an object: none, one or several.
 pub struct Index<K> {
@@ -29,6 +29,16 @@ impl<K: Resource> Index<K> {
             name,
             keys: Box::new(keys),
         }
+    }
+
+    /// By the keys of other objects that `of` gives: their texts.
+    pub fn by_key<I: IntoIterator<Item = Key>>(
+        name: &'static str,
+        of: impl Fn(&K) -> I + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(name, move |object, put| {
+            of(object).into_iter().for_each(|key| put(&key.to_string()));
+        })
     }
 
     /// By the object's controller: [`controlled_by`], [`orphans_of`].

@@ -4,10 +4,18 @@
 //! selectors by one of theirs, so that neither is compared with a whole namespace; a selector
 //! without a pair is compared with all of its own.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Debug},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::Resource;
+use kube::{
+    Resource,
+    api::ObjectMeta,
+    core::{Selector, SelectorExt},
+};
 
 use super::{By, Cache, Index};
 
@@ -87,6 +95,20 @@ impl<K: Resource> Selected<K> {
             None => self.cache.in_namespace(namespace, is_selected),
         }
     }
+
+    /// The objects of `namespace` that `selector` selects, in order of name: all for an empty one,
+    /// and none without a selector or for one that is not valid.
+    #[must_use]
+    pub fn by(&self, namespace: &str, selector: Option<&LabelSelector>) -> Vec<Arc<K>> {
+        let parsed = selector.and_then(|selector| Selector::try_from(selector.clone()).ok());
+        let Some(parsed) = parsed else {
+            return Vec::new();
+        };
+        let none = BTreeMap::new();
+        self.get(namespace, selector.and_then(pair_of), |object| {
+            parsed.matches(object.meta().labels.as_ref().unwrap_or(&none))
+        })
+    }
 }
 
 impl<K> Clone for Selected<K> {
@@ -95,6 +117,47 @@ impl<K> Clone for Selected<K> {
             cache: Arc::clone(&self.cache),
             by_label: self.by_label.clone(),
         }
+    }
+}
+
+/// Objects that select others by their labels, found from what they select.
+pub struct Selecting<S> {
+    by_pair: By<S>,
+    selector: fn(&S) -> Option<&LabelSelector>,
+}
+
+impl<S: Resource + 'static> Selecting<S> {
+    /// Keeps the index from now on; `selector` is the one of an object.
+    #[must_use]
+    pub fn of(cache: &Arc<Cache<S>>, selector: fn(&S) -> Option<&LabelSelector>) -> Self {
+        let by_pair = Index::new("selects", move |object: &S, put| {
+            let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+            put(&pair_key(namespace, selector(object).and_then(pair_of)));
+        });
+        Self {
+            by_pair: cache.index(by_pair),
+            selector,
+        }
+    }
+
+    /// What selects an object with this metadata.
+    #[must_use]
+    pub fn get(&self, meta: &ObjectMeta) -> Vec<Arc<S>> {
+        let (namespace, none) = (meta.namespace.as_deref(), BTreeMap::new());
+        let labels = meta.labels.as_ref().unwrap_or(&none);
+        let mut found = selecting(&self.by_pair, namespace.unwrap_or_default(), labels);
+        found.retain(|object| {
+            let selector = (self.selector)(object).cloned();
+            let parsed = selector.and_then(|selector| Selector::try_from(selector).ok());
+            parsed.is_some_and(|selector| selector.matches(labels))
+        });
+        found
+    }
+}
+
+impl<S> Debug for Selecting<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Selecting").finish_non_exhaustive()
     }
 }
 
@@ -116,7 +179,7 @@ pub fn selecting<S>(
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::ConfigMap};
+    use k8s_openapi::api::{core::v1::ConfigMap, networking::v1::NetworkPolicy};
     use serde_json::{Value, json};
 
     use super::*;
@@ -194,33 +257,70 @@ mod tests {
     }
 
     #[test]
-    fn an_object_finds_what_may_select_it() {
-        let cache = Arc::new(Cache::<ReplicaSet>::new());
-        let by_pair = cache.index(Index::new("selects", |rs: &ReplicaSet, put| {
-            put(&pair_key(
-                rs.metadata.namespace.as_deref().unwrap_or_default(),
-                pair_of(&rs.spec.selector),
-            ));
-        }));
-        let of = |ns: &str, name: &str, selector: Value| json!({"metadata": {"namespace": ns, "name": name}, "spec": {"selector": selector}});
+    fn an_object_finds_what_selects_it() {
+        let cache = Arc::new(Cache::<NetworkPolicy>::new());
+        let selecting = Selecting::of(&cache, |policy: &NetworkPolicy| {
+            policy.spec.as_ref()?.pod_selector.as_ref()
+        });
+        let of = |ns: &str, name: &str, selector: Value| json!({"metadata": {"namespace": ns, "name": name}, "spec": {"podSelector": selector}});
+        let exists = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
         filled(
             &cache,
             &[
                 of("ns", "web", json!({"matchLabels": {"app": "web"}})),
-                of("ns", "db", json!({"matchLabels": {"app": "db"}})),
                 of(
                     "ns",
-                    "any",
-                    json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}),
+                    "front",
+                    json!({"matchLabels": {"app": "web", "tier": "front"}}),
                 ),
+                of(
+                    "ns",
+                    "back",
+                    json!({"matchLabels": {"app": "web", "tier": "back"}}),
+                ),
+                of("ns", "db", json!({"matchLabels": {"app": "db"}})),
+                of("ns", "any", exists("app")),
+                of("ns", "other-key", exists("zone")),
+                of("ns", "all", json!({})),
+                of("ns", "none", Value::Null),
                 of("other", "web", json!({"matchLabels": {"app": "web"}})),
             ],
         );
-        let labels = [
-            ("app".to_owned(), "web".to_owned()),
-            ("tier".to_owned(), "front".to_owned()),
-        ]
-        .into();
-        assert_eq!(names(&selecting(&by_pair, "ns", &labels)), ["any", "web"]);
+        let found = |labels: Value| {
+            let meta = json!({"namespace": "ns", "labels": labels});
+            names(&selecting.get(&serde_json::from_value(meta).unwrap()))
+        };
+        let labels = json!({"app": "web", "tier": "front"});
+        assert_eq!(found(labels), ["all", "any", "front", "web"]);
+        assert_eq!(found(Value::Null), ["all"]);
+    }
+
+    #[test]
+    fn selectors_select_all_when_empty_and_none_when_absent() {
+        let cache = Arc::new(Cache::<ConfigMap>::new());
+        let selected = Selected::of(&cache);
+        let object = |name: &str, labels: Value| json!({"metadata": {"namespace": "ns", "name": name, "labels": labels}});
+        filled(
+            &cache,
+            &[object("a", json!({"a": "b"})), object("b", Value::Null)],
+        );
+        let table = [
+            (json!({}), &["a", "b"][..]),
+            (Value::Null, &[]),
+            (json!({"matchLabels": {"a": "b"}}), &["a"]),
+            (json!({"matchLabels": {"a": "c"}}), &[]),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}),
+                &["b"],
+            ),
+        ];
+        for (selector, expected) in table {
+            let parsed: Option<LabelSelector> = serde_json::from_value(selector.clone()).unwrap();
+            assert_eq!(
+                names(&selected.by("ns", parsed.as_ref())),
+                expected,
+                "{selector}"
+            );
+        }
     }
 }

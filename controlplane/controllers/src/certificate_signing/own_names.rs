@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::Node;
 use rcgen::SanType;
 
 use super::request::Request;
+use crate::cache::Index;
 
 /// Names that the API server answers to, whatever a node is called.
 const NAMES_OF_THE_API: [&str; 5] = [
@@ -50,7 +51,7 @@ pub(super) enum NotItsOwn {
 pub(super) struct Surroundings<'a> {
     /// The Node that the subject names.
     pub(super) node: Option<&'a Node>,
-    /// All nodes, this one among them.
+    /// All nodes that report one of the addresses, this one among them.
     pub(super) nodes: &'a [Arc<Node>],
     /// Ranges that no node has an address of.
     pub(super) reserved: &'a [IpNet],
@@ -106,14 +107,25 @@ impl Surroundings<'_> {
     }
 }
 
+/// Nodes by what they report, as text.
+pub(super) fn by_address() -> Index<Node> {
+    Index::new("address", |node: &Node, put| {
+        addresses(node).for_each(|address| put(&address.to_string()));
+    })
+}
+
 fn reports(node: &Node, address: IpAddr) -> bool {
+    addresses(node).any(|one| one == address)
+}
+
+fn addresses(node: &Node) -> impl Iterator<Item = IpAddr> {
     let addresses = node
         .status
         .iter()
         .flat_map(|status| status.addresses.iter().flatten());
     addresses
         .filter_map(|one| one.address.parse::<IpAddr>().ok())
-        .any(|one| one.to_canonical() == address)
+        .map(|one| one.to_canonical())
 }
 
 fn is_ready(node: &Node) -> bool {

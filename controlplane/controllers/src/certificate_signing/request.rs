@@ -6,7 +6,7 @@
 //! Source: `pkg/apis/certificates/helpers.go` and
 //! `pkg/controller/certificates/approver/sarapprove.go` at v1.37.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use rcgen::{CertificateSigningRequestParams, PublicKey, SanType};
@@ -96,6 +96,14 @@ impl Request {
             public_key: params.public_key,
             attributes: subject.iter_attributes().count(),
             odd_extensions,
+        })
+    }
+
+    /// The addresses that the certificate is to be for.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.names.iter().filter_map(|name| match name {
+            SanType::IpAddress(address) => Some(*address),
+            _ => None,
         })
     }
 

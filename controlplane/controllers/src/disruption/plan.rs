@@ -10,7 +10,6 @@ use k8s_openapi::{
     apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString},
     jiff::Timestamp,
 };
-use kube::core::{Selector, SelectorExt};
 
 use crate::{int_or_percent::scaled, pod::Pod, pod_state};
 
@@ -35,15 +34,6 @@ pub(super) struct Plan {
     pub(super) overdue: Vec<Arc<Pod>>,
     /// When the next evicted pod counts again.
     pub(super) again: Option<Duration>,
-}
-
-/// Whether the budget selects pods with these labels. An empty selector selects all, none selects
-/// none.
-pub(super) fn selects(budget: &PodDisruptionBudget, labels: &BTreeMap<String, String>) -> bool {
-    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
-    selector.is_some_and(|selector| {
-        Selector::try_from(selector).is_ok_and(|selector| selector.matches(labels))
-    })
 }
 
 /// Whether the number of pods that there should be is that of their owners, not of the pods that

@@ -14,7 +14,9 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    cache::{Cache, Key},
+    builder::{Builder, Queue},
+    cache::{Cache, Change, Key},
+    context::Context,
     controller::{CallContext, Outcome, Reconciler, ignore_missing},
     pod::Pod,
     pod_state::{self, DISRUPTION_TARGET},
@@ -40,9 +42,24 @@ pub(super) fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
 }
 
 /// Takes conditions back whose time is over.
-pub(super) struct Stale {
-    pub(super) client: Client,
-    pub(super) pods: Arc<Cache<Pod>>,
+struct Stale {
+    client: Client,
+    pods: Arc<Cache<Pod>>,
+}
+
+/// Says what it reads and what wakes it: pods that are said to be disrupted.
+pub(super) fn setup(controller: &mut Builder<'_>, context: &Context) {
+    let queue: Arc<Queue> = context.queue("stale_pod_disruption");
+    let this = Arc::new(Stale {
+        client: context.client.clone(),
+        pods: controller.reads(),
+    });
+    controller.on_change(&queue, |queue, change: &Change<'_, Pod>, _| {
+        if time_left(change.latest(), Timestamp::now()).is_some() {
+            queue.add(Key::of(change.latest().as_ref()));
+        }
+    });
+    controller.also("stale-pod-disruption", queue, this);
 }
 
 impl Reconciler for Stale {

@@ -175,20 +175,3 @@ fn a_failure_keeps_the_counts_and_allows_nothing() {
         ("SyncFailed", "oh")
     );
 }
-
-#[test]
-fn selectors_select_all_or_none_when_empty_or_absent() {
-    let labels = [("a".to_owned(), "b".to_owned())].into();
-    for (spec, expect) in [
-        (json!({"selector": {}}), true),
-        (json!({}), false),
-        (json!({"selector": {"matchLabels": {"a": "b"}}}), true),
-        (json!({"selector": {"matchLabels": {"a": "c"}}}), false),
-    ] {
-        assert_eq!(
-            selects(&budget(spec.clone(), json!({})), &labels),
-            expect,
-            "{spec}"
-        );
-    }
-}

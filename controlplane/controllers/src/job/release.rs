@@ -25,9 +25,11 @@ use super::{
     tracking::{FINALIZER, has_finalizer},
 };
 use crate::{
-    cache::Key,
-    controller::{CallContext, Outcome, ReconcileError, ignore_missing, or_event},
-    owner::controller_of,
+    builder::{Builder, Queue},
+    cache::{Change, Key},
+    context::Context,
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
+    owner::{controller_of, owner_key},
     pod::Pod,
 };
 
@@ -61,6 +63,31 @@ impl Uids {
             }
         }
     }
+}
+
+/// The queue of pods with the finalizer that no Job controls.
+struct Orphans(Arc<JobController>);
+
+impl Reconciler for Orphans {
+    async fn reconcile(&self, key: Key) -> Outcome {
+        self.0.free_orphan(key).await
+    }
+}
+
+/// Says what wakes that queue, and works it off beside the Jobs'.
+pub(super) fn let_orphans_go(
+    controller: &mut Builder<'_>,
+    context: &Context,
+    jobs: &Arc<JobController>,
+) {
+    let orphans: Arc<Queue> = context.queue("job_orphan_pod");
+    controller.on_change(&orphans, |orphans, change: &Change<'_, Pod>, _| {
+        let pod = change.latest();
+        if has_finalizer(pod) && owner_key::<Job>(pod.as_ref()).is_none() {
+            orphans.add(Key::of(pod.as_ref()));
+        }
+    });
+    controller.also("job-orphan-pod", orphans, Arc::new(Orphans(jobs.clone())));
 }
 
 impl JobController {
@@ -139,7 +166,7 @@ impl JobController {
 
     /// Pods that name a Job which is gone, or over, wait for nobody. Those of a Job that another
     /// controller runs wait for that one.
-    pub(super) async fn let_orphans_go(
+    pub(super) async fn release_forgotten(
         &self,
         key: &Key,
         job: Option<&Job>,
@@ -160,7 +187,7 @@ impl JobController {
     /// A pod that was released, or whose Job was deleted with `--cascade=orphan`, is counted by
     /// nobody: with the finalizer it could never be deleted. A Job that adopts it puts the
     /// finalizer on again.
-    pub(super) async fn free_orphan(&self, key: Key) -> Outcome {
+    async fn free_orphan(&self, key: Key) -> Outcome {
         let Some(pod) = self.pods.get(&key) else {
             return Ok(None);
         };
