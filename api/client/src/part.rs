@@ -3,12 +3,12 @@
 use std::{borrow::Cow, marker::PhantomData};
 
 use kube::{Resource, api::ObjectMeta};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 /// What is kept of an object of kind `O`: `T`, and of its metadata what tells it from others.
 #[derive(Debug, Clone)]
 pub struct Part<O, T> {
-    /// Name, namespace, uid and resourceVersion.
+    /// Name, namespace, uid and resourceVersion, unless `T` [reads](ReadPart) more of it.
     pub metadata: ObjectMeta,
     /// What is read of it.
     pub part: T,
@@ -35,30 +35,52 @@ impl<O: Resource, T: From<O>> Part<O, T> {
     }
 }
 
-impl<'de, O: Resource + Deserialize<'de>, T: From<O>> Deserialize<'de> for Part<O, T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        O::deserialize(deserializer).map(Self::of)
+/// What can be read of an object of kind `O`.
+pub trait ReadPart<O>: Sized {
+    /// Reads it and the metadata.
+    ///
+    /// # Errors
+    /// It is no such object.
+    fn read<'de, D: Deserializer<'de>>(object: D) -> Result<(ObjectMeta, Self), D::Error>;
+}
+
+/// By way of the whole object.
+impl<O: Resource + DeserializeOwned, T: From<O>> ReadPart<O> for T {
+    fn read<'de, D: Deserializer<'de>>(object: D) -> Result<(ObjectMeta, Self), D::Error> {
+        let Part { metadata, part, .. } = Part::of(O::deserialize(object)?);
+        Ok((metadata, part))
     }
 }
 
-impl<O: Resource<DynamicType = ()>, T> Resource for Part<O, T> {
-    type DynamicType = ();
+impl<'de, O, T: ReadPart<O>> Deserialize<'de> for Part<O, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (metadata, part) = T::read(deserializer)?;
+        Ok(Self {
+            metadata,
+            part,
+            of: PhantomData,
+        })
+    }
+}
+
+impl<O: Resource, T> Resource for Part<O, T> {
+    type DynamicType = O::DynamicType;
     type Scope = O::Scope;
 
-    fn kind((): &()) -> Cow<'_, str> {
-        O::kind(&())
+    fn kind(kind: &O::DynamicType) -> Cow<'_, str> {
+        O::kind(kind)
     }
 
-    fn group((): &()) -> Cow<'_, str> {
-        O::group(&())
+    fn group(kind: &O::DynamicType) -> Cow<'_, str> {
+        O::group(kind)
     }
 
-    fn version((): &()) -> Cow<'_, str> {
-        O::version(&())
+    fn version(kind: &O::DynamicType) -> Cow<'_, str> {
+        O::version(kind)
     }
 
-    fn plural((): &()) -> Cow<'_, str> {
-        O::plural(&())
+    fn plural(kind: &O::DynamicType) -> Cow<'_, str> {
+        O::plural(kind)
     }
 
     fn meta(&self) -> &ObjectMeta {

@@ -5,26 +5,27 @@
 //! would be rendered for this watch. What managers own is a good part of it and would become a tree
 //! of values: it is skipped.
 
-use std::borrow::Cow;
-
+use coracle_client::part::{Part, ReadPart};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use kube::{
-    Resource,
-    api::{ApiResource, ObjectMeta},
-    core::DynamicResourceScope,
-};
+use kube::api::{DynamicObject, ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
 /// See the module.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Seen {
-    #[serde(default, deserialize_with = "in_part")]
-    pub(super) metadata: ObjectMeta,
-}
+pub(super) type Seen = Part<DynamicObject, Metadata>;
+
+/// Nothing beside the metadata.
+#[derive(Debug, Clone)]
+pub(super) struct Metadata;
 
 #[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    metadata: Known,
+}
+
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Part {
+struct Known {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
@@ -34,54 +35,28 @@ struct Part {
     owner_references: Option<Vec<OwnerReference>>,
 }
 
-fn in_part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let Part {
-        name,
-        namespace,
-        uid,
-        resource_version,
-        deletion_timestamp,
-        finalizers,
-        owner_references,
-    } = Part::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        name,
-        namespace,
-        uid,
-        resource_version,
-        deletion_timestamp,
-        finalizers,
-        owner_references,
-        ..ObjectMeta::default()
-    })
-}
-
-impl Resource for Seen {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        resource.kind.as_str().into()
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        resource.group.as_str().into()
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        resource.version.as_str().into()
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        resource.plural.as_str().into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+impl ReadPart<DynamicObject> for Metadata {
+    fn read<'de, D: Deserializer<'de>>(object: D) -> Result<(ObjectMeta, Self), D::Error> {
+        let Known {
+            name,
+            namespace,
+            uid,
+            resource_version,
+            deletion_timestamp,
+            finalizers,
+            owner_references,
+        } = Object::deserialize(object)?.metadata;
+        let metadata = ObjectMeta {
+            name,
+            namespace,
+            uid,
+            resource_version,
+            deletion_timestamp,
+            finalizers,
+            owner_references,
+            ..ObjectMeta::default()
+        };
+        Ok((metadata, Self))
     }
 }
 
@@ -97,7 +72,7 @@ mod tests {
             "deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["foregroundDeletion"], "ownerReferences": [owner],
             "managedFields": [{"manager": "m", "operation": "Update", "fieldsV1": {"f:data": {}}}],
         }});
-        let Seen { metadata } = serde_json::from_value(object).unwrap();
+        let Seen { metadata, .. } = serde_json::from_value(object).unwrap();
         let texts = [
             metadata.name,
             metadata.namespace,
