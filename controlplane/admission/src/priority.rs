@@ -39,21 +39,22 @@ impl Priority {
         }
     }
 
-    /// The class of that name, the global default for no name (or null without one), or why the pod
-    /// cannot have it.
-    async fn look_up(&self, name: &str) -> Result<Result<Value, String>, Status> {
+    /// The class that the pod names; for one that names none the global default, or null without
+    /// that.
+    async fn class_of(&self, attributes: &Attributes<'_>) -> Result<Value, Status> {
         let Some(classes) = self.registry.get(GROUP, "v1", PLURAL) else {
-            return Ok(Ok(Value::Null));
+            return Ok(Value::Null);
         };
+        let name = string(&attributes.object()["spec"]["priorityClassName"]);
         if name.is_empty() {
             // No look into the store finds a default by its name: the cache must know of the last.
             self.store.cache.catch_up().await.map_err(cache_status)?;
-            return Ok(Ok(global_default(classes).unwrap_or_default()));
+            return Ok(global_default(classes).unwrap_or_default());
         }
         let found = self.store.current(classes, &classes.key("", name)).await?;
-        Ok(found
-            .map(|class| class.object)
-            .ok_or_else(|| format!("no PriorityClass with name {name} was found")))
+        found.map(|class| class.object).ok_or_else(|| {
+            attributes.forbidden(format_args!("no PriorityClass with name {name} was found"))
+        })
     }
 }
 
@@ -85,10 +86,7 @@ impl Plugin for Priority {
             }
             return Ok(());
         }
-        let class = self
-            .look_up(string(&attributes.object()["spec"]["priorityClassName"]))
-            .await?;
-        let class = class.map_err(|why| attributes.forbidden(why))?;
+        let class = self.class_of(attributes).await?;
         let filled = spec_mut(attributes).map_or(Ok(()), |spec| fill(spec, &class));
         filled.map_err(|why| attributes.forbidden(why))
     }

@@ -34,16 +34,19 @@ impl RuntimeClass {
         }
     }
 
-    /// The class of that name (null for no name), or why the pod cannot have it.
-    async fn look_up(&self, name: &str) -> Result<Result<Value, String>, Status> {
+    /// The class that the pod names; null if it names none.
+    async fn class_of(&self, attributes: &Attributes<'_>) -> Result<Value, Status> {
+        let name = string(&attributes.object()["spec"]["runtimeClassName"]);
         let classes = self.registry.get("node.k8s.io", "v1", "runtimeclasses");
         let Some(classes) = classes.filter(|_| !name.is_empty()) else {
-            return Ok(Ok(Value::Null));
+            return Ok(Value::Null);
         };
         let found = self.store.current(classes, &classes.key("", name)).await?;
-        Ok(found
-            .map(|class| class.object)
-            .ok_or_else(|| format!("pod rejected: RuntimeClass {name:?} not found")))
+        found.map(|class| class.object).ok_or_else(|| {
+            attributes.forbidden(format_args!(
+                "pod rejected: RuntimeClass {name:?} not found"
+            ))
+        })
     }
 }
 
@@ -61,10 +64,7 @@ impl Plugin for RuntimeClass {
         if !attributes.is_core("pods") {
             return Ok(());
         }
-        let class = self
-            .look_up(string(&attributes.object()["spec"]["runtimeClassName"]))
-            .await?;
-        let class = class.map_err(|why| attributes.forbidden(why))?;
+        let class = self.class_of(attributes).await?;
         let filled = spec_mut(attributes).map_or(Ok(()), |spec| fill(spec, &class));
         filled.map_err(|why| attributes.forbidden(why))
     }

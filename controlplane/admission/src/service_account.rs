@@ -54,18 +54,11 @@ impl ServiceAccount {
     }
 
     /// The pod's account.
-    async fn account(&self, attributes: &Attributes<'_>) -> Result<Value, Status> {
-        let found = self
-            .look_up(attributes.namespace, name(&attributes.object()["spec"]))
-            .await?;
-        found.map_err(|why| attributes.forbidden(why))
-    }
-
-    /// The account, or why the pod cannot have it.
-    async fn look_up(&self, namespace: &str, name: &str) -> Result<Result<Value, String>, Status> {
+    async fn account_of(&self, attributes: &Attributes<'_>) -> Result<Value, Status> {
         let Some(accounts) = self.registry.core("serviceaccounts") else {
-            return Ok(Ok(Value::Null));
+            return Ok(Value::Null);
         };
+        let (namespace, name) = (attributes.namespace, name(&attributes.object()["spec"]));
         let key = accounts.key(namespace, name);
         let deadline = Instant::now()
             + if name == DEFAULT {
@@ -75,13 +68,12 @@ impl ServiceAccount {
             };
         loop {
             if let Some(account) = self.store.current(accounts, &key).await? {
-                return Ok(Ok(account.object));
+                return Ok(account.object);
             }
             if Instant::now() >= deadline {
-                let why = format!(
+                return Err(attributes.forbidden(format_args!(
                     "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"
-                );
-                return Ok(Err(why));
+                )));
             }
             tokio::time::sleep(POLL).await;
         }
@@ -103,7 +95,7 @@ impl Plugin for ServiceAccount {
         if !is_new || is_mirror(attributes.object()) {
             return Ok(());
         }
-        let account = self.account(attributes).await?;
+        let account = self.account_of(attributes).await?;
         if let Some(spec) = spec_mut(attributes) {
             fill(spec, &account);
         }
@@ -114,18 +106,20 @@ impl Plugin for ServiceAccount {
         let (pod, spec) = (attributes.object(), &attributes.object()["spec"]);
         let checked = match (attributes.operation, attributes.subresource) {
             (Operation::Create, "") if is_mirror(pod) => check_mirror(pod).map_err(str::to_owned),
-            (Operation::Create, "") => match self.account(attributes).await? {
+            (Operation::Create, "") => match self.account_of(attributes).await? {
                 account if mountable_secrets::are_enforced(&account) => {
                     mountable_secrets::check(&account, spec)
                 }
                 _ => Ok(()),
             },
-            (Operation::Update, "ephemeralcontainers") => match self.account(attributes).await? {
-                account if mountable_secrets::are_enforced(&account) => {
-                    mountable_secrets::check_ephemeral(&account, spec)
+            (Operation::Update, "ephemeralcontainers") => {
+                match self.account_of(attributes).await? {
+                    account if mountable_secrets::are_enforced(&account) => {
+                        mountable_secrets::check_ephemeral(&account, spec)
+                    }
+                    _ => Ok(()),
                 }
-                _ => Ok(()),
-            },
+            }
             _ => Ok(()),
         };
         checked.map_err(|why| attributes.forbidden(why))
