@@ -124,19 +124,25 @@ struct Asked {
 }
 
 impl Asked {
-    /// From the body, or else from the query: never from both.
+    /// From the body, or else from the query: never from both, but for a dry run. Upstream passes
+    /// over the query's there too, and deletes what was not to be deleted.
     fn of(call: &Call<'_>) -> Result<Self, Status> {
         let body = if call.body.is_empty() {
             None
         } else {
             decode::decode_options(&call.body, content_type(call.headers)?, "DeleteOptions")?
         };
+        let in_query = call.query.all("dryRun");
+        let in_query: Vec<Value> = in_query
+            .filter(|value| !value.is_empty())
+            .map(Value::from)
+            .collect();
         let Some(body) = body else {
             return Ok(Self {
                 grace_secs: call.query.integer("gracePeriodSeconds")?,
                 policy: call.query.text("propagationPolicy").map(str::to_owned),
                 orphan: call.query.flag("orphanDependents"),
-                dry_run: call.query.all("dryRun").map(Value::from).collect(),
+                dry_run: in_query,
                 ..Self::default()
             });
         };
@@ -150,7 +156,7 @@ impl Asked {
             resource_version: text(&["preconditions", "resourceVersion"]),
             policy: text(&["propagationPolicy"]),
             orphan: body.get("orphanDependents").and_then(Value::as_bool),
-            dry_run: meta::get_array(&body, &["dryRun"]).to_vec(),
+            dry_run: [in_query, meta::get_array(&body, &["dryRun"]).to_vec()].concat(),
         })
     }
 
