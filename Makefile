@@ -54,7 +54,7 @@ stop: ## End what `make run` started and leave nothing behind
 .PHONY: test
 test: deps images check-deploy ## Everything: unit, component, namespace and root tests, fuzz targets, VMs
 	$(BUILD_FOR_TESTS)
-	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" REQUIRE_ROOT=$(if $(filter 0,$(shell id -u)),1,) \
+	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" $(if $(filter 0,$(shell id -u)),REQUIRE_ROOT=1) \
 	  cargo nextest run --locked --workspace $(TEST_ARGS)
 	fuzz/run.sh "$(TARGET)" 50000
 	$(VM_HALF)
