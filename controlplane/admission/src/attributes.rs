@@ -6,15 +6,15 @@ use std::{fmt, ops::Deref};
 
 use coracle_api::{meta, status::Status};
 use coracle_auth::user::UserInfo;
-use coracle_registry::{resource::Resource, store::WriteOptions};
+use coracle_registry::{api_resource::ApiResource, store::WriteOptions};
 use parking_lot::Mutex;
 use serde_json::Value;
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A new object, or something that is made below one, such as an eviction, a Binding or a
-    /// token.
+    /// A new object, something that is made below one, such as an eviction, a Binding or a token,
+    /// or a review, which is answered and not kept.
     Create,
     /// Any change: PUT, each patch, apply, most subresources.
     Update,
@@ -41,8 +41,8 @@ pub struct Request<'a> {
     /// What is done.
     pub operation: Operation,
     /// As the URL names it: a view if it is one. Objects are in the form of the kind that stores
-    /// them.
-    pub resource: &'a Resource,
+    /// them, if any does: reviews are made to be answered.
+    pub resource: &'a ApiResource,
     /// Such as `status`; empty for the object itself.
     pub subresource: &'a str,
     /// Empty for what is in none.
@@ -139,7 +139,7 @@ impl Attributes<'_> {
 
     /// The 403 of this write.
     pub fn forbidden(&self, why: impl fmt::Display) -> Status {
-        Status::forbidden(&self.resource.group_resource, self.shown_name(), why)
+        Status::forbidden(&self.resource.group_resource(), self.shown_name(), why)
     }
 
     /// What has come of it.
@@ -155,7 +155,7 @@ impl fmt::Debug for Attributes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attributes")
             .field("operation", &self.operation)
-            .field("resource", &self.resource.group_resource)
+            .field("resource", &self.resource.group_resource())
             .field("subresource", &self.subresource)
             .field("namespace", &self.namespace)
             .field("name", &self.shown_name())

@@ -16,7 +16,7 @@ use coracle_auth::{
     authz::{self, ResourceTarget, Target},
     user::{GROUP_MASTERS, UserInfo},
 };
-use coracle_registry::resource::Resource;
+use coracle_registry::api_resource::ApiResource;
 use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject as _};
 use serde_json::Value;
 use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
@@ -30,8 +30,8 @@ use crate::{
 const GROUP: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-fn is_request(resource: &Resource) -> bool {
-    resource.info.is(GROUP, "certificatesigningrequests")
+fn is_request(resource: &ApiResource) -> bool {
+    resource.is(GROUP, "certificatesigningrequests")
 }
 
 /// Reads the subject of a certificate request as it stands in `spec.request`.
@@ -103,7 +103,7 @@ impl Plugin for CertificateApproval {
         "CertificateApproval"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation == Operation::Update && is_request(resource)
     }
 
@@ -136,7 +136,7 @@ impl Plugin for CertificateSigning {
         "CertificateSigning"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation == Operation::Update && is_request(resource)
     }
 
@@ -174,8 +174,8 @@ impl Plugin for PodCertificateSigning {
         "PodCertificateSigning"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation == Operation::Update && resource.info.is(GROUP, "podcertificaterequests")
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
+        operation == Operation::Update && resource.is(GROUP, "podcertificaterequests")
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
@@ -197,7 +197,7 @@ impl Plugin for PodCertificateSigning {
         );
         errors.forbidden("spec.signerName", why);
         Err(Status::invalid(
-            &attributes.resource.gvk,
+            &attributes.resource.gvk(),
             attributes.shown_name(),
             errors,
         ))
@@ -225,8 +225,8 @@ impl Plugin for ClusterTrustBundleAttest {
         "ClusterTrustBundleAttest"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation.writes() && resource.info.is(GROUP, "clustertrustbundles")
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
+        operation.writes() && resource.is(GROUP, "clustertrustbundles")
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
@@ -274,7 +274,7 @@ impl Plugin for CertificateSubjectRestriction {
         "CertificateSubjectRestriction"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation == Operation::Create && is_request(resource)
     }
 
@@ -321,7 +321,7 @@ impl Plugin for CertificateRequester {
         "CertificateRequester"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation == Operation::Create && is_request(resource)
     }
 

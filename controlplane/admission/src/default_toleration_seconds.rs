@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use coracle_api::status::Status;
 use coracle_registry::{
-    resource::Resource,
+    api_resource::ApiResource,
     value::{items, string},
 };
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ impl Plugin for DefaultTolerationSeconds {
         "DefaultTolerationSeconds"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation.writes() && resource.is_core("pods")
     }
 

@@ -15,8 +15,9 @@ use coracle_api::{
     status::Status,
 };
 use coracle_registry::{
+    api_resource::ApiResource,
     fill as fields,
-    resource::{Registry, Resource},
+    resource::Registry,
     store::{Store, cache_status},
     watch_cache::KeyScope,
 };
@@ -62,7 +63,7 @@ impl Plugin for LimitRanger {
         "LimitRanger"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation.writes()
             && (resource.is_core("pods") || resource.is_core("persistentvolumeclaims"))
     }

@@ -9,10 +9,7 @@ use coracle_api::{
     meta,
     status::{Cause, Status},
 };
-use coracle_registry::{
-    resource::{Registry, Resource},
-    store::Store,
-};
+use coracle_registry::{api_resource::ApiResource, resource::Registry, store::Store};
 
 use crate::{
     attributes::{Attributes, Operation},
@@ -58,9 +55,13 @@ impl Plugin for NamespaceLifecycle {
         "NamespaceLifecycle"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         match operation {
-            Operation::Create => resource.is_namespaced(),
+            // Who may do what there is no content, and the answer would tell of the namespace.
+            Operation::Create => {
+                resource.is_namespaced()
+                    && !resource.is("authorization.k8s.io", "localsubjectaccessreviews")
+            }
             Operation::Delete => resource.is_core("namespaces"),
             Operation::Update | Operation::Connect => false,
         }

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use coracle_api::{address, meta, status::Status};
 use coracle_auth::authz::UnionAuthorizer;
 use coracle_registry::{
-    resource::{Registry, Resource},
+    api_resource::ApiResource,
+    resource::Registry,
     store::{Store, cache_status},
 };
 use ipnet::IpNet;
@@ -79,22 +80,18 @@ impl NodeRestriction {
             .and_then(|nodes| nodes.cache.get(&nodes.key("", node)));
         let uid = entry.as_ref().map(|entry| entry.uid());
         let object = attributes.object();
-        rules::check_create(
-            (node, uid),
-            &resource.info.group,
-            &resource.info.plural,
-            object,
-        )
-        .and_then(|()| self.check_addresses(node, attributes, &Value::Null))
-        .map_err(|why| attributes.forbidden(why))
+        rules::check_create((node, uid), &resource.group, &resource.plural, object)
+            .and_then(|()| self.check_addresses(node, attributes, &Value::Null))
+            .map_err(|why| attributes.forbidden(why))
     }
 
     /// A pod that is gone is for the eviction to miss.
     async fn evict(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
-        let key = attributes
-            .resource
-            .key(attributes.namespace, attributes.name);
-        let Some(pod) = self.store.current(attributes.resource, &key).await? else {
+        let Some(pods) = self.registry.core("pods") else {
+            return Ok(());
+        };
+        let key = pods.key(attributes.namespace, attributes.name);
+        let Some(pod) = self.store.current(pods, &key).await? else {
             return Ok(());
         };
         if runs_on(node, &pod.object) {
@@ -140,8 +137,8 @@ impl Plugin for NodeRestriction {
         "NodeRestriction"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        let kind = (&*resource.info.group, &*resource.info.plural);
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
+        let kind = (&*resource.group, &*resource.plural);
         match operation {
             Operation::Create => CREATED.contains(&kind),
             Operation::Update => kind.0.is_empty() && UPDATED.contains(&kind.1),
@@ -158,7 +155,7 @@ impl Plugin for NodeRestriction {
         let allowed = match attributes.operation {
             Operation::Create => return self.create(node, attributes).await,
             Operation::Update => {
-                let what = (&*attributes.resource.info.plural, attributes.subresource);
+                let what = (&*attributes.resource.plural, attributes.subresource);
                 rules::check_update(node, what, attributes.object(), old)
                     .and_then(|()| self.check_addresses(node, attributes, old))
             }

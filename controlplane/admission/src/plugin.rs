@@ -2,7 +2,7 @@
 //!
 //! | [`Operation`] | object | old |
 //! |---|---|---|
-//! | `Create` | what is made, also below an object: Eviction, Binding, TokenRequest | |
+//! | `Create` | what is made, also below an object (Eviction, Binding, TokenRequest) or only to be answered (reviews) | |
 //! | `Update` | the object as it will be, whatever part of it is written | the present one |
 //! | `Delete` | null | what goes |
 //! | `Connect` | the options: PodExecOptions, PodProxyOptions | |
@@ -11,7 +11,7 @@
 
 use async_trait::async_trait;
 use coracle_api::status::Status;
-use coracle_registry::resource::Resource;
+use coracle_registry::api_resource::ApiResource;
 
 use crate::attributes::{Attributes, Operation};
 
@@ -26,7 +26,7 @@ pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether such writes are its matter at all. Asked for every write: fast.
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool;
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool;
 
     /// Changes a write, before it is validated. What it adds has no field manager.
     ///

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use coracle_api::{meta, status::Status};
 use coracle_registry::{
+    api_resource::ApiResource,
     resource::{Registry, Resource},
     store::{Store, cache_status},
     value::{number, string},
@@ -58,8 +59,8 @@ impl Priority {
     }
 }
 
-fn is_class(resource: &Resource) -> bool {
-    resource.info.is(GROUP, PLURAL)
+fn is_class(resource: &ApiResource) -> bool {
+    resource.is(GROUP, PLURAL)
 }
 
 #[async_trait]
@@ -68,7 +69,7 @@ impl Plugin for Priority {
         "Priority"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation.writes() && (resource.is_core("pods") || is_class(resource))
     }
 
@@ -98,7 +99,8 @@ impl Plugin for Priority {
             return Ok(());
         }
         self.store.cache.catch_up().await.map_err(cache_status)?;
-        match global_default(attributes.resource) {
+        let classes = self.registry.get(GROUP, "v1", PLURAL);
+        match classes.and_then(|classes| global_default(classes)) {
             Some(other) if meta::name(&other) != meta::name(class) => {
                 let other = meta::name(&other);
                 let why = format!(

@@ -116,14 +116,15 @@ impl ResourceQuota {
 
 /// Whether such a write can use more than there was used before.
 fn charges(request: &Request<'_>) -> bool {
-    let resource = request.resource.storing();
+    let resource = request.resource;
     match request.operation {
-        Operation::Create => resource.is_namespaced() && !resource.is_core("events"),
-        Operation::Update => quota::changes_by_update(
-            &resource.info.group,
-            &resource.info.plural,
-            request.subresource,
-        ),
+        Operation::Create => {
+            let is_event = resource.is_core("events") || resource.is("events.k8s.io", "events");
+            resource.is_namespaced() && !is_event
+        }
+        Operation::Update => {
+            quota::changes_by_update(&resource.group, &resource.plural, request.subresource)
+        }
         Operation::Delete | Operation::Connect => false,
     }
 }

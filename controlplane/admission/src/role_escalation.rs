@@ -18,7 +18,7 @@ use coracle_auth::{
     user::GROUP_MASTERS,
 };
 use coracle_registry::{
-    resource::Resource,
+    api_resource::ApiResource,
     store::{Store, cache_status},
 };
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ impl RoleEscalation {
             if self.may(
                 attributes,
                 "escalate",
-                &attributes.resource.info.plural,
+                &attributes.resource.plural,
                 attributes.name,
             ) {
                 return Ok(());
@@ -112,8 +112,8 @@ impl Plugin for RoleEscalation {
         "RoleEscalation"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation.writes() && resource.info.group == GROUP
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
+        operation.writes() && resource.group == GROUP
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {

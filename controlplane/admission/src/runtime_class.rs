@@ -8,7 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use coracle_api::{quantity::Quantity, status::Status};
 use coracle_registry::{
-    resource::{Registry, Resource},
+    api_resource::ApiResource,
+    resource::Registry,
     store::Store,
     value::{items, string},
 };
@@ -56,7 +57,7 @@ impl Plugin for RuntimeClass {
         "RuntimeClass"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation == Operation::Create && resource.is_core("pods")
     }
 

@@ -14,8 +14,9 @@ use async_trait::async_trait;
 use coracle_api::{meta::is_mirror, name as names, status::Status};
 use coracle_auth::authz::node::References;
 use coracle_registry::{
+    api_resource::ApiResource,
     fill as fields,
-    resource::{Registry, Resource},
+    resource::Registry,
     store::Store,
     value::{items, string},
 };
@@ -86,7 +87,7 @@ impl Plugin for ServiceAccount {
         "ServiceAccount"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation.writes() && resource.is_core("pods")
     }
 

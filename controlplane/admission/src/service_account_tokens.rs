@@ -13,8 +13,9 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use coracle_api::{meta, status::Status};
 use coracle_auth::authn::service_account::{ISSUER, TokenSigner, TokenSubject, claims};
 use coracle_registry::{
+    api_resource::ApiResource,
     object_meta::{self, metadata_mut},
-    resource::{Registry, Resource},
+    resource::Registry,
     store::Store,
 };
 use serde_json::Value;
@@ -133,7 +134,7 @@ impl Plugin for ServiceAccountTokens {
         "ServiceAccountTokens"
     }
 
-    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         operation.writes() && resource.is_core("secrets")
     }
 

@@ -55,23 +55,7 @@ pub(crate) struct Shape {
     pub(crate) include: IncludeObject,
 }
 
-impl Call<'_> {
-    /// What `Accept` asks for.
-    pub(crate) fn shape(&self) -> Result<Shape, Status> {
-        let accept = self
-            .headers
-            .get(header::ACCEPT)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        let form = accept::negotiate(accept)
-            .ok_or_else(|| Status::not_acceptable(&encoding::MEDIA_TYPES))?;
-        let include = self.query.get("includeObject").unwrap_or_default();
-        let include = IncludeObject::parse(include).ok_or_else(|| {
-            Status::bad_request(format!("unrecognized includeObject value: {include:?}"))
-        })?;
-        Ok(Shape { form, include })
-    }
-
+impl<R> catalog::Call<'_, State, R> {
     /// What every write may be told.
     pub(crate) fn write_options(&self) -> Result<WriteOptions, Status> {
         let mut errors = FieldErrors::default();
@@ -102,6 +86,24 @@ impl Call<'_> {
             ));
         }
         Ok(WriteOptions { dry_run })
+    }
+}
+
+impl<'a> Call<'a> {
+    /// What `Accept` asks for.
+    pub(crate) fn shape(&self) -> Result<Shape, Status> {
+        let accept = self
+            .headers
+            .get(header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let form = accept::negotiate(accept)
+            .ok_or_else(|| Status::not_acceptable(&encoding::MEDIA_TYPES))?;
+        let include = self.query.get("includeObject").unwrap_or_default();
+        let include = IncludeObject::parse(include).ok_or_else(|| {
+            Status::bad_request(format!("unrecognized includeObject value: {include:?}"))
+        })?;
+        Ok(Shape { form, include })
     }
 
     /// Who comes to own what is written: as the request says, or else as its program is called.
@@ -137,12 +139,12 @@ impl Call<'_> {
         &self,
         operation: Operation,
         options: WriteOptions,
-    ) -> Request<'_> {
+    ) -> Request<'a> {
         let info = self.info;
         Request {
             user: self.user,
             operation,
-            resource: self.resource,
+            resource: &self.resource.info,
             subresource: info.subresource,
             // The URL of a Namespace has its own name there.
             namespace: if self.resource.is_namespaced() {
@@ -156,12 +158,12 @@ impl Call<'_> {
     }
 
     /// What this write changes.
-    pub(crate) fn update_target<'a>(
-        &'a self,
+    pub(crate) fn update_target<'b>(
+        &'b self,
         part: Part,
         options: WriteOptions,
-        manager: &'a FieldManager,
-    ) -> UpdateTarget<'a> {
+        manager: &'b FieldManager,
+    ) -> UpdateTarget<'b> {
         let Request {
             namespace, name, ..
         } = self.admission_request(Operation::Update, options);

@@ -1,4 +1,5 @@
-//! Questions about who somebody is and what they may do. Nothing is stored.
+//! Questions about who somebody is and what they may do. Nothing is stored, and all the same
+//! admission sees each as it is made: an object to create.
 //!
 //! Source: `pkg/registry/authorization`, `pkg/registry/authentication` and
 //! `pkg/apis/authorization/validation` at v1.37.
@@ -6,6 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_admission::{Operation, Request};
 use coracle_api::{
     decode::{self, FieldValidation},
     meta,
@@ -122,60 +124,85 @@ impl Virtual<State> for Review {
 
 /// Answers a review.
 async fn create(about: &ApiResource, call: Call<'_, State>) -> Result<Reply, Status> {
-    let Call {
-        server,
-        user,
-        info: request,
-        headers,
-        body,
-        ..
-    } = call;
-    if request.verb != Verb::Create || !request.subresource.is_empty() || !request.name.is_empty() {
+    let Call { server, info, .. } = call;
+    if info.verb != Verb::Create || !info.subresource.is_empty() || !info.name.is_empty() {
         return Err(Status::method_not_supported(
             &about.group_resource(),
-            request.verb.as_str(),
+            info.verb.as_str(),
         ));
     }
-    let accept = headers
+    let accept = call
+        .headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     if !takes_object(accept) {
         return Err(Status::not_acceptable(&["application/json"]));
     }
+    let request = Request {
+        user: call.user,
+        operation: Operation::Create,
+        resource: about,
+        subresource: "",
+        namespace: &info.namespace,
+        name: "",
+        options: call.write_options()?,
+    };
+    let content = content_type(call.headers)?;
+    let decoded = decode::decode(&call.body, content, &about.gvk(), FieldValidation::Ignore)?;
+    let mut review = decoded.object;
+    let mutated = server.mutated(request.about(&mut review, None)).await?;
+    check(about, &info.namespace, &review["spec"])?;
+    let validated = server.validated(request.about(&mut review, None)).await?;
     // A role that was written a moment ago counts.
     server.store.cache.catch_up().await.map_err(cache_status)?;
-    let (kind, gvk) = (&*about.kind, about.gvk());
-    let mut review =
-        decode::decode(&body, content_type(headers)?, &gvk, FieldValidation::Ignore)?.object;
-    let spec = review.get("spec").cloned().unwrap_or_default();
-    review["status"] = match kind {
-        "SelfSubjectReview" => json!({"userInfo": user.to_value()}),
-        "TokenReview" => token(server, &spec).await?,
-        "SelfSubjectRulesReview" => rules(server, user, &spec)?,
-        _ => {
-            let errors = validate(kind, &spec);
-            if !errors.is_empty() {
-                return Err(Status::invalid(&gvk, "", errors));
-            }
-            if kind == "LocalSubjectAccessReview" {
-                check_namespace(&spec, &request.namespace)?;
-            }
-            let subject = if kind == "SelfSubjectAccessReview" {
-                user.clone()
-            } else {
-                subject(&spec)
-            };
-            access(server, &subject, &spec)
-        }
-    };
+    review["status"] = answer(server, call.user, &about.kind, &review["spec"]).await;
     if !review["metadata"].is_object() {
         review["metadata"] = json!({});
     }
-    if kind == "SelfSubjectReview" {
+    if about.kind == "SelfSubjectReview" {
         review["metadata"]["creationTimestamp"] = meta::now().into();
     }
-    Ok(Reply::value(&review).with_status(StatusCode::CREATED))
+    Ok(Reply::value(&review)
+        .with_status(StatusCode::CREATED)
+        .with_warnings([mutated.warnings, validated.warnings].concat()))
+}
+
+/// Whether there is an answer to such a question.
+fn check(about: &ApiResource, namespace: &str, spec: &Value) -> Result<(), Status> {
+    let missing = |why: &str| Err(Status::bad_request(why));
+    match &*about.kind {
+        "SelfSubjectReview" => Ok(()),
+        "TokenReview" if meta::get_str(spec, &["token"]).is_empty() => {
+            missing("token is required for TokenReview in authentication")
+        }
+        "TokenReview" => Ok(()),
+        "SelfSubjectRulesReview" if meta::get_str(spec, &["namespace"]).is_empty() => {
+            missing("no namespace on request")
+        }
+        "SelfSubjectRulesReview" => Ok(()),
+        kind => {
+            let errors = validate(kind, spec);
+            if !errors.is_empty() {
+                return Err(Status::invalid(&about.gvk(), "", errors));
+            }
+            match kind {
+                "LocalSubjectAccessReview" => check_namespace(spec, namespace),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// The status of a review that can be answered.
+async fn answer(server: &State, user: &UserInfo, kind: &str, spec: &Value) -> Value {
+    match kind {
+        "SelfSubjectReview" => json!({"userInfo": user.to_value()}),
+        "TokenReview" => token(server, spec).await,
+        "SelfSubjectRulesReview" => rules(server, user, spec),
+        "SelfSubjectAccessReview" => access(server, user, spec),
+        _ => access(server, &subject(spec), spec),
+    }
 }
 
 // === access ===
@@ -306,11 +333,8 @@ fn field_selector(selector: &Value) -> Option<String> {
 
 // === rules ===
 
-fn rules(server: &State, user: &UserInfo, spec: &Value) -> Result<Value, Status> {
+fn rules(server: &State, user: &UserInfo, spec: &Value) -> Value {
     let namespace = meta::get_str(spec, &["namespace"]);
-    if namespace.is_empty() {
-        return Err(Status::bad_request("no namespace on request"));
-    }
     let (rules, missing) = server.authorizer.rbac.rules_for(user, namespace);
     let (paths, resources): (Vec<Value>, Vec<Value>) = rules
         .iter()
@@ -321,18 +345,13 @@ fn rules(server: &State, user: &UserInfo, spec: &Value) -> Result<Value, Status>
     if !missing.is_empty() {
         status["evaluationError"] = missing.join(", ").into();
     }
-    Ok(status)
+    status
 }
 
 // === tokens ===
 
-async fn token(server: &State, spec: &Value) -> Result<Value, Status> {
+async fn token(server: &State, spec: &Value) -> Value {
     let token = meta::get_str(spec, &["token"]);
-    if token.is_empty() {
-        return Err(Status::bad_request(
-            "token is required for TokenReview in authentication",
-        ));
-    }
     let mut audiences: Vec<&str> = meta::get_array(spec, &["audiences"])
         .iter()
         .filter_map(Value::as_str)
@@ -340,10 +359,10 @@ async fn token(server: &State, spec: &Value) -> Result<Value, Status> {
     if audiences.is_empty() {
         audiences.push(ISSUER);
     }
-    let Some(accepted) = server.authenticator.token(token, &audiences).await else {
-        return Ok(json!({"user": {}, "error": "invalid bearer token"}));
-    };
-    Ok(
-        json!({"authenticated": true, "user": accepted.user.to_value(), "audiences": accepted.audiences}),
-    )
+    match server.authenticator.token(token, &audiences).await {
+        Some(accepted) => {
+            json!({"authenticated": true, "user": accepted.user.to_value(), "audiences": accepted.audiences})
+        }
+        None => json!({"user": {}, "error": "invalid bearer token"}),
+    }
 }

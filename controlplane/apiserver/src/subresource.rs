@@ -1,7 +1,7 @@
 //! What hangs below an object: status, scale, binding, tokens, streams. One a file.
 
 mod approval;
-mod binding;
+pub(crate) mod binding;
 mod connect;
 mod eviction;
 mod finalize;
@@ -24,7 +24,6 @@ use crate::{
     request_info::Verb,
 };
 
-pub(crate) use binding::create as bind;
 pub(crate) use stream::node_tls_config;
 
 /// Serves a request below an object.
@@ -83,7 +82,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
 }
 
 /// The answer to a request that made something other than the object itself.
-fn success() -> Reply {
+pub(crate) fn success() -> Reply {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Reply::value(&status).with_status(StatusCode::CREATED)
 }

@@ -6,6 +6,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
+use coracle_admission::{Operation, Request};
 use coracle_api::{meta, resource::GroupResource, status::Status};
 use coracle_registry::{
     api_resource::ApiResource,
@@ -21,7 +22,7 @@ use crate::{
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     state::State,
-    subresource,
+    subresource::{self, binding},
     table::{
         self, ListMeta, TableOptions,
         accept::{self, Form},
@@ -68,7 +69,7 @@ impl Virtual<State> for Unstored {
 
     async fn serve(&self, call: Call<'_, State>) -> Result<Reply, Status> {
         match (&*self.0.plural, call.info.verb) {
-            ("bindings", Verb::Create) => bind(call).await,
+            ("bindings", Verb::Create) => bind(&self.0, call).await,
             ("componentstatuses", Verb::Get | Verb::List) => status(&call),
             (_, verb) => Err(Status::method_not_supported(
                 &self.0.group_resource(),
@@ -78,29 +79,38 @@ impl Virtual<State> for Unstored {
     }
 }
 
-/// The same as a binding below its pod, whose name is in the body.
-async fn bind(call: Call<'_, State>) -> Result<Reply, Status> {
+/// The same as a binding below its pod, whose name is in the body. Admission sees it as what it is
+/// called in the URL.
+async fn bind(about: &ApiResource, call: Call<'_, State>) -> Result<Reply, Status> {
     let pods = call.server.registry.core("pods");
-    let pods = pods.ok_or_else(Status::no_such_path)?;
-    let nameless: endpoints::Call<'_> = call.to(pods);
-    let binding = nameless
-        .decode(&coracle_api::resource::Gvk::new("", "v1", "Binding"))?
-        .object;
-    let name = meta::name(&binding);
+    let nameless: endpoints::Call<'_> = call.to(pods.ok_or_else(Status::no_such_path)?);
+    let decoded = nameless.decode(&binding::gvk())?;
+    let mut object = decoded.object;
+    let named = meta::name(&object).to_owned();
+    let request = Request {
+        resource: about,
+        name: &named,
+        ..nameless.admission_request(Operation::Create, nameless.write_options()?)
+    };
+    let looked_at = request.about(&mut object, None);
+    let mutated = nameless.server.mutated(looked_at).await?;
+    let name = meta::name(&object).to_owned();
     if name.is_empty() {
         return Err(Status::bad_request("name is required"));
     }
     let below = ResourceRequest {
         resource: "pods",
         subresource: "binding",
-        name: Cow::Borrowed(name),
+        name: Cow::Borrowed(&name),
         ..nameless.info.clone()
     };
     let call = endpoints::Call {
         info: &below,
         ..nameless
     };
-    subresource::bind(&call).await
+    let told = binding::bind(&call, &request, &mut object).await?;
+    let warnings = [decoded.warnings, mutated.warnings, told].concat();
+    Ok(subresource::success().with_warnings(warnings))
 }
 
 /// Who answers here runs with all of its parts, or is about to be started again.

@@ -39,19 +39,20 @@ use crate::{
 };
 
 impl State {
-    /// Makes an object.
+    /// Makes an object of `resource`, which `request` is about.
     pub(crate) async fn create(
         &self,
+        resource: &Resource,
         request: &Request<'_>,
         object: Value,
         manager: &FieldManager,
     ) -> Result<Written, Status> {
-        let mut new =
-            self.store
-                .prepare_new(request.resource, request.namespace, object, Some(manager))?;
+        let mut new = self
+            .store
+            .prepare_new(resource, request.namespace, object, Some(manager))?;
         let mutated = self.mutated(request.about(&mut new.object, None)).await?;
         new.check(mutated.is_changed)?;
-        let mut reservation = match self.addresses_of(request.resource) {
+        let mut reservation = match self.addresses_of(resource) {
             Some(addresses) => Some(reserve(addresses, None, &mut new.object).await?),
             None => None,
         };
@@ -68,17 +69,20 @@ impl State {
     /// lost race.
     pub(crate) async fn update(
         &self,
+        resource: &Resource,
         request: &Request<'_>,
         target: UpdateTarget<'_>,
         mut change: impl FnMut(&Value) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
-        let mut update = self.store.begin_update(request.resource, target).await?;
+        let mut update = self.store.begin_update(resource, target).await?;
         loop {
             let wanted = change(&update.present());
             let written = match wanted {
                 Ok(wanted) => {
-                    self.replace(request, target.part, &mut update, wanted)
-                        .await
+                    let reserving = self
+                        .addresses_of(resource)
+                        .filter(|_| target.part == Part::Main);
+                    self.replace(request, reserving, &mut update, wanted).await
                 }
                 Err(status) => Err(status),
             };
@@ -91,11 +95,12 @@ impl State {
         }
     }
 
-    /// Puts `wanted` in the object's place; `None` if somebody else was faster.
+    /// Puts `wanted` in the object's place, with what `reserving` has to give it; `None` if
+    /// somebody else was faster.
     async fn replace(
         &self,
         request: &Request<'_>,
-        part: Part,
+        reserving: Option<&ServiceAddresses>,
         update: &mut Update<'_>,
         wanted: Value,
     ) -> Result<Option<Written>, Status> {
@@ -104,10 +109,7 @@ impl State {
             .mutated(request.about(&mut changed.object, Some(update.current())))
             .await?;
         update.check(&mut changed, mutated.is_changed)?;
-        let mut reservation = match self
-            .addresses_of(request.resource)
-            .filter(|_| part == Part::Main)
-        {
+        let mut reservation = match reserving {
             Some(addresses) => {
                 Some(reserve(addresses, Some(update.key()), &mut changed.object).await?)
             }
@@ -130,12 +132,13 @@ impl State {
     /// Deletes an object.
     pub(crate) async fn delete(
         &self,
+        resource: &Resource,
         request: &Request<'_>,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
         let mut delete = self
             .store
-            .begin_delete(request.resource, request.namespace, request.name, options)
+            .begin_delete(resource, request.namespace, request.name, options)
             .await?;
         loop {
             match self.remove(request, &mut delete).await {

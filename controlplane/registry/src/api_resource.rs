@@ -77,6 +77,12 @@ impl ApiResource {
         self.plural == plural && self.group == group
     }
 
+    /// Whether this is the core group's resource of that name.
+    #[must_use]
+    pub fn is_core(&self, plural: &str) -> bool {
+        self.is("", plural)
+    }
+
     /// Whether this is what is at `/apis/GROUP/VERSION/PLURAL`.
     #[must_use]
     pub fn is_at(&self, group: &str, version: &str, plural: &str) -> bool {

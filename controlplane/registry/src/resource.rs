@@ -66,7 +66,7 @@ impl Resource {
 
     /// Whether this is the core group's resource of that name.
     pub fn is_core(&self, plural: &str) -> bool {
-        self.info.is("", plural)
+        self.info.is_core(plural)
     }
 
     /// What to warn the writer of an object of.

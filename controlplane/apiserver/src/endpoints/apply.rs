@@ -37,7 +37,11 @@ pub(crate) async fn apply(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     };
     for _ in 0..TRIES {
         let change = |live: &Value| config.merged(call, &manager, live);
-        match call.server.update(&request, target, change).await {
+        match call
+            .server
+            .update(call.resource, &request, target, change)
+            .await
+        {
             Err(status) if status.code == 404 && part == Part::Main => {}
             other => return call.write_reply(other?, config.warnings),
         }

@@ -72,5 +72,7 @@ pub(crate) async fn make(
         subresource: "",
         ..request
     };
-    call.server.create(&request, object, manager).await
+    call.server
+        .create(call.resource, &request, object, manager)
+        .await
 }

@@ -39,7 +39,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
     let options = asked.options()?;
     match call
         .server
-        .delete(&request(call, &options), &options)
+        .delete(call.resource, &request(call, &options), &options)
         .await?
     {
         Deleted::Gone { json, .. }
@@ -77,7 +77,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
             name: entry.name(),
             ..request(call, &options)
         };
-        match call.server.delete(&request, &options).await {
+        match call.server.delete(call.resource, &request, &options).await {
             Ok(_) => items.push(call.resource.shown_json(entry.json_bytes())),
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),

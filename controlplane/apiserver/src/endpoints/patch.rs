@@ -78,6 +78,7 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let written = call
         .server
         .update(
+            call.resource,
             &call.admission_request(Operation::Update, options),
             target,
             |current| {

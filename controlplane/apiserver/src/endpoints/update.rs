@@ -40,7 +40,11 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     };
     for _ in 0..TRIES {
         let replace = |_: &Value| again().and_then(|object| versioned(call, object));
-        match call.server.update(&request, target, replace).await {
+        match call
+            .server
+            .update(call.resource, &request, target, replace)
+            .await
+        {
             Err(status)
                 if status.code == 404
                     && part == Part::Main

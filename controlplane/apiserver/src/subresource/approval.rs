@@ -32,7 +32,10 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         warnings = wanted.warnings;
         Ok(wanted.object)
     };
-    let written = call.server.update(&request, target, change).await?;
+    let written = call
+        .server
+        .update(call.resource, &request, target, change)
+        .await?;
     call.write_reply(written, warnings)
 }
 

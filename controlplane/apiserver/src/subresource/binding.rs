@@ -1,8 +1,8 @@
-//! `pods/binding`: puts a pod on a node, once.
+//! `pods/binding`, and `bindings` with the pod's name in the body: puts a pod on a node, once.
 //!
 //! Source: `pkg/registry/core/pod/storage/storage.go`, `assignPod` at v1.37.
 
-use coracle_admission::Operation;
+use coracle_admission::{Operation, Request};
 use coracle_api::{
     meta,
     resource::Gvk,
@@ -14,15 +14,13 @@ use serde_json::{Value, json};
 use super::success;
 use crate::{endpoints::Call, reply::Reply};
 
-/// Binds the pod.
-pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
-    let options = call.write_options()?;
-    let gvk = Gvk::new("", "v1", "Binding");
-    let decoded = call.decode(&gvk)?;
+/// Binds the pod of the URL.
+pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
+    let decoded = call.decode(&gvk())?;
     let mut binding = decoded.object;
     // What is made is the Binding; the pod that changes by it is not shown to admission, as
     // upstream's is not.
-    let request = call.admission_request(Operation::Create, options);
+    let request = call.admission_request(Operation::Create, call.write_options()?);
     let mutated = call
         .server
         .mutated(request.about(&mut binding, None))
@@ -33,23 +31,37 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
             "name in URL does not match name in Binding object",
         ));
     }
-    check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
-    let validated = call
-        .server
-        .validated(request.about(&mut binding, None))
-        .await?;
+    let told = bind(call, &request, &mut binding).await?;
+    let warnings = [decoded.warnings, mutated.warnings, told].concat();
+    Ok(success().with_warnings(warnings))
+}
+
+/// Binds the pod that `call` names as `binding` says, which comes from the first half of admission.
+/// The answer is what the second half tells the client.
+pub(crate) async fn bind(
+    call: &Call<'_>,
+    request: &Request<'_>,
+    binding: &mut Value,
+) -> Result<Vec<String>, Status> {
+    let name = call.info.name.as_ref();
+    check(binding).map_err(|errors| Status::invalid(&gvk(), name, errors))?;
+    let validated = call.server.validated(request.about(binding, None)).await?;
     let manager = call.field_manager();
-    let target = call.update_target(Part::Internal, options, &manager);
+    let target = call.update_target(Part::Internal, request.options, &manager);
     let bind = |pod: &Value| {
         let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
-        assign(pod, &binding).map_err(conflict)
+        assign(pod, binding).map_err(conflict)
     };
     call.server
         .store
         .update(call.resource, &target, bind)
         .await?;
-    let warnings = [decoded.warnings, mutated.warnings, validated.warnings].concat();
-    Ok(success().with_warnings(warnings))
+    Ok(validated.warnings)
+}
+
+/// Of a Binding.
+pub(crate) fn gvk() -> Gvk {
+    Gvk::new("", "v1", "Binding")
 }
 
 fn check(binding: &Value) -> Result<(), FieldErrors> {

@@ -29,6 +29,9 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
         meta::set_text(&mut new, "resourceVersion", version.as_str());
         Ok(new)
     };
-    let written = call.server.update(&request, target, change).await?;
+    let written = call
+        .server
+        .update(call.resource, &request, target, change)
+        .await?;
     call.write_reply(written, decoded.warnings)
 }

@@ -61,7 +61,10 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
         warnings = found;
         Ok(new)
     };
-    let written = call.server.update(&request, target, change).await?;
+    let written = call
+        .server
+        .update(call.resource, &request, target, change)
+        .await?;
     call.write_reply(written, warnings)
 }
 

@@ -102,7 +102,10 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         warnings = wanted.warnings;
         Ok(new)
     };
-    let written = call.server.update(&request, target, change).await?;
+    let written = call
+        .server
+        .update(call.resource, &request, target, change)
+        .await?;
     warnings.extend(written.warnings);
     Ok(Reply::value(&scale_of(&parse(&written.json)?)).with_warnings(warnings))
 }

@@ -5,6 +5,7 @@ mod below;
 mod connect;
 mod plugins;
 mod recorder;
+mod reviews;
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use coracle_admission::{Attributes, Operation, Plugin};
 use coracle_api::status::Status;
 use coracle_auth::user::{GROUP_MASTERS, UserInfo};
-use coracle_registry::resource::Resource;
+use coracle_registry::api_resource::ApiResource;
 use parking_lot::Mutex;
 use tracing::{
     Event, Subscriber,
@@ -32,7 +32,7 @@ impl Plugin for Late {
         "Late"
     }
 
-    fn handles(&self, _: Operation, resource: &Resource) -> bool {
+    fn handles(&self, _: Operation, resource: &ApiResource) -> bool {
         resource.is_core("configmaps")
     }
 

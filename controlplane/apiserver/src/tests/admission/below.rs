@@ -5,9 +5,9 @@ use coracle_admission::Operation;
 use serde_json::{Value, json};
 
 use super::{
-    super::raw::{PODS, pod},
+    super::raw::PODS,
     SERVICES,
-    recorder::{Recorder, TOKEN, binding, eviction, token_request, world},
+    recorder::{Recorder, TOKEN, binding, eviction, terminating_namespace, token_request, world},
 };
 
 #[tokio::test]
@@ -161,15 +161,11 @@ async fn who_validates_a_service_sees_its_addresses() {
 #[tokio::test]
 async fn nothing_is_made_below_what_is_in_a_namespace_that_goes() {
     let (_server, alice, _) = world(Recorder::default()).await;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
-    assert_eq!(alice.post("/api/v1/namespaces", namespace).await.0, 201);
-    let account =
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    let accounts = "/api/v1/namespaces/n/serviceaccounts";
-    assert_eq!(alice.post(accounts, account).await.0, 201);
-    let pods = "/api/v1/namespaces/n/pods";
-    assert_eq!(alice.post(pods, pod("web")).await.0, 201);
-    assert_eq!(alice.delete("/api/v1/namespaces/n", json!({})).await.0, 200);
+    terminating_namespace(&alice).await;
+    let (pods, accounts) = (
+        "/api/v1/namespaces/n/pods",
+        "/api/v1/namespaces/n/serviceaccounts",
+    );
     for (path, body) in [
         (format!("{pods}/web/binding"), binding("web")),
         (format!("{pods}/web/eviction"), eviction("web")),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use coracle_admission::{Attributes, Operation, Plugin};
 use coracle_api::status::Status;
-use coracle_registry::resource::Resource;
+use coracle_registry::api_resource::ApiResource;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -57,7 +57,7 @@ impl Plugin for Slow {
         "Slow"
     }
 
-    fn handles(&self, _: Operation, resource: &Resource) -> bool {
+    fn handles(&self, _: Operation, resource: &ApiResource) -> bool {
         resource.is_core("configmaps")
     }
 
@@ -82,11 +82,11 @@ impl Plugin for Meddler {
         "Meddler"
     }
 
-    fn handles(&self, _: Operation, resource: &Resource) -> bool {
+    fn handles(&self, _: Operation, resource: &ApiResource) -> bool {
         ["pods", "services"]
             .iter()
             .any(|plural| resource.is_core(plural))
-            || resource.info.plural == "deployments"
+            || resource.plural == "deployments"
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
@@ -96,8 +96,7 @@ impl Plugin for Meddler {
                 .unwrap();
             containers.push(json!({"name": "sidecar", "image": "proxy"}));
         }
-        if attributes.resource.info.plural == "deployments"
-            && attributes.operation == Operation::Update
+        if attributes.resource.plural == "deployments" && attributes.operation == Operation::Update
         {
             let object = attributes.object_mut();
             object["spec"]["replicas"] = 7.into();

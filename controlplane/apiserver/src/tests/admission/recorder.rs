@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use coracle_admission::{Attributes, Operation, Plugin};
 use coracle_api::status::Status;
 use coracle_auth::user::{GROUP_MASTERS, UserInfo};
-use coracle_registry::resource::Resource;
+use coracle_registry::api_resource::ApiResource;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -73,10 +73,7 @@ struct Recording(Arc<Recorder>);
 fn look(attributes: &Attributes<'_>) -> Look {
     Look {
         operation: attributes.operation,
-        resource: format!(
-            "{}/{}",
-            attributes.resource.info.plural, attributes.subresource
-        ),
+        resource: format!("{}/{}", attributes.resource.plural, attributes.subresource),
         object: format!("{}/{}", attributes.namespace, attributes.name),
         user: attributes.user.name.to_string(),
         is_dry: attributes.options.dry_run,
@@ -90,7 +87,7 @@ impl Plugin for Recording {
         "Recording"
     }
 
-    fn handles(&self, _: Operation, _: &Resource) -> bool {
+    fn handles(&self, _: Operation, _: &ApiResource) -> bool {
         true
     }
 
@@ -130,6 +127,19 @@ pub(super) async fn world(recorder: Recorder) -> (Arc<ApiServer>, Raw, Arc<Recor
     assert_eq!(admin.post(PODS, pod("web")).await.0, 201);
     let alice = Raw::of(&server, UserInfo::new("alice", &[GROUP_MASTERS]));
     (server, alice, recorder)
+}
+
+/// Makes a namespace `n` that goes, with a pod `web` in it and the account `default`.
+pub(super) async fn terminating_namespace(alice: &Raw) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    assert_eq!(alice.post("/api/v1/namespaces", namespace).await.0, 201);
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let accounts = "/api/v1/namespaces/n/serviceaccounts";
+    assert_eq!(alice.post(accounts, account).await.0, 201);
+    let pods = "/api/v1/namespaces/n/pods";
+    assert_eq!(alice.post(pods, pod("web")).await.0, 201);
+    assert_eq!(alice.delete("/api/v1/namespaces/n", json!({})).await.0, 200);
 }
 
 pub(super) fn binding(pod: &str) -> Value {
