@@ -25,6 +25,7 @@ use crate::{
     runtime_class::RuntimeClass,
     service_account::ServiceAccount,
     service_account_tokens::ServiceAccountTokens,
+    taint_nodes_by_condition::TaintNodesByCondition,
 };
 
 /// The plugins of one server.
@@ -41,6 +42,7 @@ impl Chain {
             Box::new(LimitRanger::new(parts)),
             Box::new(ServiceAccount::new(parts)),
             Box::new(NodeRestriction::new(parts)),
+            Box::new(TaintNodesByCondition),
             Box::new(Priority::new(parts)),
             Box::new(DefaultTolerationSeconds),
             Box::new(RuntimeClass::new(parts)),

@@ -16,6 +16,7 @@
 //! | `limit_ranger` | what containers ask for by default, and may ask for |
 //! | `service_account` | a pod's account, its token and pull secrets |
 //! | `node_restriction` | what a node may write, where the URL does not show it |
+//! | `taint_nodes_by_condition` | new Nodes take no pods before they are ready |
 //! | `priority`, `runtime_class`, `default_toleration_seconds` | what pods get of their classes, and without any |
 //! | `certificates` | who approves and signs which certificates, and who asks for one |
 //! | `service_account_tokens` | token Secrets (upstream: a controller) |
@@ -46,6 +47,7 @@ mod role_escalation;
 mod runtime_class;
 mod service_account;
 mod service_account_tokens;
+mod taint_nodes_by_condition;
 
 pub use attributes::{Attributes, Operation, Request};
 pub use chain::Chain;

@@ -1,4 +1,4 @@
-//! What the plugins for pods share.
+//! What the plugins for pods share, with that for nodes.
 
 use coracle_registry::fill;
 use serde_json::Value;

@@ -49,6 +49,7 @@ async fn the_chain_is_in_upstreams_order() {
             "LimitRanger",
             "ServiceAccount",
             "NodeRestriction",
+            "TaintNodesByCondition",
             "Priority",
             "DefaultTolerationSeconds",
             "RuntimeClass",

@@ -1,6 +1,8 @@
 //! What somebody gets who has a node's certificate, and what the API server's own to nodes is
 //! worth.
 
+mod registering;
+
 use std::sync::Arc;
 
 use coracle_auth::user::UserInfo;
