@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ipnet::IpNet;
+use ipnet::Ipv4Net;
 
 /// A whole Kubernetes cluster, node and control plane, small enough to carry.
 #[derive(Debug, Parser)]
@@ -80,12 +80,17 @@ pub(crate) struct DataDir {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClusterArgs {
     /// Where Services get their addresses from.
-    #[arg(long, default_value = "10.96.0.0/16", value_name = "CIDR")]
-    pub(crate) service_cidr: IpNet,
+    #[arg(long, default_value = "10.96.0.0/16", value_name = "CIDR", value_parser = ipv4_range)]
+    pub(crate) service_cidr: Ipv4Net,
 
     /// Where nodes get the addresses of their pods from.
-    #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR")]
-    pub(crate) cluster_cidr: IpNet,
+    #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR", value_parser = ipv4_range)]
+    pub(crate) cluster_cidr: Ipv4Net,
+}
+
+fn ipv4_range(text: &str) -> Result<Ipv4Net, &'static str> {
+    text.parse()
+        .map_err(|_| "expected an IPv4 range such as 10.96.0.0/16")
 }
 
 /// What keeps the objects.
@@ -397,6 +402,7 @@ mod tests {
         for line in [
             "coracle up --bind nonsense",
             "coracle up --service-cidr 10.0.0.1",
+            "coracle up --cluster-cidr fd00::/64",
             "coracle up --store paper",
             "coracle up --kube-reserved cpu=-1",
             "coracle up --pod-network tunnel",

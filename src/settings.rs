@@ -81,8 +81,8 @@ pub(crate) fn agent_config(
         config.cni_bin_dirs.clone_from(&args.cni_bin_dir);
     }
     config.shim_path.clone_from(&args.shim);
-    config.cluster_cidr = Some(cluster.cluster_cidr);
-    config.service_cidr = Some(cluster.service_cidr);
+    config.cluster_cidr = Some(cluster.cluster_cidr.into());
+    config.service_cidr = Some(cluster.service_cidr.into());
     config.max_pods = args.max_pods;
     config
         .allowed_unsafe_sysctls

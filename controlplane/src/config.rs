@@ -7,7 +7,10 @@ use std::{
 };
 
 use coracle_api::pod_network::{DEFAULT_VXLAN_PORT, Mode};
-use ipnet::IpNet;
+use ipnet::Ipv4Net;
+
+/// Prefix length of each node's podCIDR: 254 pods, as upstream.
+pub(crate) const NODE_MASK_BITS: u8 = 24;
 
 /// Where objects are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,9 +34,9 @@ pub struct ServerConfig {
     /// More names for the server certificate: the node's own, for example.
     pub names: Vec<String>,
     /// Where ClusterIPs come from.
-    pub service_cidr: IpNet,
+    pub service_cidr: Ipv4Net,
     /// Where nodes get their podCIDRs from.
-    pub cluster_cidr: IpNet,
+    pub cluster_cidr: Ipv4Net,
     /// How pods of different nodes reach each other.
     pub pod_network: Mode,
     /// UDP port of the overlay between nodes.
@@ -60,7 +63,7 @@ pub enum ServerConfigError {
     )]
     ServiceCidr {
         /// What was given.
-        cidr: IpNet,
+        cidr: Ipv4Net,
     },
     /// The pod range is too small.
     #[error(
@@ -68,7 +71,7 @@ pub enum ServerConfigError {
     )]
     ClusterCidr {
         /// What was given.
-        cidr: IpNet,
+        cidr: Ipv4Net,
     },
     /// The ranges share addresses.
     #[error(
@@ -76,9 +79,9 @@ pub enum ServerConfigError {
     )]
     Overlap {
         /// The service range.
-        service: IpNet,
+        service: Ipv4Net,
         /// The pod range.
-        cluster: IpNet,
+        cluster: Ipv4Net,
     },
     /// No port for the overlay.
     #[error(
@@ -103,8 +106,8 @@ impl ServerConfig {
             bind,
             advertise: bind.ip(),
             names: Vec::new(),
-            service_cidr: IpNet::V4(ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 16)),
-            cluster_cidr: IpNet::V4(ipnet::Ipv4Net::new_assert([10, 244, 0, 0].into(), 16)),
+            service_cidr: Ipv4Net::new_assert([10, 96, 0, 0].into(), 16),
+            cluster_cidr: Ipv4Net::new_assert([10, 244, 0, 0].into(), 16),
             pod_network: Mode::default(),
             vxlan_port: DEFAULT_VXLAN_PORT,
             store: StoreEngine::default(),
@@ -119,15 +122,12 @@ impl ServerConfig {
     /// # Errors
     /// One sentence that names flag, value and expectation.
     pub fn validate(&self) -> Result<(), ServerConfigError> {
-        let in_range = |cidr: &IpNet, shortest: u8, longest: u8| {
-            cidr.addr().is_ipv4() && (shortest..=longest).contains(&cidr.prefix_len())
-        };
-        if !in_range(&self.service_cidr, 12, 28) {
+        if !(12..=28).contains(&self.service_cidr.prefix_len()) {
             return Err(ServerConfigError::ServiceCidr {
                 cidr: self.service_cidr,
             });
         }
-        if !in_range(&self.cluster_cidr, 8, 24) {
+        if !(8..=NODE_MASK_BITS).contains(&self.cluster_cidr.prefix_len()) {
             return Err(ServerConfigError::ClusterCidr {
                 cidr: self.cluster_cidr,
             });
@@ -151,7 +151,7 @@ impl ServerConfig {
 
     /// The first address of the service range: where the `kubernetes` Service lives.
     pub fn kubernetes_service_ip(&self) -> IpAddr {
-        coracle_apiserver::first_service_ip(&self.service_cidr)
+        coracle_apiserver::first_service_ip(&self.service_cidr.into())
     }
 }
 

@@ -27,11 +27,10 @@ use coracle_store::{
     sqlite::SqliteBackend,
 };
 use coracle_telemetry::{ExponentialBackoff, Tasks, spawn};
-use ipnet::IpNet;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{ServerConfig, ServerConfigError, StoreEngine};
+use crate::config::{NODE_MASK_BITS, ServerConfig, ServerConfigError, StoreEngine};
 
 /// Between the end of a part and its next start.
 const RESTART: ExponentialBackoff =
@@ -41,8 +40,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long clients in this process get to let go of the store.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const RELEASE_POLL: Duration = Duration::from_millis(2);
-/// Longest prefix of a node's podCIDR: a /24 of 254 pods, as upstream.
-const NODE_MASK_BITS: u8 = 24;
 
 /// Why a control plane could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -60,9 +57,9 @@ pub enum ServerError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {}", bind_hint(.error))]
     Bind {
-        /// Which.
+        /// The address as it was given.
         address: SocketAddr,
-        /// Why; part of the text, so no source.
+        /// What the kernel said; part of the text, so no source.
         error: io::Error,
     },
     /// The static tokens cannot be read.
@@ -70,7 +67,7 @@ pub enum ServerError {
     ReadTokens {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// What reading it failed with.
         source: io::Error,
     },
     /// The static tokens are not written as they should be.
@@ -78,7 +75,7 @@ pub enum ServerError {
     ParseTokens {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// The line that is wrong, and how.
         source: TokenFileError,
     },
     /// The API server failed.
@@ -93,7 +90,7 @@ pub enum ServerError {
     /// A part died in a way that it cannot be started again.
     #[error("{part} ended unexpectedly")]
     PartDied {
-        /// Which.
+        /// The part's name, as `/healthz` has it.
         part: &'static str,
     },
 }
@@ -157,7 +154,8 @@ impl Server {
         })?;
         let advertise = SocketAddr::new(config.advertise, address.port());
         let pki = Arc::new(pki);
-        let mut api_config = ApiServerConfig::new(Arc::clone(&pki), config.service_cidr, advertise);
+        let mut api_config =
+            ApiServerConfig::new(Arc::clone(&pki), config.service_cidr.into(), advertise);
         if let Some(path) = &config.token_auth_file {
             api_config.static_tokens = read_tokens(path)?;
         }
@@ -335,26 +333,26 @@ fn start_parts(
     parts.keep("scheduler", RESTART, apiserver.health(), move |stop| {
         coracle_scheduler::run(client.clone(), scheduling.clone(), stop)
     });
-    // Validated: IPv4.
-    if let IpNet::V4(cluster_cidr) = config.cluster_cidr {
-        let authority = |pair: &KeyPair| CertificateAuthority {
-            certificate_pem: pair.cert_pem.clone(),
-            key_pem: pair.key_pem.clone(),
-        };
-        let mut controllers =
-            ControllersConfig::new(cluster_cidr, authority(&pki.ca), authority(&pki.kubelet_ca));
-        controllers.service_cidr = Some(config.service_cidr);
-        controllers.has_loopback_nodes = config.advertise.is_loopback();
-        controllers.node_mask_bits = NODE_MASK_BITS.max(cluster_cidr.prefix_len());
-        controllers.pod_network.mode = config.pod_network;
-        controllers.pod_network.vxlan_port = config.vxlan_port;
-        controllers.node_monitor_grace = config.node_monitor_grace;
-        controllers.eviction_timeout = config.eviction_timeout;
-        controllers.metrics = apiserver.metrics();
-        let clients = controller_clients(apiserver);
-        parts.keep("controllers", RESTART, apiserver.health(), move |stop| {
-            coracle_controllers::run(clients.clone(), controllers.clone(), stop)
-        });
-    }
+    let authority = |pair: &KeyPair| CertificateAuthority {
+        certificate_pem: pair.cert_pem.clone(),
+        key_pem: pair.key_pem.clone(),
+    };
+    let mut controllers = ControllersConfig::new(
+        config.cluster_cidr,
+        authority(&pki.ca),
+        authority(&pki.kubelet_ca),
+    );
+    controllers.service_cidr = Some(config.service_cidr.into());
+    controllers.has_loopback_nodes = config.advertise.is_loopback();
+    controllers.node_mask_bits = NODE_MASK_BITS;
+    controllers.pod_network.mode = config.pod_network;
+    controllers.pod_network.vxlan_port = config.vxlan_port;
+    controllers.node_monitor_grace = config.node_monitor_grace;
+    controllers.eviction_timeout = config.eviction_timeout;
+    controllers.metrics = apiserver.metrics();
+    let clients = controller_clients(apiserver);
+    parts.keep("controllers", RESTART, apiserver.health(), move |stop| {
+        coracle_controllers::run(clients.clone(), controllers.clone(), stop)
+    });
     parts
 }
