@@ -22,7 +22,7 @@ use crate::process::{run, succeed};
 
 static SITES: AtomicU32 = AtomicU32::new(0);
 
-/// See the module.
+/// A directory, network namespaces and a cgroup of one test, undone when it is dropped.
 #[derive(Debug)]
 pub struct Site {
     name: String,

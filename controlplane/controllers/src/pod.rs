@@ -19,7 +19,7 @@ const SHARED_TOLERATIONS: usize = 32;
 /// Read by people alone, and as long as the object.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// See the module.
+/// A Pod with the fields that controllers read.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Pod {
     #[serde(default)]

@@ -120,6 +120,10 @@ fn dependencies_point_one_way() {
         .iter()
         .map(|(from, to)| (*from, to.iter().copied().collect()))
         .collect();
+    for (from, to) in &allowed {
+        let to: Vec<&str> = to.iter().copied().collect();
+        println!("{from} -> {}", to.join(", "));
+    }
     let mut problems = Vec::new();
     for package in metadata["packages"].as_array().expect("packages") {
         let from = package["name"].as_str().expect("a name");

@@ -8,7 +8,7 @@ use super::{attributes, is_of_tests, is_test_file, parse, report, sources};
 /// Lines of a file besides the tests in it. Files of tests have no others: they are measured whole.
 const FILE_LINES_MAX: usize = 400;
 
-/// Lines of a function.
+/// Lines of a function. There are no exceptions.
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Characters of a line of comment, as rustfmt has it for code.

@@ -19,7 +19,7 @@ use crate::{
     served_kinds::{ServedKind, ServedKinds},
 };
 
-/// See the module.
+/// Reads and writes of objects by group, kind and name.
 pub(super) struct Operations {
     client: Client,
     kinds: Arc<ServedKinds>,

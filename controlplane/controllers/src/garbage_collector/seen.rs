@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-/// See the module.
+/// An object, as far as the collector asks about it.
 pub(super) type Seen = Part<DynamicObject, Metadata>;
 
 /// Nothing beside the metadata.

@@ -1,0 +1,168 @@
+//! What the documents and the comments say of the code: that what they name is there, and that a
+//! comment is a sentence.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use coracle_tests::workspace;
+use syn::visit::Visit;
+
+use super::{parse, report, sources};
+
+/// Comments that say nothing by themselves, by crate. No number grows; who mends some takes the
+/// number along.
+const RIDDLES: &[(&str, usize)] = &[
+    ("agent", 39),
+    ("agent/netfilter", 6),
+    ("agent/shim", 3),
+    ("agent/shim/protocol", 10),
+    ("api/client", 6),
+    ("api/telemetry", 3),
+    ("cni", 4),
+    ("cni/netns", 8),
+];
+
+#[test]
+fn comments_that_say_nothing_only_shrink() {
+    let bounds: BTreeMap<&str, usize> = RIDDLES.iter().copied().collect();
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, text) in sources() {
+        let directory = ["src/", "tests/", "benches/", "examples/"]
+            .iter()
+            .filter_map(|part| name.find(part))
+            .min()
+            .map_or("", |at| name[..at].trim_end_matches('/'))
+            .to_owned();
+        let lines = text.lines().enumerate();
+        let riddles = lines.filter(|(_, line)| is_riddle(line));
+        found
+            .entry(directory)
+            .or_default()
+            .extend(riddles.map(|(at, _)| format!("{name}:{}", at + 1)));
+    }
+    let problems = found.into_iter().filter_map(|(directory, found)| {
+        let bound = bounds.get(&*directory).copied().unwrap_or_default();
+        println!("{directory}: {}", found.len());
+        (found.len() > bound).then(|| {
+            format!(
+                "{directory:?}: {} comments say nothing, not {bound}: {found:?}",
+                found.len()
+            )
+        })
+    });
+    report(problems.collect());
+}
+
+/// A doc that is a question without its answer, or sends the reader away.
+fn is_riddle(line: &str) -> bool {
+    let Some(said) = line.trim_start().strip_prefix("///") else {
+        return false;
+    };
+    let said = said.trim();
+    said.starts_with("See the module")
+        || matches!(
+            said,
+            "Which." | "Why." | "Where." | "What." | "Who." | "How." | "When."
+        )
+}
+
+/// Names such as `Store::create` in the architecture and its records are those of the sources.
+#[test]
+fn what_the_records_name_is_there() {
+    let records = fs::read_dir(workspace().join("docs/adr")).expect("docs/adr");
+    let records = records.map(|entry| entry.expect("an entry").path());
+    let files: Vec<_> = records
+        .chain([workspace().join("ARCHITECTURE.md")])
+        .collect();
+    let mut known = Members::default();
+    for (name, text) in sources() {
+        known.visit_file(&parse(&name, &text));
+    }
+    let problems = files.iter().flat_map(|file| {
+        let text = fs::read_to_string(file).expect("a record");
+        let missing = members_named(&text)
+            .into_iter()
+            .filter(|member| !known.0.contains(member));
+        missing
+            .map(|(of, member)| format!("{}: no {of}::{member}", file.display()))
+            .collect::<Vec<_>>()
+    });
+    report(problems.collect());
+}
+
+/// Each `Type::member` between backticks. What comes from elsewhere (`reflector::Store`) has a
+/// module before it.
+fn members_named(text: &str) -> Vec<(String, String)> {
+    let is_type = |name: &str| {
+        name.starts_with(char::is_uppercase) && name.chars().all(char::is_alphanumeric)
+    };
+    let is_member =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    text.lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .filter_map(|code| code.trim_end_matches("()").split_once("::"))
+        .filter(|(of, member)| is_type(of) && is_member(member))
+        .map(|(of, member)| (of.to_owned(), member.to_owned()))
+        .collect()
+}
+
+/// What types have: functions, constants, variants.
+#[derive(Default)]
+struct Members(BTreeSet<(String, String)>);
+
+impl Members {
+    fn add(&mut self, of: &syn::Ident, member: &syn::Ident) {
+        self.0.insert((of.to_string(), member.to_string()));
+    }
+}
+
+impl<'ast> Visit<'ast> for Members {
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if let syn::Type::Path(of) = &*item.self_ty
+            && let Some(of) = of.path.segments.last()
+        {
+            for member in &item.items {
+                match member {
+                    syn::ImplItem::Fn(member) => self.add(&of.ident, &member.sig.ident),
+                    syn::ImplItem::Const(member) => self.add(&of.ident, &member.ident),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        for member in &item.items {
+            if let syn::TraitItem::Fn(member) = member {
+                self.add(&item.ident, &member.sig.ident);
+            }
+        }
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        for variant in &item.variants {
+            self.add(&item.ident, &variant.ident);
+        }
+    }
+}
+
+#[test]
+fn names_are_told_from_other_code() {
+    let text = "`Store::create`, `a::b`, `Tasks::add()`, `reflector::Store`, `A::b::c`, x";
+    let named = members_named(text);
+    let named: Vec<_> = named
+        .iter()
+        .map(|(of, member)| format!("{of}::{member}"))
+        .collect();
+    assert_eq!(named, ["Store::create", "Tasks::add"]);
+    for (line, expected) in [
+        ("    /// Why.", true),
+        ("/// See the module.", true),
+        ("/// Why it cannot be read.", false),
+        ("// Why.", false),
+    ] {
+        assert_eq!(is_riddle(line), expected, "{line}");
+    }
+}
