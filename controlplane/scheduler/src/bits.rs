@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// See the module: a bit a thing.
+/// A set of numbers below a bound, one bit each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bits(Vec<u64>);
 

@@ -23,14 +23,14 @@ use crate::{
     snapshot::{Snapshot, Surroundings},
 };
 
-/// See the module.
+/// Nodes with their pods, observed and assumed, and what else an attempt looks at.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     /// In a stable order, so that the search for feasible nodes can go round.
     nodes: Vec<NodeInfo>,
     index: HashMap<String, usize>,
     /// Pods of nodes that are not there: seen before their node, or left by it.
-    homeless: HashMap<String, HashMap<PodUid, Arc<PodInfo>>>,
+    of_unknown_nodes: HashMap<String, HashMap<PodUid, Arc<PodInfo>>>,
     around: Surroundings,
     /// Where each known pod is, and whether that is only assumed.
     pods: HashMap<PodUid, Place>,
@@ -73,7 +73,7 @@ impl Cache {
         let mut info = NodeInfo::new(node);
         self.around.images.add(&info);
         for pod in self
-            .homeless
+            .of_unknown_nodes
             .remove(name)
             .into_iter()
             .flat_map(HashMap::into_values)
@@ -95,7 +95,7 @@ impl Cache {
         }
         let pods = std::mem::take(&mut removed.pods);
         if !pods.is_empty() {
-            self.homeless.insert(name.to_owned(), pods);
+            self.of_unknown_nodes.insert(name.to_owned(), pods);
         }
         Some(removed)
     }
@@ -158,17 +158,17 @@ impl Cache {
         let place = self.pods.remove(uid)?;
         let pod = match self.index.get(&place.node) {
             Some(&position) => self.nodes[position].remove_pod(uid),
-            None => self.remove_homeless(uid, &place.node),
+            None => self.remove_of_unknown_node(uid, &place.node),
         }?;
         self.around.uncount(&pod, &place.node);
         Some(pod)
     }
 
-    fn remove_homeless(&mut self, uid: &PodUid, node: &str) -> Option<Arc<PodInfo>> {
-        let pods = self.homeless.get_mut(node)?;
+    fn remove_of_unknown_node(&mut self, uid: &PodUid, node: &str) -> Option<Arc<PodInfo>> {
+        let pods = self.of_unknown_nodes.get_mut(node)?;
         let pod = pods.remove(uid);
         if pods.is_empty() {
-            self.homeless.remove(node);
+            self.of_unknown_nodes.remove(node);
         }
         pod
     }
@@ -192,7 +192,7 @@ impl Cache {
         let old = match self.index.get(node) {
             Some(&position) => self.nodes[position].add_pod(pod),
             None => self
-                .homeless
+                .of_unknown_nodes
                 .entry(node.to_owned())
                 .or_default()
                 .insert(pod.uid.clone(), pod),

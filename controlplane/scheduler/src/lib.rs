@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `pod_info`, `node_info`, `resources` | what of a Pod and a Node matters for placing, compact |
 //! | `cache`, `snapshot` | nodes with the pods on them, assumed ones included; what one attempt sees of it |
-//! | `namespaces`, `images`, `selectors`, `likes`, `declared` | what it sees beside nodes: labels, who has which image, who selects pods, where those are and what they say of each other |
+//! | `namespaces`, `images`, `selectors`, `label_counts`, `affinity_index` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes pods of the same labels are, whose affinity terms hold where |
 //! | `postings`, `bits` | many things by their labels, for who asks much |
 //! | `queue` | pods to place: gated, active, backing off, unschedulable |
 //! | `framework` | the extension points, what plugins answer, and who asks them |
@@ -24,13 +24,13 @@
 //! pod that asks for one of these waits and is told so (`plugins/not_yet.rs`).
 #![forbid(unsafe_code)]
 
+mod affinity_index;
 mod bits;
 mod cache;
 mod condition;
-mod declared;
 mod framework;
 mod images;
-mod likes;
+mod label_counts;
 mod metrics;
 mod namespaces;
 mod node_info;

@@ -13,7 +13,7 @@ use crate::{
     resources::Resources,
 };
 
-/// See the module. Kept current by [`crate::cache::Cache`] alone.
+/// A node, its pods and the sum of their requests. Kept current by [`crate::cache::Cache`] alone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeInfo {
     pub(crate) name: String,

@@ -46,7 +46,7 @@ const MUCH: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PodUid(pub(crate) Arc<str>);
 
-/// See the module.
+/// What placing a pod looks at, computed once.
 #[derive(Debug, Clone)]
 pub(crate) struct PodInfo {
     pub(crate) uid: PodUid,

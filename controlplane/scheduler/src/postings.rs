@@ -11,7 +11,7 @@ use coracle_api::selector::{LabelSelector, Operator};
 
 use crate::bits::Bits;
 
-/// See the module. Things are numbered as they were given.
+/// Things by label and value, as bit sets. Things are numbered as they were given.
 #[derive(Debug)]
 pub(crate) struct Postings<'a> {
     len: usize,

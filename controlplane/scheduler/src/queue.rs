@@ -95,7 +95,7 @@ pub(crate) struct Lengths {
     pub(crate) gated: usize,
 }
 
-/// See the module.
+/// Pods that wait to be placed, each in one of the states above.
 #[derive(Debug)]
 pub(crate) struct SchedulingQueue {
     framework: Arc<Framework>,

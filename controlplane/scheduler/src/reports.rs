@@ -32,7 +32,7 @@ const COUNT_PERIOD: Duration = Duration::from_secs(360);
 /// the time.
 const MESSAGE_PERIOD: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// Conditions that wait to be written, and when each pod's was told last.
 pub(crate) struct Reports {
     client: Client,
     recorder: EventRecorder,

@@ -9,7 +9,7 @@ use coracle_api::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// See the module.
+/// Amounts by resource: asked for, allocatable or taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) milli_cpu: i64,

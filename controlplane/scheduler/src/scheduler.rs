@@ -47,7 +47,7 @@ struct Decision {
     cycle: CycleState,
 }
 
-/// See the module.
+/// Queue, cache and framework, and the bindings under way.
 pub(crate) struct Scheduler {
     client: Client,
     config: SchedulerConfig,

@@ -29,7 +29,7 @@ pub(crate) struct SelectorOwner {
 /// Key and value to who asks for them first.
 type ByLabel = HashMap<(String, String), Vec<Arc<LabelSelector>>>;
 
-/// See the module.
+/// The selectors of Services and controllers, by namespace and first label.
 #[derive(Debug, Default)]
 pub(crate) struct Selectors {
     all: HashMap<SelectorOwner, Arc<LabelSelector>>,
@@ -86,7 +86,7 @@ impl Selectors {
 
     /// What selects the like of a pod: all its Services and its controller together. `None` if
     /// nobody selects it.
-    pub(crate) fn of_likes(
+    pub(crate) fn of_similar(
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn selected(selectors: &Selectors, pod: &PodInfo) -> Option<String> {
-        let selector = selectors.of_likes(&pod.namespace, &pod.labels, pod.controller.as_ref());
+        let selector = selectors.of_similar(&pod.namespace, &pod.labels, pod.controller.as_ref());
         selector.map(|selector| selector.to_string())
     }
 

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use crate::{
-    declared::Declared, images::Images, likes::Likes, namespaces::Namespaces, node_info::NodeInfo,
-    pod_info::PodInfo, selectors::Selectors,
+    affinity_index::AffinityIndex, images::Images, label_counts::LabelCounts,
+    namespaces::Namespaces, node_info::NodeInfo, pod_info::PodInfo, selectors::Selectors,
 };
 
 /// What there is beside the nodes.
@@ -16,27 +16,27 @@ pub(crate) struct Surroundings {
     pub(crate) namespaces: Namespaces,
     pub(crate) images: Images,
     pub(crate) selectors: Selectors,
-    pub(crate) likes: Likes,
-    pub(crate) declared: Declared,
+    pub(crate) label_counts: LabelCounts,
+    pub(crate) affinity_index: AffinityIndex,
 }
 
 impl Surroundings {
     /// A pod is on this node.
     pub(crate) fn count(&mut self, pod: &PodInfo, node: &str) {
-        self.likes
+        self.label_counts
             .add((&pod.namespace, &pod.labels), pod.terminating, node);
-        self.declared.add(pod, node);
+        self.affinity_index.add(pod, node);
     }
 
     /// It is there no more. In the state in which it was counted.
     pub(crate) fn uncount(&mut self, pod: &PodInfo, node: &str) {
-        self.likes
+        self.label_counts
             .remove((&pod.namespace, &pod.labels), pod.terminating, node);
-        self.declared.remove(pod, node);
+        self.affinity_index.remove(pod, node);
     }
 }
 
-/// See the module.
+/// A borrowed view of the cache for one attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Snapshot<'a> {
     nodes: &'a [NodeInfo],
@@ -75,12 +75,12 @@ impl<'a> Snapshot<'a> {
         &self.around.selectors
     }
 
-    pub(crate) fn likes(&self) -> &'a Likes {
-        &self.around.likes
+    pub(crate) fn label_counts(&self) -> &'a LabelCounts {
+        &self.around.label_counts
     }
 
-    pub(crate) fn declared(&self) -> &'a Declared {
-        &self.around.declared
+    pub(crate) fn affinity_index(&self) -> &'a AffinityIndex {
+        &self.around.affinity_index
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&'a NodeInfo> {

@@ -7,7 +7,8 @@ use std::any::{Any, TypeId};
 
 use super::plugin_name::{PluginName, PluginSet};
 
-/// See the module. Costs nothing as long as nobody writes: most pods need nothing in it.
+/// What plugins keep during one attempt, by type. Costs nothing as long as nobody writes: most
+/// pods need nothing in it.
 #[derive(Default)]
 pub(crate) struct CycleState {
     /// A handful at most: looked through faster than hashed.

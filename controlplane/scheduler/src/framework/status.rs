@@ -79,7 +79,7 @@ pub(crate) enum Code {
     Error,
 }
 
-/// See the module.
+/// A code, the plugin that gave it, and its reasons.
 #[derive(Debug)]
 pub(crate) struct Status {
     code: Code,

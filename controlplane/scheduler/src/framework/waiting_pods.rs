@@ -16,8 +16,8 @@ use super::{
 };
 use crate::pod_info::PodUid;
 
-/// See the module. Shared by the scheduler's task, which puts pods in, and the tasks of their
-/// bindings, which wait.
+/// The pods that wait for Permit plugins. Shared by the scheduler's task, which puts pods in, and
+/// the tasks of their bindings, which wait.
 #[derive(Default)]
 pub(crate) struct WaitingPods {
     pods: Mutex<HashMap<PodUid, Held>>,

@@ -16,7 +16,7 @@ use crate::{
         Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin,
         PluginName, PreFilter, QueueingHint, Status,
     },
-    likes::Counts,
+    label_counts::Counts,
     node_info::NodeInfo,
     pod_info::{AffinityTerm, PodInfo},
     snapshot::Snapshot,
@@ -280,7 +280,7 @@ impl EnqueueExtensions for InterPodAffinity {
 /// Where pods are whose required anti-affinity means `pod`.
 fn existing_anti_affinity(pod: &PodInfo, snapshot: &Snapshot<'_>) -> Places {
     let mut places = Places::default();
-    for (terms, on) in snapshot.declared().about(&pod.namespace) {
+    for (terms, on) in snapshot.affinity_index().about(&pod.namespace) {
         for same in terms.required_anti.chunk_by(is_same_place) {
             if same.iter().any(|term| means(term, pod, snapshot)) {
                 add_where(&mut places, snapshot, &same[0].topology_key, 1, on);

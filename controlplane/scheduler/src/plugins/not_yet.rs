@@ -7,7 +7,8 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// See the module. It asks for no events: nothing in the cluster helps.
+/// Holds back a pod that requires what one of these plugins would do. It asks for no events:
+/// nothing in the cluster helps.
 #[derive(Clone, Copy)]
 pub(super) struct NotYet {
     name: PluginName,

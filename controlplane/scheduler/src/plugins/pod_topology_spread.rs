@@ -64,7 +64,7 @@ impl PreFilter for PodTopologySpread {
         // Else there are no more of them than a node has labels.
         if !nodes.is_empty() {
             for (constraint, domains) in constraints.iter().zip(&mut domains) {
-                let selected = constraint.selected(&pod.namespace, snapshot.likes());
+                let selected = constraint.selected(&pod.namespace, snapshot.label_counts());
                 for node in nodes
                     .iter()
                     .filter(|node| counts(constraint, cycle, pod, node))

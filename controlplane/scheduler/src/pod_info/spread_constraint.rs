@@ -9,9 +9,9 @@ use coracle_api::selector::LabelSelector;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::affinity_term::{selector, with_labels_of};
-use crate::likes::{Counts, Likes};
+use crate::label_counts::{Counts, LabelCounts};
 
-/// See the module.
+/// One of a pod's `topologySpreadConstraints`, parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct SpreadConstraint {
     pub(crate) max_skew: i64,
@@ -72,11 +72,11 @@ impl SpreadConstraint {
     }
 
     /// The pods of a namespace that it selects; none if it would select every pod.
-    pub(crate) fn selected(&self, namespace: &str, likes: &Likes) -> Counts {
+    pub(crate) fn selected(&self, namespace: &str, counts: &LabelCounts) -> Counts {
         if self.selects_everything() {
             Counts::new()
         } else {
-            likes.selected(namespace, &self.selector)
+            counts.selected(namespace, &self.selector)
         }
     }
 

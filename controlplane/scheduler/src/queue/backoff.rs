@@ -44,7 +44,7 @@ struct Early {
     uid: PodUid,
 }
 
-/// See the module.
+/// Pods that back off, by the windows in which they end.
 #[derive(Debug)]
 pub(super) struct BackoffQueue {
     /// The beginning of the first window.

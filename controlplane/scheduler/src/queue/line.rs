@@ -42,7 +42,7 @@ struct Head {
     namespace: Arc<str>,
 }
 
-/// See the module.
+/// The active pods in the order in which they are taken.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     namespaces: HashMap<Arc<str>, BTreeMap<Reverse<i32>, Pods>>,

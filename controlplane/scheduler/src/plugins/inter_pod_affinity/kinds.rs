@@ -12,7 +12,7 @@ use std::{
 use super::Places;
 use crate::{
     bits::Bits,
-    likes::{Labels, Like},
+    label_counts::{LabelGroup, Labels},
     pod_info::{AffinityTerm, PodInfo},
     postings::Postings,
     snapshot::Snapshot,
@@ -21,7 +21,7 @@ use crate::{
 /// How much may be written in terms that ask each kind.
 const FEW: usize = 64;
 
-/// See the module.
+/// The pods on nodes by kind: one namespace, the same labels.
 pub(super) struct Kinds<'a> {
     snapshot: &'a Snapshot<'a>,
     list: Vec<Kind<'a>>,
@@ -31,7 +31,7 @@ pub(super) struct Kinds<'a> {
 struct Kind<'a> {
     namespace: &'a str,
     labels: &'a Labels,
-    like: &'a Like,
+    group: &'a LabelGroup,
 }
 
 /// For many terms.
@@ -54,11 +54,11 @@ impl<'a> Kinds<'a> {
         let mut list = Vec::new();
         let mut add = |namespace: &'a str| {
             let start = list.len();
-            let kinds = snapshot.likes().of(namespace);
-            list.extend(kinds.map(|(labels, like)| Kind {
+            let kinds = snapshot.label_counts().of(namespace);
+            list.extend(kinds.map(|(labels, group)| Kind {
                 namespace,
                 labels,
-                like,
+                group,
             }));
             (namespace, start..list.len())
         };
@@ -69,7 +69,7 @@ impl<'a> Kinds<'a> {
         let is_named =
             |namespace: &&str| named.as_ref().is_none_or(|named| named.contains(namespace));
         let by_namespace = snapshot
-            .likes()
+            .label_counts()
             .namespaces()
             .filter(is_named)
             .map(&mut add)
@@ -122,7 +122,7 @@ impl<'a> Kinds<'a> {
             return;
         }
         for (number, amount) in kinds {
-            for (node, count) in self.list[number].like.on() {
+            for (node, count) in self.list[number].group.on() {
                 if let Some(node) = self.snapshot.node(node) {
                     places.add(node, key, amount * count);
                 }

@@ -27,7 +27,7 @@ impl PreScore for InterPodAffinity {
     ) -> Status {
         let mut places = Places::default();
         add_own_wishes(&mut places, pod, snapshot);
-        for (terms, on) in snapshot.declared().about(&pod.namespace) {
+        for (terms, on) in snapshot.affinity_index().about(&pod.namespace) {
             for term in terms
                 .required
                 .iter()

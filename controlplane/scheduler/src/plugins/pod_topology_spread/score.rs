@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use super::{PodTopologySpread, counts, has_all_labels};
 use crate::{
     framework::{CycleState, MAX_NODE_SCORE, PreScore, Score, Status},
-    likes::Counts,
+    label_counts::Counts,
     node_info::NodeInfo,
     pod_info::{PodInfo, SpreadConstraint},
     snapshot::Snapshot,
@@ -80,7 +80,7 @@ impl PreScore for PodTopologySpread {
             return Status::SKIP;
         }
         let domains = constraints.iter().map(|constraint| {
-            let selected = constraint.selected(&pod.namespace, snapshot.likes());
+            let selected = constraint.selected(&pod.namespace, snapshot.label_counts());
             if constraint.topology_key == HOSTNAME {
                 return Domains {
                     pods: Pods::ByNode(selected),
@@ -178,7 +178,7 @@ fn defaults(pod: &PodInfo, snapshot: &Snapshot<'_>) -> Option<Vec<SpreadConstrai
     let selector =
         snapshot
             .selectors()
-            .of_likes(&pod.namespace, &pod.labels, pod.controller.as_ref())?;
+            .of_similar(&pod.namespace, &pod.labels, pod.controller.as_ref())?;
     Some(
         SYSTEM_DEFAULTS
             .map(|(key, skew)| SpreadConstraint::wish(key, skew, selector.clone()))

@@ -153,7 +153,7 @@ proptest! {
         for number in 0..placed.len() {
             cache.remove_pod(&PodUid(number.to_string().into()));
         }
-        prop_assert!(cache.snapshot().declared().is_empty() && cache.snapshot().likes().is_empty());
+        prop_assert!(cache.snapshot().affinity_index().is_empty() && cache.snapshot().label_counts().is_empty());
     }
 
     /// An event after which the pod fits where it did not must not be taken for one that does not

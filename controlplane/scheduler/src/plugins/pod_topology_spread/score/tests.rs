@@ -242,6 +242,6 @@ proptest! {
         for number in 0..placed.len() {
             cache.remove_pod(&PodUid(number.to_string().into()));
         }
-        prop_assert!(cache.snapshot().likes().is_empty() && cache.snapshot().declared().is_empty());
+        prop_assert!(cache.snapshot().label_counts().is_empty() && cache.snapshot().affinity_index().is_empty());
     }
 }

@@ -22,17 +22,17 @@ pub(crate) type Counts = HashMap<Arc<str>, i64>;
 
 /// Pods by namespace, labels and node. Kept current by [`crate::cache::Cache`] alone.
 #[derive(Debug, Default)]
-pub(crate) struct Likes(HashMap<String, HashMap<Labels, Like>>);
+pub(crate) struct LabelCounts(HashMap<String, HashMap<Labels, LabelGroup>>);
 
 /// Pods of one namespace with the same labels.
 #[derive(Debug, Default)]
-pub(crate) struct Like {
+pub(crate) struct LabelGroup {
     lasting: Counts,
     /// Those that end: gone already for whoever spreads, and there for whoever keeps apart.
     ending: Counts,
 }
 
-impl Like {
+impl LabelGroup {
     /// On which nodes how many of them are.
     pub(crate) fn on(&self) -> impl Iterator<Item = (&str, i64)> {
         self.lasting
@@ -50,27 +50,27 @@ impl Like {
     }
 }
 
-impl Likes {
+impl LabelCounts {
     /// The pods of a namespace that are selected, without those that end.
     pub(crate) fn selected(&self, namespace: &str, selector: &LabelSelector) -> Counts {
         let groups = || self.0.get(namespace).into_iter().flatten();
         if selector.requirements().len() > FEW {
             let (on, postings): (Vec<_>, _) = (
-                groups().map(|(_, like)| &like.lasting).collect(),
+                groups().map(|(_, group)| &group.lasting).collect(),
                 Postings::of(groups().map(|(labels, _)| labels)),
             );
             return sum(postings.selected(selector).iter().map(|number| on[number]));
         }
         let selected = groups()
             .filter(|(labels, _)| selector.matches(|key| labels.get(key).map(String::as_str)));
-        sum(selected.map(|(_, like)| &like.lasting))
+        sum(selected.map(|(_, group)| &group.lasting))
     }
 
     /// All pods of one namespace, by their labels.
     pub(crate) fn of<'a>(
         &'a self,
         namespace: &str,
-    ) -> impl Iterator<Item = (&'a Labels, &'a Like)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a Labels, &'a LabelGroup)> + use<'a> {
         self.0.get(namespace).into_iter().flatten()
     }
 
@@ -88,12 +88,12 @@ impl Likes {
             return;
         };
         if !groups.contains_key(labels) {
-            groups.insert(labels.clone(), Like::default());
+            groups.insert(labels.clone(), LabelGroup::default());
         }
-        let Some(like) = groups.get_mut(labels) else {
+        let Some(group) = groups.get_mut(labels) else {
             return;
         };
-        count(like.counts(ends), node);
+        count(group.counts(ends), node);
     }
 
     /// One that was added so.
@@ -101,11 +101,11 @@ impl Likes {
         let Some(groups) = self.0.get_mut(namespace) else {
             return;
         };
-        let Some(like) = groups.get_mut(labels) else {
+        let Some(group) = groups.get_mut(labels) else {
             return;
         };
-        uncount(like.counts(ends), node);
-        if like.lasting.is_empty() && like.ending.is_empty() {
+        uncount(group.counts(ends), node);
+        if group.lasting.is_empty() && group.ending.is_empty() {
             groups.remove(labels);
         }
         if groups.is_empty() {

@@ -1,8 +1,7 @@
-//! What the pods on nodes say about the pods beside them: once for all that say the same, with the
-//! nodes that they are on.
+//! The affinity terms of the pods on nodes: each set of terms once, with the nodes of the pods that
+//! have it.
 //!
-//! Filed under the namespaces that are meant. Most mean their own, and cost the pods of others
-//! nothing.
+//! By the namespaces that the terms mean. Most mean their own, and cost the pods of others nothing.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,21 +9,23 @@ use std::{
 };
 
 use crate::{
-    likes::{Counts, count, uncount},
+    label_counts::{Counts, count, uncount},
     pod_info::{AffinityTerms, PodInfo},
 };
 
-type Sayings = HashMap<Arc<AffinityTerms>, Counts>;
+/// Sets of terms, and how many pods on which node have each.
+type TermCounts = HashMap<Arc<AffinityTerms>, Counts>;
 
-/// See the module. Kept current by [`crate::cache::Cache`] alone.
+/// The affinity terms of pods on nodes, by the namespaces they mean. Kept current by
+/// [`crate::cache::Cache`] alone.
 #[derive(Debug, Default)]
-pub(crate) struct Declared {
-    by_namespace: BTreeMap<String, Sayings>,
+pub(crate) struct AffinityIndex {
+    by_namespace: BTreeMap<String, TermCounts>,
     /// Those that may mean any namespace.
-    anywhere: Sayings,
+    anywhere: TermCounts,
 }
 
-impl Declared {
+impl AffinityIndex {
     /// What may mean pods of `namespace`, and how many pods on which node say it.
     pub(crate) fn about(&self, namespace: &str) -> impl Iterator<Item = (&AffinityTerms, &Counts)> {
         let here = self.by_namespace.get(namespace).into_iter().flatten();
@@ -39,8 +40,8 @@ impl Declared {
             return count(self.anywhere.entry(pod.terms.clone()).or_default(), node);
         };
         for namespace in namespaces {
-            let sayings = self.by_namespace.entry(namespace.clone()).or_default();
-            count(sayings.entry(pod.terms.clone()).or_default(), node);
+            let terms = self.by_namespace.entry(namespace.clone()).or_default();
+            count(terms.entry(pod.terms.clone()).or_default(), node);
         }
     }
 
@@ -50,11 +51,11 @@ impl Declared {
             return forget(&mut self.anywhere, pod, node);
         };
         for namespace in namespaces {
-            let Some(sayings) = self.by_namespace.get_mut(namespace) else {
+            let Some(terms) = self.by_namespace.get_mut(namespace) else {
                 continue;
             };
-            forget(sayings, pod, node);
-            if sayings.is_empty() {
+            forget(terms, pod, node);
+            if terms.is_empty() {
                 self.by_namespace.remove(namespace);
             }
         }
@@ -66,12 +67,12 @@ impl Declared {
     }
 }
 
-fn forget(sayings: &mut Sayings, pod: &PodInfo, node: &str) {
-    let Some(on) = sayings.get_mut(&pod.terms) else {
+fn forget(terms: &mut TermCounts, pod: &PodInfo, node: &str) {
+    let Some(on) = terms.get_mut(&pod.terms) else {
         return;
     };
     uncount(on, node);
     if on.is_empty() {
-        sayings.remove(&pod.terms);
+        terms.remove(&pod.terms);
     }
 }
