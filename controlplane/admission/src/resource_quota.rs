@@ -149,6 +149,10 @@ impl Companion for QuotaLock<'_> {
         }
         Ok(companions)
     }
+
+    fn exhausted(&self) -> Status {
+        Status::internal("resource quota evaluation timed out")
+    }
 }
 
 fn add(companions: &mut Companions, current: Current, used: &Amounts) -> Result<(), Status> {

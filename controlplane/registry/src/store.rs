@@ -217,7 +217,7 @@ impl Store {
                 other => return Ok(other),
             }
         }
-        Err(Status::internal("resource quota evaluation timed out"))
+        Err(companion.exhausted())
     }
 
     /// Removes the object if it is still as `current` says.
@@ -272,14 +272,19 @@ impl Store {
     }
 }
 
+const SHUTTING_DOWN: &str = "the server is shutting down";
+const TOO_SLOW: &str = "the watcher did not keep up with the changes: watch again";
+/// Of a list, as upstream; a watch says it in its stream.
+const TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
+
 /// What a client is told of a failing store.
 pub fn store_status(error: StoreError) -> Status {
     match error {
-        StoreError::Compacted { .. } => expired(),
+        StoreError::Compacted { .. } => Status::expired(TOO_OLD),
         StoreError::Future { asked, current } => {
             Status::too_large_resource_version(asked.0, current.0)
         }
-        StoreError::Closed => Status::service_unavailable("the server is shutting down"),
+        StoreError::Closed => Status::service_unavailable(SHUTTING_DOWN),
         error => {
             let message = ErrorChain(&error).to_string();
             tracing::error!(error = message, "the store failed");
@@ -291,20 +296,15 @@ pub fn store_status(error: StoreError) -> Status {
 /// What a client is told of a cache that cannot serve.
 pub fn cache_status(error: WatchCacheError) -> Status {
     match error {
-        WatchCacheError::TooOld { .. } => expired(),
+        WatchCacheError::TooOld { .. } => Status::expired(TOO_OLD),
         WatchCacheError::TooLarge { asked, current } => {
             Status::too_large_resource_version(asked.0, current.0)
         }
         WatchCacheError::Store(error) => store_status(error),
-        WatchCacheError::TooSlow | WatchCacheError::Closed => {
-            Status::service_unavailable("the server is shutting down")
-        }
+        WatchCacheError::TooSlow => Status::service_unavailable(TOO_SLOW),
+        WatchCacheError::Closed => Status::service_unavailable(SHUTTING_DOWN),
         error @ (WatchCacheError::PrefixTaken { .. } | WatchCacheError::NotLoaded { .. }) => {
             Status::internal(error)
         }
     }
-}
-
-fn expired() -> Status {
-    Status::expired("The resourceVersion for the provided watch is too old.")
 }

@@ -297,6 +297,14 @@ pub trait Strategy: Send + Sync + 'static {
         Dependents::Deleted
     }
 
+    /// What the object waits for before it goes, besides `metadata.finalizers`.
+    fn pending_finalizers<'a>(&self, _object: &'a Value) -> &'a [Value] {
+        &[]
+    }
+
+    /// Changes an object that a delete marks for the first time.
+    fn prepare_for_deletion(&self, _object: &mut Value) {}
+
     /// Whether writing this is to go on when the disk is full, as others take its absence for a
     /// death.
     fn may_use_disk_reserve(&self, _object: &Value) -> bool {

@@ -231,6 +231,9 @@ impl Store {
                 TxnOutcome::Conflict(_) => return Ok(None),
             }
         }
-        Err(Status::internal("resource quota evaluation timed out"))
+        Err(companion.map_or_else(
+            || Status::server_timeout(&resource.group_resource, "create", RETRY_SECS),
+            Companion::exhausted,
+        ))
     }
 }

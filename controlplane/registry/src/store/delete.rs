@@ -292,9 +292,7 @@ fn plan(resource: &Resource, object: &Value, options: &DeleteOptions) -> Step {
     }
     let strategy = &resource.strategy;
     let finalizers = wanted_finalizers(object, options.propagation, strategy.dependents());
-    let has_finalizers = !finalizers.is_empty()
-        || (resource.is_core("namespaces")
-            && !meta::get_array(object, &["spec", "finalizers"]).is_empty());
+    let has_finalizers = !finalizers.is_empty() || !strategy.pending_finalizers(object).is_empty();
     let is_terminating = meta::is_terminating(object);
     let grace = match (left, strategy.deletion(object, asked)) {
         (Some(_), _) => asked.unwrap_or(0),
@@ -317,8 +315,8 @@ fn plan(resource: &Resource, object: &Value, options: &DeleteOptions) -> Step {
     if !is_terminating || left.is_some() {
         set_deletion(&mut marked, grace, left);
     }
-    if !is_terminating && resource.is_core("namespaces") {
-        meta::set(&mut marked, &["status", "phase"], "Terminating");
+    if !is_terminating {
+        strategy.prepare_for_deletion(&mut marked);
     }
     Step::Mark(marked)
 }

@@ -1,6 +1,7 @@
 //! PUT and PATCH: an object changed, under optimistic locking.
 //!
-//! A change goes by steps, of which each is the caller's to take: nothing here calls back.
+//! A change goes by steps, of which each is the caller's to take. Nothing here calls back but for
+//! companions, which are asked anew for each try.
 //!
 //! ```text
 //! begin_update > present > prepare > check > commit > written
@@ -350,7 +351,7 @@ fn may_use_disk_reserve(resource: &Resource, part: Part, new: &Value, old: &Valu
         return true;
     }
     let waits_for = |object: &Value| {
-        meta::finalizers(object).len() + meta::get_array(object, &["spec", "finalizers"]).len()
+        meta::finalizers(object).len() + resource.strategy.pending_finalizers(object).len()
     };
     meta::is_terminating(old) && (part == Part::Status || waits_for(new) < waits_for(old))
 }
@@ -367,5 +368,5 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
     if grace > 0 {
         return false;
     }
-    !resource.is_core("namespaces") || meta::get_array(object, &["spec", "finalizers"]).is_empty()
+    resource.strategy.pending_finalizers(object).is_empty()
 }

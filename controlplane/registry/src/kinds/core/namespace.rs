@@ -1,6 +1,6 @@
 //! Namespace: what the other kinds live in.
 
-use coracle_api::{name, status::FieldErrors};
+use coracle_api::{meta, name, status::FieldErrors};
 use serde_json::{Value, json};
 
 use crate::{
@@ -73,6 +73,14 @@ impl Strategy for Namespace {
         // Finalizers of the spec go through `/finalize` alone.
         lifecycle::keep(new, old, "spec");
         lifecycle::update(self, new, old);
+    }
+
+    fn pending_finalizers<'a>(&self, object: &'a Value) -> &'a [Value] {
+        meta::get_array(object, &["spec", "finalizers"])
+    }
+
+    fn prepare_for_deletion(&self, object: &mut Value) {
+        meta::set(object, &["status", "phase"], "Terminating");
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
