@@ -17,11 +17,12 @@ use coracle_registry::{
     api_resource::ApiResource,
     fill as fields,
     resource::Registry,
-    store::Store,
+    store::{Store, cache_status},
     value::{items, string},
+    watch_cache::{KeyScope, Selection},
 };
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     attributes::{Attributes, Operation},
@@ -33,7 +34,6 @@ use crate::{
 const DEFAULT: &str = "default";
 /// How long a pod waits for the account `default`. Upstream asks ten times, 100 to 200 ms apart.
 const PATIENCE: Duration = Duration::from_millis(1500);
-const POLL: Duration = Duration::from_millis(20);
 /// Where a pod finds its service account's token.
 const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
@@ -61,23 +61,30 @@ impl ServiceAccount {
         };
         let (namespace, name) = (attributes.namespace, name(&attributes.object()["spec"]));
         let key = accounts.key(namespace, name);
-        let deadline = Instant::now()
-            + if name == DEFAULT {
-                PATIENCE
-            } else {
-                Duration::ZERO
-            };
-        loop {
-            if let Some(account) = self.store.current(accounts, &key).await? {
-                return Ok(account.object);
-            }
-            if Instant::now() >= deadline {
-                return Err(attributes.forbidden(format_args!(
-                    "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"
-                )));
-            }
-            tokio::time::sleep(POLL).await;
+        let mut account = self.store.current(accounts, &key).await?;
+        if account.is_none() && name == DEFAULT {
+            self.wait_for(accounts, &key).await?;
+            account = self.store.current(accounts, &key).await?;
         }
+        account.map(|account| account.object).ok_or_else(|| {
+            attributes.forbidden(format_args!(
+                "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"
+            ))
+        })
+    }
+
+    /// Waits until the cache shows an object at `key`, or as long as a pod waits.
+    async fn wait_for(&self, resource: &Resource, key: &str) -> Result<(), Status> {
+        let deadline = Instant::now() + PATIENCE;
+        let selection = Selection::of(KeyScope::Key(key.to_owned()));
+        let (_, mut watcher) = resource.cache.snapshot_and_watch(selection);
+        while resource.cache.get(key).is_none() {
+            match timeout_at(deadline, watcher.next()).await {
+                Ok(news) => drop(news.map_err(cache_status)?),
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
     }
 }
 

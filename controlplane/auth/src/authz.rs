@@ -96,7 +96,7 @@ impl UnionAuthorizer {
     /// Whether it is allowed. Every request comes here: fast, and never blocks.
     pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
         attributes.user.is_in(GROUP_MASTERS)
-            || self.node.authorize(attributes).is_ok_and(|allowed| allowed)
+            || matches!(self.node.authorize(attributes), Decision::Allow(_))
             || self.rbac.allows(attributes)
     }
 
@@ -105,18 +105,15 @@ impl UnionAuthorizer {
         if attributes.user.is_in(GROUP_MASTERS) {
             return Decision::Allow(String::new());
         }
-        let node = self.node.authorize(attributes);
-        if node == Ok(true) {
+        let Decision::NoOpinion(of_node) = self.node.authorize(attributes) else {
             return Decision::Allow(String::new());
-        }
-        match (self.rbac.explain(attributes), node) {
-            (Decision::NoOpinion(reason), Err(why)) if reason.is_empty() => {
-                Decision::NoOpinion(why)
+        };
+        match self.rbac.explain(attributes) {
+            Decision::NoOpinion(reason) if reason.is_empty() => Decision::NoOpinion(of_node),
+            Decision::NoOpinion(reason) if !of_node.is_empty() => {
+                Decision::NoOpinion(format!("{of_node}\n{reason}"))
             }
-            (Decision::NoOpinion(reason), Err(why)) => {
-                Decision::NoOpinion(format!("{why}\n{reason}"))
-            }
-            (decision, _) => decision,
+            decision => decision,
         }
     }
 
@@ -140,7 +137,7 @@ impl UnionAuthorizer {
 }
 
 /// The 403 of a request.
-pub fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
+pub(crate) fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
     let (user, verb) = (&attributes.user.name, attributes.verb);
     let why = if why.is_empty() {
         String::new()

@@ -18,7 +18,7 @@ use serde_json::Value;
 use self::graph::Graph;
 pub use self::graph::References;
 use super::{
-    Attributes, ResourceTarget, Target,
+    Attributes, Decision, ResourceTarget, Target,
     rule::{Pool, Rule},
 };
 use crate::authz::bootstrap_policy;
@@ -31,8 +31,16 @@ pub struct NodeAuthorizer {
     rules: Box<[Rule]>,
 }
 
-/// Allowed, left to others, or left to others for a reason.
-type Answer = Result<bool, String>;
+const ALLOW: Decision = Decision::Allow(String::new());
+const NO_OPINION: Decision = Decision::NoOpinion(String::new());
+
+fn allow_if(allowed: bool) -> Decision {
+    if allowed { ALLOW } else { NO_OPINION }
+}
+
+fn refused(why: &str) -> Decision {
+    Decision::NoOpinion(why.to_owned())
+}
 
 impl NodeAuthorizer {
     /// Reads nothing yet: the first request of a node does.
@@ -49,16 +57,13 @@ impl NodeAuthorizer {
         }
     }
 
-    /// Whether a node may; `Ok(false)` for anybody else.
-    ///
-    /// # Errors
-    /// Why not, in upstream's words.
-    pub fn authorize(&self, attributes: &Attributes<'_>) -> Answer {
+    /// Whether a node may, or why not, in upstream's words. No opinion on anybody else.
+    pub fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         let Some(node) = attributes.user.node_name() else {
-            return Ok(false);
+            return NO_OPINION;
         };
         let Target::Resource(target) = &attributes.target else {
-            return Ok(self.by_rules(attributes));
+            return allow_if(self.by_rules(attributes));
         };
         let verb = attributes.verb;
         match (target.group, target.resource) {
@@ -68,7 +73,7 @@ impl NodeAuthorizer {
             }
             ("", "persistentvolumeclaims") if target.subresource == "status" => {
                 if !matches!(verb, "get" | "update" | "patch") {
-                    return Err("can only get/update/patch this type".to_owned());
+                    return refused("can only get/update/patch this type");
                 }
                 self.related(node, target, |references| {
                     has(&references.claims, target.name)
@@ -88,7 +93,7 @@ impl NodeAuthorizer {
             ("resource.k8s.io", "resourceslices") => slices(node, verb, target),
             ("", "nodes") => nodes(node, verb, target),
             ("", "pods") => self.pod(node, verb, target),
-            _ => Ok(self.by_rules(attributes)),
+            _ => allow_if(self.by_rules(attributes)),
         }
     }
 
@@ -105,15 +110,15 @@ impl NodeAuthorizer {
         verb: &str,
         target: &ResourceTarget<'_>,
         list: impl Fn(&References) -> &[Box<str>],
-    ) -> Answer {
+    ) -> Decision {
         if !matches!(verb, "get" | "list" | "watch") {
-            return Err("can only read resources of this type".to_owned());
+            return refused("can only read resources of this type");
         }
         if !target.subresource.is_empty() {
-            return Err("cannot read subresource".to_owned());
+            return refused("cannot read subresource");
         }
         if target.namespace.is_empty() {
-            return Err("can only read namespaced object of this type".to_owned());
+            return refused("can only read namespaced object of this type");
         }
         self.related(node, target, |references| {
             has(list(references), target.name)
@@ -126,8 +131,10 @@ impl NodeAuthorizer {
         verb: &str,
         target: &ResourceTarget<'_>,
         list: impl Fn(&References) -> &[Box<str>],
-    ) -> Answer {
-        individual(verb, target)?;
+    ) -> Decision {
+        if let Err(why) = individual(verb, target) {
+            return refused(why);
+        }
         self.related(node, target, |references| {
             has(list(references), target.name)
         })
@@ -138,19 +145,21 @@ impl NodeAuthorizer {
         node: &str,
         target: &ResourceTarget<'_>,
         refers: impl Fn(&References) -> bool,
-    ) -> Answer {
+    ) -> Decision {
         if target.name.is_empty() {
-            return Err("No Object name found".to_owned());
+            return refused("No Object name found");
         }
         match &self.graph {
-            Some(graph) if graph.is_related(node, target.namespace, refers) => Ok(true),
-            _ => Err(unrelated(node)),
+            Some(graph) if graph.is_related(node, target.namespace, refers) => ALLOW,
+            _ => unrelated(node),
         }
     }
 
     /// A volume whose claim a pod of this node refers to.
-    fn persistent_volume(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
-        individual(verb, target)?;
+    fn persistent_volume(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
+        if let Err(why) = individual(verb, target) {
+            return refused(why);
+        }
         let volume = self
             .object("", "persistentvolumes", target.name)
             .unwrap_or_default();
@@ -163,21 +172,23 @@ impl NodeAuthorizer {
                         has(&references.claims, name)
                     }) =>
             {
-                Ok(true)
+                ALLOW
             }
-            _ => Err(unrelated(node)),
+            _ => unrelated(node),
         }
     }
 
-    fn attachment(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
-        individual(verb, target)?;
+    fn attachment(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
+        if let Err(why) = individual(verb, target) {
+            return refused(why);
+        }
         let attachment = self
             .object("storage.k8s.io", "volumeattachments", target.name)
             .unwrap_or_default();
         if meta::get_str(&attachment, &["spec", "nodeName"]) == node {
-            return Ok(true);
+            return ALLOW;
         }
-        Err(unrelated(node))
+        unrelated(node)
     }
 
     /// A cluster-scoped object.
@@ -187,38 +198,36 @@ impl NodeAuthorizer {
         serde_json::from_slice(entry.unmanaged()).ok()
     }
 
-    fn account(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+    fn account(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
         match (verb, target.subresource) {
             ("create", "token") | ("get", "") => self.related(node, target, |references| {
                 *references.account == *target.name
             }),
-            (_, "token") => {
-                Err("can only create tokens for individual service accounts".to_owned())
-            }
-            _ => Err("can only get individual service accounts or create their tokens".to_owned()),
+            (_, "token") => refused("can only create tokens for individual service accounts"),
+            _ => refused("can only get individual service accounts or create their tokens"),
         }
     }
 
-    fn pod(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+    fn pod(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
         match (verb, target.subresource) {
-            ("get", "") if self.is_own_pod(node, target) => Ok(true),
-            ("get", "") => Err(unrelated(node)),
+            ("get", "") if self.is_own_pod(node, target) => ALLOW,
+            ("get", "") => unrelated(node),
             ("list" | "watch", "") => {
                 let selector = target
                     .field_selector
                     .and_then(|text| FieldSelector::parse(text).ok())
                     .unwrap_or_default();
                 if selector.exact("spec.nodeName") == Some(node) {
-                    return Ok(true);
+                    return ALLOW;
                 }
-                Err("can only list/watch pods with spec.nodeName field selector".to_owned())
+                refused("can only list/watch pods with spec.nodeName field selector")
             }
             // Whose pod it is, admission checks.
             ("create" | "delete", "") | ("update" | "patch", "status") | ("create", "eviction") => {
-                Ok(true)
+                ALLOW
             }
-            ("get", "status") => Ok(self.is_own_pod(node, target)),
-            _ => Ok(false),
+            ("get", "status") => allow_if(self.is_own_pod(node, target)),
+            _ => NO_OPINION,
         }
     }
 
@@ -235,84 +244,85 @@ fn has(names: &[Box<str>], name: &str) -> bool {
     names.iter().any(|own| **own == *name)
 }
 
-fn unrelated(node: &str) -> String {
-    format!("no relationship found between node '{node}' and this object")
+fn unrelated(node: &str) -> Decision {
+    Decision::NoOpinion(format!(
+        "no relationship found between node '{node}' and this object"
+    ))
 }
 
-fn individual(verb: &str, target: &ResourceTarget<'_>) -> Result<(), String> {
+/// # Errors
+/// Why this is no read of one object.
+fn individual(verb: &str, target: &ResourceTarget<'_>) -> Result<(), &'static str> {
     if verb != "get" {
-        return Err("can only get individual resources of this type".to_owned());
+        return Err("can only get individual resources of this type");
     }
     if !target.subresource.is_empty() {
-        return Err("cannot get subresource".to_owned());
+        return Err("cannot get subresource");
     }
     Ok(())
 }
 
-fn lease(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+fn lease(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
     if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
-        return Err("can only get, create, update, patch, or delete a node lease".to_owned());
+        return refused("can only get, create, update, patch, or delete a node lease");
     }
     if target.namespace != NODE_LEASE_NAMESPACE {
-        return Err(format!(
+        return Decision::NoOpinion(format!(
             "can only access leases in the {NODE_LEASE_NAMESPACE:?} system namespace"
         ));
     }
     if verb != "create" && target.name != node {
-        return Err(
-            "can only access node lease with the same name as the requesting node".to_owned(),
-        );
+        return refused("can only access node lease with the same name as the requesting node");
     }
-    Ok(true)
+    ALLOW
 }
 
-fn own(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+fn own(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
     if !target.subresource.is_empty() {
-        return Err("cannot authorize CSINode subresources".to_owned());
+        return refused("cannot authorize CSINode subresources");
     }
     if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
-        return Err("can only get, create, update, patch, or delete a CSINode".to_owned());
+        return refused("can only get, create, update, patch, or delete a CSINode");
     }
     if verb != "create" && target.name != node {
-        return Err("can only access CSINode with the same name as the requesting node".to_owned());
+        return refused("can only access CSINode with the same name as the requesting node");
     }
-    Ok(true)
+    ALLOW
 }
 
-fn slices(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+fn slices(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
     match verb {
-        "create" => Ok(true),
+        "create" => ALLOW,
         "list" | "watch" | "deletecollection" => {
             let selector = target
                 .field_selector
                 .and_then(|text| FieldSelector::parse(text).ok())
                 .unwrap_or_default();
             if selector.exact("spec.nodeName") == Some(node) {
-                return Ok(true);
+                return ALLOW;
             }
-            Err(
-                "can only list/watch/deletecollection resourceslices with nodeName field selector"
-                    .to_owned(),
+            refused(
+                "can only list/watch/deletecollection resourceslices with nodeName field selector",
             )
         }
-        _ => Ok(false),
+        _ => NO_OPINION,
     }
 }
 
-fn nodes(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+fn nodes(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
     match (verb, target.subresource) {
-        ("create" | "update" | "patch", "") | ("update" | "patch", "status") => Ok(true),
-        ("get" | "list" | "watch", "" | "status") if target.name == node => Ok(true),
+        ("create" | "update" | "patch", "") | ("update" | "patch", "status") => ALLOW,
+        ("get" | "list" | "watch", "" | "status") if target.name == node => ALLOW,
         ("get" | "list" | "watch", "") => {
             let which = if target.name.is_empty() {
                 "all nodes".to_owned()
             } else {
                 format!("'{}'", target.name)
             };
-            Err(format!(
+            Decision::NoOpinion(format!(
                 "node '{node}' cannot read {which}, only its own Node object"
             ))
         }
-        _ => Ok(false),
+        _ => NO_OPINION,
     }
 }
