@@ -37,7 +37,7 @@ async fn server_starts_and_stops_in_order() {
         "{text}"
     );
     let version = server
-        .client(UserInfo::component("test"))
+        .client(UserInfo::master("test"))
         .apiserver_version()
         .await
         .unwrap();
@@ -66,7 +66,7 @@ async fn server_starts_and_stops_in_order() {
 async fn metrics(server: &Server) -> String {
     let request = hyper::Request::get("/metrics").body(Vec::new()).unwrap();
     server
-        .client(UserInfo::component("test"))
+        .client(UserInfo::master("test"))
         .request_text(request)
         .await
         .unwrap()
@@ -154,7 +154,7 @@ async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
     let server = Server::start_on(config, store, pki, dir.path().join("server"), shutdown)
         .await
         .unwrap();
-    let client = server.client(UserInfo::component("test"));
+    let client = server.client(UserInfo::master("test"));
     let check = |path: &str| hyper::Request::get(path).body(Vec::new()).unwrap();
     assert_eq!(
         client.request_text(check("/livez/store")).await.unwrap(),

@@ -16,8 +16,8 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn every_status_that_is_pending_at_the_end_is_written() {
     let server = testing::server().await;
-    let pods: Api<Pod> = Api::namespaced(server.client(UserInfo::component("test")), "default");
-    let (manager, writer) = StatusManager::new(server.client(UserInfo::component("test")));
+    let pods: Api<Pod> = Api::namespaced(server.client(UserInfo::master("test")), "default");
+    let (manager, writer) = StatusManager::new(server.client(UserInfo::master("test")));
     // More than are in flight at once, twice over.
     let count = 2 * MAX_IN_FLIGHT + 1;
     for number in 0..count {

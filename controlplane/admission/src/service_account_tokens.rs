@@ -11,7 +11,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use coracle_api::{meta, status::Status};
-use coracle_auth::authn::service_account::{ISSUER, TokenSigner, TokenSubject, claims};
+use coracle_auth::authn::service_account::{
+    BoundObject, ISSUER, ObjectIdentity, TokenSigner, TokenSubject, claims,
+};
 use coracle_registry::{
     api_resource::ApiResource,
     object_meta::{self, metadata_mut},
@@ -113,11 +115,13 @@ impl ServiceAccountTokens {
             namespace: namespace.to_owned(),
             account: account.to_owned(),
             account_uid: account_uid.to_owned(),
-            bound: Some((
-                "secret".to_owned(),
-                meta::name(secret).to_owned(),
-                meta::uid(secret).to_owned(),
-            )),
+            bound: Some(BoundObject {
+                kind: "secret".to_owned(),
+                object: ObjectIdentity {
+                    name: meta::name(secret).to_owned(),
+                    uid: meta::uid(secret).to_owned(),
+                },
+            }),
             node: None,
             audiences: vec![ISSUER.to_owned()],
             expires_secs: now_secs + LIFETIME_SECS,

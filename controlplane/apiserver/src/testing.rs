@@ -79,7 +79,7 @@ async fn ensure_account(server: &Arc<ApiServer>) {
     let account = serde_json::from_value(serde_json::json!({"metadata": {"name": "default"}}))
         .expect("an account");
     let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
-        kube::Api::namespaced(server.client(UserInfo::component("test")), "default");
+        kube::Api::namespaced(server.client(UserInfo::master("test")), "default");
     match accounts
         .create(&kube::api::PostParams::default(), &account)
         .await
@@ -94,7 +94,7 @@ async fn ensure_account(server: &Arc<ApiServer>) {
 /// # Panics
 /// If the server cannot start.
 pub async fn client() -> kube::Client {
-    server().await.client(UserInfo::component("test"))
+    server().await.client(UserInfo::master("test"))
 }
 
 /// A listening server; dropping it stops it.

@@ -82,8 +82,9 @@ impl UserInfo {
         }
     }
 
-    /// A component of the control plane, such as `system:kube-scheduler`.
-    pub fn component(name: impl Into<String>) -> Self {
+    /// Somebody who may do everything.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn master(name: impl Into<String>) -> Self {
         Self::new(name, &[GROUP_MASTERS])
     }
 

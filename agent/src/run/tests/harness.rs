@@ -55,7 +55,7 @@ impl Cluster {
 
     pub(super) async fn start_with(eviction_hard: Thresholds) -> Self {
         let server = testing::server().await;
-        let client = server.client(UserInfo::component("test"));
+        let client = server.client(UserInfo::master("test"));
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for name in ["default", "kube-node-lease"] {
             let namespace =

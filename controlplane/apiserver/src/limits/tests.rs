@@ -58,7 +58,7 @@ async fn one_identity_takes_a_quarter_and_leaves_the_shares_of_others_alone() {
     }
     assert_eq!(all.len(), 8, "all that are there");
     for (user, is_part, path, expect) in [
-        (UserInfo::component("admin"), false, PODS, 12),
+        (UserInfo::master("admin"), false, PODS, 12),
         (
             UserInfo::new("system:kube-scheduler", &[]),
             true,
@@ -130,7 +130,7 @@ async fn calls_from_this_process_wait_for_each_other_alone() {
     let next = seats(&limits, &user, true, PODS, 1);
     let mut next = std::pin::pin!(next);
     assert!(futures::poll!(next.as_mut()).is_pending());
-    for other in [UserInfo::component("admin"), UserInfo::new("plain", &[])] {
+    for other in [UserInfo::master("admin"), UserInfo::new("plain", &[])] {
         assert_eq!(
             seats(&limits, &other, false, PODS, 1).await.len(),
             1,
@@ -156,7 +156,7 @@ fn bodies_take_room_as_they_come() {
     assert!(limits.room(other).unwrap().grow(1));
     assert!(
         limits
-            .room(limits.requester(&UserInfo::component("admin"), false))
+            .room(limits.requester(&UserInfo::master("admin"), false))
             .unwrap()
             .grow(BODY_BYTES)
     );
@@ -195,7 +195,7 @@ async fn large_bodies_are_worked_on_a_few_at_once_and_small_ones_do_not_wait() {
         429,
         "one identity waits with so much"
     );
-    let admin = limits.requester(&UserInfo::component("admin"), true);
+    let admin = limits.requester(&UserInfo::master("admin"), true);
     assert_eq!(
         limits
             .worked_on(admin, LARGE, async { Ok(4) })

@@ -6,7 +6,7 @@ use crate::testing;
 async fn text(server: &std::sync::Arc<crate::ApiServer>) -> String {
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
     server
-        .client(UserInfo::component("test"))
+        .client(UserInfo::master("test"))
         .request_text(request)
         .await
         .unwrap()
@@ -15,7 +15,7 @@ async fn text(server: &std::sync::Arc<crate::ApiServer>) -> String {
 #[tokio::test]
 async fn requests_are_counted_by_what_is_served() {
     let server = testing::server().await;
-    let client = server.client(UserInfo::component("test"));
+    let client = server.client(UserInfo::master("test"));
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
     let path = "/api/v1/namespaces/default/configmaps";
     let request = http::Request::post(path)
@@ -64,7 +64,7 @@ async fn watchers_count_while_they_last() {
         .body(kube::client::Body::empty())
         .unwrap();
     let watch = server
-        .client(UserInfo::component("test"))
+        .client(UserInfo::master("test"))
         .send(request)
         .await
         .unwrap();

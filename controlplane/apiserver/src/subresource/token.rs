@@ -8,7 +8,9 @@ use coracle_api::{
     resource::{GroupResource, Gvk},
     status::{FieldErrors, Status},
 };
-use coracle_auth::authn::service_account::{ISSUER, TokenSubject, claims};
+use coracle_auth::authn::service_account::{
+    BoundObject, ISSUER, ObjectIdentity, TokenSubject, claims,
+};
 use coracle_registry::fill;
 use http::StatusCode;
 use jiff::Timestamp;
@@ -161,10 +163,9 @@ async fn fetch(call: &Call<'_>, plural: &str, name: &str) -> Result<Value, Statu
 /// What a token is to be bound to.
 #[derive(Default)]
 struct Bound {
-    /// Kind, name and UID.
-    object: Option<(String, String, String)>,
-    /// Name and UID of the node of the pod.
-    node: Option<(String, String)>,
+    object: Option<BoundObject>,
+    /// The node of the pod.
+    node: Option<ObjectIdentity>,
 }
 
 /// The object that is named, if it is there and the token may be bound to it. Whether a node may
@@ -209,18 +210,19 @@ async fn bound(call: &Call<'_>, request: &Value) -> Result<Bound, Status> {
         node = node_of(call, &object).await;
     }
     Ok(Bound {
-        object: Some((
-            text("kind").to_owned(),
-            text("name").to_owned(),
-            uid.to_owned(),
-        )),
+        object: Some(BoundObject {
+            kind: text("kind").to_owned(),
+            object: ObjectIdentity {
+                name: text("name").to_owned(),
+                uid: uid.to_owned(),
+            },
+        }),
         node,
     })
 }
 
-/// Name and UID of the node that a pod is on. A node that has gone has none, and the token is good
-/// all the same.
-async fn node_of(call: &Call<'_>, pod: &Value) -> Option<(String, String)> {
+/// The node that a pod is on. One that has gone has no UID, and the token is good all the same.
+async fn node_of(call: &Call<'_>, pod: &Value) -> Option<ObjectIdentity> {
     let node = meta::get_str(pod, &["spec", "nodeName"]);
     if node.is_empty() {
         return None;
@@ -228,5 +230,8 @@ async fn node_of(call: &Call<'_>, pod: &Value) -> Option<(String, String)> {
     let uid = fetch(call, "nodes", node)
         .await
         .map(|node| meta::uid(&node).to_owned());
-    Some((node.to_owned(), uid.unwrap_or_default()))
+    Some(ObjectIdentity {
+        name: node.to_owned(),
+        uid: uid.unwrap_or_default(),
+    })
 }

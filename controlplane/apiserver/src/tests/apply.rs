@@ -291,13 +291,10 @@ async fn an_approval_can_be_applied() {
 #[tokio::test]
 async fn an_object_made_by_a_component_is_tracked_from_its_first_apply() {
     let server = testing::server().await;
-    let controller = Raw::of(
-        &server,
-        UserInfo::component("system:kube-controller-manager"),
-    );
+    let controller = Raw::of(&server, UserInfo::master("system:kube-controller-manager"));
     let (_, made) = controller.post(CONFIG_MAPS, config_map("a")).await;
     assert_eq!(managers(&made), Vec::<String>::new());
-    let raw = Raw::of(&server, UserInfo::component("test"));
+    let raw = Raw::of(&server, UserInfo::master("test"));
     let (code, answer) = raw
         .apply(&format!("{CONFIG_MAPS}/a"), "m", data(json!({"n": "1"})))
         .await;

@@ -22,7 +22,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let server = testing::server().await;
-        let admin = Raw::of(&server, UserInfo::component("admin"));
+        let admin = Raw::of(&server, UserInfo::master("admin"));
         Self { server, admin }
     }
 

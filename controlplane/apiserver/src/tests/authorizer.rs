@@ -106,7 +106,7 @@ async fn built_in_groups_may_what_they_need() {
     assert!(may(&scheduler, "create", Target::Resource(binding)));
     assert!(!may(&scheduler, "get", resource("default", "secrets", "s")));
     assert!(may(
-        &UserInfo::component("x"),
+        &UserInfo::master("x"),
         "frobnicate",
         resource("", "anything", "")
     ));

@@ -148,7 +148,7 @@ async fn until_watches(admin: &Raw, expect: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_when_its_client_has_hung_up_behind_another_request() {
     let listening = testing::listen(testing::server().await).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("admin"));
+    let admin = Raw::of(&listening.server, UserInfo::master("admin"));
     let before = watches(&admin).await;
     let identity = listening.server.state.config.pki.admin.clone();
     let mut clients = Vec::new();
@@ -220,7 +220,7 @@ async fn an_answer_before_the_body_was_read_is_seen_and_the_connection_goes_on()
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_tokens_are_counted_like_every_request() {
     let listening = testing::listen(testing::server().await).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("admin"));
+    let admin = Raw::of(&listening.server, UserInfo::master("admin"));
     for _ in 0..3 {
         let stream = connect(&listening, None, "http/1.1").await;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))

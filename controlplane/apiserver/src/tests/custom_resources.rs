@@ -112,7 +112,7 @@ async fn served() -> (Arc<ApiServer>, Raw) {
 async fn serving(kind: CustomResource) -> (Arc<ApiServer>, Raw) {
     let server = testing::server().await;
     custom_resources::serve(&server.state, kind).await.unwrap();
-    let admin = Raw::of(&server, UserInfo::component("test"));
+    let admin = Raw::of(&server, UserInfo::master("test"));
     (server, admin)
 }
 

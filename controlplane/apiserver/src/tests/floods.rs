@@ -82,7 +82,7 @@ async fn half_sent_bodies_take_nobodys_place() {
     let held: Vec<_> = (0..MANY)
         .map(|_| begun(&server, plain(), Bytes::from_static(b"{")))
         .collect();
-    let admin = Raw::outside(&server, UserInfo::component("admin"));
+    let admin = Raw::outside(&server, UserInfo::master("admin"));
     assert_eq!(admin.get(PODS).await.0, 200);
     let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
     for user in ["plain", "other"] {
@@ -126,7 +126,7 @@ async fn bodies_of_one_identity_take_its_room_alone() {
 #[tokio::test]
 async fn an_answer_keeps_its_place_until_it_has_gone() {
     let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("admin"));
+    let admin = Raw::of(&server, UserInfo::master("admin"));
     for name in 0..20 {
         let mut object = config_map(&format!("c{name}"));
         object["data"]["n"] = "x".repeat(10_000).into();
@@ -215,7 +215,7 @@ async fn open_to_everybody(admin: &Raw) {
 #[tokio::test]
 async fn many_watches_of_one_identity_are_not_everybodys() {
     let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("admin"));
+    let admin = Raw::of(&server, UserInfo::master("admin"));
     open_to_everybody(&admin).await;
     let watch = format!("{CONFIG_MAPS}?watch=true");
     let mut held = Vec::new();
@@ -262,7 +262,7 @@ async fn who_waits_for_the_future_keeps_nobody_from_the_present() {
 #[tokio::test]
 async fn the_end_of_an_answer_is_known_before_it_is_sent() {
     let server = testing::server().await;
-    let answer = get(&server, UserInfo::component("admin"), "/openapi/v2").await;
+    let answer = get(&server, UserInfo::master("admin"), "/openapi/v2").await;
     let size = answer.body().size_hint().exact().unwrap();
     let whole = answer.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(whole.len() as u64, size, "in pieces, and all of it");

@@ -17,7 +17,7 @@ async fn full() -> Raw {
     let store = Arc::new(FailingBackend::default());
     let admin = Raw::of(
         &testing::server_over(Arc::clone(&store) as _).await,
-        UserInfo::component("test"),
+        UserInfo::master("test"),
     );
     let mut held = config_map("held");
     held["metadata"]["finalizers"] = json!(["example.com/a"]);

@@ -25,7 +25,7 @@ impl World {
     async fn new() -> Self {
         let server = testing::server().await;
         let (admin, node) = (
-            Raw::of(&server, UserInfo::component("admin")),
+            Raw::of(&server, UserInfo::master("admin")),
             Raw::of(&server, UserInfo::node("evil")),
         );
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "evil"}});

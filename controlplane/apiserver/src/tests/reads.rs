@@ -351,7 +351,7 @@ async fn head_tells_of_what_get_gives_without_giving_it() {
 #[tokio::test]
 async fn health_tells_of_the_other_parts_and_readiness_does_not_depend_on_them() {
     let server = testing::server().await;
-    let raw = Raw::of(&server, UserInfo::component("test"));
+    let raw = Raw::of(&server, UserInfo::master("test"));
     let health = |well| server.health().tell("controllers", well);
     health(true);
     let get = |path: &'static str| raw.get(path);

@@ -124,7 +124,7 @@ fn deviation(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_are_those_of_the_published_documents() {
     let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("test"));
+    let admin = Raw::of(&server, UserInfo::master("test"));
     let built_in = super::published();
     let published = operations(&built_in);
     let mut asked = Vec::new();
@@ -185,7 +185,7 @@ fn both_scopes_are_among_the_kinds() {
 /// `owner` may do everything in the namespace `foo` and nothing elsewhere.
 async fn owner_of_foo() -> (Raw, Raw) {
     let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("test"));
+    let admin = Raw::of(&server, UserInfo::master("test"));
     let foo = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "foo"}});
     assert_eq!(admin.post("/api/v1/namespaces", foo).await.0, 201);
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "owner"},

@@ -29,7 +29,7 @@ async fn cluster(answer: &'static str) -> Listening {
 async fn cluster_with(answer: &'static str, then: Then) -> Listening {
     let listening = testing::listen(testing::local_server().await).await;
     let address = node(&listening.server.state.config.pki, "n1", answer, then).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     make_node(&admin, "n1", address).await;
     let mut object = pod("x");
     object["spec"]["nodeName"] = "n1".into();
@@ -160,14 +160,14 @@ async fn refused_upgrades_are_answers_and_nothing_follows() {
 #[tokio::test]
 async fn logs_are_the_nodes_bytes_and_its_errors_the_clients() {
     let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nline 1").await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     assert_eq!(
         admin.get(&format!("{PODS}/x/log")).await,
         (200, json!("line 1"))
     );
     let waiting = "HTTP/1.1 400 Bad Request\r\ncontent-length: 65\r\n\r\ncontainer \"c\" in pod \"x\" is waiting to start: ContainerCreating  \n";
     let listening = cluster(waiting).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     let (code, answer) = admin.get(&format!("{PODS}/x/log")).await;
     assert_eq!(
         (code, &answer["reason"]),
@@ -183,7 +183,7 @@ async fn logs_are_the_nodes_bytes_and_its_errors_the_clients() {
 #[tokio::test]
 async fn node_that_is_gone_is_said_so() {
     let listening = testing::listen(testing::server().await).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     let mut object = pod("x");
     object["spec"]["nodeName"] = "gone".into();
     admin.post(PODS, object).await;
@@ -199,7 +199,7 @@ async fn metrics_of_nodes_and_pods_come_from_the_nodes() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 122\r\n\r\n\
         {\"node\":{\"cpu\":{\"time\":\"2026-01-01T00:00:00Z\",\"usageNanoCores\":250000000},\"memory\":{\"workingSetBytes\":1048576}},\"pods\":[]}";
     let listening = cluster(answer).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     let (code, list) = admin.get("/apis/metrics.k8s.io/v1beta1/nodes").await;
     assert_eq!(
         (code, &list["kind"]),
@@ -239,7 +239,7 @@ async fn metrics_of_nodes_and_pods_come_from_the_nodes() {
 #[tokio::test]
 async fn what_a_node_claims_to_be_is_asked_for_nothing_unless_it_is_the_node() {
     let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     assert_eq!(
         admin.get("/api/v1/nodes/n1/proxy/healthz").await,
         (200, json!("ok"))
@@ -273,7 +273,7 @@ async fn what_a_node_claims_to_be_is_asked_for_nothing_unless_it_is_the_node() {
 async fn agents_that_know_the_clusters_authority_alone_are_reached() {
     const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
     let listening = testing::listen(testing::local_server().await).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     let pki = &listening.server.state.config.pki;
     let old = agent(&pki.ca, &old_serving(pki, "old"), OK, Then::Echo).await;
     make_node(&admin, "old", old).await;
@@ -292,7 +292,7 @@ async fn agents_that_know_the_clusters_authority_alone_are_reached() {
 #[tokio::test]
 async fn addresses_that_are_no_nodes_are_not_dialled() {
     let listening = testing::listen(testing::server().await).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     for (name, address) in [
         ("loopback", "127.0.0.1:10250"),
         ("mapped", "[::ffff:127.0.0.1]:10250"),
@@ -319,7 +319,7 @@ async fn addresses_that_are_no_nodes_are_not_dialled() {
 async fn pages_come_through_the_proxy_with_their_links_below_it() {
     for is_secret in [false, true] {
         let listening = cluster_with(SWITCHING, Then::Page { is_secret }).await;
-        let admin = Raw::of(&listening.server, UserInfo::component("test"));
+        let admin = Raw::of(&listening.server, UserInfo::master("test"));
         let prefix = format!(
             "{PODS}/{}x:8443/proxy",
             if is_secret { "https:" } else { "" }

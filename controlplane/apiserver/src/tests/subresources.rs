@@ -77,7 +77,7 @@ async fn scale_changes_replicas_alone() {
 #[tokio::test]
 async fn token_lives_as_long_as_its_account() {
     let listening = testing::listen(testing::server().await).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     admin
         .post(
@@ -154,7 +154,7 @@ async fn certificate_request_says_who_made_it() {
     assert_eq!(made["spec"]["username"], "system:bootstrap:abcdef");
     assert_eq!(joining.get(PODS).await.0, 403, "may do nothing else");
     assert!(pki.ca_hash().unwrap().len() == 64);
-    let admin = Raw::of(&server, UserInfo::component("test"));
+    let admin = Raw::of(&server, UserInfo::master("test"));
     let mut approved = made.clone();
     approved["status"] = json!({"certificate": "Zm9yZ2Vk", "conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]});
     let (code, answer) = admin.put(&format!("{path}/n1/approval"), approved).await;

@@ -14,7 +14,7 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
 async fn world() -> (Arc<ApiServer>, Raw) {
     let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("admin"));
+    let admin = Raw::of(&server, UserInfo::master("admin"));
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
     assert_eq!(admin.post(ACCOUNTS, account).await.0, 201);

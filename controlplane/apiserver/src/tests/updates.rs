@@ -45,7 +45,7 @@ async fn put_makes_the_kinds_that_upstream_makes() {
 #[tokio::test]
 async fn who_may_only_update_makes_nothing() {
     let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("test"));
+    let admin = Raw::of(&server, UserInfo::master("test"));
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "updater"},
         "rules": [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["update", "get"]}]});
     assert_eq!(

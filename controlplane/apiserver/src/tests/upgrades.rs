@@ -31,7 +31,7 @@ async fn edit(backend: &Arc<dyn Backend>, key: &str, change: impl Fn(&mut Value)
 
 async fn admin_over(backend: &Arc<dyn Backend>) -> (Arc<crate::ApiServer>, Raw) {
     let server = testing::server_over(Arc::clone(backend)).await;
-    let raw = Raw::of(&server, UserInfo::component("test"));
+    let raw = Raw::of(&server, UserInfo::master("test"));
     (server, raw)
 }
 

@@ -7,7 +7,7 @@ use coracle_api::meta;
 use coracle_registry::{resource::Registry, watch_cache::WatchCache};
 use serde_json::Value;
 
-use super::service_account::Need;
+use super::service_account::{Need, ObjectIdentity};
 use crate::user::{GROUP_BOOTSTRAPPERS, UserInfo};
 
 const ID_LENGTH: usize = 6;
@@ -41,14 +41,11 @@ pub(super) async fn authenticate(
     }
     let object: Value = serde_json::from_slice(entry.unmanaged()).ok()?;
     let user = check(&object, id, secret, jiff::Timestamp::now())?;
-    let need = Need::of(
-        registry,
-        "secrets",
-        "kube-system",
-        entry.name(),
-        entry.uid(),
-    )?;
-    Some((user, need))
+    let secret = ObjectIdentity {
+        name: entry.name().to_owned(),
+        uid: entry.uid().to_owned(),
+    };
+    Some((user, Need::of(secrets, "kube-system", secret)))
 }
 
 /// The identity of the token that a Secret holds, if it has this ID and secret and may be used at

@@ -47,14 +47,32 @@ pub struct TokenSubject {
     pub account: String,
     /// Its UID.
     pub account_uid: String,
-    /// Kind, name and UID of a pod, secret or node that must exist.
-    pub bound: Option<(String, String, String)>,
-    /// Name and UID of the node that the pod runs on.
-    pub node: Option<(String, String)>,
+    /// A pod, secret or node that must exist.
+    pub bound: Option<BoundObject>,
+    /// The node that the pod runs on.
+    pub node: Option<ObjectIdentity>,
     /// Whom it is for.
     pub audiences: Vec<String>,
     /// Unix time of its end.
     pub expires_secs: i64,
+}
+
+/// What a token is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundObject {
+    /// `pod`, `secret` or `node`, in any case.
+    pub kind: String,
+    /// Which of that kind.
+    pub object: ObjectIdentity,
+}
+
+/// One object of a kind, and not another of the same name later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectIdentity {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
 }
 
 impl TokenSigner {
@@ -128,11 +146,12 @@ pub fn claims(subject: &TokenSubject, now_secs: i64) -> Value {
         "namespace": subject.namespace,
         "serviceaccount": {"name": subject.account, "uid": subject.account_uid},
     });
-    if let Some((kind, name, uid)) = &subject.bound {
-        private[kind.to_ascii_lowercase()] = json!({"name": name, "uid": uid});
+    let identity = |of: &ObjectIdentity| json!({"name": of.name, "uid": of.uid});
+    if let Some(bound) = &subject.bound {
+        private[bound.kind.to_ascii_lowercase()] = identity(&bound.object);
     }
-    if let Some((name, uid)) = &subject.node {
-        private["node"] = json!({"name": name, "uid": uid});
+    if let Some(node) = &subject.node {
+        private["node"] = identity(node);
     }
     json!({
         "iss": ISSUER,
@@ -163,20 +182,19 @@ pub fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
         return None;
     }
     let private = "kubernetes.io";
+    let identity = |kind: &str| ObjectIdentity {
+        name: text(&[private, kind, "name"]),
+        uid: text(&[private, kind, "uid"]),
+    };
     let bound = ["pod", "secret", "node"].into_iter().find_map(|kind| {
         claims.get(private)?.get(kind)?;
-        Some((
-            kind.to_owned(),
-            text(&[private, kind, "name"]),
-            text(&[private, kind, "uid"]),
-        ))
+        Some(BoundObject {
+            kind: kind.to_owned(),
+            object: identity(kind),
+        })
     });
-    let is_pod = bound.as_ref().is_some_and(|(kind, ..)| kind == "pod");
-    let node = Some((
-        text(&[private, "node", "name"]),
-        text(&[private, "node", "uid"]),
-    ))
-    .filter(|(name, _)| is_pod && !name.is_empty());
+    let is_pod = bound.as_ref().is_some_and(|bound| bound.kind == "pod");
+    let node = Some(identity("node")).filter(|node| is_pod && !node.name.is_empty());
     Some(TokenSubject {
         namespace: text(&[private, "namespace"]),
         account: text(&[private, "serviceaccount", "name"]),
@@ -207,21 +225,15 @@ pub(super) async fn authenticate(
         return None;
     }
     cache.catch_up().await.ok()?;
-    let mut needs = vec![Need::of(
-        registry,
-        "serviceaccounts",
-        &subject.namespace,
-        &subject.account,
-        &subject.account_uid,
-    )?];
-    if let Some((kind, name, uid)) = &subject.bound {
-        needs.push(Need::of(
-            registry,
-            &format!("{kind}s"),
-            &subject.namespace,
-            name,
-            uid,
-        )?);
+    let account = ObjectIdentity {
+        name: subject.account.clone(),
+        uid: subject.account_uid.clone(),
+    };
+    let accounts = registry.core("serviceaccounts")?;
+    let mut needs = vec![Need::of(accounts, &subject.namespace, account)];
+    if let Some(BoundObject { kind, object }) = &subject.bound {
+        let resource = registry.core(&format!("{kind}s"))?;
+        needs.push(Need::of(resource, &subject.namespace, object.clone()));
     }
     let mut user = UserInfo::service_account(&subject.namespace, &subject.account);
     user.uid = subject.account_uid;
@@ -233,13 +245,13 @@ pub(super) async fn authenticate(
         "credential-id",
         format!("JTI={}", meta::get_str(claims, &["jti"])),
     );
-    if let Some((name, uid)) = subject.node {
-        extra("node-name", name);
-        extra("node-uid", uid);
+    if let Some(node) = subject.node {
+        extra("node-name", node.name);
+        extra("node-uid", node.uid);
     }
-    if let Some((kind, name, uid)) = subject.bound {
-        extra(&format!("{kind}-name"), name);
-        extra(&format!("{kind}-uid"), uid);
+    if let Some(BoundObject { kind, object }) = subject.bound {
+        extra(&format!("{kind}-name"), object.name);
+        extra(&format!("{kind}-uid"), object.uid);
     }
     let accepted = Accepted {
         user: Arc::new(user),
@@ -258,20 +270,12 @@ pub(super) struct Need {
 }
 
 impl Need {
-    /// `None` if there is no such kind.
-    pub(super) fn of(
-        registry: &Registry,
-        plural: &str,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> Option<Self> {
-        let resource = registry.core(plural)?;
-        Some(Self {
+    pub(super) fn of(resource: &Arc<Resource>, namespace: &str, object: ObjectIdentity) -> Self {
+        Self {
             resource: Arc::clone(resource),
-            key: resource.key(namespace, name),
-            uid: uid.to_owned(),
-        })
+            key: resource.key(namespace, &object.name),
+            uid: object.uid,
+        }
     }
 
     /// Whether the object is there, the very same.
@@ -305,8 +309,17 @@ mod tests {
             namespace: "default".into(),
             account: "builder".into(),
             account_uid: "u1".into(),
-            bound: Some(("pod".into(), "p".into(), "u2".into())),
-            node: Some(("n1".into(), "u3".into())),
+            bound: Some(BoundObject {
+                kind: "pod".into(),
+                object: ObjectIdentity {
+                    name: "p".into(),
+                    uid: "u2".into(),
+                },
+            }),
+            node: Some(ObjectIdentity {
+                name: "n1".into(),
+                uid: "u3".into(),
+            }),
             audiences: vec![ISSUER.into()],
             expires_secs: 2000,
         }

@@ -96,7 +96,7 @@ impl Cluster {
         let server = ApiServer::new(config, Arc::new(MemoryBackend::new()))
             .await
             .unwrap();
-        let client = server.client(UserInfo::component("admin"));
+        let client = server.client(UserInfo::master("admin"));
         let agent = Arc::new(Agent::default());
         (
             Self {

@@ -84,7 +84,7 @@ impl Watched {
 impl Cluster {
     pub(crate) async fn start() -> Self {
         let server = testing::server().await;
-        let client = server.client(UserInfo::component("test"));
+        let client = server.client(UserInfo::master("test"));
         let metrics = MetricsRegistry::default();
         let mut cluster = Self {
             client,

@@ -123,7 +123,7 @@ impl Plugin for Recording {
 pub(super) async fn world(recorder: Recorder) -> (Arc<ApiServer>, Raw, Arc<Recorder>) {
     let recorder = Arc::new(recorder);
     let server = testing::server_with(vec![Box::new(Recording(Arc::clone(&recorder)))]).await;
-    let admin = Raw::of(&server, UserInfo::component("admin"));
+    let admin = Raw::of(&server, UserInfo::master("admin"));
     assert_eq!(admin.post(PODS, pod("web")).await.0, 201);
     let alice = Raw::of(&server, UserInfo::new("alice", &[GROUP_MASTERS]));
     (server, alice, recorder)

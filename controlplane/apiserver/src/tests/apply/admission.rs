@@ -12,7 +12,7 @@ impl Bypass {
     /// A node, a pod bound to it and one bound to another.
     async fn new() -> Self {
         let server = testing::server().await;
-        let admin = Raw::of(&server, UserInfo::component("admin"));
+        let admin = Raw::of(&server, UserInfo::master("admin"));
         for name in ["n1", "n2"] {
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
             assert_eq!(admin.post("/api/v1/nodes", node).await.0, 201);

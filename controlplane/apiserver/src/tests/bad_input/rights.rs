@@ -24,7 +24,7 @@ async fn rights_are_needed() {
 #[tokio::test]
 async fn nodes_reach_only_what_is_theirs() {
     let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("test"));
+    let admin = Raw::of(&server, UserInfo::master("test"));
     let node = Raw::of(&server, UserInfo::node("n1"));
     let secret =
         |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
@@ -83,7 +83,7 @@ async fn everybody_may_ask_about_themselves() {
     };
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     for (user, allowed) in [
-        (UserInfo::component("test"), true),
+        (UserInfo::master("test"), true),
         (UserInfo::new("u", &[]), false),
     ] {
         let (code, answer) = Raw::of(&server, user).post(path, ask("list")).await;

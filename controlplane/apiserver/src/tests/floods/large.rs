@@ -37,7 +37,7 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
             })
         })
         .collect();
-    let admin = Raw::outside(&server, UserInfo::component("admin"));
+    let admin = Raw::outside(&server, UserInfo::master("admin"));
     let rest = async {
         while server.state.limits.large_bytes() == 0 {
             tokio::task::yield_now().await;
@@ -87,7 +87,7 @@ async fn send(server: &Arc<ApiServer>, at: usize, (method, name, kind, body): Se
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_request_about_a_large_object_is_a_large_one() {
     let server = testing::server().await;
-    let admin = Raw::of(&server, UserInfo::component("admin"));
+    let admin = Raw::of(&server, UserInfo::master("admin"));
     open_to_everybody(&admin).await;
     for (name, bytes) in [("small", 10), ("large", 300_000)] {
         let mut object = config_map(name);

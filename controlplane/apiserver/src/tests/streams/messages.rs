@@ -63,7 +63,7 @@ async fn logs_are_messages_for_those_who_want_a_websocket() {
 #[tokio::test]
 async fn events_are_messages_for_those_who_want_a_websocket() {
     let listening = testing::listen(testing::server().await).await;
-    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
     for name in ["a", "b"] {
         assert_eq!(admin.post(CONFIG_MAPS, config_map(name)).await.0, 201);
     }
