@@ -17,6 +17,7 @@ use coracle_api::{
 };
 use coracle_registry::{
     part::Part,
+    resource::Resource,
     service_ips,
     store::{Current, WriteOptions, update::UpdateTarget},
     unenforced::DEFAULT_SERVICE_CIDR,
@@ -81,17 +82,17 @@ async fn ensure_namespaces(server: &State) -> Result<(), ApiServerError> {
     for name in NAMESPACES {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        ensure_object(server, ("", "v1", "namespaces"), "", namespace, None).await?;
+        ensure_object(server, Kind::core("namespaces"), namespace, &[]).await?;
     }
     Ok(())
 }
 
 async fn ensure_priority_classes(server: &State) -> Result<(), ApiServerError> {
-    let kind = ("scheduling.k8s.io", "v1", "priorityclasses");
+    let kind = Kind::of("scheduling.k8s.io", "priorityclasses");
     for (name, value, description) in CLASSES {
         let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
             "value": value, "description": description});
-        ensure_object(server, kind, "", class, None).await?;
+        ensure_object(server, kind, class, &[]).await?;
     }
     Ok(())
 }
@@ -110,8 +111,7 @@ async fn ensure_service(server: &State) -> Result<(), ApiServerError> {
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": config.advertise.port()}],
         },
     });
-    let kind = ("", "v1", "services");
-    ensure_object(server, kind, "default", service, Some("spec")).await
+    ensure_object(server, Kind::core("services"), service, &["spec"]).await
 }
 
 /// Where that Service leads, in the old form.
@@ -125,8 +125,7 @@ async fn ensure_endpoints(server: &State) -> Result<(), ApiServerError> {
             "ports": [{"name": "https", "port": advertise.port(), "protocol": "TCP"}],
         }],
     });
-    let kind = ("", "v1", "endpoints");
-    ensure_object(server, kind, "default", endpoints, Some("subsets")).await
+    ensure_object(server, Kind::core("endpoints"), endpoints, &["subsets"]).await
 }
 
 /// The same in the new form.
@@ -139,8 +138,8 @@ async fn ensure_endpoint_slice(server: &State) -> Result<(), ApiServerError> {
         "endpoints": [{"addresses": [advertise.ip().to_string()], "conditions": {"ready": true}}],
         "ports": [{"name": "https", "port": advertise.port(), "protocol": "TCP"}],
     });
-    let kind = ("discovery.k8s.io", "v1", "endpointslices");
-    ensure_object(server, kind, "default", slice, Some("endpoints")).await
+    let kind = Kind::of("discovery.k8s.io", "endpointslices");
+    ensure_object(server, kind, slice, &["endpoints", "ports"]).await
 }
 
 /// The metadata of what is called `kubernetes`, with these labels.
@@ -155,9 +154,9 @@ async fn ensure_service_cidr(server: &State) -> Result<(), ApiServerError> {
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": DEFAULT_SERVICE_CIDR},
         "spec": {"cidrs": [server.config.service_cidr.trunc().to_string()]},
     });
-    let kind = ("networking.k8s.io", "v1", "servicecidrs");
-    ensure_object(server, kind, "", wanted.clone(), None).await?;
-    let Some(resource) = server.registry.get(kind.0, kind.1, kind.2) else {
+    let kind = Kind::of("networking.k8s.io", "servicecidrs");
+    ensure_object(server, kind, wanted.clone(), &[]).await?;
+    let Some(resource) = kind.resource(server) else {
         return Ok(());
     };
     let found = server
@@ -205,22 +204,42 @@ pub(crate) async fn repair(server: Arc<State>) {
     }
 }
 
-/// Creates the object, or puts the `owned` field right if it is there. `ports` go with `endpoints`.
+/// A built-in kind at `v1`.
+#[derive(Clone, Copy)]
+struct Kind {
+    group: &'static str,
+    plural: &'static str,
+}
+
+impl Kind {
+    const fn of(group: &'static str, plural: &'static str) -> Self {
+        Self { group, plural }
+    }
+
+    const fn core(plural: &'static str) -> Self {
+        Self::of("", plural)
+    }
+
+    fn resource(self, server: &State) -> Option<&Arc<Resource>> {
+        server.registry.get(self.group, "v1", self.plural)
+    }
+}
+
+/// Creates the object, or puts the fields that are `owned` right if it is there.
 async fn ensure_object(
     server: &State,
-    (group, version, plural): (&str, &str, &str),
-    namespace: &str,
+    kind: Kind,
     wanted: Value,
-    owned: Option<&str>,
+    owned: &[&str],
 ) -> Result<(), ApiServerError> {
     let fail = |status: Status| ApiServerError::Bootstrap {
-        what: format!("{plural} {:?}", meta::name(&wanted)),
+        what: format!("{} {:?}", kind.plural, meta::name(&wanted)),
         message: status.message,
     };
-    let Some(resource) = server.registry.get(group, version, plural) else {
+    let Some(resource) = kind.resource(server) else {
         return Ok(());
     };
-    let name = meta::name(&wanted).to_owned();
+    let (namespace, name) = (meta::namespace(&wanted), meta::name(&wanted).to_owned());
     let current = server
         .store
         .current(resource, &resource.key(namespace, &name))
@@ -237,13 +256,7 @@ async fn ensure_object(
             _ => Ok(()),
         };
     };
-    let Some(owned) = owned else { return Ok(()) };
-    let fields: &[&str] = if owned == "endpoints" {
-        &["endpoints", "ports"]
-    } else {
-        &[owned]
-    };
-    if fields
+    if owned
         .iter()
         .all(|field| contains(&current.object[*field], &wanted[*field]))
     {
@@ -252,7 +265,7 @@ async fn ensure_object(
     let target = UpdateTarget::own(namespace, &name, Part::Main);
     let changed = server.store.update(resource, &target, |old| {
         let mut new = old.clone();
-        for field in fields {
+        for field in owned {
             new[*field] = wanted[*field].clone();
         }
         // Whoever else writes meanwhile: this is put right after them.

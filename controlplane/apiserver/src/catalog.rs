@@ -128,7 +128,7 @@ impl<S> Clone for Serving<S> {
     }
 }
 
-/// See the module.
+/// Everything that is served at one time, immutable: a request takes it once.
 pub(crate) struct Catalog<S> {
     /// In discovery's order.
     served: Vec<Serving<S>>,

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{Message, WebSocket, protocol::Role};
 
 use crate::{
-    list_options::{ListOptions, Token},
+    list_options::{ListOptions, ListVerb, Token},
     query::Query,
     request_info::RequestInfo,
     subresource::stream::{
@@ -43,7 +43,7 @@ pub fn continue_token(text: &str) {
     let written = token.encode();
     assert_eq!(Token::decode(&written).expect("its own text"), token);
     let raw = format!("limit=1&continue={written}");
-    let options = ListOptions::parse(&Query::parse(&raw), false).expect("parameters");
+    let options = ListOptions::parse(&Query::parse(&raw), ListVerb::List).expect("parameters");
     assert_eq!(options.token.expect("a token"), token);
 }
 
@@ -59,8 +59,8 @@ pub fn request(text: &str) {
             );
         }
     }
-    for is_watch in [true, false] {
-        let _ = ListOptions::parse(&query, is_watch);
+    for verb in [ListVerb::List, ListVerb::Watch] {
+        let _ = ListOptions::parse(&query, verb);
     }
 }
 

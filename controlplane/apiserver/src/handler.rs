@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::Status;
-use coracle_auth::{authn::impersonation, authz::Attributes, user::UserInfo};
+use coracle_auth::{authn::impersonation, user::UserInfo};
 use coracle_registry::{store::cache_status, strategy::Subresource};
 use coracle_store::Revision;
 use futures::FutureExt as _;
@@ -50,17 +50,12 @@ where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
     let mut seen = Observation::new(&server.metrics, &server.slow, &parts);
-    let mut course = Course::default();
+    let mut state = RequestState::default();
     let span = seen.span().clone();
     let (answer, spent) = {
         // Pinned where it is: it is large, and what is wrapped around it would move it.
         let routed = pin!(route(
-            server,
-            &source,
-            &parts,
-            &mut body,
-            &mut seen,
-            &mut course
+            server, &source, &parts, &mut body, &mut seen, &mut state
         ));
         slow::noted(AssertUnwindSafe(routed.instrument(span)).catch_unwind()).await
     };
@@ -86,37 +81,43 @@ where
         response
     };
     let response = seen.finish(response, &spent);
-    match (response.status(), source.connection(), &mut course.seat) {
+    match (response.status(), source.connection(), &mut state.seat) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(connection), seat) => {
             seat.take()
                 .into_iter()
-                .for_each(|seat| connection.is_upgraded(seat));
+                .for_each(|seat| connection.mark_upgraded(seat));
         }
-        // A stranger's connection may end for it.
-        _ if course.is_known => incoming::discard(&server.limits, &parts, &mut body).await,
+        // What is left of the body is read and dropped, so that the connection serves a next
+        // request. One of nobody in particular ends instead.
+        _ if state.is_authenticated => incoming::discard(&server.limits, &parts, &mut body).await,
         _ => {}
     }
-    let patience = course
+    let patience = state
         .patience
         .filter(|_| response.status() == StatusCode::OK);
-    response.map(|body| Held::new(body, course.seat, source.progress(), patience))
+    response.map(|body| Held::new(body, state.seat, source.progress(), patience))
 }
 
 /// What became of a request on its way.
 #[derive(Default)]
-struct Course {
-    /// Its sender is somebody.
-    is_known: bool,
+struct RequestState {
+    /// Its sender has shown who they are.
+    is_authenticated: bool,
     /// Kept until the answer has gone.
     seat: Option<Seat>,
     /// Of an answer without an end: how long each piece may take.
     patience: Option<Duration>,
 }
 
-impl Course {
-    /// It lasts by design: it has no deadline, and a seat that is not one of those that are soon
-    /// free again.
-    fn lasts(&mut self, limits: &Limits, requester: Requester, verb: Verb) -> Result<(), Status> {
+impl RequestState {
+    /// Gives it what a request that lasts by design has: no deadline, and a seat that is not one of
+    /// those that are soon free again.
+    fn make_long_running(
+        &mut self,
+        limits: &Limits,
+        requester: Requester,
+        verb: Verb,
+    ) -> Result<(), Status> {
         self.seat = limits.lasting_seat(requester)?;
         self.patience = Some(if verb == Verb::Watch {
             PATIENCE
@@ -134,7 +135,7 @@ async fn route<B>(
     parts: &Parts,
     body: &mut B,
     seen: &mut Observation<'_>,
-    course: &mut Course,
+    state: &mut RequestState,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -143,7 +144,7 @@ where
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
     // Who asks comes before everything that can be answered: bad credentials are told so whatever
     // the path is, and learn nothing of what is served. Limits count by who it is.
-    let (user, requester) = identified(server, source, parts, course).await?;
+    let (user, requester) = identified(server, source, parts, state).await?;
     // The path comes before authorization. Rules speak of the namespace in the URL, the registry
     // goes by the scope of the kind: only for paths of the kind's own form are both the same, and
     // a right in one namespace is none in the cluster. One value of the catalog from here to the
@@ -152,16 +153,16 @@ where
     let serving = serving(&catalog, &request)?;
     // Whom somebody acts as decides what they may, not what they take: that stays their own.
     let user = impersonation::effective(&server.authorizer, user, &parts.headers)?;
-    seen.is_of(&user);
+    seen.set_user(&user);
     // Authorization comes before the body: who may not gets no room for megabytes.
     let attributes = request.attributes(&user, &parts.method, &query);
-    authorized(server, requester, &attributes).await?;
+    server.authorize(requester, &attributes).await?;
     let reads = parts.method.is_safe();
     let info = match &request {
         RequestInfo::NonResource { path } => {
             if !is_health(path) {
-                seen.is_in_flight(reads);
-                course.seat = Some(server.limits.seat(requester, &request, reads).await?);
+                seen.count_in_flight(reads);
+                state.seat = Some(server.limits.seat(requester, &request, reads).await?);
             }
             return nonresource::serve(server, parts, path, &query);
         }
@@ -169,7 +170,7 @@ where
     };
     // Only now: who may not ask for a kind is not told whether there is one.
     let serving = serving.ok_or_else(Status::no_such_path)?;
-    seen.is_about(info, serving.info());
+    seen.set_resource(info, serving.info());
     // The body comes before the seat: a client that sends slowly holds up nobody who is ready.
     let read = sent(server, requester, info, parts, body).await?;
     wait_for_revision(server, requester, info, &query).await?;
@@ -186,11 +187,11 @@ where
     };
     let answer = dispatch::answer(serving, call, parts);
     if is_long_running(info) {
-        course.lasts(&server.limits, requester, info.verb)?;
+        state.make_long_running(&server.limits, requester, info.verb)?;
         return answer.await;
     }
-    seen.is_in_flight(reads);
-    course.seat = Some(server.limits.seat(requester, &request, reads).await?);
+    seen.count_in_flight(reads);
+    state.seat = Some(server.limits.seat(requester, &request, reads).await?);
     let timeout = query.timeout(REQUEST_TIMEOUT)?;
     let weight = weight(serving, info, headers, &read.bytes);
     let timely = in_time(timeout, answer);
@@ -202,7 +203,7 @@ async fn identified(
     server: &State,
     source: &Source,
     parts: &Parts,
-    course: &mut Course,
+    state: &mut RequestState,
 ) -> Result<(Arc<UserInfo>, Requester), Status> {
     let _timing = Timing::of(Step::Authentication);
     let user = source
@@ -210,27 +211,10 @@ async fn identified(
         .await?;
     let requester = server.limits.requester(&user, source.is_part());
     if !server.authenticator.is_anonymous(&user) {
-        source.is_somebody(&server.limits, requester)?;
-        course.is_known = true;
+        source.claim_identity(&server.limits, requester)?;
+        state.is_authenticated = true;
     }
     Ok((user, requester))
-}
-
-/// Whether they may.
-async fn authorized(
-    server: &State,
-    requester: Requester,
-    attributes: &Attributes<'_>,
-) -> Result<(), Status> {
-    if server.authorizer.allows(attributes) {
-        return Ok(());
-    }
-    let _timing = Timing::of(Step::Authorization);
-    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is
-    // as good as no.
-    let _seat = server.limits.waiting_seat(requester)?;
-    let _ = server.store.cache.catch_up().await;
-    server.authorizer.authorize(attributes)
 }
 
 /// What the client sends with a write.

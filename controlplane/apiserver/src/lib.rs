@@ -24,6 +24,7 @@
 //! | `published` | what is told of it, and the documents that tell it |
 //! | `route` | which URLs there are: the scope of a path against the scope of the kind |
 //! | `source` | where a request comes from, and so who asks |
+//! | `authorization` | whether they may, by rules that may be a moment old |
 //! | `endpoints` | one verb a file |
 //! | `subresource` | status, scale, binding, eviction, token, streams |
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
@@ -45,6 +46,7 @@
 //! Architecture invariant: clients reach the store through this crate alone.
 #![forbid(unsafe_code)]
 
+mod authorization;
 pub mod body;
 mod bootstrap;
 mod catalog;

@@ -36,6 +36,14 @@ pub(crate) enum Version {
     Exact(Revision),
 }
 
+/// What the parameters are for: the same ones mean other things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListVerb {
+    /// LIST and deletecollection.
+    List,
+    Watch,
+}
+
 /// Parsed and checked.
 #[derive(Debug)]
 pub(crate) struct ListOptions {
@@ -100,13 +108,14 @@ impl Token {
 
 impl ListOptions {
     /// Parses `query`.
-    pub(crate) fn parse(query: &Query<'_>, is_watch: bool) -> Result<Self, Status> {
+    pub(crate) fn parse(query: &Query<'_>, verb: ListVerb) -> Result<Self, Status> {
         let limit = query.integer("limit")?.unwrap_or(0);
         let send_initial_events = query.flag("sendInitialEvents");
         let version_match = query.text("resourceVersionMatch");
         let version = query.text("resourceVersion");
         let token = query.text("continue");
-        let errors = contradictions(query, is_watch, send_initial_events.is_some());
+        let is_watch = verb == ListVerb::Watch;
+        let errors = contradictions(query, verb, send_initial_events);
         if !errors.is_empty() {
             return Err(Status::invalid(
                 &Gvk::new("meta.k8s.io", "v1", "ListOptions"),
@@ -145,7 +154,12 @@ impl ListOptions {
 }
 
 /// What of the parameters does not go together, in upstream's words and order.
-fn contradictions(query: &Query<'_>, is_watch: bool, says_initial: bool) -> FieldErrors {
+fn contradictions(
+    query: &Query<'_>,
+    verb: ListVerb,
+    send_initial_events: Option<bool>,
+) -> FieldErrors {
+    let (is_watch, says_initial) = (verb == ListVerb::Watch, send_initial_events.is_some());
     let field = "resourceVersionMatch";
     let mut errors = FieldErrors::default();
     let name = query.text(field);
@@ -308,34 +322,34 @@ fn check_fields(resource: &Resource, selector: &FieldSelector) -> Result<(), Sta
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{ListVerb::*, *};
 
-    fn check(raw: &str, is_watch: bool) -> Result<Version, String> {
-        ListOptions::parse(&Query::parse(raw), is_watch)
+    fn check(raw: &str, verb: ListVerb) -> Result<Version, String> {
+        ListOptions::parse(&Query::parse(raw), verb)
             .map(|options| options.version)
             .map_err(|status| status.message)
     }
 
     #[test]
     fn resource_versions_mean_what_upstream_says() {
-        assert_eq!(check("", false), Ok(Version::Newest));
-        assert_eq!(check("resourceVersion=0", false), Ok(Version::Any));
+        assert_eq!(check("", List), Ok(Version::Newest));
+        assert_eq!(check("resourceVersion=0", List), Ok(Version::Any));
         assert_eq!(
-            check("resourceVersion=5", false),
+            check("resourceVersion=5", List),
             Ok(Version::NotOlderThan(Revision(5)))
         );
         assert_eq!(
-            check("resourceVersion=5&limit=3", false),
+            check("resourceVersion=5&limit=3", List),
             Ok(Version::Exact(Revision(5)))
         );
         assert_eq!(
-            check("resourceVersion=5&resourceVersionMatch=Exact", false),
+            check("resourceVersion=5&resourceVersionMatch=Exact", List),
             Ok(Version::Exact(Revision(5)))
         );
         assert_eq!(
             check(
                 "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-                true
+                Watch
             ),
             Ok(Version::Newest)
         );
@@ -343,52 +357,52 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        for (raw, is_watch, expect) in [
+        for (raw, verb, expect) in [
             (
                 "resourceVersionMatch=Exact",
-                false,
+                List,
                 "forbidden unless resourceVersion is provided",
             ),
             (
                 "resourceVersionMatch=Some&resourceVersion=3",
-                false,
+                List,
                 "Unsupported value: \"Some\"",
             ),
             (
                 "resourceVersionMatch=Exact&resourceVersion=0",
-                false,
+                List,
                 "is forbidden for resourceVersion \"0\"",
             ),
             (
                 "resourceVersionMatch=NotOlderThan",
-                true,
+                Watch,
                 "forbidden for watch unless sendInitialEvents is provided",
             ),
             (
                 "resourceVersionMatch=Exact&sendInitialEvents=true",
-                true,
+                Watch,
                 "supported values: \"NotOlderThan\"",
             ),
             (
                 "resourceVersionMatch=Exact&resourceVersion=3&continue=x",
-                false,
+                List,
                 "forbidden when continue is provided",
             ),
             (
                 "sendInitialEvents=true",
-                true,
+                Watch,
                 "requires setting resourceVersionMatch to NotOlderThan",
             ),
             (
                 "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-                false,
+                List,
                 "forbidden for list",
             ),
-            ("resourceVersion=x", false, "invalid syntax"),
-            ("continue=%25%25", false, "continue key is not valid"),
-            ("limit=x", false, "invalid syntax"),
+            ("resourceVersion=x", List, "invalid syntax"),
+            ("continue=%25%25", List, "continue key is not valid"),
+            ("limit=x", List, "invalid syntax"),
         ] {
-            let message = check(raw, is_watch).expect_err(raw);
+            let message = check(raw, verb).expect_err(raw);
             assert!(message.contains(expect), "{raw}: {message}");
         }
     }

@@ -92,18 +92,18 @@ pub enum PkiError {
     /// A file could not be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
     /// A file could not be written.
     #[error("cannot write {path}")]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
@@ -120,7 +120,7 @@ pub enum PkiError {
     Issue {
         /// Its subject.
         name: String,
-        /// Why.
+        /// What the library said.
         #[source]
         source: rcgen::Error,
     },

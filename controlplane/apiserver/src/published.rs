@@ -58,7 +58,7 @@ impl Shown {
     }
 }
 
-/// See the module.
+/// The resources, groups and versions that are told of, and their documents once made.
 pub(crate) struct Published {
     pub(crate) resources: Vec<Shown>,
     /// Every group, in discovery's order.

@@ -8,11 +8,11 @@ pub(crate) mod connection;
 mod socket;
 mod tls;
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use coracle_auth::authn::x509;
 use coracle_relay::{Connections, Slot};
-use coracle_telemetry::ErrorChain;
+use coracle_telemetry::{Backoff, ErrorChain};
 use http::{Request, Response};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -28,7 +28,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    connection::{Connection, Verdict, Watchman},
+    connection::{Connection, Decision, IdleGuard},
     socket::Socket,
 };
 use crate::{
@@ -38,8 +38,8 @@ use crate::{
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests under way get at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// After a failed accept, such as for lack of file descriptors.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// Pauses after failed accepts, such as for lack of file descriptors.
+const ACCEPT_RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 const H2_MAX_STREAMS: u32 = 250;
 const H2_PING: Duration = Duration::from_secs(30);
 /// Of an answer that its client does not take, this much is held for it.
@@ -60,13 +60,14 @@ pub(crate) async fn serve(
     let connections = Connections::new(server.config.max_connections);
     let drain = CancellationToken::new();
     let mut tasks = JoinSet::new();
+    let mut retry = ACCEPT_RETRY;
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &connections) => accepted,
+            accepted = listener.accept() => accepted,
             Some(_) = tasks.join_next() => continue,
         };
-        let Some((stream, slot)) = accepted else {
+        let Some((stream, slot)) = admitted(accepted, &connections, &mut retry).await else {
             continue;
         };
         let (server, acceptor, drain) = (Arc::clone(&server), acceptor.clone(), drain.clone());
@@ -91,12 +92,15 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-async fn accept(
-    listener: &TcpListener,
+/// A connection that has a place. Waits a little if there was none to accept.
+async fn admitted(
+    accepted: io::Result<(TcpStream, SocketAddr)>,
     connections: &Arc<Connections>,
+    retry: &mut Backoff,
 ) -> Option<(TcpStream, Slot)> {
-    match listener.accept().await {
+    match accepted {
         Ok((stream, peer)) => {
+            retry.reset();
             let slot = connections.admit(peer.ip());
             if slot.is_none() {
                 tracing::warn!(%peer, "refused a connection: all places are taken");
@@ -105,7 +109,7 @@ async fn accept(
         }
         Err(error) => {
             tracing::warn!(error = %ErrorChain(&error), "cannot accept a connection");
-            tokio::time::sleep(ACCEPT_BACKOFF).await;
+            tokio::time::sleep(retry.pause()).await;
             None
         }
     }
@@ -137,8 +141,8 @@ async fn connection(
         slot,
     ));
     socket.keep(Arc::clone(&connection));
-    let watchman = Watchman::new(Arc::clone(&connection), socket, opened);
-    exchange(server, connection, stream, watchman, drain).await;
+    let guard = IdleGuard::new(Arc::clone(&connection), socket, opened);
+    exchange(server, connection, stream, guard, drain).await;
 }
 
 /// Speaks HTTP until one of the two has enough.
@@ -146,7 +150,7 @@ async fn exchange(
     server: Arc<State>,
     connection: Arc<Connection>,
     stream: TlsStream<Socket>,
-    mut watchman: Watchman,
+    mut guard: IdleGuard,
     drain: CancellationToken,
 ) {
     let source = Source::Connection(connection);
@@ -160,7 +164,7 @@ async fn exchange(
     });
     let builder = builder();
     let mut speaking = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let mut alarm = pin!(tokio::time::sleep_until(watchman.first_look()));
+    let mut alarm = pin!(tokio::time::sleep_until(guard.first_check()));
     let mut is_draining = false;
     loop {
         tokio::select! {
@@ -174,13 +178,13 @@ async fn exchange(
                 is_draining = true;
                 speaking.as_mut().graceful_shutdown();
             }
-            () = alarm.as_mut() => match watchman.look(Instant::now()) {
-                Verdict::Stay { until } => alarm.as_mut().reset(until),
-                Verdict::Leave { until } => {
-                    alarm.as_mut().reset(until);
+            () = alarm.as_mut() => match guard.check(Instant::now()) {
+                Decision::Keep { next_check } => alarm.as_mut().reset(next_check),
+                Decision::Drain { next_check } => {
+                    alarm.as_mut().reset(next_check);
                     speaking.as_mut().graceful_shutdown();
                 }
-                Verdict::Cut(why) => return tracing::debug!(why, "cut a connection off"),
+                Decision::Close(why) => return tracing::debug!(why, "cut a connection off"),
             },
         }
     }

@@ -30,13 +30,17 @@ impl Source {
         matches!(self, Self::Part(_))
     }
 
-    /// The sender has shown who it is: its connection may stay.
+    /// Lets the connection of a sender that has shown who it is stay.
     ///
     /// # Errors
     /// 429 if it has too many.
-    pub(crate) fn is_somebody(&self, limits: &Limits, requester: Requester) -> Result<(), Status> {
+    pub(crate) fn claim_identity(
+        &self,
+        limits: &Limits,
+        requester: Requester,
+    ) -> Result<(), Status> {
         match self {
-            Self::Connection(connection) => connection.is_somebody(limits, requester),
+            Self::Connection(connection) => connection.claim_identity(limits, requester),
             _ => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use coracle_api::resource::{GroupResource, Gvk};
 pub use crate::strategy::Text;
 use crate::strategy::{ResourceInfo, Scope, Subresource, VERBS_ALL};
 
-/// See the module.
+/// How a resource is called, and what can be done with it.
 #[derive(Debug, Clone)]
 pub struct ApiResource {
     /// API group; empty for core.

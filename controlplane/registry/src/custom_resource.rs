@@ -154,7 +154,7 @@ impl CustomResourceVersion {
     }
 }
 
-/// See the module.
+/// Defaults, validation and columns of a custom kind, by its structural schema.
 struct CustomResourceStrategy {
     schema: Arc<Structural>,
     has_status: bool,

@@ -42,7 +42,7 @@ pub enum StoreError {
     NotWritable {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
@@ -63,7 +63,7 @@ pub enum StoreError {
     Engine {
         /// The operation, such as "commit a batch".
         what: String,
-        /// Why.
+        /// The engine's own error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

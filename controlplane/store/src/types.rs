@@ -47,14 +47,14 @@ pub enum Compare {
 pub enum Op {
     /// Stores `value` under `key`.
     Put {
-        /// Where.
+        /// The key, written anew or over what it held.
         key: Arc<str>,
-        /// What.
+        /// The bytes, kept as they are.
         value: Bytes,
     },
     /// Removes `key`; removing what is absent is a no-op that makes no event.
     Delete {
-        /// Which.
+        /// The key that goes.
         key: Arc<str>,
     },
 }
@@ -66,8 +66,8 @@ pub struct Txn {
     pub compare: Vec<Compare>,
     /// Applied in order, at one revision.
     pub ops: Vec<Op>,
-    /// Whether it goes on on a full disk: it makes room in the end, or others take its absence for
-    /// a death. An engine may refuse it all the same if it makes an object, or one much larger.
+    /// Whether it may use the room that is kept for a full disk, as deletions, their steps and
+    /// Leases may. An engine may refuse it all the same if it makes an object, or one much larger.
     pub may_use_disk_reserve: bool,
 }
 

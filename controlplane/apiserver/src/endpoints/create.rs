@@ -2,7 +2,7 @@
 
 use coracle_admission::{Operation, Request};
 use coracle_api::status::Status;
-use coracle_auth::authz::{self, Attributes, ResourceTarget, Target};
+use coracle_auth::authz::{Attributes, ResourceTarget, Target};
 use coracle_registry::{
     managed_fields::FieldManager,
     store::{WriteOptions, Written},
@@ -25,7 +25,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
 /// another verb.
 ///
 /// # Errors
-/// 403 if not.
+/// 403 if not, 429 if too many wait for an answer.
 pub(super) async fn authorize(call: &Call<'_>) -> Result<(), Status> {
     let target = ResourceTarget {
         group: call.info.group,
@@ -39,18 +39,7 @@ pub(super) async fn authorize(call: &Call<'_>) -> Result<(), Status> {
         verb: "create",
         target: Target::Resource(target),
     };
-    let authorizer = &call.server.authorizer;
-    if authorizer.allows(&attributes) {
-        return Ok(());
-    }
-    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as
-    // good as no.
-    let _ = call.server.store.cache.catch_up().await;
-    if authorizer.allows(&attributes) {
-        Ok(())
-    } else {
-        Err(authz::denied(&attributes, ""))
-    }
+    call.server.authorize(call.requester, &attributes).await
 }
 
 /// Admits and writes a new object, wherever it comes from.

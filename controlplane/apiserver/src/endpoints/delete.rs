@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{Call, content_type, list};
 use crate::{
-    list_options::{self, ListOptions},
+    list_options::{self, ListOptions, ListVerb},
     reply::Reply,
 };
 
@@ -64,7 +64,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> {
     call.shape()?;
     let options = Asked::of(call)?.options()?;
-    let list_options = ListOptions::parse(call.query, false)?;
+    let list_options = ListOptions::parse(call.query, ListVerb::List)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
     let found = list::read(call, &list_options, selection)
         .await

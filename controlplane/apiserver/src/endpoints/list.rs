@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::{Call, Shape, now_secs};
 use crate::{
     body::Body,
-    list_options::{self, ListOptions, Token, Version},
+    list_options::{self, ListOptions, ListVerb, Token, Version},
     reply::Reply,
     table::{self, ListMeta, TableOptions, accept::Form},
     weight,
@@ -26,7 +26,7 @@ use crate::{
 /// Entries are gathered into chunks of at least so many bytes.
 const CHUNK: usize = 64 * 1024;
 
-const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
 new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
 results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
 deleted between the time the first chunk was returned and now may show up in the list.";
@@ -34,16 +34,11 @@ deleted between the time the first chunk was returned and now may show up in the
 /// Serves the collection.
 pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
-    let options = ListOptions::parse(call.query, false)?;
+    let options = ListOptions::parse(call.query, ListVerb::List)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
     let result = match read(call, &options, selection).await {
         Err(WatchCacheError::TooOld { .. }) if options.token.is_some() => {
-            return Ok(expired(&options));
-        }
-        Err(WatchCacheError::TooOld { .. }) => {
-            return Err(Status::expired(
-                "The resourceVersion for the provided list is too old.",
-            ));
+            return Ok(continue_expired(&options));
         }
         result => result.map_err(cache_status)?,
     };
@@ -160,8 +155,8 @@ pub(crate) async fn read(
 }
 
 /// 410 with a token that goes on in the present state.
-fn expired(options: &ListOptions) -> Reply {
-    let mut status = Status::expired(EXPIRED).to_json();
+fn continue_expired(options: &ListOptions) -> Reply {
+    let mut status = Status::expired(CONTINUE_EXPIRED).to_json();
     if let Some(token) = &options.token {
         let token = Token::new(-1, &token.start, None).encode();
         status["metadata"] = serde_json::json!({"continue": token});
@@ -198,9 +193,10 @@ fn objects_body(resource: &Resource, entries: Vec<Arc<Entry>>, meta: &ListMeta<'
 /// Chunks are written into buffers that come back once they have been sent ([`Buffer`]): large
 /// ones, taken from the allocator and given back for every piece, cost more than the text itself.
 struct Chunks {
-    /// Taken by the first chunk; `None` in `entries` past the end means done.
+    /// What stands before the items, until the first chunk has taken it.
     head: Option<String>,
     entries: Vec<Arc<Entry>>,
+    /// The entry that the next chunk begins with. Past the end once the last chunk is made.
     next: usize,
 }
 

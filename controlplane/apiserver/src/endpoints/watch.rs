@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use super::{Call, Shape, now_secs};
 use crate::{
     body::Body,
-    list_options::{self, ListOptions, Version},
+    list_options::{self, ListOptions, ListVerb, Version},
     reply::Reply,
     table::{self, ListMeta, TableOptions, accept::Form},
 };
@@ -39,7 +39,7 @@ const TOO_OLD: &str = "The resourceVersion for the provided watch is too old.";
 /// Serves the stream.
 pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
-    let options = ListOptions::parse(call.query, true)?;
+    let options = ListOptions::parse(call.query, ListVerb::Watch)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
     let cache = &call.server.store.cache;
     let wants_initial = options.send_initial_events == Some(true);
@@ -130,7 +130,7 @@ impl WatchStream {
             return Some(self.initial_chunk());
         }
         if let Some(revision) = self.end_of_initial.take() {
-            return Some(self.encoder.bookmark(revision, true));
+            return Some(self.encoder.initial_events_end(revision));
         }
         loop {
             // Also when there is always something to send.
@@ -167,7 +167,7 @@ impl WatchStream {
             });
             self.set_alarm();
             if let Some(revision) = self.watcher.progress() {
-                return Some(self.encoder.bookmark(revision, false));
+                return Some(self.encoder.bookmark(revision));
             }
         }
     }
@@ -244,12 +244,20 @@ impl Encoder {
         table::render(&*self.resource.strategy, object, options, &meta)
     }
 
-    fn bookmark(&mut self, revision: Revision, ends_initial: bool) -> Bytes {
+    fn bookmark(&mut self, revision: Revision) -> Bytes {
+        self.bookmark_with(revision, json!({}))
+    }
+
+    /// The bookmark that follows the objects that were there already.
+    fn initial_events_end(&mut self, revision: Revision) -> Bytes {
+        let annotations = json!({"k8s.io/initial-events-end": "true"});
+        self.bookmark_with(revision, json!({"annotations": annotations}))
+    }
+
+    fn bookmark_with(&mut self, revision: Revision, mut metadata: serde_json::Value) -> Bytes {
         let revision = revision.to_string();
-        let mut metadata = json!({"resourceVersion": revision, "creationTimestamp": null});
-        if ends_initial {
-            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-        }
+        metadata["resourceVersion"] = json!(revision);
+        metadata["creationTimestamp"] = json!(null);
         let object = match self.shape.form {
             Form::Table(_) => self.table(None, &revision),
             Form::Object => bookmark_object(

@@ -88,13 +88,13 @@ impl<'a> Observation<'a> {
         &self.span
     }
 
-    /// Whose it is.
-    pub(crate) fn is_of(&mut self, user: &Arc<UserInfo>) {
+    /// Notes who asks.
+    pub(crate) fn set_user(&mut self, user: &Arc<UserInfo>) {
         self.user = Some(Arc::clone(user));
     }
 
-    /// It is about this resource.
-    pub(crate) fn is_about(&mut self, info: &ResourceRequest<'_>, resource: &ApiResource) {
+    /// Notes which resource it is for.
+    pub(crate) fn set_resource(&mut self, info: &ResourceRequest<'_>, resource: &ApiResource) {
         self.trace(info);
         let subresource = resource
             .subresources
@@ -142,8 +142,8 @@ impl<'a> Observation<'a> {
         };
     }
 
-    /// It is one of those whose number is bounded.
-    pub(crate) fn is_in_flight(&mut self, reads: bool) {
+    /// Counts it among the requests in flight, whose number is bounded.
+    pub(crate) fn count_in_flight(&mut self, reads: bool) {
         let request_kind = if reads { "readOnly" } else { "mutating" };
         self.in_flight = Some(Count::of(
             &self

@@ -19,9 +19,9 @@ use crate::{
 /// By when somebody must have shown who they are.
 pub(super) const ANONYMOUS: Duration = Duration::from_secs(10);
 /// What is under way when the time is up gets so long to end.
-const LEAVE: Duration = Duration::from_secs(1);
-/// How often a connection that may stay is looked at.
-const LOOK: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(1);
+/// How often a connection that may stay is checked.
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
 /// A connection.
 pub(crate) struct Connection {
@@ -56,17 +56,21 @@ impl Connection {
         Arc::clone(&self.progress)
     }
 
-    /// It is a stream now, and takes `seat` until it is closed.
-    pub(crate) fn is_upgraded(&self, seat: Seat) {
+    /// From now on it is a stream, which takes `seat` until it is closed.
+    pub(crate) fn mark_upgraded(&self, seat: Seat) {
         // A connection is upgraded once.
         let _ = self.upgrade.set(seat);
     }
 
-    /// The client has shown who it is.
+    /// Gives a client that has shown who it is a place among its identity's connections.
     ///
     /// # Errors
     /// 429 if it has too many connections; this one then goes like one of nobody.
-    pub(crate) fn is_somebody(&self, limits: &Limits, requester: Requester) -> Result<(), Status> {
+    pub(crate) fn claim_identity(
+        &self,
+        limits: &Limits,
+        requester: Requester,
+    ) -> Result<(), Status> {
         if self.known.get().is_some() {
             return Ok(());
         }
@@ -79,62 +83,65 @@ impl Connection {
     }
 }
 
-/// When a connection has to go.
-pub(super) struct Watchman {
+/// Ends a connection whose client does not show who it is, does not take its answer, or has hung
+/// up.
+pub(super) struct IdleGuard {
     connection: Arc<Connection>,
     socket: Socket,
     opened: Instant,
-    is_leaving: bool,
+    is_draining: bool,
     was_read_closed: bool,
 }
 
 /// What is to be done with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Look again then.
-    Stay { until: Instant },
-    /// Nothing new; look again then.
-    Leave { until: Instant },
-    /// At once.
-    Cut(&'static str),
+pub(super) enum Decision {
+    /// Go on.
+    Keep { next_check: Instant },
+    /// Take no more requests; those under way may end.
+    Drain { next_check: Instant },
+    /// End it at once, for this reason.
+    Close(&'static str),
 }
 
-impl Watchman {
+impl IdleGuard {
     pub(super) fn new(connection: Arc<Connection>, socket: Socket, opened: Instant) -> Self {
         Self {
             connection,
             socket,
             opened,
-            is_leaving: false,
+            is_draining: false,
             was_read_closed: false,
         }
     }
 
-    /// When to look first.
-    pub(super) fn first_look(&self) -> Instant {
-        self.opened + ANONYMOUS - LEAVE
+    /// When to check first.
+    pub(super) fn first_check(&self) -> Instant {
+        self.opened + ANONYMOUS - DRAIN
     }
 
-    pub(super) fn look(&mut self, now: Instant) -> Verdict {
+    pub(super) fn check(&mut self, now: Instant) -> Decision {
         if self.connection.known.get().is_none() {
-            if self.is_leaving || now >= self.opened + ANONYMOUS {
-                return Verdict::Cut("its client did not show who it is");
+            if self.is_draining || now >= self.opened + ANONYMOUS {
+                return Decision::Close("its client did not show who it is");
             }
-            self.is_leaving = true;
-            return Verdict::Leave {
-                until: self.opened + ANONYMOUS,
+            self.is_draining = true;
+            return Decision::Drain {
+                next_check: self.opened + ANONYMOUS,
             };
         }
         if self.connection.progress.due().is_some_and(|due| due <= now) {
-            return Verdict::Cut("its client does not take the answer");
+            return Decision::Close("its client does not take the answer");
         }
         // The peer has hung up, but the protocol has not read so far: over HTTP/1.1 nothing is read
         // during an answer once something of a next request has come.
         let is_read_closed = self.socket.is_read_closed();
         if is_read_closed && self.was_read_closed {
-            return Verdict::Cut("its client has hung up");
+            return Decision::Close("its client has hung up");
         }
         self.was_read_closed = is_read_closed;
-        Verdict::Stay { until: now + LOOK }
+        Decision::Keep {
+            next_check: now + CHECK_PERIOD,
+        }
     }
 }

@@ -48,7 +48,7 @@ pub struct WatchEvent {
     pub entry: Arc<Entry>,
     /// The object before, if it existed.
     pub prev: Option<Arc<Entry>>,
-    /// When.
+    /// The store's revision of the change.
     pub revision: Revision,
     /// `prev` as seen by those whose selection it leaves; made when the first of them asks.
     departed: OnceLock<Arc<Entry>>,

@@ -17,7 +17,7 @@ use std::{
 };
 
 use coracle_store::{Backend, Event, EventBatch, RangeRequest, Revision, StoreError, WatchStream};
-use coracle_telemetry::ErrorChain;
+use coracle_telemetry::{Backoff, ErrorChain};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -34,8 +34,8 @@ const ROOT: &str = "/registry/";
 const PAGE: usize = 1000;
 /// Batches the task applies before it lets others have their turn.
 const BATCHES_AT_ONCE: usize = 16;
-/// Pause after an engine failure before the watch is tried again.
-const RETRY: Duration = Duration::from_millis(200);
+/// Pauses after engine failures before the watch is tried again.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// The watch of the store. Whoever holds the lock applies what he takes, so batches stay in order.
 #[derive(Default)]
@@ -201,6 +201,7 @@ impl Feed {
 
     /// A new watch of the store after one broke off; `None` when there is no point.
     async fn resume(&self, shutdown: &CancellationToken) -> Option<WatchStream> {
+        let mut retry = RETRY;
         loop {
             let resumed = match self.backend.watch(ROOT, self.shared.applied()).await {
                 Err(StoreError::Compacted { .. }) => self.reload().await,
@@ -215,14 +216,14 @@ impl Feed {
             }
             tokio::select! {
                 () = shutdown.cancelled() => return None,
-                () = tokio::time::sleep(RETRY) => {}
+                () = tokio::time::sleep(retry.pause()) => {}
             }
         }
     }
 
     async fn reload(&self) -> Result<WatchStream, StoreError> {
         // Before it is seen which resources there are: one that comes later is loaded after this.
-        self.shared.aside.lock().is_lost();
+        self.shared.aside.lock().mark_lost();
         let revision = self.backend.current_revision();
         let mut wakes = Vec::new();
         for resource in self.shared.resources() {

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use parking_lot::Mutex;
 
-/// See the module. What nobody has any more goes when the pool would grow.
+/// The texts, each once. What nobody has any more goes when the pool would grow.
 #[derive(Default)]
 pub(crate) struct Pool(Mutex<HashSet<Arc<str>>>);
 

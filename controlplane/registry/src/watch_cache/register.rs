@@ -12,13 +12,14 @@
 use std::{ops::Bound, sync::Arc, time::Duration};
 
 use coracle_store::{Backend, Event, EventBatch, Revision, StoreError};
+use coracle_telemetry::Backoff;
 
 use super::{ResourceConfig, Shared, WatchCacheError, feed, resource::ResourceCache};
 
 /// Times that a resource is loaded before it is given up.
 const TRIES: usize = 10;
-/// Until the feed is tried again after it lost its place.
-const RETRY: Duration = Duration::from_millis(100);
+/// Pauses between the tries, for the feed to find its place again.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
 /// Most events that are kept aside. A kind that nobody was served has no writers; one whose turn it
 /// is again may.
 const EVENTS: usize = 10_000;
@@ -57,7 +58,7 @@ impl Aside {
     }
 
     /// The feed loses its place until [`Aside::goes_on`].
-    pub(super) fn is_lost(&mut self) {
+    pub(super) fn mark_lost(&mut self) {
         (self.is_lost, self.has_gap) = (true, true);
     }
 
@@ -87,6 +88,7 @@ pub(super) async fn register(
     config: ResourceConfig,
 ) -> Result<Arc<ResourceCache>, WatchCacheError> {
     check(shared, &config.prefix)?;
+    let mut retry = RETRY;
     for _ in 0..TRIES {
         if shared.announced.borrow().closed {
             return Err(WatchCacheError::Closed);
@@ -99,7 +101,7 @@ pub(super) async fn register(
                 Err(error) => return Err(error.into()),
             }
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(retry.pause()).await;
     }
     Err(WatchCacheError::NotLoaded {
         prefix: config.prefix,

@@ -74,7 +74,7 @@ pub(crate) enum Frame {
     },
     /// Bytes of a stream, perhaps a part of a frame only.
     Data {
-        /// Which.
+        /// The stream's identifier.
         stream: u32,
         /// May be empty.
         bytes: Bytes,
@@ -83,7 +83,7 @@ pub(crate) enum Frame {
     },
     /// Gives a stream up.
     Reset {
-        /// Which.
+        /// The stream's identifier.
         stream: u32,
     },
     /// To be sent back.
