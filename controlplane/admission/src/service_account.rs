@@ -16,7 +16,7 @@ use coracle_auth::authz::node::References;
 use coracle_registry::{
     api_resource::ApiResource,
     fill as fields,
-    resource::Registry,
+    resource::{Registry, Resource},
     store::{Store, cache_status},
     value::{items, string},
     watch_cache::{KeyScope, Selection},

@@ -16,7 +16,7 @@
 //! | `schedule_one` | pure: pod and nodes to node, or why there is none |
 //! | `scheduler` | the task that owns all of it |
 //! | `metrics` | what `/metrics` tells |
-//! | `condition` | what is written about a pod that fits nowhere |
+//! | `unscheduled`, `condition` | why a pod has no node, and how that is written |
 //! | `reports` | when that is worth a write, and what is worth an Event |
 //! | `sync` | what the informers tell, for the task to take when it has time |
 //!
@@ -47,6 +47,7 @@ mod snapshot;
 mod sync;
 #[cfg(test)]
 mod testing;
+mod unscheduled;
 
 use std::time::Duration;
 

@@ -24,9 +24,9 @@ pub(crate) use self::{
     tolerations::Tolerations,
 };
 use crate::{
-    condition::Unscheduled,
     resources::Resources,
     selectors::{SelectorKind, SelectorOwner},
+    unscheduled::Unscheduled,
 };
 
 /// CPU and memory counted for a container that asks for none, so that such pods spread all the

@@ -20,8 +20,9 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use crate::{
-    condition::{self, Reason, Told, Unscheduled},
+    condition::{self, Told},
     pod_info::{PodInfo, PodUid},
+    unscheduled::{Reason, Unscheduled},
 };
 
 /// Reports on their way at once.
