@@ -124,9 +124,29 @@ impl FieldErrors {
         });
     }
 
+    /// The same where the value says nothing: it is not shown.
+    pub fn invalid_unshown(&mut self, path: impl Into<String>, detail: impl AsRef<str>) {
+        self.push(FieldErrorKind::Invalid, path, None, detail.as_ref());
+    }
+
     /// A value that must be unique is there twice.
     pub fn duplicate(&mut self, path: impl Into<String>, value: &Value) {
         self.push(FieldErrorKind::Duplicate, path, Some(value), "");
+    }
+
+    /// The same, with what makes it one.
+    pub fn duplicate_because(
+        &mut self,
+        path: impl Into<String>,
+        value: &Value,
+        detail: impl AsRef<str>,
+    ) {
+        self.push(
+            FieldErrorKind::Duplicate,
+            path,
+            Some(value),
+            detail.as_ref(),
+        );
     }
 
     /// A value is none of the listed ones.

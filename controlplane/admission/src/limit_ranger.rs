@@ -4,7 +4,7 @@
 //! Source: `plugin/pkg/admission/limitranger/admission.go` at v1.37; where upstream's order is a Go
 //! map's, it is the names' here.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use async_trait::async_trait;
 use coracle_api::{
@@ -98,11 +98,11 @@ impl Plugin for LimitRanger {
             self.catch_up().await?;
         }
         for range in self.known(attributes.namespace) {
-            let problems = if is_pod {
+            let problems = each_once(if is_pod {
                 pod(&range, object)
             } else {
                 claim(&range, object)
-            };
+            });
             let why = match &problems[..] {
                 [] => continue,
                 [one] => one.clone(),
@@ -112,6 +112,13 @@ impl Plugin for LimitRanger {
         }
         Ok(())
     }
+}
+
+/// Containers alike are told of once.
+fn each_once(mut problems: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    problems.retain(|problem| seen.insert(problem.clone()));
+    problems
 }
 
 fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -359,6 +366,15 @@ mod tests {
                 "{limit}"
             );
         }
+    }
+
+    #[test]
+    fn containers_alike_are_told_of_once() {
+        let range = range(json!({"type": "Container", "max": {"cpu": "1"}}));
+        let large = json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}});
+        let alike = json!({"spec": {"containers": [large, large]}});
+        let text = "maximum cpu usage per Container is 1, but limit is 2";
+        assert_eq!(each_once(pod(&range, &alike)), [text]);
     }
 
     #[test]

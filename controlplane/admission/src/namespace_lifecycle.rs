@@ -49,6 +49,11 @@ impl NamespaceLifecycle {
     }
 }
 
+/// Whether it asks who may do something in a namespace, which need not be there for that.
+fn is_access_review(resource: &ApiResource) -> bool {
+    resource.is("authorization.k8s.io", "localsubjectaccessreviews")
+}
+
 #[async_trait]
 impl Plugin for NamespaceLifecycle {
     fn name(&self) -> &'static str {
@@ -57,13 +62,11 @@ impl Plugin for NamespaceLifecycle {
 
     fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         match operation {
-            // Who may do what there is no content, and the answer would tell of the namespace.
-            Operation::Create => {
-                resource.is_namespaced()
-                    && !resource.is("authorization.k8s.io", "localsubjectaccessreviews")
+            Operation::Create | Operation::Update => {
+                resource.is_namespaced() && !is_access_review(resource)
             }
             Operation::Delete => resource.is_core("namespaces"),
-            Operation::Update | Operation::Connect => false,
+            Operation::Connect => false,
         }
     }
 
@@ -77,7 +80,8 @@ impl Plugin for NamespaceLifecycle {
         // As upstream, also what is made below an object that is there: its eviction, its Binding,
         // a token. `kubectl drain` knows this answer and waits for the namespace instead.
         let namespace = attributes.namespace;
-        if !self.is_terminating(namespace).await? {
+        let is_terminating = self.is_terminating(namespace).await?;
+        if !is_terminating || attributes.operation == Operation::Update {
             return Ok(());
         }
         let mut status = attributes.forbidden(format!(

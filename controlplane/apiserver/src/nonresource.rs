@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     sync::{Arc, LazyLock},
 };
 
@@ -70,11 +71,12 @@ pub(crate) fn serve(
         ),
         "/api" | "/apis" | "/openapi/v2" => described(server, parts, path, accept)?,
         _ => {
-            if let Some(check) = path
-                .strip_prefix("/readyz/")
-                .or(path.strip_prefix("/livez/"))
+            let parts_of = ["/healthz/", "/livez/", "/readyz/"].into_iter();
+            if let Some((endpoint, check)) = parts_of
+                .filter_map(|of| Some((of, path.strip_prefix(of)?)))
+                .next()
             {
-                return one_check(server, check);
+                return one_check(server, endpoint.trim_matches('/'), check);
             }
             deeper(&server.catalog.now().published, parts, path, query)?
         }
@@ -292,47 +294,59 @@ fn parts(server: &State) -> Vec<Check> {
         .collect()
 }
 
-fn health(server: &State, path: &str, query: &Query<'_>) -> Reply {
-    let name = path.trim_start_matches('/');
-    let excluded: Vec<&str> = query.all("exclude").collect();
-    let parts = if name == "healthz" {
+/// What one of the three endpoints looks at.
+fn checks_of(server: &State, endpoint: &str) -> Vec<Check> {
+    let parts = if endpoint == "healthz" {
         parts(server)
     } else {
         Vec::new()
     };
-    let checks: Vec<Check> = checks(server)
+    checks(server)
         .into_iter()
         .chain(parts)
-        .filter(|(check, _)| {
-            !excluded.contains(check) && (name == "readyz" || *check != "shutdown")
-        })
-        .collect();
-    let failed = checks.iter().any(|(_, wrong)| wrong.is_some());
-    let mut text = String::new();
-    if failed || query.flag("verbose").unwrap_or(false) {
-        for (check, wrong) in &checks {
-            text.push_str(&match wrong {
-                None => format!("[+]{check} ok\n"),
-                Some(wrong) => format!("[-]{check} failed: {wrong}\n"),
-            });
-        }
-        text.push_str(&format!(
-            "{name} check {}\n",
-            if failed { "failed" } else { "passed" }
-        ));
-    } else {
-        text.push_str("ok");
-    }
-    let status = if failed {
-        StatusCode::INTERNAL_SERVER_ERROR
-    } else {
-        StatusCode::OK
-    };
-    Reply::new(status, TEXT, text)
+        .filter(|(check, _)| endpoint == "readyz" || *check != "shutdown")
+        .collect()
 }
 
-fn one_check(server: &State, name: &str) -> Result<Response<Body>, Status> {
-    let (_, wrong) = checks(server)
+/// Everybody may ask how the server is: why it is unwell is for those who may ask a single check.
+///
+/// Source: `k8s.io/apiserver/pkg/server/healthz/healthz.go` at v1.37.
+fn health(server: &State, path: &str, query: &Query<'_>) -> Reply {
+    let name = path.trim_start_matches('/');
+    let mut excluded: BTreeSet<&str> = query.all("exclude").collect();
+    let (mut text, mut failed) = (String::new(), false);
+    for (check, wrong) in checks_of(server, name) {
+        text.push_str(&match wrong {
+            _ if excluded.remove(check) => format!("[+]{check} excluded: ok\n"),
+            None => format!("[+]{check} ok\n"),
+            Some(_) => {
+                failed = true;
+                format!("[-]{check} failed: reason withheld\n")
+            }
+        });
+    }
+    if !excluded.is_empty() {
+        let unknown: Vec<String> = excluded.iter().map(|check| format!("{check:?}")).collect();
+        text.push_str(&format!(
+            "warn: some health checks cannot be excluded: no matches for {}\n",
+            unknown.join(", ")
+        ));
+    }
+    if failed {
+        text.push_str(&format!("{name} check failed\n"));
+        return Reply::new(StatusCode::INTERNAL_SERVER_ERROR, TEXT, text);
+    }
+    if query.all("verbose").next().is_some() {
+        text.push_str(&format!("{name} check passed\n"));
+    } else {
+        "ok".clone_into(&mut text);
+    }
+    Reply::new(StatusCode::OK, TEXT, text)
+}
+
+/// `/healthz/NAME` and its like, with the reason.
+fn one_check(server: &State, endpoint: &str, name: &str) -> Result<Response<Body>, Status> {
+    let (_, wrong) = checks_of(server, endpoint)
         .into_iter()
         .find(|(check, _)| *check == name)
         .ok_or_else(Status::no_such_path)?;

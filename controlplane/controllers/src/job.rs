@@ -176,6 +176,8 @@ impl JobController {
         let before = usize::try_from(plan.status.active.unwrap_or(0)).unwrap_or(0);
         let active = (before + created.done).saturating_sub(deleted.done);
         plan.status.active = (active > 0).then(|| i32::try_from(active).unwrap_or(i32::MAX));
+        // Of those that go some were ready.
+        plan.status.ready = plan.status.ready.min(Some(plan.status.active.unwrap_or(0)));
         let going = i32::try_from(deleted.done).unwrap_or(i32::MAX);
         plan.status.terminating = Some(plan.status.terminating.unwrap_or(0).saturating_add(going));
         unreleased.or_else(|| {

@@ -5,7 +5,7 @@
 use coracle_admission::{Operation, Request};
 use coracle_api::{
     meta,
-    resource::Gvk,
+    resource::{GroupResource, Gvk},
     status::{FieldErrors, Status},
 };
 use coracle_registry::part::Part;
@@ -49,7 +49,9 @@ pub(crate) async fn bind(
     let manager = call.field_manager();
     let target = call.update_target(Part::Internal, request.options, &manager);
     let bind = |pod: &Value| {
-        let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
+        // The resource of upstream's answer, which the scheduler's log shows.
+        let subject = GroupResource::new("", "pods/binding");
+        let conflict = |why: String| Status::conflict(&subject, name, why);
         assign(pod, binding).map_err(conflict)
     };
     call.server
@@ -116,6 +118,11 @@ fn assign(pod: &Value, binding: &Value) -> Result<Value, String> {
     for (key, value) in meta::annotations(binding).into_iter().flatten() {
         meta::set_annotation(&mut bound, key, value.as_str().unwrap_or_default());
     }
+    for (key, value) in meta::labels(binding).into_iter().flatten() {
+        meta::set(&mut bound, &["metadata", "labels", key], value.clone());
+    }
+    // It was about where the pod would go.
+    drop(meta::remove(&mut bound, &["status", "nominatedNodeName"]));
     let condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": meta::now(),
         "observedGeneration": meta::generation(pod),
@@ -134,6 +141,20 @@ fn assign(pod: &Value, binding: &Value) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_gets_the_bindings_labels_and_is_nominated_no_more() {
+        let binding = json!({"target": {"name": "n1"},
+            "metadata": {"labels": {"zone": "a", "new": "1"}, "annotations": {"by": "x"}}});
+        let pod = json!({"metadata": {"name": "p", "labels": {"zone": "b", "app": "web"}}, "spec": {},
+            "status": {"nominatedNodeName": "n0", "phase": "Pending"}});
+        let bound = assign(&pod, &binding).unwrap();
+        let labels = json!({"zone": "a", "new": "1", "app": "web"});
+        assert_eq!(bound["metadata"]["labels"], labels);
+        assert_eq!(bound["metadata"]["annotations"], json!({"by": "x"}));
+        assert_eq!(bound["status"]["phase"], "Pending");
+        assert!(bound["status"].get("nominatedNodeName").is_none());
+    }
 
     #[test]
     fn a_pod_is_bound_once() {

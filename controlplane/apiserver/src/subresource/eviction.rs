@@ -58,7 +58,7 @@ async fn evict(call: &Call<'_>, options: DeleteOptions) -> Result<Reply, Status>
         } else {
             pinned(&options, &pod)
         };
-        match delete(call, &exact).await {
+        match disrupt(call, exact).await {
             Err(status)
                 if status.reason == Reason::Conflict
                     && options.resource_version.is_none()
@@ -195,12 +195,18 @@ fn marked(pod: &Value, options: &DeleteOptions) -> Value {
         None => drop(meta::remove(&mut marked, &["metadata", "resourceVersion"])),
     }
     let present = meta::get_array(pod, &["status", "conditions"]);
-    let others = present
+    let is_target = |condition: &&Value| condition["type"] == "DisruptionTarget";
+    let others = present.iter().filter(|condition| !is_target(condition));
+    // Who is evicted already is so since then.
+    let since = present
         .iter()
-        .filter(|condition| condition["type"] != "DisruptionTarget");
+        .find(is_target)
+        .filter(|condition| condition["status"] == "True")
+        .map(|condition| condition["lastTransitionTime"].clone());
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting", "lastTransitionTime": meta::now(),
+        "message": "Eviction API: evicting", "observedGeneration": meta::generation(pod),
+        "lastTransitionTime": since.unwrap_or_else(|| meta::now().into()),
     });
     marked["status"]["conditions"] = others.cloned().chain([condition]).collect();
     marked

@@ -21,7 +21,8 @@ use crate::{endpoints::Call, reply::Reply};
 const DEFAULT_SECS: i64 = 3600;
 const MIN_SECS: i64 = 600;
 const MAX_SECS: i64 = 1 << 32;
-/// Tokens of an hour get a year, refreshed by who mounts them, so that old clients do not fail.
+/// No token lives longer. Upstream gives pods' tokens of an hour this year as well, for clients
+/// that read theirs once; here they end when they say.
 const LONGEST_SECS: i64 = 365 * 24 * 3600;
 
 /// Mints a token.

@@ -10,6 +10,7 @@ mod reviews;
 use std::sync::Arc;
 
 use coracle_auth::user::{GROUP_MASTERS, UserInfo};
+use coracle_registry::store::WriteOptions;
 use serde_json::{Value, json};
 
 use super::raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, pod};
@@ -391,4 +392,24 @@ async fn a_mirror_pod_gets_no_account_and_may_not_ask_for_one() {
         "{made}"
     );
     assert!(made["spec"]["volumes"].is_null(), "no token either: {made}");
+}
+
+#[tokio::test]
+async fn what_is_left_in_a_namespace_that_is_gone_is_not_updated() {
+    let server = testing::server().await;
+    let kind = server.state.registry.core("configmaps").unwrap();
+    let options = WriteOptions::default();
+    let made = server
+        .state
+        .store
+        .create(kind, "gone", config_map("x"), options);
+    made.await.unwrap();
+    let raw = of(&server, "root");
+    let path = "/api/v1/namespaces/gone/configmaps/x";
+    let (code, refused) = raw.merge(path, json!({"data": {"a": "b"}})).await;
+    assert_eq!(
+        (code, &refused["message"]),
+        (404, &json!("namespaces \"gone\" not found"))
+    );
+    assert_eq!(raw.delete(path, json!({})).await.0, 200, "it can go");
 }

@@ -237,3 +237,30 @@ async fn preconditions_of_the_client_hold() {
     .await;
     assert_eq!(code, 201, "{answer}");
 }
+
+#[tokio::test]
+async fn a_pod_that_no_budget_is_asked_about_is_told_why_it_goes_too() {
+    let raw = admin().await;
+    for (name, phase) in [("pending", "Pending"), ("failed", "Failed")] {
+        running(&raw, name, "False").await;
+        let path = format!("{PODS}/{name}");
+        let status = json!({"status": {"phase": phase}});
+        raw.merge(&format!("{path}/status"), status).await;
+        let held = json!({"metadata": {"finalizers": ["example.org/a"]}});
+        raw.merge(&path, held).await;
+        for _ in 0..2 {
+            assert_eq!(evict(&raw, name, json!({})).await.0, 201, "{name}");
+        }
+        let (_, going) = raw.get(&path).await;
+        assert!(
+            going["metadata"]["deletionTimestamp"].is_string(),
+            "{going}"
+        );
+        let conditions = going["status"]["conditions"].as_array().unwrap();
+        let targets = conditions
+            .iter()
+            .filter(|condition| condition["type"] == "DisruptionTarget");
+        let reasons: Vec<_> = targets.map(|target| &target["reason"]).collect();
+        assert_eq!(reasons, ["EvictionByEvictionAPI"], "{name}");
+    }
+}

@@ -362,9 +362,22 @@ async fn health_tells_of_the_other_parts_and_readiness_does_not_depend_on_them()
     assert!(
         text.as_str()
             .unwrap()
-            .contains("[-]controllers failed: it has died and is started again\n"),
+            .contains("[-]controllers failed: reason withheld\n"),
         "{text}"
     );
+    let why = "internal server error: it has died and is started again\n";
+    assert_eq!(get("/healthz/controllers").await, (500, json!(why)));
+    assert_eq!(get("/healthz/ping").await, (200, json!("ok")));
+    assert_eq!(get("/livez/controllers").await.0, 404);
+    let excluding = get("/healthz?exclude=controllers&exclude=x&verbose").await;
+    assert_eq!(excluding.0, 200, "{}", excluding.1);
+    for line in [
+        "[+]controllers excluded: ok",
+        "warn: some health checks cannot be excluded: no matches for \"x\"",
+        "healthz check passed",
+    ] {
+        assert!(excluding.1.as_str().unwrap().contains(line), "{line}");
+    }
     for path in ["/livez", "/readyz"] {
         assert_eq!(get(path).await, (200, json!("ok")), "{path}");
     }

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | [`defaults`], `volume_defaults` | fill in what a spec leaves out |
 //! | [`validate`] | checks a whole spec or template, by way of the others |
-//! | `containers`, `env`, `probes`, `resources` | check containers |
+//! | `containers`, `env`, `probes`, `resources`, `restart` | check containers |
 //! | `pod_resources`, `resource_claims`, `os` | check a pod's own resources, its claims, its operating system |
 //! | [`creation`] | what holds of new pods alone |
+//! | [`label_keys`] | labels of a pod that its own selectors are to have |
 //! | [`mirror`] | checks the annotation of mirror pods |
 //! | [`app_armor`] | annotations that became fields |
 //! | [`warnings`], `overlaps` | what is allowed but odd |
@@ -17,6 +18,7 @@ mod containers;
 pub mod creation;
 pub mod defaults;
 mod env;
+pub mod label_keys;
 pub mod mirror;
 mod os;
 mod overlaps;
@@ -24,6 +26,7 @@ mod pod_resources;
 mod probes;
 mod resource_claims;
 pub mod resources;
+mod restart;
 pub mod scheduling;
 mod security;
 pub mod validate;

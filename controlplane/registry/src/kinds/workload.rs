@@ -4,7 +4,7 @@
 //! Source: `pkg/apis/{apps,batch,core}/validation`, `pkg/apis/apps/v1/defaults.go` and
 //! `pkg/printers/internalversion/printers.go` at v1.37.
 
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::podspec;
@@ -12,6 +12,23 @@ use crate::{
     cells, check, fill,
     value::{number, string},
 };
+
+/// What who makes something is told of a name that others make names of: host names have no dots.
+pub(super) fn name_warnings(object: &Value, used_in: &str) -> Vec<String> {
+    let messages = name::dns_label_errors(string(&object["metadata"]["name"]));
+    if messages.is_empty() {
+        return Vec::new();
+    }
+    let messages = messages.join(" ");
+    vec![format!(
+        "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: [{messages}]"
+    )]
+}
+
+/// Of what is made for pods, whose names begin with its own.
+pub(super) fn pods_name_warnings(object: &Value) -> Vec<String> {
+    name_warnings(object, "Pod names and hostnames")
+}
 
 /// Fills in the field `template` of a spec.
 pub(super) fn default_template(spec: &mut Value) {

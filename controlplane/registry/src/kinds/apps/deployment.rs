@@ -129,6 +129,10 @@ impl Strategy for Deployment {
         errors
     }
 
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        workload::pods_name_warnings(object)
+    }
+
     fn warnings(&self, object: &Value) -> Vec<String> {
         podspec::warnings::template("spec.template", &object["spec"]["template"])
     }

@@ -115,6 +115,10 @@ impl Strategy for CronJob {
         errors
     }
 
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        workload::pods_name_warnings(object)
+    }
+
     fn warnings(&self, object: &Value) -> Vec<String> {
         let job = &object["spec"]["jobTemplate"]["spec"];
         let mut warnings =

@@ -2,13 +2,15 @@
 //!
 //! Source: `pkg/registry/batch/job/strategy.go`, `pkg/apis/batch/validation` at v1.37.
 
+mod status;
+
 use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
 use super::jobspec;
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, text, wide},
-    check, fill,
+    fill,
     kinds::{podspec, workload},
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, Dependents, ResourceInfo, Strategy, Subresource},
@@ -141,25 +143,7 @@ impl Strategy for Job {
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let status = &new["status"];
-        let counts = ["active", "succeeded", "failed", "ready", "terminating"];
-        workload::counts(&mut errors, status, &counts, &[]);
-        let finished =
-            |object: &Value| has_condition(object, "Complete") || has_condition(object, "Failed");
-        if finished(old) && !finished(new) {
-            errors.invalid(
-                "status.conditions",
-                &status["conditions"],
-                "finished condition must not be removed",
-            );
-        }
-        if has_condition(new, "Complete") && has_condition(new, "Failed") {
-            let message = "cannot set Complete=True and Failed=true conditions";
-            errors.invalid("status.conditions", &status["conditions"], message);
-        }
-        if !old["status"]["completionTime"].is_null() {
-            check::immutable_field(&mut errors, "status.completionTime", new, old);
-        }
+        status::validate(&mut errors, new, old);
         errors
     }
 
@@ -168,6 +152,10 @@ impl Strategy for Job {
             "status.successful" => number(&object["status"]["succeeded"]).to_string(),
             _ => String::new(),
         }
+    }
+
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        workload::pods_name_warnings(object)
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {

@@ -107,6 +107,9 @@ impl Strategy for Node {
             let message = "node updates may not change providerID except from \"\" to valid";
             errors.forbidden("spec.providerID", message);
         }
+        if string(&new["spec"]["externalID"]) != string(&old["spec"]["externalID"]) {
+            errors.forbidden("spec.externalID", "may not be updated");
+        }
         errors
     }
 
@@ -254,7 +257,8 @@ fn taints(errors: &mut FieldErrors, path: &str, taints: &Value) {
         }
         scheduling::taint_effect(errors, &format!("{path}.effect"), &taint["effect"], false);
         if !seen.insert((&taint["key"], &taint["effect"])) {
-            errors.duplicate(path, taint);
+            let message = "taints must be unique by key and effect pair";
+            errors.duplicate_because(path, taint, message);
         }
     }
 }

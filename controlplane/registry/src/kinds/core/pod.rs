@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fill,
-    kinds::podspec,
+    kinds::{podspec, workload},
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, Deletion, ResourceInfo, Strategy, Subresource},
     value::{self, items, string},
@@ -78,6 +78,7 @@ impl Strategy for Pod {
 
     fn prepare_for_create(&self, object: &mut Value) {
         lifecycle::create(self, object);
+        podspec::label_keys::merge(object);
         podspec::app_armor::fields_from_annotations(object);
     }
 
@@ -100,7 +101,12 @@ impl Strategy for Pod {
             new["status"]["qosClass"] = old["status"]["qosClass"].clone();
         }
         one_and_many(new, "podIP", "podIPs");
-        one_and_many(new, "hostIP", "hostIPs");
+        // Of the node's addresses neither is taken for the other where they differ.
+        if string(&new["status"]["hostIP"]).is_empty()
+            || items(&new["status"]["hostIPs"]).is_empty()
+        {
+            one_and_many(new, "hostIP", "hostIPs");
+        }
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
@@ -115,7 +121,13 @@ impl Strategy for Pod {
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
-        let mut errors = checked(new);
+        let mut errors = FieldErrors::new();
+        // What is there already may stay: a pod from before a check was made can be let go.
+        if new["spec"] != old["spec"]
+            || new["metadata"]["annotations"] != old["metadata"]["annotations"]
+        {
+            errors = checked(new);
+        }
         podspec::mirror::validate_update(&mut errors, new, old);
         podspec::app_armor::validate_update(&mut errors, new, old);
         update::validate(&mut errors, new, old);
@@ -163,7 +175,9 @@ impl Strategy for Pod {
     }
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
-        podspec::app_armor::warnings(object)
+        let mut warnings = workload::name_warnings(object, "the Pod's hostname");
+        warnings.extend(podspec::app_armor::warnings(object));
+        warnings
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {

@@ -125,6 +125,10 @@ impl Strategy for ReplicationController {
         workload::replicas_field(object, path)
     }
 
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        workload::pods_name_warnings(object)
+    }
+
     fn warnings(&self, object: &Value) -> Vec<String> {
         podspec::warnings::template("spec.template", &object["spec"]["template"])
     }

@@ -1,6 +1,7 @@
 //! Service: one stable address for many pods.
 
 mod defaults;
+mod load_balancer;
 mod validate;
 mod warnings;
 
@@ -90,6 +91,7 @@ impl Strategy for Service {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         validate::spec(&mut errors, &object["spec"]);
+        load_balancer::source_ranges(&mut errors, object, &Value::Null);
         validate::configured_families(&mut errors, &object["spec"]);
         errors
     }
@@ -98,6 +100,7 @@ impl Strategy for Service {
         let mut errors = FieldErrors::new();
         validate::update(&mut errors, &new["spec"], &old["spec"]);
         validate::spec(&mut errors, &new["spec"]);
+        load_balancer::source_ranges(&mut errors, new, old);
         let is_same = |field: &str| new["spec"][field] == old["spec"][field];
         // One that is stored from before this was checked can still be labelled and let go.
         if !["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]

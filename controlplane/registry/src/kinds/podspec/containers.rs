@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use coracle_api::{name, scheduling::is_sidecar_json, status::FieldErrors};
 use serde_json::Value;
 
-use super::{env, probes, resource_claims, resources, security, volumes};
+use super::{env, probes, resource_claims, resources, restart, security, volumes};
 use crate::{
     check,
     value::{items, string},
@@ -21,6 +21,8 @@ pub(super) struct PodContext<'a> {
     /// All of them, by name.
     pub(super) volumes: HashMap<&'a Value, &'a Value>,
     pub(super) grace_secs: i64,
+    /// The pod's own.
+    pub(super) restart_policy: &'a Value,
     /// A Pod, not a template.
     pub(super) is_pod: bool,
     /// The pod does not ask for users of its own.
@@ -67,8 +69,8 @@ fn containers(errors: &mut FieldErrors, path: &str, list: &Value, context: &PodC
         if !names.insert(string(&container["name"])) {
             errors.duplicate(format!("{path}.name"), &container["name"]);
         }
-        restart_policy(errors, &path, container);
         probes::all(errors, &path, container, context.grace_secs);
+        restart::policy(errors, &path, container);
     }
     host_port_conflicts(errors, path, list);
 }
@@ -81,10 +83,10 @@ fn init_containers(errors: &mut FieldErrors, path: &str, spec: &Value, context: 
     for (index, container) in items(&spec["initContainers"]).iter().enumerate() {
         let path = format!("{path}[{index}]");
         common(errors, &path, container, context);
+        restart::policy(errors, &path, container);
         if !names.insert(string(&container["name"])) {
             errors.duplicate(format!("{path}.name"), &container["name"]);
         }
-        restart_policy(errors, &path, container);
         if is_sidecar_json(container) {
             probes::all(errors, &path, container, context.grace_secs);
         } else {
@@ -105,14 +107,18 @@ fn ephemeral_containers(
     spec: &Value,
     context: &PodContext<'_>,
 ) {
-    const FORBIDDEN: [&str; 7] = [
+    const REFUSAL: &str = "cannot be set for an Ephemeral Container";
+    // All of a container that nobody may rely on such a one for, in upstream's order.
+    const FORBIDDEN: [&str; 9] = [
         "ports",
+        "resources",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
         "livenessProbe",
         "readinessProbe",
         "startupProbe",
         "lifecycle",
-        "resizePolicy",
-        "restartPolicy",
     ];
     let lists = ["containers", "initContainers"];
     let mut names: BTreeSet<_> = lists
@@ -135,18 +141,19 @@ fn ephemeral_containers(
             errors.not_found(format!("{path}.targetContainerName"), target);
         }
         for field in FORBIDDEN {
-            if !container[field].is_null() {
-                errors.forbidden(
-                    format!("{path}.{field}"),
-                    "cannot be set for an Ephemeral Container",
-                );
+            let value = &container[field];
+            let is_default = field == "resources" && crate::value::len(value) == 0;
+            if !value.is_null() && !is_default {
+                errors.forbidden(format!("{path}.{field}"), REFUSAL);
             }
         }
-        if crate::value::len(&container["resources"]) > 0 {
-            errors.forbidden(
-                format!("{path}.resources"),
-                "cannot be set for an Ephemeral Container",
-            );
+        // Their mounts would stay until the pod ends.
+        for (index, mount) in items(&container["volumeMounts"]).iter().enumerate() {
+            for field in ["subPath", "subPathExpr"] {
+                if !string(&mount[field]).is_empty() {
+                    errors.forbidden(format!("{path}.volumeMounts[{index}].{field}"), REFUSAL);
+                }
+            }
         }
     }
 }
@@ -192,6 +199,13 @@ fn common(errors: &mut FieldErrors, path: &str, container: &Value, context: &Pod
     );
     let resources = &container["resources"];
     resources::container(errors, &at("resources"), resources);
+    let policies = &container["resizePolicy"];
+    restart::resize_policy(
+        errors,
+        &at("resizePolicy"),
+        policies,
+        context.restart_policy,
+    );
     let claims_path = at("resources.claims");
     resource_claims::used(
         errors,
@@ -204,16 +218,6 @@ fn common(errors: &mut FieldErrors, path: &str, container: &Value, context: &Pod
         &at("securityContext"),
         &container["securityContext"],
         context.host_users,
-    );
-}
-
-fn restart_policy(errors: &mut FieldErrors, path: &str, container: &Value) {
-    let path = format!("{path}.restartPolicy");
-    check::optional_one_of(
-        errors,
-        &path,
-        &container["restartPolicy"],
-        &["Always", "Never", "OnFailure"],
     );
 }
 

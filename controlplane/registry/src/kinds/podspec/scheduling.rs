@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
+use super::label_keys;
 use crate::{
     check,
     value::{items, string},
 };
 
-const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+pub(super) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+pub(super) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// `affinity` of a pod.
 pub(super) fn affinity(errors: &mut FieldErrors, path: &str, affinity: &Value) {
@@ -101,6 +102,10 @@ fn node_selector_term(errors: &mut FieldErrors, path: &str, term: &Value) {
                 &requirement["key"],
                 "not a valid field selector key",
             );
+            continue;
+        }
+        for (index, name) in items(&requirement["values"]).iter().enumerate() {
+            check::dns_subdomain(errors, &format!("{path}.values[{index}]"), name);
         }
     }
 }
@@ -149,8 +154,9 @@ fn pod_term(errors: &mut FieldErrors, path: &str, term: &Value) {
         &term["namespaceSelector"],
     );
     for namespace in items(&term["namespaces"]) {
-        check::dns_label(errors, &format!("{path}.namespaces"), namespace);
+        check::dns_label(errors, &format!("{path}.namespace"), namespace);
     }
+    label_keys::validate(errors, path, term);
     topology_key(errors, &format!("{path}.topologyKey"), &term["topologyKey"]);
 }
 
@@ -237,11 +243,9 @@ pub(super) fn topology_spread(errors: &mut FieldErrors, path: &str, constraints:
             }
         };
         at_least_one(errors, "maxSkew");
-        topology_key(
-            errors,
-            &format!("{path}.topologyKey"),
-            &constraint["topologyKey"],
-        );
+        if string(&constraint["topologyKey"]).is_empty() {
+            errors.required(format!("{path}.topologyKey"), "can not be empty");
+        }
         let action = string(&constraint["whenUnsatisfiable"]);
         if !["DoNotSchedule", "ScheduleAnyway"].contains(&action) {
             let path = format!("{path}.whenUnsatisfiable");
@@ -273,6 +277,7 @@ pub(super) fn topology_spread(errors: &mut FieldErrors, path: &str, constraints:
                 &["Honor", "Ignore"],
             );
         }
+        label_keys::validate(errors, &path, constraint);
         check::label_selector(
             errors,
             &format!("{path}.labelSelector"),

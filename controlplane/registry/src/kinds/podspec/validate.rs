@@ -85,6 +85,7 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
             .map(|volume| (&volume["name"], volume))
             .collect(),
         grace_secs: spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30),
+        restart_policy: &spec["restartPolicy"],
         is_pod,
         host_users: spec["hostUsers"] != false,
         claim_names: resource_claims::names(&spec["resourceClaims"]),

@@ -3,11 +3,12 @@
 //! Source: `ValidateVolumes`, `ValidateVolumeMounts` in `pkg/apis/core/validation/validation.go` at
 //! v1.37.
 
+mod claim_template;
 mod projected;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::env::{FILE_FIELDS, field_ref, resource_field_ref};
@@ -121,13 +122,31 @@ fn source_of_kind(errors: &mut FieldErrors, path: &str, kind: &str, source: &Val
                 );
             }
         }
-        "csi" => required(errors, &["driver"]),
-        "ephemeral" if !source["volumeClaimTemplate"].is_object() => {
-            errors.required(format!("{path}.volumeClaimTemplate"), "");
-        }
+        "csi" => csi(errors, path, source),
+        "ephemeral" => claim_template::validate(errors, path, &source["volumeClaimTemplate"]),
         "image" => required(errors, &["reference"]),
         // The others are accepted as they are: no node here can mount them, and the node says so.
         _ => {}
+    }
+}
+
+fn csi(errors: &mut FieldErrors, path: &str, source: &Value) {
+    const MAX_LEN: usize = 63;
+    let (driver, driver_path) = (&source["driver"], format!("{path}.driver"));
+    if check::required(errors, &driver_path, driver) {
+        if string(driver).len() > MAX_LEN {
+            errors.too_long(&driver_path, driver, MAX_LEN);
+        }
+        let messages = name::dns_subdomain_errors(&string(driver).to_lowercase());
+        check::invalid_all(errors, &driver_path, driver, messages);
+    }
+    let secret = &source["nodePublishSecretRef"];
+    if secret.is_object() {
+        let name = &secret["name"];
+        if check::required(errors, &format!("{path}.nodePublishSecretRef.name"), name) {
+            // Upstream's path, without the reference.
+            check::dns_subdomain(errors, &format!("{path}.name"), name);
+        }
     }
 }
 

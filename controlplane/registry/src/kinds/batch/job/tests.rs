@@ -128,7 +128,7 @@ fn a_finished_job_stays_finished() {
     let new = with(&old, "/status", json!({}));
     assert_eq!(
         Job.validate_status_update(&new, &old).to_string(),
-        "status.conditions: Invalid value: \"null\": finished condition must not be removed"
+        "status.conditions: Invalid value: cannot disable the terminal Complete=True condition"
     );
 }
 

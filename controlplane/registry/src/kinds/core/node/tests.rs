@@ -43,7 +43,7 @@ fn nodes_are_checked() {
         (
             "/spec/taints",
             json!([{"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoExecute"}]),
-            "metadata.taints[1]: Duplicate value: {\"effect\":\"NoExecute\",\"key\":\"a\"}",
+            "metadata.taints[1]: Duplicate value: {\"effect\":\"NoExecute\",\"key\":\"a\"}: taints must be unique by key and effect pair",
         ),
         (
             "/status/capacity",
@@ -112,4 +112,18 @@ fn rows_show_readiness_roles_and_addresses() {
         );
     }
     assert_eq!(Node.field(&node, "spec.unschedulable"), "true");
+}
+
+#[test]
+fn a_taint_is_there_once_and_an_old_identity_stays() {
+    let taint = json!({"key": "a", "effect": "NoSchedule"});
+    let errors = create_errors(&Node, with(&node(), "/spec/taints", json!([taint, taint])));
+    assert_eq!(
+        errors,
+        "metadata.taints[1]: Duplicate value: {\"effect\":\"NoSchedule\",\"key\":\"a\"}: taints must be unique by key and effect pair"
+    );
+    let old = created(&Node, node());
+    let new = with(&old, "/spec/externalID", json!("x"));
+    let expected = "spec.externalID: Forbidden: may not be updated";
+    assert_eq!(update_errors(&Node, new, &old), expected);
 }

@@ -28,7 +28,18 @@ pub(super) fn validate(errors: &mut FieldErrors, new: &Value, old: &Value) {
     }
     addresses(errors, "status.podIPs", &new["podIPs"], &old["podIPs"]);
     addresses(errors, "status.hostIPs", &new["hostIPs"], &old["hostIPs"]);
+    let first = &new["hostIPs"][0]["ip"];
+    if !items(&new["hostIPs"]).is_empty() && string(&new["hostIP"]) != string(first) {
+        errors.invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`");
+    }
     let nominated = &new["nominatedNodeName"];
+    if !string(&spec["nodeName"]).is_empty()
+        && !string(nominated).is_empty()
+        && nominated != &old["nominatedNodeName"]
+    {
+        let message = "may not be set on pods that are already bound to a node";
+        errors.forbidden("status.nominatedNodeName", message);
+    }
     if nominated != &old["nominatedNodeName"]
         && let Some(message) = Some(string(nominated))
             .filter(|name| !name.is_empty())
@@ -37,7 +48,7 @@ pub(super) fn validate(errors: &mut FieldErrors, new: &Value, old: &Value) {
         errors.invalid("status.nominatedNodeName", nominated, message);
     }
     resource_claims(errors, spec, &new["resourceClaimStatuses"]);
-    observed_generations(errors, new);
+    conditions(errors, new);
     for list in [
         "containerStatuses",
         "initContainerStatuses",
@@ -100,16 +111,26 @@ fn resource_claims(errors: &mut FieldErrors, spec: &Value, statuses: &Value) {
     }
 }
 
-fn observed_generations(errors: &mut FieldErrors, status: &Value) {
-    check::not_negative(
-        errors,
-        "status.observedGeneration",
-        &status["observedGeneration"],
-    );
+/// The names of conditions, but for Kubernetes' own, are of who sets them.
+fn conditions(errors: &mut FieldErrors, status: &Value) {
+    let generation = |errors: &mut FieldErrors, path: &str, holder: &Value| {
+        let generation = &holder["observedGeneration"];
+        if generation.as_i64().is_some_and(|generation| generation < 0) {
+            let message = "must be a non-negative integer";
+            errors.invalid(format!("{path}.observedGeneration"), generation, message);
+        }
+    };
     for (index, condition) in items(&status["conditions"]).iter().enumerate() {
-        let path = format!("status.conditions[{index}].observedGeneration");
-        check::not_negative(errors, &path, &condition["observedGeneration"]);
+        let path = format!("status.conditions[{index}]");
+        generation(errors, &path, condition);
+        if !matches!(
+            string(&condition["type"]),
+            "PodScheduled" | "Ready" | "Initialized"
+        ) {
+            check::qualified_name(errors, &format!("{path}.Type"), &condition["type"]);
+        }
     }
+    generation(errors, "status", status);
 }
 
 /// A container that has ended stays so where it is not to be started again: its end has been
@@ -198,10 +219,10 @@ mod tests {
     #[test]
     fn a_pods_addresses_are_addresses() {
         let check = |field: &str, value: Value, expect: &str| {
-            let said = errors(
-                &with(&never(), &format!("/status/{field}"), value.clone()),
-                &never(),
-            );
+            let old = never();
+            let mut new = with(&old, &format!("/status/{field}"), value.clone());
+            Pod.prepare_for_status_update(&mut new, &old);
+            let said = errors(&new, &old);
             assert!(
                 if expect.is_empty() {
                     said.is_empty()
@@ -241,15 +262,21 @@ mod tests {
             "status.nominatedNodeName: Invalid value",
         );
         check("nominatedNodeName", json!("n1"), "");
+        check("hostIP", json!("10.0.0.1"), "");
         check(
             "observedGeneration",
             json!(-1),
-            "must be greater than or equal to 0",
+            "must be a non-negative integer",
         );
         check(
             "conditions",
             json!([{"type": "Ready", "status": "True", "observedGeneration": -1}]),
-            "greater than",
+            "must be a non-negative integer",
+        );
+        check(
+            "conditions",
+            json!([{"type": "Initialized", "status": "True"}, {"type": "example.org/ a", "status": "True"}]),
+            "status.conditions[1].Type: Invalid value: \"example.org/ a\": name part must consist of",
         );
         check(
             "resourceClaimStatuses",
@@ -258,6 +285,25 @@ mod tests {
         );
         let old = with(&never(), "/status/podIPs", json!([{"ip": "old"}]));
         assert_eq!(errors(&old, &old), "", "what is there may stay");
+    }
+
+    #[test]
+    fn a_nodes_address_is_the_first_of_its_list_and_a_bound_pod_is_not_nominated() {
+        let old = never();
+        let mut new = with(&old, "/status/hostIP", json!("10.0.0.1"));
+        new["status"]["hostIPs"] = json!([{"ip": "10.0.0.2"}]);
+        Pod.prepare_for_status_update(&mut new, &old);
+        assert_eq!(
+            errors(&new, &old),
+            "status.hostIPs[0].ip: Invalid value: \"10.0.0.2\": must be equal to `hostIP`"
+        );
+        let bound = with(&old, "/spec/nodeName", json!("n1"));
+        let nominated = with(&bound, "/status/nominatedNodeName", json!("n2"));
+        assert_eq!(
+            errors(&nominated, &bound),
+            "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
+        );
+        assert_eq!(errors(&nominated, &nominated), "", "what is there may stay");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod columns;
 mod containers;
 mod creation;
 mod gated;
+mod label_keys;
 mod mirror;
 mod os;
 mod resources;
@@ -214,6 +215,17 @@ fn one_address_and_the_list_stay_in_step() {
     let mut new = with(&old, "/status/podIPs", json!([{"ip": "10.0.0.6"}]));
     Pod.prepare_for_status_update(&mut new, &old);
     assert_eq!(new["status"]["podIP"], "10.0.0.6");
+}
+
+#[test]
+fn a_pod_from_before_a_check_can_be_let_go() {
+    let mut old = created(&Pod, pod());
+    old["spec"]["overhead"] = json!({"cpu": "-1"});
+    old["metadata"]["finalizers"] = json!(["example.org/a"]);
+    let freed = with(&old, "/metadata/finalizers", json!([]));
+    assert_eq!(update_errors(&Pod, freed, &old), "");
+    let changed = with(&old, "/spec/containers/0/image", json!("b"));
+    assert!(update_errors(&Pod, changed, &old).contains("spec.overhead.limits[cpu]"));
 }
 
 #[test]

@@ -216,3 +216,100 @@ fn rows_show_type_addresses_and_ports() {
         ])
     );
 }
+
+#[test]
+fn who_may_come_through_a_load_balancer_is_checked() {
+    const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let balanced = with(&service(), "/spec/type", json!("LoadBalancer"));
+    let field = "/spec/loadBalancerSourceRanges";
+    let of = |ranges: Value| create_errors(&Service, with(&balanced, field, ranges));
+    assert_eq!(of(json!([" 10.0.0.0/8 ", "fd00::/8"])), "");
+    let at = "spec.LoadBalancerSourceRanges";
+    assert_eq!(
+        of(json!(["10.0.0.0"])),
+        format!(
+            "{at}[0]: Invalid value: \"10.0.0.0\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+        )
+    );
+    assert_eq!(
+        of(json!(["10.0.0.1/8"])),
+        format!(
+            "{at}[0]: Invalid value: \"10.0.0.1/8\": must not have bits set beyond the prefix length"
+        )
+    );
+    check(
+        field,
+        json!(["10.0.0.0/8"]),
+        &format!("{at}: Forbidden: may only be used when `type` is 'LoadBalancer'"),
+    );
+    let annotated =
+        |base: &Value, text: &str| with(base, "/metadata/annotations", json!({ANNOTATION: text}));
+    assert_eq!(
+        create_errors(&Service, annotated(&balanced, "10.0.0.0/8, 10.1.0.0/16")),
+        ""
+    );
+    assert_eq!(create_errors(&Service, annotated(&balanced, " ")), "");
+    assert_eq!(
+        create_errors(&Service, annotated(&balanced, "all")),
+        format!(
+            "metadata.annotations[{ANNOTATION}]: Invalid value: \"all\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+        )
+    );
+    assert_eq!(
+        create_errors(&Service, annotated(&service(), "10.0.0.0/8")),
+        format!(
+            "metadata.annotations[{ANNOTATION}]: Forbidden: may only be used when `type` is 'LoadBalancer'"
+        )
+    );
+    for old in [
+        with(&balanced, field, json!(["odd"])),
+        annotated(&balanced, "odd"),
+    ] {
+        let old = created(&Service, old);
+        assert_eq!(
+            update_errors(&Service, old.clone(), &old),
+            "",
+            "what is there may stay"
+        );
+    }
+}
+
+#[test]
+fn a_load_balancer_keeps_its_class_and_its_health_port() {
+    let mut balanced = with(&service(), "/spec/type", json!("LoadBalancer"));
+    balanced["spec"]["externalTrafficPolicy"] = json!("Local");
+    balanced["spec"]["healthCheckNodePort"] = json!(31000);
+    balanced["spec"]["loadBalancerClass"] = json!("example.org/a");
+    let old = created(&Service, balanced);
+    assert_eq!(create_errors(&Service, old.clone()), "");
+    for (pointer, value, expect) in [
+        (
+            "/spec/loadBalancerClass",
+            json!("example.org/b"),
+            "spec.loadBalancerClass: Invalid value: \"example.org/b\": may not change once set",
+        ),
+        (
+            "/spec/healthCheckNodePort",
+            json!(31001),
+            "spec.healthCheckNodePort: Forbidden: field is immutable",
+        ),
+        ("/spec/healthCheckNodePort", json!(null), ""),
+        (
+            "/spec/externalTrafficPolicy",
+            json!("Cluster"),
+            "spec.healthCheckNodePort: Invalid value: 31000: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+        ),
+    ] {
+        let new = with(&old, pointer, value);
+        assert_eq!(
+            update_errors(&Service, new.clone(), &old),
+            expect,
+            "{pointer}"
+        );
+    }
+    check(
+        "/spec/healthCheckNodePort",
+        json!(31000),
+        "spec.healthCheckNodePort: Invalid value: 31000: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+    );
+}

@@ -8,14 +8,13 @@ use std::{collections::BTreeSet, net::IpAddr};
 use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
-use super::defaults::is_externally_accessible;
+use super::{defaults::is_externally_accessible, load_balancer};
 use crate::{
     check,
     kinds::core::endpoints::endpoint_ip,
     value::{items, string},
 };
 
-const KUBELET_PORT: i64 = 10250;
 const MAX_SESSION_SECS: i64 = 86400;
 
 pub(super) fn spec(errors: &mut FieldErrors, spec: &Value) {
@@ -49,21 +48,9 @@ fn is_headless(spec: &Value) -> bool {
 fn by_type(errors: &mut FieldErrors, spec: &Value) {
     let kind = string(&spec["type"]);
     match kind {
-        "LoadBalancer" | "NodePort" => {
-            if kind == "LoadBalancer" {
-                for (index, port) in items(&spec["ports"]).iter().enumerate() {
-                    if port["port"] == KUBELET_PORT {
-                        let message = format!(
-                            "may not expose port {KUBELET_PORT} externally since it is used by kubelet"
-                        );
-                        errors.invalid(format!("spec.ports[{index}]"), &port["port"], message);
-                    }
-                }
-            }
-            if is_headless(spec) {
-                let message = format!("may not be set to 'None' for {kind} services");
-                errors.invalid("spec.clusterIPs[0]", &spec["clusterIPs"][0], message);
-            }
+        "LoadBalancer" | "NodePort" if is_headless(spec) => {
+            let message = format!("may not be set to 'None' for {kind} services");
+            errors.invalid("spec.clusterIPs[0]", &spec["clusterIPs"][0], message);
         }
         "ExternalName" => {
             for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -331,24 +318,12 @@ fn traffic_policies(errors: &mut FieldErrors, spec: &Value) {
         let message = "may only be set for externally-accessible services";
         errors.invalid("spec.externalTrafficPolicy", external, message);
     }
+    load_balancer::health_port(errors, spec);
     let internal = &spec["internalTrafficPolicy"];
     if spec["type"] != "ExternalName" {
         check::one_of(errors, "spec.internalTrafficPolicy", internal, &policies);
     }
-    let class = &spec["loadBalancerClass"];
-    if class.is_string() {
-        check::qualified_name(errors, "spec.loadBalancerClass", class);
-        if spec["type"] != "LoadBalancer" {
-            errors.forbidden(
-                "spec.loadBalancerClass",
-                "may only be used when `type` is 'LoadBalancer'",
-            );
-        }
-    }
-    if spec["allocateLoadBalancerNodePorts"].is_boolean() && spec["type"] != "LoadBalancer" {
-        let message = "may only be used when `type` is 'LoadBalancer'";
-        errors.forbidden("spec.allocateLoadBalancerNodePorts", message);
-    }
+    load_balancer::fields(errors, spec);
     let distributions = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     check::optional_one_of(
         errors,
@@ -358,8 +333,14 @@ fn traffic_policies(errors: &mut FieldErrors, spec: &Value) {
     );
 }
 
-/// The first address of a Service is its own for good.
+/// What an update may not change: the first address of a Service, its load balancer, the port of
+/// its health.
 pub(super) fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
+    primary_address(errors, new, old);
+    load_balancer::update(errors, new, old);
+}
+
+fn primary_address(errors: &mut FieldErrors, new: &Value, old: &Value) {
     if new["type"] == "ExternalName" || old["type"] == "ExternalName" {
         return;
     }

@@ -1,6 +1,10 @@
 use serde_json::json;
 
-use super::check;
+use super::{Pod, check, pod};
+use crate::{
+    strategy::Strategy,
+    testing::{create_errors, created, with},
+};
 
 #[test]
 fn containers_are_checked() {
@@ -206,4 +210,126 @@ fn init_containers_are_checked() {
         json!([{"name": "a", "image": "a", "readinessProbe": probe, "restartPolicy": "Always"}]),
         "",
     );
+}
+
+#[test]
+fn rules_for_starting_again_are_checked() {
+    let at = "spec.containers[0]";
+    let rule =
+        |action: &str, codes: serde_json::Value| json!({"action": action, "exitCodes": codes});
+    let good = || json!({"operator": "In", "values": [1]});
+    let checked = |policy: serde_json::Value, rules: Vec<serde_json::Value>, expect: &str| {
+        let container = json!({"name": "c", "image": "i", "restartPolicy": policy, "restartPolicyRules": rules});
+        check("/spec/containers/0", container.clone(), expect);
+        let init = expect.replace("spec.containers", "spec.initContainers");
+        check("/spec/initContainers", json!([container]), &init);
+    };
+    checked(json!("Never"), vec![rule("Restart", good())], "");
+    checked(
+        json!("Never"),
+        vec![rule("RestartAllContainers", good())],
+        "",
+    );
+    checked(
+        json!(null),
+        vec![rule("Restart", good())],
+        &format!(
+            "{at}.restartPolicy: Required value: must specify restartPolicy when restart rules are used"
+        ),
+    );
+    checked(
+        json!("Never"),
+        vec![rule("Stop", good())],
+        &format!(
+            "{at}.restartPolicyRules[0].action: Unsupported value: \"Stop\": supported values: \"Restart\", \"RestartAllContainers\""
+        ),
+    );
+    checked(
+        json!("Never"),
+        vec![json!({"action": "Restart"})],
+        &format!("{at}.restartPolicyRules[0].exitCodes: Required value: must be specified"),
+    );
+    checked(
+        json!("Never"),
+        vec![rule("Restart", json!({"operator": "Is", "values": [1]}))],
+        &format!(
+            "{at}.restartPolicyRules[0].exitCodes.operator: Unsupported value: \"Is\": supported values: \"In\", \"NotIn\""
+        ),
+    );
+    checked(
+        json!("Never"),
+        vec![rule(
+            "Restart",
+            json!({"operator": "In", "values": vec![1; 256]}),
+        )],
+        &format!(
+            "{at}.restartPolicyRules[0].exitCodes.values: Too many: 256: must have at most 255 items"
+        ),
+    );
+    checked(
+        json!("Never"),
+        vec![rule("Restart", good()); 21],
+        &format!("{at}.restartPolicyRules: Too many: 21: must have at most 20 items"),
+    );
+}
+
+#[test]
+fn what_a_resize_does_is_said_once_of_a_resource() {
+    let r = "/spec/containers/0/resizePolicy";
+    let one = |name: &str, restart: &str| json!({"resourceName": name, "restartPolicy": restart});
+    check(
+        r,
+        json!([one("cpu", "NotRequired"), one("memory", "RestartContainer")]),
+        "",
+    );
+    check(
+        r,
+        json!([one("cpu", "NotRequired"), one("cpu", "NotRequired")]),
+        "spec.containers[0].resizePolicy[1]: Duplicate value: \"cpu\"",
+    );
+    check(
+        r,
+        json!([one("disk", "Always")]),
+        "[spec.containers[0].resizePolicy: Unsupported value: \"disk\": supported values: \"cpu\", \"memory\", spec.containers[0].resizePolicy: Unsupported value: \"Always\": supported values: \"NotRequired\", \"RestartContainer\"]",
+    );
+    let mut once = with(&pod(), "/spec/restartPolicy", json!("Never"));
+    once["spec"]["containers"][0]["resizePolicy"] = json!([one("cpu", "RestartContainer")]);
+    assert_eq!(
+        create_errors(&Pod, once),
+        "spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": must be 'NotRequired' when pod `restartPolicy` is 'Never'"
+    );
+}
+
+#[test]
+fn nobody_relies_on_an_ephemeral_container() {
+    let refusal = "Forbidden: cannot be set for an Ephemeral Container";
+    for (field, value, at) in [
+        (
+            "ports",
+            json!([{"containerPort": 1, "protocol": "TCP"}]),
+            "ports",
+        ),
+        ("restartPolicy", json!("Never"), "restartPolicy"),
+        ("restartPolicyRules", json!([]), "restartPolicyRules"),
+        (
+            "volumeMounts",
+            json!([{"name": "v", "mountPath": "/x", "subPath": "a"}]),
+            "volumeMounts[0].subPath",
+        ),
+        (
+            "volumeMounts",
+            json!([{"name": "v", "mountPath": "/x", "subPathExpr": "a"}]),
+            "volumeMounts[0].subPathExpr",
+        ),
+    ] {
+        let mut container = json!({"name": "debug", "image": "busybox"});
+        container[field] = value;
+        let mut pod = with(&pod(), "/spec/volumes", json!([{"name": "v"}]));
+        pod["spec"]["ephemeralContainers"] = json!([container]);
+        let errors = Pod.validate(&created(&Pod, pod)).to_string();
+        assert_eq!(
+            errors,
+            format!("spec.ephemeralContainers[0].{at}: {refusal}")
+        );
+    }
 }

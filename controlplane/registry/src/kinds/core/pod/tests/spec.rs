@@ -2,7 +2,12 @@ use serde_json::json;
 
 use super::{check, pod};
 use crate::{
-    kinds::core::pod::Pod,
+    kinds::{
+        apps::{deployment::Deployment, replicaset::ReplicaSet},
+        batch::{cronjob::CronJob, job::Job},
+        core::{pod::Pod, replicationcontroller::ReplicationController},
+    },
+    strategy::Strategy,
     testing::{create_errors, with},
 };
 
@@ -71,6 +76,52 @@ fn volumes_and_mounts_are_checked() {
 }
 
 #[test]
+fn volumes_of_drivers_and_of_own_claims_are_checked() {
+    let csi = |source: serde_json::Value| json!([{"name": "a", "csi": source}]);
+    let v = "/spec/volumes";
+    check(v, csi(json!({"driver": "csi.Example.com"})), "");
+    check(
+        v,
+        csi(json!({})),
+        "spec.volumes[0].csi.driver: Required value",
+    );
+    check(
+        v,
+        csi(json!({"driver": "a".repeat(64)})),
+        "spec.volumes[0].csi.driver: Too long: may not be more than 63 bytes",
+    );
+    check(
+        v,
+        csi(json!({"driver": "d", "nodePublishSecretRef": {}})),
+        "spec.volumes[0].csi.nodePublishSecretRef.name: Required value",
+    );
+    let claim = |template: serde_json::Value| json!([{"name": "a", "ephemeral": {"volumeClaimTemplate": template}}]);
+    let spec =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let at = "spec.volumes[0].ephemeral.volumeClaimTemplate";
+    check(
+        v,
+        claim(json!({"metadata": {"labels": {"a": "b"}}, "spec": spec})),
+        "",
+    );
+    check(
+        v,
+        claim(json!({"metadata": {"name": "mine"}, "spec": spec})),
+        &format!("{at}.metadata.name: Forbidden: cannot be set"),
+    );
+    check(
+        v,
+        claim(json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}})),
+        &format!("{at}.spec.accessModes: Required value: at least 1 access mode is required"),
+    );
+    check(
+        v,
+        json!([{"name": "a", "ephemeral": {}}]),
+        &format!("{at}: Required value"),
+    );
+}
+
+#[test]
 fn search_domains_are_checked() {
     const NO_DOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
     let searches = |searches: &[&str]| json!({"searches": searches});
@@ -135,6 +186,12 @@ fn the_pod_itself_is_checked() {
         "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: Required value: must have at least one node selector term",
     );
     check(
+        "/spec/affinity",
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [".n"]}]}]}}}),
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].values[0]: Invalid value: \".n\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+    );
+    check(
         "/spec/topologySpreadConstraints",
         json!([{"maxSkew": 0, "topologyKey": "k", "whenUnsatisfiable": "DoNotSchedule"}]),
         "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
@@ -150,6 +207,33 @@ fn the_pod_itself_is_checked() {
         "spec.containers[0].securityContext.seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost",
     );
     check("/spec/hostNetwork", json!(true), "");
+}
+
+#[test]
+fn a_name_that_is_no_host_name_is_warned_of() {
+    let warning = |used_in: &str| {
+        format!(
+            "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]"
+        )
+    };
+    let named = |name: &str| json!({"metadata": {"name": name}});
+    assert_eq!(Pod.warnings_on_create(&named("web")), [""; 0]);
+    assert_eq!(
+        Pod.warnings_on_create(&named("web.1")),
+        [warning("the Pod's hostname")]
+    );
+    let kinds: [&dyn Strategy; 5] = [
+        &Deployment,
+        &ReplicaSet,
+        &ReplicationController,
+        &Job,
+        &CronJob,
+    ];
+    for kind in kinds {
+        assert_eq!(kind.warnings_on_create(&named("web")), [""; 0]);
+        let told = kind.warnings_on_create(&named("web.1"));
+        assert_eq!(told, [warning("Pod names and hostnames")]);
+    }
 }
 
 #[test]
