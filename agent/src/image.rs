@@ -9,6 +9,7 @@ mod access;
 mod allowance;
 mod archive;
 mod blob;
+mod capacity;
 mod config;
 pub(crate) mod credentials;
 mod distribution;
@@ -37,6 +38,7 @@ use parking_lot::Mutex;
 
 use self::{
     access::Key,
+    capacity::Capacity,
     credentials::fingerprint,
     index::{Index, Layout, Record, store_error},
     registries::Registries,
@@ -59,6 +61,7 @@ pub struct ImageStoreConfig {
 pub struct ImageStore {
     layout: Layout,
     registries: Registries,
+    capacity: Capacity,
     cache: Mutex<Option<CachedIndex>>,
     /// One slot a reference that is being or was pulled: makes concurrent pulls of one image one
     /// pull.
@@ -96,6 +99,7 @@ impl ImageStore {
         Ok(Arc::new(Self {
             layout,
             registries: config.registries,
+            capacity: Capacity::default(),
             cache: Mutex::new(None),
             pulls: Mutex::new(HashMap::new()),
         }))
@@ -224,7 +228,12 @@ impl ImageService for ImageStore {
         }
         let layout = self.layout.clone();
         let _held = blocking(move || layout.hold_layers()).await?;
-        let record = pull::pull(&self.layout, &self.registries, &parsed, auth)
+        let context = pull::Context {
+            layout: &self.layout,
+            registries: &self.registries,
+            capacity: &self.capacity,
+        };
+        let record = pull::pull(context, &parsed, auth)
             .await
             .map_err(|message| ImageError::Pull {
                 reference: reference.to_owned(),

@@ -1,27 +1,27 @@
 //! Importing images from a file: `docker save` archives and OCI image layouts, plain or compressed.
 //!
-//! The archive is scanned once for where its members lie, then read in place: manifests may come
-//! after the layers they name. A compressed archive is decompressed into the staging directory
-//! first.
+//! Every document of an OCI layout has to be what its digest says. What `docker save` writes names
+//! no digests; layers are held against their diff IDs in both.
+
+mod members;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io,
     path::{Path, PathBuf},
 };
 
 use serde::Deserialize;
 
+use self::members::Archive;
 use super::{
     access::Key,
-    allowance::Allowance,
-    blob::Decompressed,
-    config::{self, DOCUMENT_MAX, oci_architecture},
-    index::{Layout, Record, store_error},
+    capacity::Claim,
+    config::{self, oci_architecture},
+    distribution::INDEXES_MAX,
+    index::{Layout, Record},
     layer::{self, LayerError, is_sha256},
     reference,
-    unpack::HEADERS_MAX,
 };
 use crate::runtime::ImageError;
 
@@ -141,16 +141,13 @@ fn import_oci(layout: &Layout, archive: &mut Archive) -> Result<Vec<Record>, Imp
         .iter()
         .find_map(|key| descriptor.annotations.get(*key))
         .cloned();
-        let mut document: OciDocument = archive.json(&blob_name(&descriptor.digest)?)?;
-        if document.config.is_none() {
-            let Some(ours) = document.manifests.iter().find(|manifest| fits(manifest)) else {
-                continue;
-            };
-            document = archive.json(&blob_name(&ours.digest)?)?;
-        }
+        let Some(document) = find_manifest(archive, &descriptor.digest)? else {
+            continue;
+        };
         let config = document
             .config
             .ok_or_else(|| malformed("a manifest names no config"))?;
+        verified(archive, &config.digest)?;
         let layers = document
             .layers
             .iter()
@@ -166,6 +163,43 @@ fn import_oci(layout: &Layout, archive: &mut Archive) -> Result<Vec<Record>, Imp
         )?);
     }
     Ok(records)
+}
+
+/// The manifest for this machine behind `digest`: that itself, or what indexes lead to.
+fn find_manifest(archive: &mut Archive, digest: &str) -> Result<Option<OciDocument>, ImportError> {
+    let mut digest = digest.to_owned();
+    for _ in 0..=INDEXES_MAX {
+        let document: OciDocument = serde_json::from_slice(&verified(archive, &digest)?)
+            .map_err(|error| malformed(format!("manifest {digest}: {error}")))?;
+        if document.config.is_some() {
+            return Ok(Some(document));
+        }
+        let Some(ours) = document.manifests.into_iter().find(fits) else {
+            return Ok(None);
+        };
+        digest = ours.digest;
+    }
+    Err(malformed(format!(
+        "more than {INDEXES_MAX} indexes within each other"
+    )))
+}
+
+/// A document that is what its digest says.
+fn verified(archive: &mut Archive, digest: &str) -> Result<Vec<u8>, ImportError> {
+    let bytes = archive.bytes(&blob_name(digest)?)?;
+    let actual = sha256(&bytes);
+    if actual == digest {
+        Ok(bytes)
+    } else {
+        Err(malformed(format!("{digest} has the digest {actual}")))
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    format!(
+        "sha256:{}",
+        hex::encode(<sha2::Sha256 as sha2::Digest>::digest(bytes))
+    )
 }
 
 fn fits(manifest: &Descriptor) -> bool {
@@ -213,7 +247,7 @@ fn import_image(
         size_bytes += match spec.present(layout, &anybody) {
             Some(size) => size,
             None => {
-                let staged = layer::stage(layout, spec, archive.member(name)?)?;
+                let staged = layer::stage(layout, spec, archive.member(name)?, Claim::alone())?;
                 layer::adopt(layout, spec, &anybody, staged, &below)?
             }
         };
@@ -224,12 +258,8 @@ fn import_image(
         .iter()
         .map(|tag| (tag.clone(), anybody.iter().map(Key::line).collect()))
         .collect();
-    let id = format!(
-        "sha256:{}",
-        hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&config_bytes))
-    );
     Ok(Record {
-        id,
+        id: sha256(&config_bytes),
         layers,
         size_bytes,
         repo_tags,
@@ -239,163 +269,93 @@ fn import_image(
     })
 }
 
-/// In words of our own: the library's end with the bytes that it took for a header, which belong on
-/// nobody's terminal.
-fn broken_tar(error: io::Error) -> ImportError {
-    malformed(match error.kind() {
-        io::ErrorKind::Other => {
-            "it is no tar archive, plain or compressed with gzip or zstd".to_owned()
-        }
-        kind => format!("its tar cannot be read: {kind}"),
-    })
-}
-
-/// A seekable tar and where its members lie.
-struct Archive {
-    file: File,
-    members: BTreeMap<String, (u64, u64)>,
-    /// Removed when the import ends.
-    temporary: Option<PathBuf>,
-}
-
-impl Archive {
-    fn open(layout: &Layout, path: &Path) -> Result<Self, ImportError> {
-        let file = File::open(path).map_err(ImportError::Read)?;
-        let mut archive = Self {
-            file,
-            members: BTreeMap::new(),
-            temporary: None,
-        };
-        let mut decompressed =
-            Decompressed::new(archive.file.try_clone().map_err(ImportError::Read)?)
-                .map_err(ImportError::Read)?;
-        if !matches!(decompressed, Decompressed::Plain(_)) {
-            let plain = layout
-                .staging_dir()
-                .join(uuid::Uuid::new_v4().simple().to_string());
-            archive.temporary = Some(plain.clone());
-            let mut out = File::create_new(&plain).map_err(store_error("create", &plain))?;
-            io::copy(&mut decompressed, &mut out).map_err(ImportError::Read)?;
-            archive.file = File::open(&plain).map_err(store_error("open", &plain))?;
-        }
-        archive.scan()?;
-        Ok(archive)
-    }
-
-    fn scan(&mut self) -> Result<(), ImportError> {
-        self.file.seek(SeekFrom::Start(0)).map_err(broken_tar)?;
-        let mut links = Vec::new();
-        let allowance = Allowance::new(HEADERS_MAX);
-        let mut tar = tar::Archive::new(allowance.limit(io::BufReader::new(&self.file)));
-        for entry in tar.entries_with_seek().map_err(broken_tar)? {
-            let entry = entry.map_err(broken_tar)?;
-            allowance.set(HEADERS_MAX);
-            let name = normalize(&entry.path().map_err(broken_tar)?);
-            match entry.header().entry_type() {
-                tar::EntryType::Regular => {
-                    self.members
-                        .insert(name, (entry.raw_file_position(), entry.size()));
-                }
-                // `docker save` of old wrote a repeated layer as a link to the first.
-                tar::EntryType::Symlink | tar::EntryType::Link => {
-                    if let Some(target) = entry.link_name().map_err(broken_tar)? {
-                        links.push((
-                            name,
-                            target.into_owned(),
-                            entry.header().entry_type().is_symlink(),
-                        ));
-                    }
-                }
-                _ => {}
-            }
-        }
-        drop(tar);
-        for (name, target, relative) in links {
-            let base = if relative {
-                Path::new(&name).parent().unwrap_or(Path::new(""))
-            } else {
-                Path::new("")
-            };
-            if let Some(place) = self.members.get(&normalize(&base.join(target))).copied() {
-                self.members.insert(name, place);
-            }
-        }
-        Ok(())
-    }
-
-    fn member(&mut self, name: &str) -> Result<impl Read, ImportError> {
-        let (offset, size) = *self
-            .members
-            .get(&normalize(Path::new(name)))
-            .ok_or_else(|| malformed(format!("{name} is not in it")))?;
-        let mut file = self.file.try_clone().map_err(ImportError::Read)?;
-        file.seek(SeekFrom::Start(offset))
-            .map_err(ImportError::Read)?;
-        Ok(file.take(size))
-    }
-
-    fn bytes(&mut self, name: &str) -> Result<Vec<u8>, ImportError> {
-        let mut bytes = Vec::new();
-        self.member(name)?
-            .take(DOCUMENT_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(ImportError::Read)?;
-        if bytes.len() as u64 > DOCUMENT_MAX {
-            return Err(malformed(format!(
-                "{name} is larger than {DOCUMENT_MAX} bytes"
-            )));
-        }
-        Ok(bytes)
-    }
-
-    fn json<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Result<T, ImportError> {
-        serde_json::from_slice(&self.bytes(name)?)
-            .map_err(|error| malformed(format!("{name}: {error}")))
-    }
-}
-
-impl Drop for Archive {
-    fn drop(&mut self) {
-        if let Some(path) = self.temporary.take() {
-            // Left behind it costs disk only; the next start of the agent removes it.
-            let _absent_is_fine = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Members are named with and without `./`, links with `..`.
-fn normalize(path: &Path) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    for component in path.components() {
-        match component {
-            std::path::Component::Normal(part) => parts.push(part.to_string_lossy().into_owned()),
-            std::path::Component::ParentDir => {
-                parts.pop();
-            }
-            _ => {}
-        }
-    }
-    parts.join("/")
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
+    /// An OCI layout of these documents, found from the first by their digests.
+    fn import_layout(top: &str, blobs: &[(&str, &[u8])]) -> String {
+        let mut tar = tar::Builder::new(Vec::new());
+        let index = json!({ "manifests": [{ "digest": top }] }).to_string();
+        let names = blobs
+            .iter()
+            .map(|(digest, bytes)| (blob_name(digest).expect("a digest"), *bytes));
+        for (name, bytes) in names.chain([("index.json".to_owned(), index.as_bytes())]) {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_size(bytes.len() as u64);
+            tar.append_data(&mut header, name, bytes).expect("append");
+        }
+        let dir = tempfile::tempdir().expect("directory");
+        let layout = Layout::open(dir.path().join("images")).expect("store");
+        let file = dir.path().join("archive");
+        std::fs::write(&file, tar.into_inner().expect("tar")).expect("file");
+        match import(&layout, &file) {
+            Ok(records) => records.iter().map(|record| record.id.clone()).collect(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn config() -> Vec<u8> {
+        json!({ "architecture": oci_architecture(), "os": "linux",
+            "rootfs": { "type": "layers", "diff_ids": [] } })
+        .to_string()
+        .into_bytes()
+    }
+
+    fn manifest(config: &str) -> Vec<u8> {
+        json!({ "config": { "digest": config }, "layers": [] })
+            .to_string()
+            .into_bytes()
+    }
+
     #[test]
-    fn what_a_file_holds_is_not_quoted() {
-        let text = "root:x:0:0:root:/root:/bin/bash\n".repeat(64);
-        let error = tar::Archive::new(text.as_bytes())
-            .entries()
-            .unwrap()
-            .next()
-            .unwrap()
-            .err()
-            .unwrap();
-        let shown = broken_tar(error).to_string();
-        assert_eq!(
-            shown,
-            "not a usable image archive: it is no tar archive, plain or compressed with gzip or zstd"
-        );
+    fn documents_of_a_layout_are_what_their_digests_say() {
+        let config = config();
+        let config_digest = sha256(&config);
+        let manifest = manifest(&config_digest);
+        let digest = sha256(&manifest);
+        let honest = import_layout(&digest, &[(&digest, &manifest), (&config_digest, &config)]);
+        assert_eq!(honest, config_digest);
+        let other = [&config[..], b" "].concat();
+        let swapped = import_layout(&digest, &[(&digest, &manifest), (&config_digest, &other)]);
+        let refusal = |promised: &str, found: &[u8]| {
+            let found = sha256(found);
+            format!("not a usable image archive: {promised} has the digest {found}")
+        };
+        assert_eq!(swapped, refusal(&config_digest, &other));
+        let other = [&manifest[..], b" "].concat();
+        let swapped = import_layout(&digest, &[(&digest, &other), (&config_digest, &config)]);
+        assert_eq!(swapped, refusal(&digest, &other));
+    }
+
+    #[test]
+    fn indexes_lead_to_the_manifest_and_not_for_ever() {
+        let config = config();
+        let config_digest = sha256(&config);
+        for (depth, fits) in [
+            (0, true),
+            (1, true),
+            (INDEXES_MAX, true),
+            (INDEXES_MAX + 1, false),
+        ] {
+            let document = manifest(&config_digest);
+            let mut blobs = vec![(config_digest.clone(), config.clone())];
+            let mut top = sha256(&document);
+            blobs.push((top.clone(), document));
+            for _ in 0..depth {
+                let index = json!({ "manifests": [{ "digest": top }] }).to_string();
+                top = sha256(index.as_bytes());
+                blobs.push((top.clone(), index.into_bytes()));
+            }
+            let blobs: Vec<(&str, &[u8])> = blobs
+                .iter()
+                .map(|(digest, bytes)| (&digest[..], &bytes[..]))
+                .collect();
+            let outcome = import_layout(&top, &blobs);
+            assert_eq!(outcome == config_digest, fits, "{depth}: {outcome}");
+        }
     }
 }

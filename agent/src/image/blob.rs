@@ -1,17 +1,23 @@
 //! Reading a layer blob: hash it, bound it, decompress it, hash what comes out.
 //!
 //! ```text
-//! blob bytes --sha256, size--> gzip | zstd | plain --sha256 (diff ID)--> unpack
+//! blob bytes --sha256, size--> gzip | zstd | plain --metered--> sha256 (diff ID)--> unpack
 //! ```
+//! Every byte that comes out is metered, wherever it goes: a small blob makes any number of them.
+//!
 //! Blocking readers; the network side feeds them through a bounded channel.
 
+mod metered;
 mod zstd;
 
 use std::io::{self, BufReader, Read};
 
 use sha2::{Digest, Sha256};
 
+pub(crate) use self::metered::Metered;
+
 use self::zstd::ZstdDecoder;
+use super::capacity::Claim;
 
 /// Hashes and counts everything read through it.
 pub(crate) struct Hashing<R> {
@@ -40,6 +46,11 @@ impl<R: Read> Hashing<R> {
             format!("sha256:{}", hex::encode(self.hasher.finalize())),
             self.count,
         ))
+    }
+
+    /// The reader below.
+    pub(super) fn inner_mut(&mut self) -> &mut R {
+        &mut self.inner
     }
 
     /// As [`Hashing::finish`], but gives the reader below back instead of the count.
@@ -101,15 +112,15 @@ pub(crate) enum Decompressed<R: Read> {
 }
 
 impl<R: Read> Decompressed<R> {
-    /// Peeks at the magic number.
-    pub(super) fn new(inner: R) -> io::Result<Self> {
+    /// Peeks at the magic number. `claim` is for the memory that this takes.
+    pub(super) fn new(inner: R, claim: Claim) -> io::Result<Self> {
         let mut reader = BufReader::with_capacity(64 << 10, inner);
         let start = io::BufRead::fill_buf(&mut reader)?;
         Ok(match Compression::detect(start) {
             Some(Compression::Gzip) => {
                 Self::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(reader)))
             }
-            Some(Compression::Zstd) => Self::Zstd(Box::new(ZstdDecoder::new(reader))),
+            Some(Compression::Zstd) => Self::Zstd(Box::new(ZstdDecoder::new(reader, claim))),
             None => Self::Plain(reader),
         })
     }
@@ -143,7 +154,8 @@ mod tests {
     use super::*;
 
     fn roundtrip(compressed: &[u8]) -> (Vec<u8>, String) {
-        let mut reader = Decompressed::new(Hashing::new(compressed, 1 << 20)).expect("magic");
+        let mut reader =
+            Decompressed::new(Hashing::new(compressed, 1 << 20), Claim::alone()).expect("magic");
         let mut out = Vec::new();
         reader.read_to_end(&mut out).expect("decompress");
         (out, reader.into_inner().finish().expect("finish").0)

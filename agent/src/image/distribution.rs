@@ -37,6 +37,10 @@ const REASON_MAX: u64 = 4 << 10;
 /// As containerd and curl have it, or less.
 const REDIRECTS_MAX: u32 = 5;
 
+/// Most indexes on the way to a manifest. containerd walks them, too
+/// (`core/images/image.go` at v2.1).
+pub(super) const INDEXES_MAX: usize = 4;
+
 const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
 
@@ -103,15 +107,15 @@ impl Distribution {
     /// The manifest for this machine.
     pub(super) async fn manifest(&self, image: &Reference) -> Result<FoundManifest, String> {
         let wanted = image.digest().or(image.tag()).unwrap_or("latest");
-        let (document, digest) = self.document(wanted).await?;
-        let manifest = match document {
-            OciManifest::Image(manifest) => manifest,
-            OciManifest::ImageIndex(index) => match self.document(&ours(&index)?).await?.0 {
-                OciManifest::Image(manifest) => manifest,
-                OciManifest::ImageIndex(_) => return Err("an index names another index".to_owned()),
-            },
-        };
-        Ok(FoundManifest { manifest, digest })
+        let (mut document, digest) = self.document(wanted).await?;
+        for _ in 0..=INDEXES_MAX {
+            let index = match document {
+                OciManifest::Image(manifest) => return Ok(FoundManifest { manifest, digest }),
+                OciManifest::ImageIndex(index) => index,
+            };
+            document = self.document(&ours(&index)?).await?.0;
+        }
+        Err(format!("more than {INDEXES_MAX} indexes within each other"))
     }
 
     /// A manifest or index by tag or digest, and its digest.
@@ -284,9 +288,13 @@ impl Distribution {
     }
 }
 
-/// The digest of the manifest for this machine.
+/// The digest of the manifest for this machine, or else of the first that is for no machine in
+/// particular: an index, or an image whose config tells.
 pub(super) fn ours(index: &OciImageIndex) -> Result<String, String> {
-    let digest = current_platform_resolver(&index.manifests)
+    let entries = &index.manifests;
+    let any = || entries.iter().find(|entry| entry.platform.is_none());
+    let digest = current_platform_resolver(entries)
+        .or_else(|| any().map(|entry| entry.digest.clone()))
         .ok_or("the image has no manifest for this machine's platform")?;
     if is_sha256(&digest) {
         Ok(digest)

@@ -9,6 +9,7 @@ use tar::Header;
 use super::{
     archive,
     blob::{Compression, Decompressed},
+    capacity::Claim,
     config,
     distribution::{
         self,
@@ -153,7 +154,7 @@ pub fn image_layer(bytes: &[u8]) {
         )
     };
     let before = (state(&secret), state(&outer));
-    let outcome = Decompressed::new(Cursor::new(with_checksums(bytes)))
+    let outcome = Decompressed::new(Cursor::new(with_checksums(bytes)), Claim::alone())
         .ok()
         .map(|stream| unpack(stream, &root, None));
     assert_eq!((state(&secret), state(&outer)), before, "changed outside");

@@ -12,15 +12,18 @@ use sha2::{Digest, Sha256};
 
 use super::{
     access::{self, ANYBODY, Key},
-    blob::{Decompressed, Hashing},
+    blob::{Decompressed, Hashing, Metered},
+    capacity::Claim,
     index::{Layout, store_error},
-    unpack::{UnpackError, Unpacked, inherit, unpack},
+    unpack::{UnpackError, Unpacked, inherit, most, unpack},
 };
 use crate::runtime::ImageError;
 
 /// In a layer's directory: lines of the blob that it was unpacked from and of who could read that,
 /// as [`access`] has it.
 const ORIGINS: &str = "origins";
+/// Most bytes behind a tar's end: archivers fill their last record, of 10 KiB by default.
+const TRAILER_MAX: u64 = 1 << 20;
 
 /// What a layer must turn out to be.
 #[derive(Debug, Clone)]
@@ -199,21 +202,22 @@ pub(crate) struct StagedLayer {
     unpacked: Unpacked,
 }
 
-/// Unpacks `blob` beside the layers. Blocking.
+/// Unpacks `blob` beside the layers, for as long as the `claim` is wanted. Blocking.
 ///
 /// # Errors
 /// Nothing of the layer is left when this fails.
-pub(crate) fn stage(
+pub(super) fn stage(
     layout: &Layout,
     spec: &LayerSpec,
     blob: impl Read,
+    claim: Claim,
 ) -> Result<StagedLayer, LayerError> {
     let path = layout
         .staging_dir()
         .join(uuid::Uuid::new_v4().simple().to_string());
     fs::create_dir_all(path.join("fs")).map_err(store_error("create", &path))?;
     let staging = Staging(Some(path.clone()));
-    let unpacked = unpack_verified(spec, blob, &path)?;
+    let unpacked = unpack_verified(spec, blob, &path, claim)?;
     Ok(StagedLayer { staging, unpacked })
 }
 
@@ -256,6 +260,7 @@ fn unpack_verified(
     spec: &LayerSpec,
     blob: impl Read,
     path: &std::path::Path,
+    claim: Claim,
 ) -> Result<Unpacked, LayerError> {
     let layer = || {
         spec.blob
@@ -274,14 +279,13 @@ fn unpack_verified(
         expected,
     };
 
-    let limit = spec.blob.as_ref().map_or(u64::MAX, |(_, size)| *size);
-    let decompressed = Decompressed::new(Hashing::new(blob, limit)).map_err(read_error)?;
-    let mut tar = Hashing::new(decompressed, u64::MAX);
-    let unpacked = match unpack(
-        &mut tar,
-        &path.join("fs"),
-        spec.blob.as_ref().map(|(_, size)| *size),
-    ) {
+    let blob_bytes = spec.blob.as_ref().map(|(_, size)| *size);
+    let given_up = claim.given_up();
+    let blob = Hashing::new(blob, blob_bytes.unwrap_or(u64::MAX));
+    let decompressed = Decompressed::new(blob, claim).map_err(read_error)?;
+    let metered = Metered::new(decompressed, most(blob_bytes), given_up);
+    let mut tar = Hashing::new(metered, u64::MAX);
+    let unpacked = match unpack(&mut tar, &path.join("fs"), blob_bytes) {
         Ok(unpacked) => unpacked,
         Err(UnpackError::Archive(source)) => return Err(read_error(source)),
         Err(source) => {
@@ -291,8 +295,10 @@ fn unpack_verified(
             });
         }
     };
-    let (diff_id, decompressed) = tar.finish_with_inner().map_err(read_error)?;
-    let (digest, count) = decompressed.into_inner().finish().map_err(read_error)?;
+    tar.inner_mut().end_within(TRAILER_MAX);
+    let (diff_id, metered) = tar.finish_with_inner().map_err(read_error)?;
+    let blob = metered.into_inner().into_inner();
+    let (digest, count) = blob.finish().map_err(read_error)?;
     if let Some((expected, expected_size)) = &spec.blob {
         if &digest != expected {
             return Err(mismatch("digest", digest, expected.clone()));
@@ -393,5 +399,43 @@ mod tests {
             Some(7),
             "it was imported"
         );
+    }
+
+    /// Why a layer of these bytes is not staged, and that nothing is left of it.
+    fn refusal(blob: impl Read, given_up: &tokio_util::sync::CancellationToken) -> String {
+        let dir = tempfile::tempdir().expect("directory");
+        let layout = Layout::open(dir.path().join("images")).expect("store");
+        let id = format!("sha256:{}", "a".repeat(64));
+        let spec = LayerSpec {
+            blob: None,
+            diff_id: id.clone(),
+            chain_id: id,
+        };
+        let claim = Claim::new(
+            super::super::capacity::Capacity::default(),
+            given_up.clone(),
+        );
+        let error = stage(&layout, &spec, blob, claim).err().expect("refused");
+        let left = fs::read_dir(layout.staging_dir()).expect("list").count();
+        assert_eq!(left, 0);
+        ErrorChain(&error).to_string()
+    }
+
+    #[test]
+    fn little_comes_behind_an_archives_end() {
+        let wanted = tokio_util::sync::CancellationToken::new();
+        // Two blocks of zeros are the end.
+        let error = refusal(io::repeat(0), &wanted);
+        assert!(error.contains("too much comes behind"), "{error}");
+        let error = refusal(io::repeat(0).take(TRAILER_MAX), &wanted);
+        assert!(error.contains("diff ID"), "{error}");
+    }
+
+    #[test]
+    fn a_layer_that_nobody_wants_is_not_unpacked() {
+        let wanted = tokio_util::sync::CancellationToken::new();
+        wanted.cancel();
+        let error = refusal(io::repeat(0), &wanted);
+        assert!(error.contains("the pull was given up"), "{error}");
     }
 }

@@ -1,6 +1,10 @@
 //! Ends a download that makes too little progress: a registry that says nothing, or drips byte by
 //! byte, would hold a pull (and the layers that wait behind it) for as long as it likes.
 //!
+//! More is asked for while other layers wait for the place or the memory that this one holds
+//! ([`super::capacity`]): still little, so that eight honest ones at once go over a line of 1
+//! Mbit/s.
+//!
 //! Only the time that is spent waiting for the network counts: a slow disk is not the registry's
 //! fault. There is no limit for a download as a whole, which may be large. The precedent is
 //! dockershim's `image-pull-progress-deadline`.
@@ -15,14 +19,19 @@ use tokio::time::{Instant, timeout};
 const WINDOW: Duration = Duration::from_secs(60);
 /// 1 KiB/s: a hundred of them at once go over a slow line.
 const LEAST_BYTES: u64 = 60 << 10;
+/// The same while others wait: 16 KiB/s.
+const LEAST_BYTES_AWAITED: u64 = 16 * LEAST_BYTES;
 
 /// `blob`, with an error of kind `TimedOut` at its end once fewer than [`LEAST_BYTES`] came within
-/// [`WINDOW`].
+/// [`WINDOW`], or fewer than [`LEAST_BYTES_AWAITED`] and `is_awaited` says at its end that others
+/// wait.
 pub(super) fn bounded(
     blob: impl Stream<Item = io::Result<Bytes>> + Unpin,
+    is_awaited: impl Fn() -> bool,
 ) -> impl Stream<Item = io::Result<Bytes>> {
-    stream::unfold(Some((blob, Progress::default())), async |state| {
-        let (mut blob, mut progress) = state?;
+    let start = Some((blob, Progress::default(), is_awaited));
+    stream::unfold(start, async |state| {
+        let (mut blob, mut progress, is_awaited) = state?;
         loop {
             let began = Instant::now();
             let chunk = timeout(WINDOW.saturating_sub(progress.waited), blob.next()).await;
@@ -31,10 +40,12 @@ pub(super) fn bounded(
                 Ok(chunk) => {
                     let chunk = chunk?;
                     progress.bytes += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
-                    return Some((chunk, Some((blob, progress))));
+                    return Some((chunk, Some((blob, progress, is_awaited))));
                 }
-                Err(_) if progress.bytes >= LEAST_BYTES => progress = Progress::default(),
-                Err(_) => return Some((Err(progress.too_little()), None)),
+                Err(_) => match progress.too_little(is_awaited()) {
+                    None => progress = Progress::default(),
+                    Some(error) => return Some((Err(error), None)),
+                },
             }
         }
     })
@@ -48,12 +59,17 @@ struct Progress {
 }
 
 impl Progress {
-    fn too_little(&self) -> io::Error {
+    fn too_little(&self, is_awaited: bool) -> Option<io::Error> {
+        let (least, when) = if is_awaited {
+            (LEAST_BYTES_AWAITED, " while other layers wait")
+        } else {
+            (LEAST_BYTES, "")
+        };
         let (bytes, secs) = (self.bytes, WINDOW.as_secs());
         let message = format!(
-            "no progress: {bytes} bytes within {secs} s, at least {LEAST_BYTES} are needed"
+            "no progress: {bytes} bytes within {secs} s, at least {least} are needed{when}"
         );
-        io::Error::new(io::ErrorKind::TimedOut, message)
+        (bytes < least).then(|| io::Error::new(io::ErrorKind::TimedOut, message))
     }
 }
 
@@ -85,8 +101,16 @@ mod tests {
         blob: impl Stream<Item = io::Result<Bytes>> + Unpin,
         rest: Duration,
     ) -> (usize, u64, Option<String>) {
+        read_awaited(blob, rest, false).await
+    }
+
+    async fn read_awaited(
+        blob: impl Stream<Item = io::Result<Bytes>> + Unpin,
+        rest: Duration,
+        is_awaited: bool,
+    ) -> (usize, u64, Option<String>) {
         let (began, mut bytes) = (Instant::now(), 0);
-        let mut blob = std::pin::pin!(bounded(blob));
+        let mut blob = std::pin::pin!(bounded(blob, || is_awaited));
         while let Some(chunk) = blob.next().await {
             match chunk {
                 Ok(chunk) => bytes += chunk.len(),
@@ -130,6 +154,22 @@ mod tests {
         let (second, hour) = (Duration::from_secs(1), 3600);
         let found = read(dripping(hour, 2048, second, true), Duration::ZERO).await;
         assert_eq!(found, (hour * 2048, 3600, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drip_holds_nothing_that_others_wait_for() {
+        let (second, minutes) = (Duration::from_secs(1), 600);
+        let slow = || dripping(minutes, 10 << 10, second, true);
+        let found = read_awaited(slow(), Duration::ZERO, false).await;
+        assert_eq!(found, (minutes * (10 << 10), 600, None));
+        let (_, secs, error) = read_awaited(slow(), Duration::ZERO, true).await;
+        let error = error.expect("too slow");
+        assert!(
+            secs == 60 && error.ends_with("at least 983040 are needed while other layers wait")
+        );
+        let fair = dripping(minutes, 20 << 10, second, true);
+        let found = read_awaited(fair, Duration::ZERO, true).await;
+        assert_eq!(found, (minutes * (20 << 10), 600, None));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,53 +3,60 @@
 //! [`super::distribution`] speaks the protocol; this module decides whom to ask with which
 //! credentials, checks what belongs together and hands the bytes to [`super::layer`].
 
-use std::{collections::BTreeSet, io, time::Duration};
+mod fetch;
 
-use bytes::Bytes;
+use std::{collections::BTreeSet, time::Duration};
+
 use coracle_telemetry::ErrorChain;
 use futures::{StreamExt, stream};
 use oci_client::{
     Reference,
     manifest::{OciDescriptor, OciImageManifest},
 };
-use tokio::sync::mpsc;
 
+use self::fetch::{Fetched, fetch_layer};
 use super::{
     access::Key,
+    capacity::Capacity,
     config::{self, DOCUMENT_MAX},
     credentials::{coordinates, fingerprint, for_image},
     distribution::{Credentials, Distribution, FoundManifest},
     index::{Layout, Record},
-    layer::{self, LayerSpec, StagedLayer, is_sha256},
-    progress, reference,
+    layer::{self, LayerSpec, is_sha256},
+    reference,
     registries::{Endpoint, Registries},
 };
 use crate::runtime::RegistryAuth;
 
 /// For a manifest or a config, from one endpoint.
 const DOCUMENT_DEADLINE: Duration = Duration::from_secs(30);
-/// Layers of one image fetched at a time, as containerd.
+/// Layers of one image fetched at a time, as containerd; of all images, as [`Capacity`] has it.
 const LAYERS_AT_ONCE: usize = 3;
-/// Chunks of up to 64 KiB or so between the network and the unpacker, a layer.
-const CHUNKS_IN_FLIGHT: usize = 16;
 /// Most credentials tried at one endpoint.
 const CREDENTIALS_MAX: usize = 16;
 /// Most layers of an image: overlayfs takes 500 lower directories, an option page holds fewer.
 const LAYERS_MAX: usize = 127;
 
+/// What every pull of the node works with.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) registries: &'a Registries,
+    pub(super) capacity: &'a Capacity,
+}
+
 /// Pulls `image` into the store from the first endpoint that has it.
 ///
 /// # Errors
 /// What every endpoint answered, joined for people.
-pub(crate) async fn pull(
-    layout: &Layout,
-    registries: &Registries,
+pub(super) async fn pull(
+    context: Context<'_>,
     image: &Reference,
     auth: &[RegistryAuth],
 ) -> Result<Record, String> {
     let mut answers = Vec::new();
-    for endpoint in registries.endpoints(image.registry()) {
-        match pull_from(layout, registries, &endpoint, image, auth).await {
+    for endpoint in context.registries.endpoints(image.registry()) {
+        match pull_from(context, &endpoint, image, auth).await {
             Ok(record) => return Ok(record),
             Err(why) => answers.push(format!("{}: {why}", endpoint.host)),
         }
@@ -58,13 +65,13 @@ pub(crate) async fn pull(
 }
 
 async fn pull_from(
-    layout: &Layout,
-    registries: &Registries,
+    context: Context<'_>,
     endpoint: &Endpoint,
     image: &Reference,
     auth: &[RegistryAuth],
 ) -> Result<Record, String> {
-    let (client, access, found) = authenticate(registries, endpoint, image, auth).await?;
+    let layout = context.layout;
+    let (client, access, found) = authenticate(context.registries, endpoint, image, auth).await?;
     let FoundManifest { manifest, digest } = found;
     let config_bytes = fetch_config(&client, &manifest.config).await?;
     let (config, diff_ids) = config::parse(&config_bytes)?;
@@ -77,7 +84,7 @@ async fn pull_from(
         .zip(manifest.layers.iter().cloned())
         .collect();
     let mut staged = stream::iter(fetches)
-        .map(|(spec, descriptor)| fetch_layer(layout.clone(), &client, descriptor, spec, &access))
+        .map(|(spec, descriptor)| fetch_layer(context, &client, descriptor, spec, &access))
         .buffered(LAYERS_AT_ONCE);
     let (mut size_bytes, mut below) = (0, Vec::new());
     for spec in &specs {
@@ -183,81 +190,6 @@ async fn fetch_config(
         ));
     }
     deadline("fetch the config", client.small_blob(&descriptor.digest)).await
-}
-
-/// What there is of a layer.
-enum Fetched {
-    /// Its size: it is in its place.
-    Present(u64),
-    Staged(StagedLayer),
-}
-
-async fn fetch_layer(
-    layout: Layout,
-    client: &Distribution,
-    descriptor: OciDescriptor,
-    spec: LayerSpec,
-    access: &[Key],
-) -> Result<Fetched, String> {
-    let present = {
-        let (layout, spec, access) = (layout.clone(), spec.clone(), access.to_vec());
-        tokio::task::spawn_blocking(move || {
-            let size = spec.present(&layout, &access)?;
-            Some(layer::note(&layout, &spec.chain_id, None, &access).map(|()| size))
-        })
-    };
-    if let Some(size) = present.await.map_err(|error| error.to_string())? {
-        return size
-            .map(Fetched::Present)
-            .map_err(|error| ErrorChain(&error).to_string());
-    }
-    let digest = descriptor.digest.clone();
-    let blob = deadline(&format!("fetch layer {digest}"), client.blob(&digest)).await?;
-    let mut blob = std::pin::pin!(progress::bounded(Box::pin(blob)));
-    let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
-    let feed = async move {
-        while let Some(chunk) = blob.next().await {
-            // The unpacker hangs up when it has failed; it says why.
-            if sender.send(chunk).await.is_err() {
-                break;
-            }
-        }
-    };
-    let unpack = tokio::task::spawn_blocking(move || {
-        layer::stage(
-            &layout,
-            &spec,
-            ChunkReader {
-                receiver,
-                chunk: Bytes::new(),
-            },
-        )
-    });
-    let ((), result) = tokio::join!(feed, unpack);
-    let staged = result
-        .map_err(|error| format!("unpack layer {digest}: {error}"))?
-        .map_err(|error| ErrorChain(&error).to_string())?;
-    Ok(Fetched::Staged(staged))
-}
-
-/// The blocking end of the channel.
-struct ChunkReader {
-    receiver: mpsc::Receiver<io::Result<Bytes>>,
-    chunk: Bytes,
-}
-
-impl io::Read for ChunkReader {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while self.chunk.is_empty() {
-            match self.receiver.blocking_recv() {
-                Some(chunk) => self.chunk = chunk?,
-                None => return Ok(0),
-            }
-        }
-        let n = buf.len().min(self.chunk.len());
-        buf[..n].copy_from_slice(&self.chunk.split_to(n));
-        Ok(n)
-    }
 }
 
 fn distribution(

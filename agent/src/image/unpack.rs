@@ -13,6 +13,7 @@ mod inherit;
 mod meta;
 mod replace;
 
+pub(super) use self::budget::most;
 pub(crate) use self::inherit::inherit;
 
 use std::{
@@ -80,7 +81,8 @@ pub(crate) struct Unpacked {
 }
 
 /// Unpacks the uncompressed tar `stream` into the existing, empty directory `target`. `blob_bytes`
-/// is the compressed size, where that is known.
+/// is the compressed size, where that is known. What is skipped costs no disk: who gives the stream
+/// bounds how long it is.
 ///
 /// # Errors
 /// See [`UnpackError`]; the target is then half made and the caller removes it.
@@ -115,17 +117,15 @@ pub(crate) fn unpack(
             });
         }
         allowance.lift();
-        if entry.header().entry_type() == EntryType::XGlobalHeader {
-            // `git archive` writes one; nothing in it concerns a layer.
-            skip(&mut entry, &allowance)?;
-            continue;
-        }
         if entry.size() > ENTRY_MAX {
             return Err(UnpackError::Refused {
                 why: format!("an entry claims {} bytes", entry.size()),
             });
         }
-        unpacker.add(&mut entry)?;
+        // `git archive` writes a global header; nothing in it concerns a layer.
+        if entry.header().entry_type() != EntryType::XGlobalHeader {
+            unpacker.add(&mut entry)?;
+        }
         skip(&mut entry, &allowance)?;
     }
     unpacker.finish()

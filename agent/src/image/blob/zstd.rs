@@ -2,7 +2,8 @@
 //! them.
 //!
 //! `ruzstd` decodes one frame; what concerns several is here. Content checksums are read and not
-//! compared: a layer's digests are, of the blob and of what comes out of it.
+//! compared: a layer's digests are, of the blob and of what comes out of it. Memory for a frame's
+//! window comes out of what all pulls of the node share ([`super::super::capacity`]).
 
 use std::{
     error::Error,
@@ -13,6 +14,8 @@ use ruzstd::decoding::{
     BlockDecodingStrategy, FrameDecoder,
     errors::{FrameDecoderError, ReadFrameHeaderError},
 };
+
+use super::super::capacity::Claim;
 
 /// Largest window that a frame may ask for: what `zstd --ultra -22` and `zstd --long` make. The
 /// decoder keeps as much of its output in memory, rounded up to a power of two, as it comes; a
@@ -36,18 +39,21 @@ pub(super) fn is_zstd(start: &[u8]) -> bool {
 ///
 /// # Errors
 /// Of kind `InvalidData` for what is no zstd, and for a window above [`WINDOW_MAX`]; of kind
-/// `UnexpectedEof` for a stream that ends inside of a frame; else of the kind that the reader below
-/// has failed with.
+/// `UnexpectedEof` for a stream that ends inside of a frame; those of [`Claim::take`]; else of the
+/// kind that the reader below has failed with.
 pub(crate) struct ZstdDecoder<R> {
     reader: R,
     frame: FrameDecoder,
+    claim: Claim,
 }
 
 impl<R: BufRead> ZstdDecoder<R> {
-    pub(super) fn new(reader: R) -> Self {
-        let mut frame = FrameDecoder::new();
-        frame.set_max_window_size(WINDOW_MAX);
-        Self { reader, frame }
+    pub(super) fn new(reader: R, claim: Claim) -> Self {
+        Self {
+            reader,
+            frame: decoder(&claim),
+            claim,
+        }
     }
 
     pub(super) fn into_inner(self) -> R {
@@ -57,8 +63,24 @@ impl<R: BufRead> ZstdDecoder<R> {
     /// Goes on to the next frame that has content; `false` at the end of the stream.
     fn next_frame(&mut self) -> io::Result<bool> {
         while !self.reader.fill_buf()?.is_empty() {
-            match self.frame.reset(&mut self.reader) {
+            let mut header = Recorded {
+                reader: &mut self.reader,
+                bytes: Vec::new(),
+            };
+            match self.frame.reset(&mut header) {
                 Ok(()) => return Ok(true),
+                // The header is read, and nothing taken for it yet.
+                Err(FrameDecoderError::WindowSizeTooBig { requested, .. })
+                    if requested <= WINDOW_MAX =>
+                {
+                    let header = header.bytes;
+                    // Holds nothing of its last frame while it waits.
+                    self.frame = FrameDecoder::new();
+                    self.claim.take(requested)?;
+                    self.frame = decoder(&self.claim);
+                    self.frame.reset(&header[..]).map_err(failed)?;
+                    return Ok(true);
+                }
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
                     length,
                     ..
@@ -78,6 +100,27 @@ impl<R: BufRead> ZstdDecoder<R> {
             ));
         }
         Ok(())
+    }
+}
+
+/// For windows as large as there is memory for; takes none yet.
+fn decoder(claim: &Claim) -> FrameDecoder {
+    let mut decoder = FrameDecoder::new();
+    decoder.set_max_window_size(claim.window());
+    decoder
+}
+
+/// Keeps what was read: a frame's header, of 18 bytes at most.
+struct Recorded<R> {
+    reader: R,
+    bytes: Vec<u8>,
+}
+
+impl<R: Read> Read for Recorded<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buf)?;
+        self.bytes.extend_from_slice(&buf[..count]);
+        Ok(count)
     }
 }
 
@@ -104,11 +147,11 @@ impl<R: BufRead> Read for ZstdDecoder<R> {
 
 /// The kind is that of the reader below where it is the one that failed.
 fn failed(error: FrameDecoderError) -> io::Error {
-    if let FrameDecoderError::WindowSizeTooBig { requested, max } = error {
-        return io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("a zstd frame asks for a window of {requested} bytes, at most {max} are given"),
+    if let FrameDecoderError::WindowSizeTooBig { requested, .. } = error {
+        let message = format!(
+            "a zstd frame asks for a window of {requested} bytes, at most {WINDOW_MAX} are given"
         );
+        return io::Error::new(io::ErrorKind::InvalidData, message);
     }
     let first: &(dyn Error + 'static) = &error;
     let below = std::iter::successors(Some(first), |&error| error.source())
@@ -122,8 +165,9 @@ mod tests {
     use std::io::BufReader;
 
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+    use tokio_util::sync::CancellationToken;
 
-    use super::*;
+    use super::{super::super::capacity::Capacity, *};
 
     /// Bytes that compress, but not to nothing.
     fn text() -> Vec<u8> {
@@ -158,7 +202,7 @@ mod tests {
 
     fn decode(stream: &[u8]) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
-        let mut decoder = ZstdDecoder::new(BufReader::with_capacity(16, stream));
+        let mut decoder = ZstdDecoder::new(BufReader::with_capacity(16, stream), Claim::alone());
         decoder.read_to_end(&mut out).map(|_| out)
     }
 
@@ -211,7 +255,7 @@ mod tests {
                 let mut bad = good.clone();
                 bad[at] ^= 1 << bit;
                 // Bounded: a length may have grown.
-                let mut decoder = ZstdDecoder::new(&bad[..]).take(1 << 20);
+                let mut decoder = ZstdDecoder::new(&bad[..], Claim::alone()).take(1 << 20);
                 refused += u32::from(io::copy(&mut decoder, &mut io::sink()).is_err());
             }
         }
@@ -260,6 +304,41 @@ mod tests {
         assert!(peak() - before < WINDOW_MAX, "{} then {before}", peak());
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn decoders_share_the_nodes_memory() {
+        let (capacity, wanted) = (Capacity::new(1, 3), CancellationToken::new());
+        let claim = || Claim::new(capacity.clone(), wanted.clone());
+        // 2 MiB, then 1, which goes into what the first had, then 4.
+        let frames = [11 << 3, 10 << 3, 12 << 3].map(frame_with_window).concat();
+        let mut first = ZstdDecoder::new(&frames[..], claim());
+        first.read_exact(&mut [0; 3]).expect("2 MiB");
+        assert_eq!(first.claim.window(), 2 << 20);
+        let other = frame_with_window(11 << 3);
+        let mut second = ZstdDecoder::new(io::Cursor::new(other), claim());
+        let second = tokio::task::spawn_blocking(move || {
+            second
+                .read_exact(&mut [0; 3])
+                .map(|()| second.claim.window())
+        });
+        let awaited = async {
+            while !capacity.is_awaited() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let short = std::time::Duration::from_secs(5);
+        tokio::time::timeout(short, awaited).await.expect("waits");
+        first.read_exact(&mut [0; 3]).expect("1 MiB");
+        assert_eq!(first.claim.window(), 2 << 20);
+        let error = first.read(&mut [0; 3]).expect_err("4 MiB of 3");
+        assert_eq!(
+            error.to_string(),
+            "a window of 4194304 bytes does not fit into 3145728, all that pulls get"
+        );
+        // What has failed holds nothing.
+        let second = tokio::time::timeout(short, second).await.expect("in time");
+        assert_eq!(second.expect("ends").expect("2 MiB"), 2 << 20);
+    }
+
     #[test]
     fn a_failure_of_the_reader_keeps_its_kind() {
         struct Failing;
@@ -279,7 +358,10 @@ mod tests {
             stream.len() - 1,
         ] {
             let reader = BufReader::new(stream[..end].chain(Failing));
-            let outcome = io::copy(&mut ZstdDecoder::new(reader), &mut io::sink());
+            let outcome = io::copy(
+                &mut ZstdDecoder::new(reader, Claim::alone()),
+                &mut io::sink(),
+            );
             let error = outcome.expect_err("failed");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{end}: {error}");
         }

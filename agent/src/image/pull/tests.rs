@@ -5,7 +5,7 @@ mod credentials;
 mod redirects;
 mod registry;
 
-use super::*;
+use super::{super::distribution::INDEXES_MAX, *};
 use registry::{Lab, digest};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,6 +31,33 @@ async fn image_behind_an_index_is_pulled_whole() {
         record.repo_digests
     );
     assert_eq!(lab.server.asked(&lab.layer).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_may_name_another_and_so_on_for_a_while() {
+    let Some(lab) = Lab::new().await else { return };
+    for _ in 1..INDEXES_MAX {
+        nest(&lab);
+    }
+    lab.pull(&[]).await.expect("pull");
+    nest(&lab);
+    let error = lab.pull(&[]).await.expect_err("too deep");
+    assert!(
+        error.contains("more than 4 indexes within each other"),
+        "{error}"
+    );
+}
+
+/// Puts an index over what the tag stands for.
+fn nest(lab: &Lab) {
+    let tag = "/v2/a/b/manifests/1";
+    let inner = lab.server.answers.lock()[tag].clone();
+    let (name, size) = (digest(&inner.body), inner.body.len());
+    lab.server.put(&format!("/v2/a/b/manifests/{name}"), inner);
+    let media_type = "application/vnd.oci.image.index.v1+json";
+    let outer = serde_json::json!({ "schemaVersion": 2, "mediaType": media_type,
+        "manifests": [{ "mediaType": media_type, "digest": name, "size": size }] });
+    lab.server.put(tag, registry::ok(outer.to_string()));
 }
 
 /// Makes something of what a registry has other than promised.

@@ -32,11 +32,8 @@ pub(super) struct Budget {
 impl Budget {
     /// For a blob of this many bytes, if that is known.
     pub(super) fn new(blob_bytes: Option<u64>) -> Self {
-        let by_ratio = blob_bytes.map_or(BYTES_MAX, |bytes| {
-            bytes.saturating_mul(RATIO_MAX).max(BYTES_ALWAYS)
-        });
         Self {
-            left: by_ratio.min(BYTES_MAX),
+            left: most(blob_bytes),
             until_look: 0,
         }
     }
@@ -75,6 +72,14 @@ impl Budget {
         self.until_look = LOOK_EVERY;
         Ok(true)
     }
+}
+
+/// Most bytes that a layer may have, in files and as a stream, whose blob has this many.
+pub(in crate::image) fn most(blob_bytes: Option<u64>) -> u64 {
+    let by_ratio = blob_bytes.map_or(BYTES_MAX, |bytes| {
+        bytes.saturating_mul(RATIO_MAX).max(BYTES_ALWAYS)
+    });
+    by_ratio.min(BYTES_MAX)
 }
 
 fn check_room(total: u64, free: u64) -> io::Result<()> {

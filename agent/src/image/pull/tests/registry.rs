@@ -166,6 +166,7 @@ pub(super) struct Lab {
     pub(super) server: Server,
     pub(super) dir: tempfile::TempDir,
     pub(super) layout: Layout,
+    pub(super) capacity: Capacity,
     pub(super) layer: String,
     pub(super) config: String,
     pub(super) manifest: String,
@@ -243,6 +244,7 @@ impl Lab {
             server,
             dir,
             layout,
+            capacity: Capacity::default(),
             layer,
             config,
             manifest,
@@ -259,7 +261,12 @@ impl Lab {
         auth: &[RegistryAuth],
     ) -> Result<Record, String> {
         let image = reference::parse(&format!("{}/{name}", self.server.address)).expect("name");
-        pull(&self.layout, &Registries::default(), &image, auth).await
+        let context = Context {
+            layout: &self.layout,
+            registries: &Registries::default(),
+            capacity: &self.capacity,
+        };
+        pull(context, &image, auth).await
     }
 
     /// Everything below the store that is not an empty directory or a lock.

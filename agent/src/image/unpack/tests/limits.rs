@@ -1,6 +1,8 @@
 //! What a stream says of itself bounds nothing: memory and disk are bounded all the same.
 
-use super::*;
+use tokio_util::sync::CancellationToken;
+
+use super::{super::super::blob::Metered, *};
 
 #[test]
 fn a_broken_archive_is_an_error_not_a_panic() {
@@ -102,4 +104,19 @@ fn a_small_blob_cannot_become_a_large_layer() {
         format!("{error:?}").contains("larger than this node accepts"),
         "{error:?}"
     );
+}
+
+#[test]
+fn what_is_skipped_is_metered_and_not_larger_than_a_content() {
+    let unpacked = |size| {
+        let place = Place::new();
+        let stream = announcing(EntryType::XGlobalHeader, size);
+        let metered = Metered::new(stream, 1 << 20, CancellationToken::new());
+        let error = unpack(metered, &place.root(), None).expect_err("refused");
+        format!("{error:?}")
+    };
+    let error = unpacked(1 << 30);
+    assert!(error.contains("larger than this node accepts"), "{error}");
+    let error = unpacked(1 << 50);
+    assert!(error.contains("an entry claims"), "{error}");
 }
