@@ -172,7 +172,8 @@ struct ValueSeed<'c, T> {
 
 impl<T: Place> ValueSeed<'_, T> {
     fn misfit<V, E: Error>(self, value: Misfit) -> Result<V, E> {
-        Err(self.context.misfit(Some(self.path), self.place, value))
+        let fitting = self.place.fitting();
+        Err(self.context.misfit(Some(self.path), fitting, value))
     }
 
     fn scalar<E: Error>(self, read: Read, value: Misfit) -> Result<Option<Value>, E> {

@@ -3,7 +3,6 @@
 use serde::de::Error;
 use serde_json::Value;
 
-use super::place::Place;
 use crate::status::{FieldErrors, quote};
 
 /// Upstream stops collecting here too.
@@ -112,10 +111,9 @@ impl Context {
     pub(super) fn misfit<E: Error>(
         &mut self,
         path: Option<&Path<'_>>,
-        place: impl Place,
+        fitting: Fitting,
         value: Misfit,
     ) -> E {
-        let fitting = place.fitting();
         let value = match value {
             Misfit::Other(kind) => kind.to_owned(),
             Misfit::Int(number) if fitting.is_integer => format!("number {number}"),
@@ -148,6 +146,15 @@ impl Context {
         self.mismatch.get_or_insert(text);
         E::custom("a value does not fit its type")
     }
+}
+
+/// What a type must be named as when a value does not fit it.
+pub(in crate::decode) struct Fitting {
+    /// The struct with the field; none for a whole object.
+    pub(super) owner: Option<&'static str>,
+    /// In Go's words.
+    pub(super) go_type: String,
+    pub(super) is_integer: bool,
 }
 
 /// What does not fit.

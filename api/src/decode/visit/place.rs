@@ -9,18 +9,9 @@ use serde_json::{Map, Number, Value};
 
 use super::{
     super::scalar::{self, Read},
-    context::Step,
+    context::{Fitting, Step},
 };
 use crate::schema::{NodeRef, TypeRef, Typed};
-
-/// What a type must be named as when a value does not fit it.
-pub(in crate::decode) struct Fitting {
-    /// The struct with the field; none for a whole object.
-    pub(super) owner: Option<&'static str>,
-    /// In Go's words.
-    pub(super) go_type: String,
-    pub(super) is_integer: bool,
-}
 
 /// A place that bodies are decoded along.
 pub(in crate::decode) trait Place: Typed {
