@@ -20,6 +20,7 @@ use coracle_auth::{
 };
 use coracle_registry::{
     api_resource::ApiResource,
+    object_meta::match_namespace_of_request,
     store::cache_status,
     strategy::{ResourceInfo, Scope},
 };
@@ -151,6 +152,9 @@ async fn create(about: &ApiResource, call: Call<'_, State>) -> Result<Reply, Sta
     let content = content_type(call.headers)?;
     let decoded = decode::decode(&call.body, content, &about.gvk(), FieldValidation::Ignore)?;
     let mut review = decoded.object;
+    if about.is_namespaced() {
+        match_namespace_of_request(&info.namespace, &mut review)?;
+    }
     let mutated = server.mutated(request.about(&mut review, None)).await?;
     check(about, &info.namespace, &review["spec"])?;
     let validated = server.validated(request.about(&mut review, None)).await?;

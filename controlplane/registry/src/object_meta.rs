@@ -27,11 +27,19 @@ pub(crate) fn match_namespace(
     namespace: &str,
     object: &mut Value,
 ) -> Result<(), Status> {
-    let metadata = metadata_mut(object);
     if !resource.is_namespaced() {
-        metadata.remove("namespace");
+        metadata_mut(object).remove("namespace");
         return Ok(());
     }
+    match_namespace_of_request(namespace, object)
+}
+
+/// As [`match_namespace`], for what is in a namespace and stored nowhere.
+///
+/// # Errors
+/// 400 if it names another one.
+pub fn match_namespace_of_request(namespace: &str, object: &mut Value) -> Result<(), Status> {
+    let metadata = metadata_mut(object);
     match metadata
         .get("namespace")
         .and_then(Value::as_str)

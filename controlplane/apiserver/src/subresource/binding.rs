@@ -8,7 +8,7 @@ use coracle_api::{
     resource::{GroupResource, Gvk},
     status::{FieldErrors, Status},
 };
-use coracle_registry::part::Part;
+use coracle_registry::{object_meta::match_namespace_of_request, part::Part};
 use serde_json::{Value, json};
 
 use super::success;
@@ -18,6 +18,7 @@ use crate::{endpoints::Call, reply::Reply};
 pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let decoded = call.decode(&gvk())?;
     let mut binding = decoded.object;
+    match_namespace_of_request(&call.info.namespace, &mut binding)?;
     // What is made is the Binding; the pod that changes by it is not shown to admission, as
     // upstream's is not.
     let request = call.admission_request(Operation::Create, call.write_options()?);

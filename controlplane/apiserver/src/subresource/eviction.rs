@@ -19,6 +19,7 @@ use coracle_api::{
     status::{Reason, Status},
 };
 use coracle_registry::{
+    object_meta::match_namespace_of_request,
     part::Part,
     resource::Resource,
     store::{Current, WriteOptions, cache_status, delete::DeleteOptions, update::UpdateTarget},
@@ -213,7 +214,8 @@ fn marked(pod: &Value, options: &DeleteOptions) -> Value {
 }
 
 fn decode(call: &Call<'_>) -> Result<Decoded, Status> {
-    let eviction = call.decode(&Gvk::new("policy", "v1", "Eviction"))?;
+    let mut eviction = call.decode(&Gvk::new("policy", "v1", "Eviction"))?;
+    match_namespace_of_request(&call.info.namespace, &mut eviction.object)?;
     if meta::name(&eviction.object) != call.info.name {
         return Err(Status::bad_request(
             "name in URL does not match name in Eviction object",

@@ -329,3 +329,40 @@ async fn component_statuses_are_told() {
     );
     assert_eq!(raw.get("/api/v1/componentstatuses/nobody").await.0, 404);
 }
+
+/// Admission would be shown one namespace by the URL and another by the object.
+#[tokio::test]
+async fn what_names_another_namespace_than_its_url_is_refused() {
+    let raw = admin().await;
+    raw.post(PODS, pod("x")).await;
+    raw.post(DEPLOYMENTS, deployment()).await;
+    let elsewhere = |name: &str| json!({"name": name, "namespace": "kube-system"});
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": elsewhere("x"),
+        "target": {"kind": "Node", "name": "n1"}});
+    let eviction =
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": elsewhere("x")});
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview",
+        "metadata": elsewhere(""), "spec": {"user": "u",
+            "resourceAttributes": {"namespace": "default", "verb": "get", "resource": "pods"}}});
+    let reviews = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": elsewhere("d"),
+        "spec": {"replicas": 5}});
+    let made =
+        "the namespace of the provided object does not match the namespace sent on the request";
+    let changed = "the namespace of the object (kube-system) does not match the namespace on the URL (default)";
+    for (method, path, body, expected) in [
+        ("POST", format!("{PODS}/x/binding"), binding, made),
+        ("POST", format!("{PODS}/x/eviction"), eviction, made),
+        ("POST", reviews.to_owned(), review, made),
+        ("PUT", format!("{DEPLOYMENTS}/d/scale"), scale, changed),
+    ] {
+        let (code, answer) = raw.write(method, &path, body).await;
+        assert_eq!(
+            (code, &answer["message"]),
+            (400, &json!(expected)),
+            "{method} {path}"
+        );
+    }
+    let (_, pod) = raw.get(&format!("{PODS}/x")).await;
+    assert_eq!(pod["spec"]["nodeName"], Value::Null, "{pod}");
+}
