@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use coracle_telemetry::ErrorChain;
+
 use super::Outcome;
 use crate::runtime::{RuntimeError, RuntimeService, types::ContainerId};
 
@@ -27,6 +29,6 @@ pub(super) async fn probe(
             command.join(" "),
             limit.as_secs()
         )),
-        Err(error) => Outcome::Unknown(error.to_string()),
+        Err(error) => Outcome::Unknown(ErrorChain(&error).to_string()),
     }
 }

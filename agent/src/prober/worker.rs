@@ -22,6 +22,9 @@ use crate::{
 const EARLY: Duration = Duration::from_millis(5);
 const EARLY_MAX: Duration = Duration::from_secs(1);
 
+/// Tries of one probe that cannot be carried out.
+const MAX_TRIES: usize = 3;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Liveness,
@@ -169,7 +172,7 @@ impl ProbeWorker {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            match self.attempt().await {
+            match self.attempt_with_retries().await {
                 outcome @ (Outcome::Success | Outcome::Warning(_)) => {
                     self.warn(&outcome);
                     (successes, failures) = (successes + 1, 0);
@@ -185,7 +188,13 @@ impl ProbeWorker {
                     }
                 }
                 Outcome::Unknown(message) => {
-                    tracing::debug!(pod = %self.target.pod.display(), container = %self.target.container.name, message, "probe");
+                    self.tell(
+                        "Unhealthy",
+                        format!(
+                            "{} probe errored and resulted in unknown state: {message}",
+                            self.kind.as_str()
+                        ),
+                    );
                 }
             }
         }
@@ -208,6 +217,19 @@ impl ProbeWorker {
             }
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Again at once while it cannot be carried out. Source: `runProbeWithRetries` in
+    /// `pkg/kubelet/prober/prober.go`, `maxProbeRetries`.
+    async fn attempt_with_retries(&self) -> Outcome {
+        let mut outcome = self.attempt().await;
+        for _ in 1..MAX_TRIES {
+            if !matches!(outcome, Outcome::Unknown(_)) {
+                break;
+            }
+            outcome = self.attempt().await;
+        }
+        outcome
     }
 
     async fn attempt(&self) -> Outcome {

@@ -6,6 +6,7 @@ mod harness;
 mod reboot;
 mod resources;
 mod restart;
+mod start_errors;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
 use kube::{

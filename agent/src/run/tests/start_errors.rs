@@ -1,0 +1,41 @@
+//! What cannot be carried out: programs that do not start, probes that cannot be asked.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, api::ListParams};
+use serde_json::json;
+
+use super::harness::{Cluster, pod};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probe_that_cannot_be_carried_out_is_told_after_three_tries() {
+    let cluster = Cluster::start().await;
+    for _ in 0..3 {
+        let error = crate::runtime::RuntimeError::NotFound {
+            kind: "shim",
+            id: "1".to_owned(),
+        };
+        cluster.runtime.fail_next("exec_sync", error);
+    }
+    let probe = json!({"exec": {"command": ["check"]}, "periodSeconds": 60});
+    cluster
+        .create(pod(
+            "web",
+            json!({"containers": [{"name": "main", "image": "nginx:1", "livenessProbe": probe}]}),
+        ))
+        .await;
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let said = "Liveness probe errored and resulted in unknown state: shim 1 does not exist";
+    cluster
+        .wait_until("the event Unhealthy", async || {
+            let list = events.list(&ListParams::default()).await.expect("events");
+            list.items.iter().any(|event| {
+                event.reason.as_deref() == Some("Unhealthy")
+                    && event.message.as_deref() == Some(said)
+            })
+        })
+        .await;
+    let tries = cluster.runtime.calls();
+    let tries = tries.iter().filter(|call| *call == "exec_sync main");
+    assert_eq!(tries.count(), 3);
+    cluster.stop().await;
+}
