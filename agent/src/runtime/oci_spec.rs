@@ -226,8 +226,12 @@ fn environment(input: &Input<'_>) -> Result<Vec<String>, SpecError> {
         }
     }
     for (name, value) in &input.container.env {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+        if name.is_empty() || name.contains(['=', '\0']) {
             return Err(SpecError::EnvironmentName(name.clone()));
+        }
+        if value.contains('\0') {
+            let (what, text) = ("the value of environment variable", name.clone());
+            return Err(SpecError::Nul { what, text });
         }
         set(name, format!("{name}={value}"));
     }
