@@ -13,7 +13,7 @@ use crate::{
     lifecycle,
     pod::PodExt,
     pod_actions::{ContainerToKill, KillReason},
-    runtime::types::{ContainerId, ContainerState, ContainerStatus, SandboxState},
+    runtime::types::{ContainerId, ContainerState, ContainerStatus},
 };
 
 /// Upstream's least grace: a signal must have a chance.
@@ -25,11 +25,8 @@ impl PodWorker {
         let grace = self.grace();
         let stopped = self.kill_running(state, grace).await;
         let mut fine = stopped;
-        for sandbox in state
-            .sandboxes
-            .iter()
-            .filter(|s| s.state == SandboxState::Ready)
-        {
+        // Also those that are not ready: a dead shim's still has its address and namespaces.
+        for sandbox in &state.sandboxes {
             if let Err(error) = self.ctx.runtime.stop_pod_sandbox(&sandbox.id).await {
                 tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "cannot stop a sandbox");
                 fine = false;

@@ -336,6 +336,11 @@ async fn dead_sandbox_is_made_anew() {
             is_ready(pod) && container_status(pod).restart_count == 1
         })
         .await;
+    let stopped = format!("stop_pod_sandbox {}", sandboxes[0].id);
+    assert!(
+        cluster.runtime.calls().contains(&stopped),
+        "the dead sandbox keeps its network"
+    );
     cluster.stop().await;
 }
 

@@ -39,6 +39,9 @@ pub(super) struct SandboxCheckpoint {
     pub(super) complete: bool,
     pub(super) ips: Vec<IpAddr>,
     pub(super) shim: Option<Process>,
+    /// It was stopped, and holds nothing but records.
+    #[serde(default)]
+    pub(super) released: bool,
     /// Boot in which it was made: PIDs of another mean nothing.
     pub(super) boot_id: String,
 }

@@ -251,6 +251,7 @@ fn sandbox(inner: &Inner, record: &Record) -> Arc<Sandbox> {
         complete: true,
         ips: record.ips.clone(),
         shim: None,
+        released: true,
         boot_id: String::new(),
     };
     Arc::new(Sandbox {

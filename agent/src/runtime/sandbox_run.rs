@@ -71,6 +71,7 @@ pub(super) async fn run(
         complete: false,
         ips: Vec::new(),
         shim: None,
+        released: false,
         boot_id: inner.boot_id.clone(),
     };
     let sandbox = Arc::new(Sandbox {

@@ -34,9 +34,25 @@ pub(super) async fn stop(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), Runti
         return Ok(());
     };
     let _one_at_a_time = sandbox.ending.lock().await;
+    if sandbox.checkpoint.lock().released {
+        return Ok(());
+    }
     let outcome = end(inner, &sandbox).await;
+    if outcome.is_ok() {
+        note_released(&sandbox);
+    }
     inner.tell(&sandbox.pod().uid);
     outcome
+}
+
+/// Unwritten, the next agent stops it once more.
+fn note_released(sandbox: &Sandbox) {
+    sandbox.checkpoint.lock().released = true;
+    if sandbox.directory.exists()
+        && let Err(error) = sandbox.update(|_| ())
+    {
+        tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "record that the sandbox was stopped");
+    }
 }
 
 /// Ends a sandbox; the caller holds its lock or is the only one who knows it. Idempotent.
