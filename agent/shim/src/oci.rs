@@ -93,12 +93,14 @@ fn handle(request: HelperRequest) -> anyhow::Result<Made> {
             tty,
             host_mount_namespace,
             pid_namespace,
+            start_status,
         } => create::create(&create::Arguments {
             sandbox_dir: &sandbox_dir,
             container: &container,
             tty,
             host_mount_namespace,
             pid_namespace,
+            start_status,
         }),
         HelperRequest::Exec {
             sandbox_dir,

@@ -23,6 +23,7 @@ mod outcomes;
 mod reaper;
 mod requests;
 mod server;
+mod start_status;
 mod streams;
 
 use std::{

@@ -182,9 +182,14 @@ pub(super) fn time(nanoseconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(nanoseconds)
 }
 
-/// How a recorded end looks to CRI.
+/// How a recorded end looks to CRI. Source: containerd `internal/cri/server/container_start.go`,
+/// `errorStartReason`, for what was never executed.
 pub(super) fn exited(exit: &Exit) -> ContainerState {
     let reason = match exit {
+        Exit {
+            start_error: Some(_),
+            ..
+        } => "StartError",
         Exit {
             oom_killed: true, ..
         } => "OOMKilled",
@@ -202,7 +207,7 @@ pub(super) fn exited(exit: &Exit) -> ContainerState {
         exit_code: exit.exit_code,
         signal: exit.signal,
         reason: reason.to_owned(),
-        message: String::new(),
+        message: exit.start_error.clone().unwrap_or_default(),
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_shim_protocol::{Reply, Request};
+use coracle_shim_protocol::{FailureKind, Reply, Request};
 
-use super::{ContainerId, ContainerState, RuntimeError, checkpoint, local::Inner, past};
+use super::{
+    ContainerId, ContainerState, RuntimeError, checkpoint, entries::Container, local::Inner, past,
+    shim_client::CallError,
+};
 use crate::blocking::blocking;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -25,10 +28,15 @@ pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), Ru
         container: id.0.clone(),
     };
     let name = &container.checkpoint.config.name;
-    let answer = client
-        .call(request, &[], LIMIT)
-        .await
-        .map_err(|error| client.error("start container", name, error))?;
+    let answer = match client.call(request, &[], LIMIT).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            if matches!(&error, CallError::Refused(failure) if failure.kind == FailureKind::Start) {
+                ended(&container).await;
+            }
+            return Err(client.error("start container", name, error));
+        }
+    };
     if let Reply::Started { started_at, pid } = answer.reply {
         container.state.send_if_modified(|state| {
             // It may have ended already: that news comes by another way.
@@ -45,6 +53,14 @@ pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), Ru
     inner.tell(&container.sandbox.pod().uid);
     container.syncs.soon(container.writable.clone());
     Ok(())
+}
+
+/// Its end comes as news of its own. Waited for: whoever hears that the start has failed finds a
+/// container that has ended, not one that could still be started.
+async fn ended(container: &Container) {
+    let mut state = container.state.subscribe();
+    let end = state.wait_for(|state| matches!(state, Some(ContainerState::Exited { .. })));
+    let _ = tokio::time::timeout(LIMIT, end).await;
 }
 
 pub(super) async fn reopen_log(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), RuntimeError> {

@@ -38,6 +38,7 @@ struct FakeState {
     containers: BTreeMap<ContainerId, (ContainerConfig, ContainerStatus)>,
     failures: HashMap<&'static str, VecDeque<RuntimeError>>,
     panics: HashSet<&'static str>,
+    refused_starts: VecDeque<String>,
     held: HashMap<&'static str, tokio_util::sync::CancellationToken>,
     class_cgroups: BTreeMap<String, Resources>,
     calls: Vec<String>,
@@ -171,6 +172,17 @@ impl FakeRuntime {
     }
 
     fn end(&self, id: &ContainerId, exit_code: i32, signal: Option<i32>, reason: &str) {
+        self.end_with(id, exit_code, signal, reason, String::new());
+    }
+
+    fn end_with(
+        &self,
+        id: &ContainerId,
+        exit_code: i32,
+        signal: Option<i32>,
+        reason: &str,
+        message: String,
+    ) {
         let uid = {
             let mut state = self.state.lock();
             let Some((_, status)) = state.containers.get_mut(id) else {
@@ -182,7 +194,7 @@ impl FakeRuntime {
                 ContainerState::Running { started_at, .. } => started_at,
                 ContainerState::Created => finished_at,
             };
-            let (reason, message) = (reason.to_owned(), String::new());
+            let reason = reason.to_owned();
             status.state = ContainerState::Exited {
                 started_at,
                 finished_at,

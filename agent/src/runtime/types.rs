@@ -305,7 +305,7 @@ pub enum ContainerState {
         exit_code: i32,
         /// The signal, if killed by one.
         signal: Option<i32>,
-        /// `Completed`, `Error`, `OOMKilled`, `ContainerCannotRun`, `ContainerStatusUnknown`.
+        /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`.
         reason: String,
         /// For people.
         message: String,

@@ -286,26 +286,48 @@ async fn failed_network_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn program_that_is_not_there_is_named() {
+async fn program_that_cannot_be_executed_is_an_end_of_its_container() {
     let Some(node) = node().await else { return };
     let sandbox = node
         .runtime()
         .run_pod_sandbox(&node.sandbox())
         .await
         .unwrap();
-    for (command, words) in [
-        ("no-such-thing", "executable file not found in $PATH"),
-        ("/no/such/thing", "no such file or directory"),
-        ("/etc/passwd", "permission denied"),
+    let huge = ("HUGE".to_owned(), "x".repeat(200_000));
+    for (command, env, words) in [
+        ("no-such-thing", None, "executable file not found in $PATH"),
+        ("/no/such/thing", None, "no such file or directory"),
+        ("/etc/passwd", None, "permission denied"),
+        ("/etc", None, "permission denied"),
+        ("/bin/true", Some(huge), "argument list too long"),
     ] {
-        let outcome = node
-            .runtime()
-            .create_container(&sandbox.id, &container(&[command]))
-            .await;
+        let config = ContainerConfig {
+            env: env.into_iter().collect(),
+            ..container(&[command])
+        };
+        let runtime = node.runtime();
+        let id = runtime
+            .create_container(&sandbox.id, &config)
+            .await
+            .unwrap();
+        let outcome = runtime.start_container(&id).await;
         let text = outcome.expect_err(command).to_string();
         assert!(text.contains(words) && text.contains(command), "{text}");
+        let ContainerState::Exited {
+            exit_code,
+            reason,
+            message,
+            started_at,
+            finished_at,
+            ..
+        } = node.status(&id).await.state
+        else {
+            panic!("{command} has not ended");
+        };
+        assert_eq!((exit_code, &*reason), (128, "StartError"));
+        assert!(text.ends_with(&message) && message.contains(words));
+        assert_eq!(started_at, finished_at, "{command} never ran");
     }
-    assert!(node.runtime().list_containers().await.unwrap().is_empty());
     node.finish().await;
 }
 

@@ -75,6 +75,9 @@ pub enum HelperRequest {
         host_mount_namespace: i32,
         /// Descriptor of the PID namespace that is joined; a new one is made without.
         pid_namespace: Option<i32>,
+        /// Descriptor to tell on why the program was not executed; the kernel closes it when it is.
+        #[serde(default)]
+        start_status: Option<i32>,
     },
     /// One more process. Descriptors 0 to 2 are its own.
     Exec {

@@ -62,7 +62,7 @@ pub enum Request {
     State,
     /// Makes a container from the `create.json` in its directory.
     Create(Create),
-    /// Lets a created container run.
+    /// Lets a created container run; answered when its program is executed.
     Start {
         /// Which.
         container: String,
@@ -245,6 +245,8 @@ pub enum FailureKind {
     Oci,
     /// A deadline passed.
     Timeout,
+    /// The container's program could not be executed: it has ended.
+    Start,
 }
 
 /// Unasked news.
@@ -321,4 +323,7 @@ pub struct Exit {
     pub started_at: u64,
     /// Nanoseconds since the epoch.
     pub finished_at: u64,
+    /// Why its program was not executed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_error: Option<String>,
 }

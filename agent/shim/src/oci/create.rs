@@ -38,6 +38,7 @@ pub(super) struct Arguments<'a> {
     pub(super) tty: bool,
     pub(super) host_mount_namespace: i32,
     pub(super) pid_namespace: Option<i32>,
+    pub(super) start_status: Option<i32>,
 }
 
 pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
@@ -187,7 +188,10 @@ fn build(
         .transpose()?;
     let container = ContainerBuilder::new(arguments.container.to_owned(), SyscallType::default())
         .with_root_path(state)?
-        .with_executor(ShimExecutor { confinement })
+        .with_executor(ShimExecutor {
+            confinement,
+            start_status: arguments.start_status,
+        })
         .with_console_socket(console.as_ref().map(terminal::ConsoleSocket::path))
         .validate_id()?
         .as_init(PathBuf::from(directory))

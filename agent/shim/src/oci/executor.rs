@@ -15,20 +15,26 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use nix::{
     errno::Errno,
     sys::{prctl, signal::Signal},
-    unistd::{AccessFlags, access, execve},
+    unistd::{AccessFlags, access, execve, write},
 };
 use oci_spec::runtime::Spec;
 
 use super::{cgroup_mounts, confinement::Confinement};
+use crate::sys;
 
 /// Search path of a process that has none.
 pub(super) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// What a pipe takes at once, and who reads it takes (`PIPE_BUF`).
+const MAX_MESSAGE_BYTES: usize = 4096;
+
 /// See the module's description.
 #[derive(Clone)]
 pub(super) struct ShimExecutor {
     pub(super) confinement: Confinement,
+    /// Descriptor to tell on why the program was not executed.
+    pub(super) start_status: Option<i32>,
 }
 
 impl Executor for ShimExecutor {
@@ -36,26 +42,41 @@ impl Executor for ShimExecutor {
         let (args, env) = command(spec).ok_or(ExecutorError::InvalidArg)?;
         match replace_process(&args, &env) {
             Ok(never) => match never {},
-            Err(error) => Err(ExecutorError::Execution(error.into())),
+            Err(error) => {
+                self.tell(&error);
+                Err(ExecutorError::Execution(error.into()))
+            }
         }
     }
 
-    /// Comes once, before the process waits for its start: what follows runs confined.
+    /// Comes once, before the process waits for its start: what follows runs confined. The program
+    /// is not looked for yet: that it cannot be executed is an end of the container, not of its
+    /// making.
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
         let confined = cgroup_mounts::make_readonly(spec)
             .and_then(|()| self.confinement.drop_privileges())
             .and_then(|()| self.confinement.seal());
         confined
             .map_err(|error| ExecutorValidationError::ArgValidationError(format!("{error:#}")))?;
-        let (args, env) = command(spec).ok_or_else(|| {
+        command(spec).ok_or_else(|| {
             ExecutorValidationError::ArgValidationError("no command specified".to_owned())
         })?;
-        find_program(&args[0], &env)
-            .map_err(|error| ExecutorValidationError::ArgValidationError(error.to_string()))?;
         // Who waits to be started goes with the shim as well: nobody else could start it.
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(|errno| {
             ExecutorValidationError::ArgValidationError(format!("tie to the shim: {errno}"))
         })
+    }
+}
+
+impl ShimExecutor {
+    /// Best effort: without it the container's exit code is all there is.
+    fn tell(&self, error: &ProgramError) {
+        let Some(number) = self.start_status else {
+            return;
+        };
+        let mut message = format!("unable to start container process: {error}");
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        let _ = write(sys::borrow(number), message.as_bytes());
     }
 }
 

@@ -24,11 +24,15 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{cgroup, log::Log, streams::Streams};
+use super::{cgroup, log::Log, start_status::StartStatus, streams::Streams};
 
 /// How long output may outlive its container: processes that left its PID namespace's fate can hold
 /// the pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// Exit code of a program that was not executed. Source: containerd
+/// `internal/cri/server/container_start.go`, `errorStartExitCode`.
+const START_ERROR_CODE: i32 = 128;
 
 /// See the module's description.
 pub(super) struct Container {
@@ -37,6 +41,7 @@ pub(super) struct Container {
     pub(super) cgroup: String,
     pub(super) log: Log,
     pub(super) streams: Streams,
+    pub(super) start_status: StartStatus,
     pub(super) state: State,
 }
 
@@ -80,7 +85,7 @@ impl Container {
     }
 
     /// Says "go" to the waiting process: libcontainer's `NotifySocket::notify_container_start`.
-    pub(super) fn start(&mut self, oci: &Path, now: u64) -> io::Result<u64> {
+    pub(super) fn start(&mut self, oci: &Path, now: u64) -> io::Result<i32> {
         let State::Created { pid } = self.state else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -97,7 +102,7 @@ impl Container {
             pid,
             started_at: now,
         };
-        Ok(now)
+        Ok(pid)
     }
 
     /// Its first process was reaped.
@@ -106,7 +111,11 @@ impl Container {
             State::Running { started_at, .. } => started_at,
             _ => 0,
         };
-        let (exit_code, signal) = exit_code(status);
+        let start_error = self.start_status.error().map(str::to_owned);
+        let (exit_code, signal) = match start_error {
+            Some(_) => (START_ERROR_CODE, None),
+            None => exit_code(status),
+        };
         let oom_killed = exit_code != 0 && cgroup::oom_kills(&self.cgroup) > 0;
         // In a shared PID namespace the others live on; they are the container's all the same.
         cgroup::kill_all(&self.cgroup);
@@ -114,8 +123,9 @@ impl Container {
             exit_code,
             signal,
             oom_killed,
-            started_at,
+            started_at: if start_error.is_some() { 0 } else { started_at },
             finished_at: now,
+            start_error,
         };
         self.state = State::Ended {
             exit,
@@ -142,12 +152,16 @@ impl Container {
         Some(exit)
     }
 
-    /// When [`Container::settle`] has to be asked again at the latest.
+    /// When [`Container::settle`] or its start has to be asked for again at the latest.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.state {
+        let drained = match self.state {
             State::Ended { drain_until, .. } => Some(drain_until),
             _ => None,
-        }
+        };
+        drained
+            .into_iter()
+            .chain(self.start_status.deadline())
+            .min()
     }
 
     pub(super) fn signal(&self, signal: Signal, all: bool) -> Result<(), nix::errno::Errno> {

@@ -52,7 +52,13 @@ impl Server {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
-            Request::Start { container } => self.start_container(&container),
+            // Answered when its program is executed.
+            Request::Start { container } => {
+                match self.start_container(connection, id, &container) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
             Request::Signal {
                 container,
                 signal,
@@ -122,14 +128,15 @@ impl Server {
         Ok(self.containers.get_mut(&number).expect("just found"))
     }
 
-    fn start_container(&mut self, id: &str) -> Outcome {
+    fn start_container(&mut self, connection: u64, call: u64, id: &str) -> Result<(), Failure> {
         let oci = self.oci.clone();
+        let now = now();
         let container = self.get(id)?;
-        match container.start(&oci, now()) {
-            Ok(started_at) => Ok(Reply::Started {
-                started_at,
-                pid: container.pid().unwrap_or(0),
-            }),
+        match container.start(&oci, now) {
+            Ok(pid) => {
+                container.start_status.ask(connection, call, pid, now);
+                Ok(())
+            }
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 Err(failure(FailureKind::State, error.to_string()))
             }

@@ -88,6 +88,7 @@ enum Token {
     Connection(u64),
     Helper(usize),
     Container(u64, streams::Port),
+    Start(u64),
 }
 
 impl Server {
@@ -190,6 +191,7 @@ impl Server {
                             .ready(port, &mut container.log, &mut self.scratch, now);
                     }
                 }
+                Token::Start(number) => self.answer_start(number),
                 Token::Helper(_) => {}
             }
         }
@@ -223,6 +225,10 @@ impl Server {
             set.push(PollFd::new(helper.fd(), PollFlags::POLLIN));
         }
         for (number, container) in &self.containers {
+            if let Some(fd) = container.start_status.fd() {
+                tokens.push(Token::Start(*number));
+                set.push(PollFd::new(fd, PollFlags::POLLIN));
+            }
             for (fd, writing, port) in container.streams.ports() {
                 tokens.push(Token::Container(*number, port));
                 set.push(PollFd::new(
@@ -337,6 +343,20 @@ impl Server {
         }
         self.helpers
             .retain(|helper| !matches!(helper.purpose, Purpose::Done));
+        for number in self.containers.keys().copied().collect::<Vec<_>>() {
+            self.answer_start(number);
+        }
+    }
+
+    /// Tells who asked for the start of a container what has come of it, once that is known.
+    fn answer_start(&mut self, number: u64) {
+        let known = self
+            .containers
+            .get_mut(&number)
+            .and_then(|container| container.start_status.answer());
+        if let Some(answer) = known {
+            self.reply(answer.connection, answer.call, answer.outcome, None);
+        }
     }
 
     fn settle(&mut self) {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
 use serde_json::json;
 
-use super::harness::{Cluster, pod};
+use super::harness::{Cluster, container_status, pod};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn probe_that_cannot_be_carried_out_is_told_after_three_tries() {
@@ -37,5 +37,26 @@ async fn probe_that_cannot_be_carried_out_is_told_after_three_tries() {
     let tries = cluster.runtime.calls();
     let tries = tries.iter().filter(|call| *call == "exec_sync main");
     assert_eq!(tries.count(), 3);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn start_that_fails_for_good_ends_a_pod_that_runs_once() {
+    let cluster = Cluster::start().await;
+    cluster.runtime.refuse_next_start("exec: no such file");
+    cluster
+        .create(pod("job", json!({"restartPolicy": "Never"})))
+        .await;
+    let failed = cluster
+        .wait_pod("job", |pod| {
+            pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Failed")
+        })
+        .await;
+    let state = container_status(&failed).state.expect("state");
+    let end = state.terminated.expect("terminated");
+    assert_eq!(
+        (end.exit_code, end.reason.as_deref(), end.message.as_deref()),
+        (128, Some("StartError"), Some("exec: no such file"))
+    );
     cluster.stop().await;
 }

@@ -8,6 +8,23 @@ impl FakeRuntime {
         self.state.lock().panics.insert(verb);
     }
 
+    /// The next container that is started has a program that cannot be executed.
+    pub fn refuse_next_start(&self, message: &str) {
+        let mut state = self.state.lock();
+        state.refused_starts.push_back(message.to_owned());
+    }
+
+    pub(super) fn refused(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let Some(message) = self.state.lock().refused_starts.pop_front() else {
+            return Ok(());
+        };
+        self.end_with(id, 128, None, "StartError", message.clone());
+        Err(RuntimeError::Oci {
+            operation: format!("start container {}", self.name_of(id)),
+            message,
+        })
+    }
+
     /// Calls of this verb are noted but wait until what is returned is dropped.
     pub fn hold(&self, verb: &'static str) -> tokio_util::sync::DropGuard {
         let release = tokio_util::sync::CancellationToken::new();

@@ -124,6 +124,7 @@ impl RuntimeService for FakeRuntime {
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         self.begin("start_container", &self.name_of(id))?;
+        self.refused(id)?;
         let uid = {
             let mut state = self.state.lock();
             let (_, status) = state

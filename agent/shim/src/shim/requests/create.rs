@@ -21,6 +21,7 @@ use super::{
         helper::{Helper, Purpose},
         log::Log,
         server::Server,
+        start_status::StartStatus,
         streams::{AfterInput, Streams},
     },
     MAX_HELPER_MS,
@@ -50,6 +51,8 @@ impl Server {
         let (stdio, streams) = self
             .container_streams(&create)
             .map_err(|error| broken("make pipes", error))?;
+        let (start_status, theirs) =
+            StartStatus::new().map_err(|error| broken("make a pipe", error))?;
         let number = self.number();
         let request = HelperRequest::Create {
             sandbox_dir: self.directory.clone(),
@@ -57,6 +60,7 @@ impl Server {
             tty: create.tty,
             host_mount_namespace: self.host_mounts.as_raw_fd(),
             pid_namespace: pid_namespace.as_ref().map(AsRawFd::as_raw_fd),
+            start_status: Some(StartStatus::number(&theirs)),
         };
         let purpose = Purpose::Create {
             connection,
@@ -82,6 +86,7 @@ impl Server {
                 cgroup: create.cgroup,
                 log,
                 streams,
+                start_status,
                 state: State::Creating,
             },
         );
