@@ -34,7 +34,7 @@ pub(crate) fn match_namespace(
     match_namespace_of_request(namespace, object)
 }
 
-/// As [`match_namespace`], for what is in a namespace and stored nowhere.
+/// Makes the namespace of what is in one, and stored nowhere, that of the request.
 ///
 /// # Errors
 /// 400 if it names another one.
