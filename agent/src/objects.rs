@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
+use coracle_client::errors::is_unreachable;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{ConfigMap, Secret},
@@ -150,14 +151,17 @@ impl Objects {
         }
         let api: Api<T> = Api::namespaced(self.client.clone(), namespace);
         let asked = Instant::now();
-        let object = match tokio::time::timeout(FETCH_LIMIT, api.get_opt(name)).await {
+        let answer = tokio::time::timeout(FETCH_LIMIT, api.get_opt(name)).await;
+        let is_answered = answer.as_ref().is_ok_and(|answer| match answer {
+            Ok(_) => true,
+            Err(error) => !is_unreachable(error),
+        });
+        // Without the control plane an old copy is better than none; a refusal is an answer.
+        if !is_answered && let Some((_, object)) = &slot.fetched {
+            return Ok(object.clone());
+        }
+        let object = match answer {
             Ok(Ok(object)) => object.map(Arc::new),
-            // Without the control plane an old copy is better than none; a refusal is an answer.
-            Ok(Err(kube::Error::Service(_) | kube::Error::HyperError(_))) | Err(_)
-                if slot.fetched.is_some() =>
-            {
-                return Ok(slot.fetched.as_ref().and_then(|(_, object)| object.clone()));
-            }
             Ok(Err(source)) => {
                 return Err(FetchError::Request {
                     kind,

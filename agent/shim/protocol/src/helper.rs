@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Failure;
 
+/// Longest message of why a program was not executed: what a pipe takes at once (`PIPE_BUF`), so
+/// that it is written and read at once.
+pub const START_ERROR_MAX_BYTES: usize = 4096;
+
 /// `create.json`: what the helper makes a container of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CreateSpec {

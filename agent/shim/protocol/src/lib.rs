@@ -14,7 +14,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::helper::{CreateSpec, HelperReply, HelperRequest, UserRequest, VolumeMount};
+pub use self::helper::{
+    CreateSpec, HelperReply, HelperRequest, START_ERROR_MAX_BYTES, UserRequest, VolumeMount,
+};
 
 /// File names inside a sandbox directory, known to all three.
 pub mod layout {

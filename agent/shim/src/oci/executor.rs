@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use coracle_shim_protocol::START_ERROR_MAX_BYTES;
 use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use nix::{
     errno::Errno,
@@ -25,9 +26,6 @@ use crate::sys;
 /// Search path of a process that has none.
 pub(super) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// What a pipe takes at once, and who reads it takes (`PIPE_BUF`).
-const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// See the module's description.
 #[derive(Clone)]
@@ -75,7 +73,7 @@ impl ShimExecutor {
             return;
         };
         let mut message = format!("unable to start container process: {error}");
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        message.truncate(message.floor_char_boundary(START_ERROR_MAX_BYTES));
         let _ = write(sys::borrow(number), message.as_bytes());
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_shim_protocol::{Failure, FailureKind, Reply};
+use coracle_shim_protocol::{Failure, FailureKind, Reply, START_ERROR_MAX_BYTES};
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
@@ -21,9 +21,6 @@ use super::failure;
 
 /// Well below the agent's own limit of a start.
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// Longest message; written at once, so it is read at once.
-const MAX_BYTES: usize = 4096;
 
 /// Who waits for the start.
 struct Asked {
@@ -117,7 +114,7 @@ impl StartStatus {
 
     fn read(&mut self) {
         let Some(pipe) = &self.pipe else { return };
-        let mut text = [0; MAX_BYTES];
+        let mut text = [0; START_ERROR_MAX_BYTES];
         match read(pipe, &mut text) {
             Err(Errno::EAGAIN | Errno::EINTR) => return,
             Ok(0) | Err(_) => {}

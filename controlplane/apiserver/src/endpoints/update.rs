@@ -113,6 +113,11 @@ pub(crate) fn check_name(call: &Call<'_>, object: &serde_json::Value) -> Result<
             "the name of the object ({name}) does not match the name on the URL ({url})"
         )));
     }
+    check_namespace(call, object)
+}
+
+/// The object names no other namespace than the URL.
+pub(crate) fn check_namespace(call: &Call<'_>, object: &serde_json::Value) -> Result<(), Status> {
     let namespace = meta::namespace(object);
     if call.resource.is_namespaced() && !namespace.is_empty() && namespace != call.info.namespace {
         return Err(Status::bad_request(format!(

@@ -25,6 +25,7 @@ use crate::{
         Call,
         apply::{Configuration, take_version},
         get,
+        update::check_namespace,
     },
     reply::Reply,
 };
@@ -138,12 +139,7 @@ fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
             meta::name(scale)
         )));
     }
-    let (namespace, url) = (meta::namespace(scale), call.info.namespace.as_ref());
-    if !namespace.is_empty() && namespace != url {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({namespace}) does not match the namespace on the URL ({url})"
-        )));
-    }
+    check_namespace(call, scale)?;
     let replicas = meta::get_i64(scale, &["spec", "replicas"]).unwrap_or(0);
     if replicas < 0 {
         let mut errors = FieldErrors::default();
