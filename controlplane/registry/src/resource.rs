@@ -69,10 +69,10 @@ impl Resource {
         self.info.is_core(plural)
     }
 
-    /// What to warn the writer of an object of.
-    pub fn warnings(&self, object: &Value) -> Vec<String> {
+    /// What to warn the writer of an object of, which was `old` before.
+    pub fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
         let mut warnings = self.strategy.warnings(object);
-        warnings.extend(unenforced::warnings(&self.info, object));
+        warnings.extend(unenforced::warnings(&self.info, object, old));
         warnings
     }
 

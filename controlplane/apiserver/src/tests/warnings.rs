@@ -42,14 +42,14 @@ async fn policies_that_nothing_enforces_are_warned_of_when_they_are_written() {
     assert_eq!(
         said,
         [
-            "299 - \"ValidatingAdmissionPolicy is not enforced by this cluster yet: no request is refused by it\""
+            "299 - \"ValidatingAdmissionPolicy is not acted on by this cluster yet: no request is refused by it\""
         ]
     );
     let netpols = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
     let netpol = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"},
         "spec": {"podSelector": {}}});
     let expect =
-        ["299 - \"NetworkPolicy is not enforced by this cluster yet: it blocks no traffic\""];
+        ["299 - \"NetworkPolicy is not acted on by this cluster yet: it blocks no traffic\""];
     assert_eq!(warnings(&raw, "POST", netpols, Some(netpol)).await, expect);
     let change = json!({"spec": {"policyTypes": ["Egress"]}});
     assert_eq!(
@@ -64,6 +64,36 @@ async fn policies_that_nothing_enforces_are_warned_of_when_they_are_written() {
         said.len() == 1 && said[0].contains("pods are not checked"),
         "{said:?}"
     );
+}
+
+/// As users write them, and as controllers write them afterwards.
+#[tokio::test]
+async fn what_nobody_acts_on_is_warned_of_once_a_wish() {
+    let raw = admin().await;
+    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
+        "spec": {"serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": {
+            "metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}}});
+    let one = format!("{sets}/db");
+    let expect = ["299 - \"StatefulSet is not acted on by this cluster yet: it makes no pods\""];
+    assert_eq!(warnings(&raw, "POST", sets, Some(set)).await, expect);
+    let silent = [
+        (
+            one.clone(),
+            json!({"metadata": {"finalizers": ["a.example/b"]}}),
+        ),
+        (one.clone(), json!({"metadata": {"finalizers": null}})),
+        (format!("{one}/status"), json!({"status": {"replicas": 0}})),
+    ];
+    for (path, change) in silent {
+        let said = warnings(&raw, "PATCH", &path, Some(change)).await;
+        assert!(said.is_empty(), "{path}: {said:?}");
+    }
+    for (path, replicas) in [(one.clone(), 3), (format!("{one}/scale"), 4)] {
+        let change = json!({"spec": {"replicas": replicas}});
+        let said = warnings(&raw, "PATCH", &path, Some(change)).await;
+        assert_eq!(said, expect, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -140,7 +140,7 @@ impl Store {
             mut warnings,
         } = new;
         let stored = resource.storing();
-        warnings.extend(stored.warnings(&object));
+        warnings.extend(stored.warnings(&object, None));
         encode::strip(&mut object);
         let generated = meta::generate_name(&object).to_owned();
         for _ in 0..GENERATE_TRIES {

@@ -245,7 +245,7 @@ impl Update<'_> {
             is_conditional,
         } = changed;
         let warnings = if target.part == Part::Main {
-            resource.warnings(&object)
+            resource.warnings(&object, Some(&self.current.object))
         } else {
             Vec::new()
         };

@@ -1,0 +1,115 @@
+//! Fields, labels and annotations that nothing acts on, of kinds that somebody does act on.
+
+use serde_json::Value;
+
+use crate::{
+    api_resource::ApiResource,
+    strategy::Scope,
+    value::{items, keys},
+};
+
+/// Labels of Pod Security on namespaces; each also with `-version`.
+const POD_SECURITY: [&str; 3] = [
+    "pod-security.kubernetes.io/audit",
+    "pod-security.kubernetes.io/enforce",
+    "pod-security.kubernetes.io/warn",
+];
+/// The level that asks for nothing.
+const PRIVILEGED: &str = "privileged";
+/// Annotations of Services that ask for endpoints nearby; the second is the older one.
+const TOPOLOGY: [&str; 2] = [
+    "service.kubernetes.io/topology-mode",
+    "service.kubernetes.io/topology-aware-hints",
+];
+/// The range that Services' addresses come from.
+pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
+
+/// What to tell the writer of an object.
+pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
+    match (&*info.group, &*info.plural, info.scope) {
+        ("", "namespaces", Scope::Cluster) => pod_security(&object["metadata"]["labels"]),
+        ("", "pods", _) => preemption(&object["spec"], "priority"),
+        ("scheduling.k8s.io", "priorityclasses", _) => preemption(object, "value"),
+        ("", "services", _) => service(object),
+        ("discovery.k8s.io", "endpointslices", _) => endpoint_slice(object),
+        ("networking.k8s.io", "servicecidrs", _)
+            if object["metadata"]["name"] != DEFAULT_SERVICE_CIDR =>
+        {
+            let range = format!("ServiceCIDR {DEFAULT_SERVICE_CIDR:?}");
+            vec![format!(
+                "ServiceCIDR is not used by this cluster yet: Services get addresses of {range} alone"
+            )]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn pod_security(labels: &Value) -> Vec<String> {
+    let asks = |label: &&str| POD_SECURITY.contains(label) && labels[*label] != PRIVILEGED;
+    let labels = keys(labels).filter(asks);
+    labels
+        .map(|label| {
+            format!("label {label:?} is not enforced by this cluster yet: pods are not checked")
+        })
+        .collect()
+}
+
+/// Of a pod or a class of them, whose number has that name: nothing is put in its place.
+fn preemption(object: &Value, number: &str) -> Vec<String> {
+    let counts_on_it = object[number].as_i64().is_some_and(|value| value > 0);
+    if counts_on_it && object["preemptionPolicy"] == "PreemptLowerPriority" {
+        let policy =
+            "preemptionPolicy \"PreemptLowerPriority\" is not enforced by this cluster yet";
+        return vec![format!(
+            "{policy}: no pod makes room for one of higher priority"
+        )];
+    }
+    Vec::new()
+}
+
+fn service(service: &Value) -> Vec<String> {
+    let (spec, annotations) = (&service["spec"], &service["metadata"]["annotations"]);
+    let mut said = Vec::new();
+    if spec["type"] == "LoadBalancer" {
+        said.push("spec.type \"LoadBalancer\" needs an addon that is not part of this cluster: without it the Service gets no address from outside, and is reached by its node ports".to_owned());
+        if spec["externalTrafficPolicy"] == "Local" {
+            let field = "spec.healthCheckNodePort is not served by this cluster yet";
+            said.push(format!(
+                "{field}: a load balancer cannot tell which nodes have endpoints"
+            ));
+        }
+    }
+    if spec["type"] == "ExternalName" {
+        said.push("spec.type \"ExternalName\" needs an addon that is not part of this cluster: without a DNS server nobody learns the name".to_owned());
+    }
+    if spec["trafficDistribution"].is_string() {
+        said.push("spec.trafficDistribution is not used by this cluster yet: traffic goes to any endpoint".to_owned());
+    }
+    let asks = |key: &&&str| {
+        annotations[**key]
+            .as_str()
+            .is_some_and(|mode| !mode.eq_ignore_ascii_case("disabled"))
+    };
+    if let Some(annotation) = TOPOLOGY.iter().find(asks) {
+        said.push(format!(
+            "annotation {annotation} is not used by this cluster yet: traffic goes to any endpoint"
+        ));
+    }
+    said
+}
+
+/// What the proxy reads of a slice leaves these out.
+fn endpoint_slice(slice: &Value) -> Vec<String> {
+    let mut said = Vec::new();
+    if slice["addressType"] == "IPv6" {
+        said.push("addressType \"IPv6\" is not used by this cluster yet: no traffic goes to the slice's endpoints".to_owned());
+    }
+    let is_hinted = |endpoint: &Value| endpoint["hints"].is_object();
+    if items(&slice["endpoints"]).iter().any(is_hinted) {
+        said.push(
+            "endpoints[].hints are not used by this cluster yet: traffic goes to any endpoint"
+                .to_owned(),
+        );
+    }
+    said
+}

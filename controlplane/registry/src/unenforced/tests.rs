@@ -1,0 +1,203 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use serde_json::json;
+
+use super::{acted_on::KINDS, *};
+use crate::{kinds, testing::minimal::minimal};
+
+fn all() -> impl Iterator<Item = ApiResource> {
+    kinds::all()
+        .iter()
+        .map(|strategy| ApiResource::from(strategy.resource()))
+}
+
+fn info(group: &str, plural: &str) -> ApiResource {
+    all()
+        .find(|info| info.is(group, plural))
+        .unwrap_or_else(|| panic!("no {plural}.{group}"))
+}
+
+fn told(group: &str, plural: &str, object: &Value) -> Vec<String> {
+    warnings(&info(group, plural), object, None)
+}
+
+#[test]
+fn every_served_kind_has_one_line_that_says_who_acts_on_it() {
+    let mut lines = BTreeMap::new();
+    for (group, plural, _) in KINDS {
+        *lines.entry((*group, *plural)).or_insert(0) += 1;
+    }
+    assert!(lines.values().all(|count| *count == 1), "{lines:?}");
+    let served: Vec<_> = all().collect();
+    let served: BTreeSet<_> = served
+        .iter()
+        .map(|info| (&*info.group, &*info.plural))
+        .collect();
+    let listed: BTreeSet<_> = lines.into_keys().collect();
+    let apart: Vec<_> = served.symmetric_difference(&listed).collect();
+    assert!(apart.is_empty(), "served or listed, not both: {apart:?}");
+}
+
+#[test]
+fn who_acts_on_a_kind_is_there_and_names_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (group, plural, who) in KINDS {
+        let ActedOn::By(path) = who else { continue };
+        let text = fs::read_to_string(root.join(path))
+            .unwrap_or_else(|error| panic!("{plural}: {path}: {error}"));
+        let kind = info(group, plural).kind;
+        assert!(
+            text.contains(&*kind) || text.contains(plural),
+            "{path} does not name {kind}"
+        );
+    }
+}
+
+#[test]
+fn a_kind_is_warned_of_if_and_only_if_nobody_acts_on_it() {
+    for strategy in kinds::all() {
+        let info = ApiResource::from(strategy.resource());
+        let said = warnings(&info, &minimal(*strategy), None);
+        let unserved_range = info.is("networking.k8s.io", "servicecidrs");
+        match acted_on::who(&info.group, &info.plural) {
+            Some(ActedOn::Nobody(consequence) | ActedOn::Addon(consequence)) => {
+                assert_eq!(said.len(), 1, "{said:?}");
+                assert!(said[0].starts_with(&*info.kind), "{said:?}");
+                assert!(said[0].ends_with(consequence), "{said:?}");
+            }
+            _ if unserved_range => assert_eq!(said.len(), 1, "{said:?}"),
+            _ => assert_eq!(said, [""; 0], "{}", info.kind),
+        }
+    }
+}
+
+#[test]
+fn a_change_is_warned_of_where_it_asks_for_more() {
+    let check = |group: &str, plural: &str, old: Value, new: Value, expect: usize| {
+        let said = warnings(&info(group, plural), &new, Some(&old));
+        assert_eq!(said.len(), expect, "{old} to {new}: {said:?}");
+    };
+    let set = |replicas: u8, finalizer: &str| json!({"metadata": {"finalizers": [finalizer]}, "spec": {"replicas": replicas}});
+    check("apps", "statefulsets", set(1, "a"), set(2, "a"), 1);
+    check("apps", "statefulsets", set(1, "a"), set(1, "b"), 0);
+    let mut counted = set(1, "a");
+    counted["status"] = json!({"replicas": 0});
+    check("apps", "statefulsets", set(1, "a"), counted, 0);
+    let namespace = |labels: Value| json!({"metadata": {"labels": labels}, "spec": {}});
+    let level = "pod-security.kubernetes.io/enforce";
+    let restricted = || namespace(json!({level: "restricted"}));
+    check("", "namespaces", namespace(json!({})), restricted(), 1);
+    check("", "namespaces", restricted(), restricted(), 0);
+    let service = |kind: &str| json!({"metadata": {}, "spec": {"type": kind}});
+    let (own, balanced) = (service("ClusterIP"), service("LoadBalancer"));
+    check("", "services", own.clone(), balanced.clone(), 1);
+    check("", "services", balanced, own, 0);
+}
+
+#[test]
+fn levels_of_pod_security_are_warned_of_unless_they_ask_for_nothing() {
+    let check = |labels: Value, expect: &[&str]| {
+        let object = json!({"metadata": {"labels": labels}});
+        assert_eq!(told("", "namespaces", &object), expect);
+    };
+    check(Value::Null, &[]);
+    check(
+        json!({"pod-security.kubernetes.io/enforce": "privileged", "a": "b"}),
+        &[],
+    );
+    check(
+        json!({"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "v1"}),
+        &[
+            "label \"pod-security.kubernetes.io/enforce\" is not enforced by this cluster yet: pods are not checked",
+        ],
+    );
+}
+
+#[test]
+fn who_counts_on_preemption_is_told() {
+    let of_class = |value: i64, policy: &str| {
+        let class = json!({"value": value, "preemptionPolicy": policy});
+        told("scheduling.k8s.io", "priorityclasses", &class).len()
+    };
+    assert_eq!(of_class(1, "PreemptLowerPriority"), 1);
+    assert_eq!(of_class(1, "Never"), 0);
+    assert_eq!(of_class(0, "PreemptLowerPriority"), 0);
+    let of_pod = |priority: i64| {
+        let pod =
+            json!({"spec": {"priority": priority, "preemptionPolicy": "PreemptLowerPriority"}});
+        told("", "pods", &pod).len()
+    };
+    assert_eq!((of_pod(9), of_pod(0)), (1, 0));
+}
+
+#[test]
+fn services_that_ask_for_what_is_not_done_are_warned_of() {
+    let check = |spec: Value, annotations: Value, expect: &[&str]| {
+        let object = json!({"metadata": {"annotations": annotations}, "spec": spec});
+        let said = told("", "services", &object);
+        let begins = |(said, expect): (&String, &&str)| said.starts_with(expect);
+        assert!(
+            said.len() == expect.len() && said.iter().zip(expect).all(begins),
+            "{said:?}"
+        );
+    };
+    check(json!({"type": "ClusterIP"}), json!({}), &[]);
+    check(
+        json!({"type": "NodePort", "externalTrafficPolicy": "Local"}),
+        json!({}),
+        &[],
+    );
+    let address = "spec.type \"LoadBalancer\" needs an addon";
+    let balanced = |policy: &str| json!({"type": "LoadBalancer", "externalTrafficPolicy": policy});
+    check(balanced("Cluster"), json!({}), &[address]);
+    check(
+        balanced("Local"),
+        json!({}),
+        &[address, "spec.healthCheckNodePort is not served"],
+    );
+    check(
+        json!({"type": "ExternalName", "externalName": "a.example"}),
+        json!({}),
+        &["spec.type \"ExternalName\" needs an addon"],
+    );
+    check(
+        json!({"trafficDistribution": "PreferSameNode"}),
+        json!({}),
+        &["spec.trafficDistribution is not used"],
+    );
+    let mode = |mode: &str| json!({"service.kubernetes.io/topology-mode": mode});
+    check(
+        json!({}),
+        mode("Auto"),
+        &["annotation service.kubernetes.io/topology-mode is not used"],
+    );
+    check(json!({}), mode("Disabled"), &[]);
+}
+
+#[test]
+fn slices_that_ask_for_what_is_not_done_are_warned_of() {
+    let count = |slice: Value| told("discovery.k8s.io", "endpointslices", &slice).len();
+    let hinted = json!([{"addresses": ["10.0.0.1"], "hints": {"forZones": [{"name": "a"}]}}]);
+    assert_eq!(
+        count(json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}]})),
+        0
+    );
+    assert_eq!(
+        count(json!({"addressType": "IPv4", "endpoints": hinted})),
+        1
+    );
+    assert_eq!(count(json!({"addressType": "IPv6", "endpoints": []})), 1);
+}
+
+#[test]
+fn ranges_besides_the_first_are_warned_of() {
+    let named = |name: &str| {
+        let range = json!({"metadata": {"name": name}});
+        told("networking.k8s.io", "servicecidrs", &range).len()
+    };
+    assert_eq!((named("kubernetes"), named("more")), (0, 1));
+}
