@@ -44,15 +44,15 @@ images: ## The demo's and the tests' container images, from Debian packages
 	tests/images/build.sh "$(IMAGES)"
 
 .PHONY: run
-run: build images ## Start a one-node cluster with nginx behind a Service (ISOLATED=1: in a network namespace of its own)
+run: build images ## Start a one-node cluster with nginx behind a Service (ISOLATED=1: in a network namespace of its own); 10 to 15 minutes the first time
 	examples/demo.sh start "$(BIN)" "$(TOOLS)" "$(IMAGES)"
 
 .PHONY: stop
-stop: ## End what `make run` started and leave nothing behind
+stop: ## End what `make run` started, isolated or not, and leave nothing of it behind; installed packages stay
 	examples/demo.sh stop "$(BIN)" "$(TOOLS)" "$(IMAGES)"
 
 .PHONY: test
-test: deps images check-deploy ## Everything: unit, component, namespace and root tests, fuzz targets, VMs
+test: deps images check-deploy ## Unit, component, namespace and root tests, fuzz targets, a server and a node as VMs
 	$(BUILD_FOR_TESTS)
 	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" $(if $(filter 0,$(shell id -u)),REQUIRE_ROOT=1) \
 	  cargo nextest run --locked --workspace $(TEST_ARGS)
@@ -64,7 +64,7 @@ fuzz: deps ## Every fuzz target, 50,000 executions each (FUZZ_RUNS=10000000 befo
 	fuzz/run.sh "$(TARGET)" "$(or $(FUZZ_RUNS),50000)" $(FUZZ_TARGETS)
 
 .PHONY: check-deploy
-check-deploy: ## shellcheck and vagrant validate
+check-deploy: ## shellcheck, vagrant validate, and what `make stop` ends
 	tests/check-deploy.sh
 
 .PHONY: check

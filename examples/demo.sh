@@ -4,25 +4,31 @@
 #   examples/demo.sh start|stop BIN_DIR TOOLS_DIR IMAGES_DIR
 #
 # ISOLATED=1 puts everything into a network namespace of its own without an uplink: nothing can leave the machine.
+# `stop` ends what it finds of both; with ISOLATED=1 that one alone. It leaves alone what this script has not started.
 set -euo pipefail
 
 action=$1 bin=$2 tools=$3 images=$4
 here=$(cd "$(dirname "$0")" && pwd)
 
-if [[ ${ISOLATED:-} ]]; then
-  name=coracle-demo
-  data=/var/lib/$name run=/run/$name cgroup=/$name
-  namespace=/run/netns/$name
-  # The node's address: on a bridge of its own that no other machine is attached to.
-  address=198.18.0.1
-else
-  name=coracle
-  data=/var/lib/coracle run=/run/coracle cgroup=/
-  namespace=""
-fi
-kubeconfig=$data/admin.kubeconfig
-pid_file=$run/demo.pid
-log=$data/demo.log
+# Which of the two is meant from now on: `plain` or `isolated`.
+choose() {
+  if [[ $1 == isolated ]]; then
+    name=coracle-demo
+    cgroup=/$name
+    namespace=/run/netns/$name
+    # The node's address: on a bridge of its own that no other machine is attached to.
+    address=198.18.0.1
+  else
+    name=coracle
+    cgroup=/
+    namespace=""
+  fi
+  data=/var/lib/$name run=/run/$name
+  kubeconfig=$data/admin.kubeconfig
+  pid_file=$run/demo.pid
+  # Also the mark of what this script has started: `coracle up` by hand and provision.sh use the same directories.
+  log=$data/demo.log
+}
 
 say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
 die() {
@@ -71,7 +77,6 @@ provide_images() {
 }
 
 start_cluster() {
-  mkdir -p "$data" "$run"
   local node=()
   if [[ $namespace ]]; then node=(--bind "$address:6443" --node-ip "$address"); fi
   # A demo on a machine whose disk is nearly full is still to run.
@@ -96,9 +101,34 @@ fetch_page() {
   within curl --noproxy '*' -fsS --retry 20 --retry-delay 0 --retry-max-time 10 --retry-connrefused --max-time 5 "http://$ip/"
 }
 
+go_on() {
+  say "go on with"
+  if [[ $namespace ]]; then
+    echo "  nsenter --net=$namespace bash"
+  fi
+  echo "  export KUBECONFIG=$kubeconfig PATH=$tools:$bin:\$PATH"
+  echo "  kubectl get pods"
+  echo "  kubectl apply -f $here/        # one of each example"
+  echo "  make stop"
+  if [[ $namespace ]]; then
+    echo
+    echo "No registry is reachable from in there. The images nginx and busybox are on the node, for pods that say"
+    echo "imagePullPolicy: IfNotPresent; for :latest or no tag the default is to pull: ImagePullBackOff. Other images:"
+    echo "  coracle image import --data-dir $data FILE.tar"
+  fi
+}
+
 start() {
   [[ $(id -u) == 0 ]] || die "a node needs root"
-  running && die "it is running already (PID $(<"$pid_file")); 'make stop' ends it"
+  if running; then
+    say "it is running already (PID $(<"$pid_file")), with the binaries it was started with; 'make stop' ends it"
+    go_on
+    return
+  fi
+  [[ ! -e $data/server || -e $log ]] ||
+    die "$data is a cluster's that was not started here; ISOLATED=1 starts one that shares nothing with it"
+  mkdir -p "$data" "$run"
+  touch "$log"
   make_namespace
   stage "images" provide_images
   stage "start the cluster" start_cluster
@@ -110,16 +140,26 @@ start() {
   kubectl get nodes,pods,services,endpointslices -o wide
   say "how long it took"
   printf '%s\n' "${stages[@]}"
-  say "go on with"
-  if [[ $namespace ]]; then
-    echo "  nsenter --net=$namespace bash"
-  fi
-  echo "  export KUBECONFIG=$kubeconfig PATH=$tools:\$PATH"
-  echo "  kubectl get pods"
-  echo "  make stop${ISOLATED:+ ISOLATED=1}"
+  go_on
 }
 
+is_there() { [[ -e $pid_file || -e $log || ($namespace && -e $namespace) ]]; }
+
 stop() {
+  local one ended="" kinds=(plain isolated)
+  if [[ ${ISOLATED:-} ]]; then kinds=(isolated); fi
+  for one in "${kinds[@]}"; do
+    choose "$one"
+    if is_there; then
+      say "ending the $one cluster ($data)"
+      stop_one
+      ended=1
+    fi
+  done
+  if [[ $ended ]]; then say "nothing is left"; else say "nothing was running, and nothing is left"; fi
+}
+
+stop_one() {
   if running; then
     say "deleting the pods"
     kubectl delete deployments,services --all -n default --timeout=60s >/dev/null || true
@@ -134,13 +174,15 @@ stop() {
     done
   fi
   if [[ -d $data || -d $run ]]; then
+    # After a reboot it is gone, and the machine's own rules are another's.
+    make_namespace
     within "$bin/coracle" reset --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" --delete-data
   fi
   rm -rf "$run"
   if [[ $namespace && -e $namespace ]]; then ip netns delete "$name"; fi
-  say "nothing is left"
 }
 
+if [[ ${ISOLATED:-} ]]; then choose isolated; else choose plain; fi
 case $action in
 start) start ;;
 stop) stop ;;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What can be said of deployment without a VM: the scripts are clean, the Vagrantfile is valid, the units parse.
+# What can be said of deployment without a VM: the scripts are clean, the Vagrantfile is valid, `make stop` ends what it
+# should.
 # As root it installs what that needs; otherwise what is missing is skipped, visibly.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,6 +27,7 @@ if has shellcheck; then
   git ls-files '*.sh' .ci examples/systemd/hold-cgroup | while read -r file; do shellcheck -x -S warning "$file"; done
   echo "shellcheck: clean"
 fi
+if [[ $(id -u) == 0 ]]; then tests/check-demo.sh; else echo "SKIPPED: only root can check the demo"; fi
 if has vagrant; then
   # No hypervisor is needed to say whether the file is valid; its directory is vagrant's own.
   VAGRANT_HOME=$(mktemp -d)
