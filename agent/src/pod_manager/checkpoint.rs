@@ -141,7 +141,7 @@ pub(crate) fn load(dir: &Path, pods_dir: &Path) -> Vec<Arc<Pod>> {
 
 fn read(path: &Path) -> Option<Arc<Pod>> {
     let uid = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
-    let pod: Pod = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let pod: Pod = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
     (pod.uid().0 == uid).then(|| Arc::new(pod))
 }
 

@@ -7,15 +7,16 @@
 
 mod index;
 pub mod labels;
+mod objects;
 pub mod owner;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use kube::Resource;
 use parking_lot::RwLock;
 
-use self::index::Indexes;
 pub use self::index::{By, Index, controlled_by, orphans_of};
+use self::{index::Indexes, objects::Objects};
 use crate::reflector::{Event, number};
 
 /// Namespace and name of an object; the namespace is empty for cluster-wide kinds.
@@ -89,9 +90,6 @@ impl<'a, K> Change<'a, K> {
     }
 }
 
-/// By namespace and name.
-type Objects<K> = BTreeMap<String, BTreeMap<String, Arc<K>>>;
-
 /// The objects of one kind, by namespace and name.
 pub struct Cache<K> {
     content: RwLock<Content<K>>,
@@ -106,15 +104,8 @@ struct Content<K> {
 
 impl<K> fmt::Debug for Cache<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count: usize = self
-            .content
-            .read()
-            .objects
-            .values()
-            .map(BTreeMap::len)
-            .sum();
         f.debug_struct("Cache")
-            .field("objects", &count)
+            .field("objects", &self.content.read().objects.len())
             .finish_non_exhaustive()
     }
 }
@@ -131,7 +122,7 @@ impl<K: Resource> Cache<K> {
     pub fn new() -> Self {
         Self {
             content: RwLock::new(Content {
-                objects: BTreeMap::new(),
+                objects: Objects::default(),
                 indexes: Indexes::default(),
                 revision: 0,
             }),
@@ -144,7 +135,7 @@ impl<K: Resource> Cache<K> {
         let Content {
             objects, indexes, ..
         } = &mut *content;
-        let slot = indexes.add(index, objects.values().flat_map(BTreeMap::values));
+        let slot = indexes.add(index, objects.all());
         By::new(Arc::clone(self), slot)
     }
 
@@ -162,8 +153,7 @@ impl<K: Resource> Cache<K> {
         self.content
             .read()
             .objects
-            .get(&key.namespace)?
-            .get(&key.name)
+            .get(&key.namespace, &key.name)
             .cloned()
     }
 
@@ -172,21 +162,16 @@ impl<K: Resource> Cache<K> {
         let content = self.content.read();
         content
             .objects
-            .get(namespace)
-            .map(|named| {
-                named
-                    .values()
-                    .filter(|object| keep(object))
-                    .cloned()
-                    .collect()
-            })
-            .unwrap_or_default()
+            .in_namespace(namespace)
+            .filter(|object| keep(object))
+            .cloned()
+            .collect()
     }
 
     /// Whether there is any object in this namespace.
     #[must_use]
     pub fn has_any_in(&self, namespace: &str) -> bool {
-        self.content.read().objects.contains_key(namespace)
+        self.content.read().objects.has_any_in(namespace)
     }
 
     /// All objects that pass `keep`, in order of key.
@@ -194,8 +179,7 @@ impl<K: Resource> Cache<K> {
         let content = self.content.read();
         content
             .objects
-            .values()
-            .flat_map(BTreeMap::values)
+            .all()
             .filter(|object| keep(object))
             .cloned()
             .collect()
@@ -227,10 +211,10 @@ impl<K: Resource> Writer<K> {
         mut report: impl FnMut(Change<'_, K>),
     ) {
         match event {
-            Event::Init => self.pending = Some(BTreeMap::new()),
+            Event::Init => self.pending = Some(Objects::default()),
             Event::InitApply(object) => {
-                let pending = self.pending.get_or_insert_with(BTreeMap::new);
-                insert(pending, Arc::new(object));
+                let pending = self.pending.get_or_insert_default();
+                pending.insert(Arc::new(object));
             }
             Event::InitDone => replace(cache, self.pending.take().unwrap_or_default(), report),
             Event::Apply(object) => {
@@ -261,22 +245,15 @@ fn replace<K: Resource>(
     mut report: impl FnMut(Change<'_, K>),
 ) {
     let stale = cache.content.write().replace(fresh.clone());
-    for (namespace, named) in &stale {
-        for (name, old) in named {
-            if !fresh
-                .get(namespace)
-                .is_some_and(|named| named.contains_key(name))
-            {
-                report(Change::Deleted(old));
-            }
+    for old in stale.all() {
+        if fresh.namesake(old).is_none() {
+            report(Change::Deleted(old));
         }
     }
-    for (namespace, named) in &fresh {
-        for (name, new) in named {
-            match stale.get(namespace).and_then(|named| named.get(name)) {
-                None => report(Change::Added(new)),
-                Some(old) => compare(old, new, &mut report),
-            }
+    for new in fresh.all() {
+        match stale.namesake(new) {
+            None => report(Change::Added(new)),
+            Some(old) => compare(old, new, &mut report),
         }
     }
 }
@@ -295,19 +272,11 @@ fn same_version<K: Resource>(a: &K, b: &K) -> bool {
     a.meta().resource_version.is_some() && a.meta().resource_version == b.meta().resource_version
 }
 
-fn insert<K: Resource>(objects: &mut Objects<K>, object: Arc<K>) -> Option<Arc<K>> {
-    let key = Key::of(object.as_ref());
-    objects
-        .entry(key.namespace)
-        .or_default()
-        .insert(key.name, object)
-}
-
 impl<K: Resource> Content<K> {
     /// Returns what was there under the same name.
     fn put(&mut self, new: Arc<K>) -> Option<Arc<K>> {
         self.advance(&new);
-        let old = insert(&mut self.objects, new.clone());
+        let old = self.objects.insert(new.clone());
         if let Some(old) = &old {
             self.indexes.remove(old);
         }
@@ -318,13 +287,7 @@ impl<K: Resource> Content<K> {
     fn remove(&mut self, gone: &Arc<K>) {
         self.advance(gone);
         let key = Key::of(gone.as_ref());
-        let Some(named) = self.objects.get_mut(&key.namespace) else {
-            return;
-        };
-        let gone = named.remove(&key.name);
-        if named.is_empty() {
-            self.objects.remove(&key.namespace);
-        }
+        let gone = self.objects.remove(&key.namespace, &key.name);
         if let Some(gone) = gone {
             self.indexes.remove(&gone);
         }
@@ -336,8 +299,7 @@ impl<K: Resource> Content<K> {
     }
 
     fn replace(&mut self, fresh: Objects<K>) -> Objects<K> {
-        self.indexes
-            .rebuild(fresh.values().flat_map(BTreeMap::values));
+        self.indexes.rebuild(fresh.all());
         std::mem::replace(&mut self.objects, fresh)
     }
 }

@@ -6,7 +6,7 @@ use std::{
     fmt::Display, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration,
 };
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
@@ -117,8 +117,24 @@ pub async fn run<K, F, Fut>(
     reconcile: F,
 ) where
     K: Clone + Eq + Hash + Display + Send + Sync + 'static,
-    F: Fn(K) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(K) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send + 'static,
+{
+    let reconcile: Reconcile<K> = Arc::new(move |key| reconcile(key).boxed());
+    run_boxed(name, queue, workers, shutdown, reconcile).await;
+}
+
+/// Boxed, so that it is compiled once, and an idle worker holds no memory for what it is not doing.
+type Reconcile<K> = Arc<dyn Fn(K) -> BoxFuture<'static, Outcome> + Send + Sync>;
+
+async fn run_boxed<K>(
+    name: &'static str,
+    queue: Arc<WorkQueue<K>>,
+    workers: usize,
+    shutdown: CancellationToken,
+    reconcile: Reconcile<K>,
+) where
+    K: Clone + Eq + Hash + Display + Send + Sync + 'static,
 {
     let mut tasks = JoinSet::new();
     for _ in 0..workers {
@@ -139,14 +155,11 @@ pub async fn run<K, F, Fut>(
     tasks.shutdown().await;
 }
 
-async fn work<K, F, Fut>(name: &'static str, queue: &WorkQueue<K>, key: K, reconcile: &F)
+async fn work<K>(name: &'static str, queue: &WorkQueue<K>, key: K, reconcile: &Reconcile<K>)
 where
     K: Clone + Eq + Hash + Display,
-    F: Fn(K) -> Fut,
-    Fut: Future<Output = Outcome>,
 {
-    // Boxed, so that an idle worker holds no memory for what it is not doing.
-    let run = AssertUnwindSafe(Box::pin(reconcile(key.clone()))).catch_unwind();
+    let run = AssertUnwindSafe(reconcile(key.clone())).catch_unwind();
     match tokio::time::timeout(RECONCILE_DEADLINE, run).await {
         Ok(Ok(Ok(again))) => {
             queue.forget(&key);

@@ -1,10 +1,11 @@
-//! The code that reads from JSON those kinds that more than one part of the house follows, made
-//! once.
+//! The code that reads from JSON those kinds that more than one part of the house follows, and the
+//! code that writes those that more than one part makes, compiled once.
 //!
 //! It is much: for `Pod` alone, as large as all else of this crate. Each crate that asks for a kind
 //! would make its own copy, unless one that it stands on and that is built for size, as it is
 //! itself, has made it already: `rustc` shares generic code that way. So a kind that a second crate
-//! begins to follow belongs into the list; one that no crate or a single one follows does not.
+//! begins to follow or to make belongs into the list; one that no crate or a single one follows
+//! does not.
 
 use k8s_openapi::{
     api::{
@@ -13,22 +14,16 @@ use k8s_openapi::{
         core::v1::{ConfigMap, Namespace, Node, Pod, Secret, Service, ServiceAccount},
         discovery::v1::EndpointSlice,
     },
-    serde::de::DeserializeOwned,
+    serde::{Serialize, de::DeserializeOwned},
 };
-use kube::api::{ObjectList, WatchEvent};
+use serde_json::Value;
 
 type Decoded = serde_json::Result<()>;
 
-/// As an object, in a list, as an event of a watch.
-type Decode = fn(&str) -> [Decoded; 3];
+type Decode = fn(&str) -> Decoded;
 
-/// In each form that a server gives it in.
-fn decode<K: DeserializeOwned + Clone>(text: &str) -> [Decoded; 3] {
-    [
-        serde_json::from_str::<K>(text).map(drop),
-        serde_json::from_str::<ObjectList<K>>(text).map(drop),
-        serde_json::from_str::<WatchEvent<K>>(text).map(drop),
-    ]
+fn decode<K: DeserializeOwned>(text: &str) -> Decoded {
+    serde_json::from_str::<K>(text).map(drop)
 }
 
 /// Each kind with what decodes it.
@@ -48,12 +43,22 @@ pub static DECODERS: &[(&str, Decode)] = &[
     ("ServiceAccount", decode::<ServiceAccount>),
 ];
 
+type Encode = fn() -> serde_json::Result<(Vec<u8>, Value)>;
+
+fn encode<K: Serialize + Default>() -> serde_json::Result<(Vec<u8>, Value)> {
+    let object = K::default();
+    Ok((serde_json::to_vec(&object)?, serde_json::to_value(&object)?))
+}
+
+/// Each kind with what encodes it.
+pub static ENCODERS: &[(&str, Encode)] = &[("Node", encode::<Node>), ("Pod", encode::<Pod>)];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_decoded_in_each_form() {
+    fn every_kind_is_decoded() {
         for (kind, decode) in DECODERS {
             let spec = if *kind == "CertificateSigningRequest" {
                 r#", "spec": {"request": "", "signerName": "s"}"#
@@ -64,14 +69,17 @@ mod tests {
             } else {
                 ""
             };
-            let object = format!(r#"{{"metadata": {{"name": "a"}}{spec}}}"#);
-            let list =
-                format!(r#"{{"metadata": {{"resourceVersion": "1"}}, "items": [{object}]}}"#);
-            let event = format!(r#"{{"type": "ADDED", "object": {object}}}"#);
-            for (form, text) in [object, list, event].iter().enumerate() {
-                let decoded = &decode(text)[form];
-                assert!(decoded.is_ok(), "{kind}: {decoded:?}");
-            }
+            let decoded = decode(&format!(r#"{{"metadata": {{"name": "a"}}{spec}}}"#));
+            assert!(decoded.is_ok(), "{kind}: {decoded:?}");
+        }
+    }
+
+    #[test]
+    fn both_encodings_are_one() {
+        for (kind, encode) in ENCODERS {
+            let (text, value) = encode().unwrap();
+            assert_eq!(serde_json::from_slice::<Value>(&text).unwrap(), value);
+            assert_eq!(value["kind"], *kind);
         }
     }
 }

@@ -9,27 +9,27 @@
 //! come to, of lists and bookmarks as well: whoever has written something knows from it whether
 //! that shows by now.
 //!
+//! All of it but the last step, which reads the object, is made once for all kinds, from JSON.
+//!
 //! Source: `k8s.io/client-go/tools/cache/reflector.go` at v1.37.
 
 mod list_watch;
+mod raw;
 
 use std::{
-    collections::VecDeque,
     fmt::{self, Debug},
-    time::Duration,
+    marker::PhantomData,
 };
 
-use futures::StreamExt;
-use kube::{Api, Resource, api::WatchEvent, core::Status};
+use kube::{Api, Resource, core::Status};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 pub use self::list_watch::Selection;
-use self::list_watch::{CALL_LIMIT, Events, ListWatch};
-
-/// How long nothing at all may be heard of a watch: longer than the server keeps it open.
-const SILENCE: Duration = Duration::from_secs(295);
-/// The annotation of the bookmark after what was there at the beginning.
-const LISTED: &str = "k8s.io/initial-events-end";
+use self::{
+    list_watch::{CALL_LIMIT, ListWatch},
+    raw::{RawEvent, RawReflector},
+};
 
 /// What has happened.
 #[derive(Debug)]
@@ -93,52 +93,24 @@ impl ReflectorError {
     }
 }
 
-impl<K> Debug for Reflector<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reflector")
-            .field("selection", &self.source.selection)
-            .finish_non_exhaustive()
-    }
-}
-
-enum State<K> {
-    Unlisted,
-    /// A watch that begins with what is there.
-    Streaming(Events<K>),
-    Paging {
-        next: Option<String>,
-        page: VecDeque<K>,
-        /// Of the list, once its last page is there.
-        revision: Option<String>,
-    },
-    /// The list is told, its revision not yet.
-    Listed(String, Option<Events<K>>),
-    Watching {
-        revision: String,
-        /// Also whether anything came of it.
-        events: Option<(Events<K>, bool)>,
-    },
-}
-
 /// Lists and watches one kind of object.
 pub struct Reflector<K> {
-    source: ListWatch<K>,
-    /// Whether the server streams lists; until it says no.
-    streams: bool,
-    state: State<K>,
+    raw: RawReflector,
+    of: PhantomData<fn() -> K>,
 }
 
-impl<K> Reflector<K>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+impl<K: Resource + DeserializeOwned> Reflector<K> {
     /// Begins with a list once it is asked.
     #[must_use]
     pub fn new(api: Api<K>, selection: Selection) -> Self {
+        let url = api.resource_url().to_owned();
         Self {
-            source: ListWatch { api, selection },
-            streams: true,
-            state: State::Unlisted,
+            raw: RawReflector::new(ListWatch {
+                client: api.into_client(),
+                url,
+                selection,
+            }),
+            of: PhantomData,
         }
     }
 
@@ -147,214 +119,44 @@ where
     /// # Errors
     /// [`ReflectorError`]: wait, and ask again.
     pub async fn next(&mut self) -> Result<Event<K>, ReflectorError> {
-        loop {
-            // What fails before it has put another state here begins with a list.
-            let (event, state) = match std::mem::replace(&mut self.state, State::Unlisted) {
-                State::Unlisted => self.begin().await?,
-                State::Streaming(events) => streamed(events).await?,
-                State::Paging {
-                    next,
-                    mut page,
-                    revision,
-                } => match (page.pop_front(), revision) {
-                    (Some(object), revision) => (
-                        Some(Event::InitApply(object)),
-                        State::Paging {
-                            next,
-                            page,
-                            revision,
-                        },
-                    ),
-                    (None, Some(revision)) => {
-                        (Some(Event::InitDone), State::Listed(revision, None))
-                    }
-                    (None, None) => (None, self.page(next).await?),
-                },
-                State::Listed(revision, events) => {
-                    let told = number(&revision).map(Event::Progress);
-                    (
-                        told,
-                        State::Watching {
-                            revision,
-                            events: events.map(|events| (events, true)),
-                        },
-                    )
-                }
-                State::Watching {
-                    revision,
-                    events: None,
-                } => (None, self.resume(revision).await?),
-                State::Watching {
-                    revision,
-                    events: Some(events),
-                } => self.watched(revision, events).await?,
-            };
-            self.state = state;
-            if let Some(event) = event {
-                return Ok(event);
-            }
-        }
+        let event = self.raw.next().await?;
+        self.read(event)
     }
 
-    async fn begin(&mut self) -> Result<(Option<Event<K>>, State<K>), ReflectorError> {
-        if !self.streams {
-            return Ok((
-                Some(Event::Init),
-                State::Paging {
-                    next: None,
-                    page: VecDeque::new(),
-                    revision: None,
-                },
-            ));
-        }
-        match self.source.watch_list().await {
-            Ok(events) => Ok((Some(Event::Init), State::Streaming(events))),
-            // It does not know `sendInitialEvents`.
-            Err(failure) if matches!(failure.code(), Some(400 | 422)) => {
-                tracing::debug!(
-                    kind = std::any::type_name::<K>(),
-                    "no streamed lists, listing by pages"
-                );
-                self.streams = false;
-                Ok((None, State::Unlisted))
-            }
-            Err(failure) => Err(failure),
-        }
-    }
-
-    async fn page(&mut self, next: Option<String>) -> Result<State<K>, ReflectorError> {
-        let list = self.source.page(next).await?;
-        let next = list.metadata.continue_.filter(|token| !token.is_empty());
-        let revision = list.metadata.resource_version.filter(|_| next.is_none());
-        if next.is_none() && revision.as_ref().is_none_or(String::is_empty) {
-            return Err(ReflectorError::NoRevision);
-        }
-        Ok(State::Paging {
-            next,
-            page: list.items.into(),
-            revision,
+    fn read(&mut self, event: RawEvent) -> Result<Event<K>, ReflectorError> {
+        Ok(match event {
+            Event::Init => Event::Init,
+            Event::InitApply(json) => Event::InitApply(self.object(&json)?),
+            Event::InitDone => Event::InitDone,
+            Event::Apply(json) => Event::Apply(self.change(&json)?),
+            Event::Delete(json) => Event::Delete(self.change(&json)?),
+            Event::Progress(revision) => Event::Progress(revision),
         })
     }
 
-    /// Watches from `revision` on.
-    async fn resume(&mut self, revision: String) -> Result<State<K>, ReflectorError> {
-        match self.source.watch(&revision).await {
-            Ok(events) => Ok(State::Watching {
-                revision,
-                events: Some((events, false)),
-            }),
-            Err(failure) => {
-                // What is older than the server remembers is listed anew.
-                if failure.code() != Some(410) {
-                    self.state = State::Watching {
-                        revision,
-                        events: None,
-                    };
-                }
-                Err(failure)
-            }
-        }
+    fn change(&mut self, json: &RawValue) -> Result<K, ReflectorError> {
+        let object = self.object(json)?;
+        self.raw
+            .came_to(object.meta().resource_version.as_deref())?;
+        Ok(object)
     }
 
-    async fn watched(
-        &mut self,
-        revision: String,
-        (mut events, came): (Events<K>, bool),
-    ) -> Result<(Option<Event<K>>, State<K>), ReflectorError> {
-        let failure = match tokio::time::timeout(SILENCE, events.next()).await {
-            Ok(Some(Ok(event))) => {
-                let (event, at) = match event {
-                    WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                        let at = object.meta().resource_version.clone();
-                        (Event::Apply(object), at)
-                    }
-                    WatchEvent::Deleted(object) => {
-                        let at = object.meta().resource_version.clone();
-                        (Event::Delete(object), at)
-                    }
-                    WatchEvent::Bookmark(mark) => {
-                        let revision = mark.metadata.resource_version;
-                        let told = number(&revision).map(Event::Progress);
-                        return Ok((
-                            told,
-                            State::Watching {
-                                revision,
-                                events: Some((events, true)),
-                            },
-                        ));
-                    }
-                    WatchEvent::Error(status) => {
-                        if status.code != 410 {
-                            self.state = State::Watching {
-                                revision,
-                                events: None,
-                            };
-                        }
-                        return Err(ReflectorError::Told(status));
-                    }
-                };
-                let revision = at
-                    .filter(|at| !at.is_empty())
-                    .ok_or(ReflectorError::NoRevision)?;
-                return Ok((
-                    Some(event),
-                    State::Watching {
-                        revision,
-                        events: Some((events, true)),
-                    },
-                ));
+    fn object(&mut self, json: &RawValue) -> Result<K, ReflectorError> {
+        serde_json::from_str(json.get()).map_err(|error| {
+            self.raw.step_back();
+            ReflectorError::Call {
+                call: "read the object",
+                source: kube::Error::SerdeError(error),
             }
-            // Its time is up.
-            Ok(None) if came => {
-                return Ok((
-                    None,
-                    State::Watching {
-                        revision,
-                        events: None,
-                    },
-                ));
-            }
-            Ok(None) => ReflectorError::Empty,
-            Ok(Some(Err(source))) => ReflectorError::Call {
-                call: "read the watch",
-                source,
-            },
-            Err(_) => ReflectorError::Silent,
-        };
-        self.state = State::Watching {
-            revision,
-            events: None,
-        };
-        Err(failure)
+        })
     }
 }
 
-/// What a watch brings that began without a revision.
-async fn streamed<K>(
-    mut events: Events<K>,
-) -> Result<(Option<Event<K>>, State<K>), ReflectorError> {
-    match tokio::time::timeout(SILENCE, events.next()).await {
-        Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
-            Ok((Some(Event::InitApply(object)), State::Streaming(events)))
-        }
-        Ok(Some(Ok(WatchEvent::Bookmark(mark))))
-            if mark.metadata.annotations.contains_key(LISTED) =>
-        {
-            Ok((
-                Some(Event::InitDone),
-                State::Listed(mark.metadata.resource_version, Some(events)),
-            ))
-        }
-        Ok(Some(Ok(WatchEvent::Bookmark(_) | WatchEvent::Deleted(_)))) => {
-            Ok((None, State::Streaming(events)))
-        }
-        Ok(Some(Ok(WatchEvent::Error(status)))) => Err(ReflectorError::Told(status)),
-        Ok(Some(Err(source))) => Err(ReflectorError::Call {
-            call: "read the list",
-            source,
-        }),
-        Ok(None) => Err(ReflectorError::Empty),
-        Err(_) => Err(ReflectorError::Silent),
+impl<K> Debug for Reflector<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflector")
+            .field("selection", self.raw.selection())
+            .finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::BoxFuture};
 use tokio::task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -38,7 +38,7 @@ pub fn spawn<T: Send + 'static>(
     run: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
-    tokio::spawn(told(name, run))
+    tokio::spawn(told(name, run.boxed()))
 }
 
 /// As [`spawn`], in a set: for one who wants what the tasks return, or ends them all by dropping
@@ -49,7 +49,7 @@ pub fn spawn_in<T: Send + 'static>(
     run: impl Future<Output = T> + Send + 'static,
 ) -> AbortHandle {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
-    set.spawn(told(name, run))
+    set.spawn(told(name, run.boxed()))
 }
 
 /// As [`spawn`], counted by a tracker: for one who waits until all are through.
@@ -59,10 +59,12 @@ pub fn spawn_tracked<T: Send + 'static>(
     run: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
-    tracker.spawn(told(name, run))
+    tracker.spawn(told(name, run.boxed()))
 }
 
-async fn told<T>(name: &'static str, run: impl Future<Output = T>) -> T {
+/// Boxed, so that what a runtime makes of a task is compiled once a kind of outcome and not once a
+/// task: some 2,000 lines of LLVM's code each.
+async fn told<T>(name: &'static str, run: BoxFuture<'static, T>) -> T {
     match caught(run).await {
         Ok(value) => value,
         Err(panic) => {
@@ -168,7 +170,7 @@ impl Tasks {
             clippy::disallowed_methods,
             reason = "this is the place; `judge` tells of a panic"
         )]
-        let id = self.set.spawn(run).id();
+        let id = self.set.spawn(run.boxed()).id();
         self.names.insert(id, name);
     }
 

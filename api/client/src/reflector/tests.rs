@@ -7,7 +7,7 @@ use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{raw::LISTED, *};
 
 type Asked = Arc<Mutex<Vec<String>>>;
 
