@@ -4,12 +4,18 @@
 
 use std::borrow::Cow;
 
-/// Decodes percent escapes, and `+` as a space where `plus` says so.
-pub fn decode(text: &str, plus: bool) -> Cow<'_, str> {
-    if !text
-        .bytes()
-        .any(|byte| byte == b'%' || (plus && byte == b'+'))
-    {
+/// Decodes a part of a query or of a form: percent escapes, and `+` as a space.
+pub fn decode_form(text: &str) -> Cow<'_, str> {
+    if !text.contains('+') {
+        return decode(text);
+    }
+    // An escaped plus is still escaped here, and so stays one.
+    decode(&text.replace('+', " ")).into_owned().into()
+}
+
+/// Decodes percent escapes.
+pub fn decode(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
         return Cow::Borrowed(text);
     }
     let bytes = text.as_bytes();
@@ -27,7 +33,6 @@ pub fn decode(text: &str, plus: bool) -> Cow<'_, str> {
                 decoded.push(value);
                 at += 2;
             }
-            (b'+', _) if plus => decoded.push(b' '),
             _ => decoded.push(byte),
         }
         at += 1;
@@ -44,8 +49,15 @@ mod tests {
 
     #[test]
     fn bad_escapes_stay() {
-        assert_eq!(decode("100%", true), "100%");
-        assert_eq!(decode("%zz+", false), "%zz+");
-        assert_eq!(decode("%ff", false), "\u{fffd}");
+        assert_eq!(decode_form("100%"), "100%");
+        assert_eq!(decode("%zz+"), "%zz+");
+        assert_eq!(decode("%ff"), "\u{fffd}");
+    }
+
+    #[test]
+    fn a_plus_is_a_space_in_forms_alone() {
+        assert_eq!(decode("a+b%2Bc%20d"), "a+b+c d");
+        assert_eq!(decode_form("a+b%2Bc%20d"), "a b+c d");
+        assert!(matches!(decode_form("plain"), Cow::Borrowed("plain")));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use coracle_api::{percent::decode, status::Status};
+use coracle_api::{percent::decode_form, status::Status};
 
 /// A parsed query string. Parameters keep their order; the first of a name counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ impl<'a> Query<'a> {
         }
         let pair = |part: &'a str| {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            (decode(key, true), decode(value, true))
+            (decode_form(key), decode_form(value))
         };
         Self(
             raw.split('&')

@@ -197,7 +197,7 @@ impl<'a> ResourceRequest<'a> {
         let Some(namespace) = parts.next() else {
             return;
         };
-        self.namespace = percent::decode(namespace, false);
+        self.namespace = percent::decode(namespace);
         self.name = self.namespace.clone();
         match parts.next() {
             None => {}
@@ -217,7 +217,7 @@ impl<'a> ResourceRequest<'a> {
 
     fn take_name(&mut self, parts: &mut Segments<'a>) {
         if let Some(name) = parts.next() {
-            self.name = percent::decode(name, false);
+            self.name = percent::decode(name);
         }
         if let Some(subresource) = parts.next() {
             self.subresource = subresource;

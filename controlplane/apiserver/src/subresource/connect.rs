@@ -84,7 +84,7 @@ fn options(call: &Call<'_>, subresource: Subresource, behind: &str) -> Value {
     match subresource {
         Subresource::Proxy => {
             if !behind.is_empty() {
-                options["path"] = percent::decode(behind, false).into();
+                options["path"] = percent::decode(behind).into();
             }
         }
         Subresource::Portforward => {

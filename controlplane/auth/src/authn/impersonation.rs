@@ -67,7 +67,7 @@ impl Wanted {
                     let Some(key) = name.strip_prefix(EXTRA) else {
                         continue;
                     };
-                    let key = percent::decode(key, false).into_owned();
+                    let key = percent::decode(key).into_owned();
                     match wanted.extra.iter_mut().find(|(known, _)| *known == key) {
                         Some((_, values)) => values.push(text()),
                         None => wanted.extra.push((key, vec![text()])),
