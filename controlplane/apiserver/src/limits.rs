@@ -93,7 +93,7 @@ pub(crate) struct Limits {
     large: Semaphore,
     /// One large request of an identity at a time: the line for a core has as many in it as there
     /// are identities.
-    turns: share::Turns,
+    one_large: share::FlowLocks,
     /// Of administrators and the parts of this process.
     large_of_ours: Semaphore,
     large_bytes: Arc<Share>,
@@ -147,7 +147,7 @@ impl Limits {
             authentications: Semaphore::new(AUTHENTICATIONS),
             strangers: whole(AUTHENTICATIONS_WAITING),
             large: Semaphore::new(cores.saturating_sub(1).max(1)),
-            turns: share::Turns::new(),
+            one_large: share::FlowLocks::new(),
             large_of_ours: Semaphore::new(1),
             large_bytes: quarter(LARGE_BYTES),
             unwanted: Semaphore::new(UNWANTED),
@@ -303,21 +303,14 @@ impl Limits {
         };
         let timing = Timing::of(Step::Queue);
         let waiting = async {
-            let turn = if is_other {
-                Some(self.turns.take(requester.flow).await)
+            if is_other {
+                let lock = self.one_large.lock(requester.flow).await;
+                (Some(lock), self.large.acquire().await)
             } else {
-                None
-            };
-            (
-                turn,
-                if is_other {
-                    self.large.acquire().await
-                } else {
-                    self.large_of_ours.acquire().await
-                },
-            )
+                (None, self.large_of_ours.acquire().await)
+            }
         };
-        let Ok((_turn, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
+        let Ok((_lock, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
             return Err(too_many());
         };
         drop(timing);

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, MutexGuard};
 
 /// Identities are told apart by so many flows; two that meet in one share its part.
 const FLOWS: usize = 1024;
@@ -93,19 +93,18 @@ impl Drop for Permit {
     }
 }
 
-/// A place for each flow.
+/// A lock for each flow, which those who wait get in the order in which they came.
 #[derive(Debug)]
-pub(crate) struct Turns(Box<[Semaphore]>);
+pub(crate) struct FlowLocks(Box<[Mutex<()>]>);
 
-impl Turns {
+impl FlowLocks {
     pub(crate) fn new() -> Self {
-        Self((0..FLOWS).map(|_| Semaphore::new(1)).collect())
+        Self((0..FLOWS).map(|_| Mutex::new(())).collect())
     }
 
-    /// Waits for the flow's place; in turn.
-    pub(crate) async fn take(&self, flow: Flow) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
-        self.0[flow.0].acquire().await.ok()
+    /// Waits until nobody else of the flow holds its lock.
+    pub(crate) async fn lock(&self, flow: Flow) -> MutexGuard<'_, ()> {
+        self.0[flow.0].lock().await
     }
 }
 
