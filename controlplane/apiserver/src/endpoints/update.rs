@@ -116,8 +116,16 @@ pub(crate) fn check_name(call: &Call<'_>, object: &serde_json::Value) -> Result<
     check_namespace(call, object)
 }
 
+/// The object is the one that the URL names, or does not say which it is.
+pub(crate) fn check_name_if_any(call: &Call<'_>, object: &serde_json::Value) -> Result<(), Status> {
+    if meta::name(object).is_empty() {
+        return check_namespace(call, object);
+    }
+    check_name(call, object)
+}
+
 /// The object names no other namespace than the URL.
-pub(crate) fn check_namespace(call: &Call<'_>, object: &serde_json::Value) -> Result<(), Status> {
+fn check_namespace(call: &Call<'_>, object: &serde_json::Value) -> Result<(), Status> {
     let namespace = meta::namespace(object);
     if call.resource.is_namespaced() && !namespace.is_empty() && namespace != call.info.namespace {
         return Err(Status::bad_request(format!(

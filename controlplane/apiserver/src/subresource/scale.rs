@@ -25,7 +25,7 @@ use crate::{
         Call,
         apply::{Configuration, take_version},
         get,
-        update::check_namespace,
+        update::check_name_if_any,
     },
     reply::Reply,
 };
@@ -132,14 +132,7 @@ fn applied(
 }
 
 fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
-    let name = call.info.name.as_ref();
-    if !matches!(meta::name(scale), own if own.is_empty() || own == name) {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({name})",
-            meta::name(scale)
-        )));
-    }
-    check_namespace(call, scale)?;
+    check_name_if_any(call, scale)?;
     let replicas = meta::get_i64(scale, &["spec", "replicas"]).unwrap_or(0);
     if replicas < 0 {
         let mut errors = FieldErrors::default();
@@ -148,7 +141,7 @@ fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
             &json!(replicas),
             "must be greater than or equal to 0",
         );
-        return Err(Status::invalid(&gvk(), name, errors));
+        return Err(Status::invalid(&gvk(), &call.info.name, errors));
     }
     Ok(())
 }

@@ -16,7 +16,10 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{endpoints::Call, reply::Reply};
+use crate::{
+    endpoints::{Call, update::check_name_if_any},
+    reply::Reply,
+};
 
 const DEFAULT_SECS: i64 = 3600;
 const MIN_SECS: i64 = 600;
@@ -38,7 +41,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
         .server
         .mutated(admission.about(&mut request, None))
         .await?;
-    check_names(call, &request)?;
+    check_name_if_any(call, &request)?;
     let account = fetch(call, "serviceaccounts", &call.info.name).await?;
     check_account(call, &gvk, &request, &account)?;
     let now = Timestamp::now();
@@ -69,26 +72,6 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     Ok(Reply::value(&request)
         .with_status(StatusCode::CREATED)
         .with_warnings(warnings))
-}
-
-/// The object says nothing else than the URL, if it says anything.
-fn check_names(call: &Call<'_>, request: &Value) -> Result<(), Status> {
-    let name = call.info.name.as_ref();
-    if !matches!(meta::name(request), own if own.is_empty() || own == name) {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({name})",
-            meta::name(request)
-        )));
-    }
-    let namespace = call.info.namespace.as_ref();
-    if !matches!(meta::namespace(request), own if own.is_empty() || own == namespace) {
-        let message = format!(
-            "the namespace of the provided object does not match the namespace sent on the request: {} is not {namespace}",
-            meta::namespace(request)
-        );
-        return Err(Status::bad_request(message));
-    }
-    Ok(())
 }
 
 /// The account is the one that is meant, if the request says which.

@@ -347,6 +347,9 @@ async fn what_names_another_namespace_than_its_url_is_refused() {
     let reviews = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
     let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": elsewhere("d"),
         "spec": {"replicas": 5}});
+    let token = |metadata: Value| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": metadata});
+    let tokens = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let renamed = "the name of the object (other) does not match the name on the URL (default)";
     let made =
         "the namespace of the provided object does not match the namespace sent on the request";
     let changed = "the namespace of the object (kube-system) does not match the namespace on the URL (default)";
@@ -355,6 +358,19 @@ async fn what_names_another_namespace_than_its_url_is_refused() {
         ("POST", format!("{PODS}/x/eviction"), eviction, made),
         ("POST", reviews.to_owned(), review, made),
         ("PUT", format!("{DEPLOYMENTS}/d/scale"), scale, changed),
+        (
+            "POST",
+            tokens.to_owned(),
+            token(elsewhere("default")),
+            changed,
+        ),
+        ("POST", tokens.to_owned(), token(elsewhere("")), changed),
+        (
+            "POST",
+            tokens.to_owned(),
+            token(json!({"name": "other"})),
+            renamed,
+        ),
     ] {
         let (code, answer) = raw.write(method, &path, body).await;
         assert_eq!(
