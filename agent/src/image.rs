@@ -13,6 +13,7 @@ mod capacity;
 mod config;
 pub(crate) mod credentials;
 mod distribution;
+pub(crate) mod error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod index;
@@ -23,7 +24,13 @@ pub mod reference;
 pub mod registries;
 mod unpack;
 
-pub use self::{archive::ImportError, layer::LayerError, unpack::UnpackError};
+pub use self::{
+    archive::ImportError,
+    error::{
+        DocumentError, LayerError, PullError, RegistryError, Said, StoreError, TooLarge,
+        UnpackError,
+    },
+};
 
 use std::{
     collections::HashMap,
@@ -40,6 +47,7 @@ use self::{
     access::Key,
     capacity::Capacity,
     credentials::fingerprint,
+    distribution::Retries,
     index::{Index, Layout, Record, store_error},
     registries::Registries,
 };
@@ -84,8 +92,8 @@ impl ImageStore {
     /// Opens (or makes) the store and clears what an interrupted unpack left.
     ///
     /// # Errors
-    /// [`ImageError::Store`] when the directory cannot be used.
-    pub fn open(config: ImageStoreConfig) -> Result<Arc<Self>, ImageError> {
+    /// The directory cannot be used.
+    pub fn open(config: ImageStoreConfig) -> Result<Arc<Self>, StoreError> {
         let layout = Layout::open(config.root_dir)?;
         layout.clean_staging()?;
         layout.read()?;
@@ -130,7 +138,7 @@ impl ImageStore {
     }
 
     /// The index as on disk; from memory while the file is the same.
-    fn index(&self) -> Result<Arc<Index>, ImageError> {
+    fn index(&self) -> Result<Arc<Index>, StoreError> {
         use std::os::unix::fs::MetadataExt;
         let path = self.layout.index_path();
         let stamp = match std::fs::metadata(&path) {
@@ -232,13 +240,15 @@ impl ImageService for ImageStore {
             layout: &self.layout,
             registries: &self.registries,
             capacity: &self.capacity,
+            retries: Retries::STANDARD,
         };
-        let record = pull::pull(context, &parsed, auth)
-            .await
-            .map_err(|message| ImageError::Pull {
-                reference: reference.to_owned(),
-                message,
-            })?;
+        let record =
+            pull::pull(context, &parsed, auth)
+                .await
+                .map_err(|source| ImageError::Pull {
+                    reference: parsed.whole(),
+                    source: Box::new(source),
+                })?;
         let image = record.to_image();
         let layout = self.layout.clone();
         blocking(move || layout.update(|index| index.insert(record))).await?;
@@ -263,11 +273,11 @@ impl ImageService for ImageStore {
             }
         };
         let layout = self.layout.clone();
-        blocking(move || {
+        let removed = blocking(move || {
             layout.update(|index| index.remove(id.as_deref(), name.as_deref()))?;
             layout.prune_layers()
-        })
-        .await
+        });
+        Ok(removed.await?)
     }
 
     async fn may_use(&self, reference: &str, auth: &[RegistryAuth]) -> Result<bool, ImageError> {
@@ -293,16 +303,15 @@ impl ImageService for ImageStore {
 
     async fn prune(&self) -> Result<(), ImageError> {
         let layout = self.layout.clone();
-        blocking(move || layout.prune_layers()).await
+        Ok(blocking(move || layout.prune_layers()).await?)
     }
 
     async fn layers(&self, image_id: &str, holder: &Path) -> Result<Vec<PathBuf>, ImageError> {
-        let record = self.find(image_id)?.ok_or_else(|| ImageError::Pull {
+        let record = self.find(image_id)?.ok_or_else(|| ImageError::Absent {
             reference: image_id.to_owned(),
-            message: "the image is no longer in the store".to_owned(),
         })?;
         let (layout, holder) = (self.layout.clone(), holder.to_owned());
-        blocking(move || layout.hold_for(&holder, &record.layers)).await
+        Ok(blocking(move || layout.hold_for(&holder, &record.layers)).await?)
     }
 }
 

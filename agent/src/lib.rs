@@ -133,7 +133,7 @@ pub enum AgentError {
     Images {
         /// Why.
         #[source]
-        source: runtime::ImageError,
+        source: image::StoreError,
     },
     /// The container runtime cannot start.
     #[error("start the container runtime")]

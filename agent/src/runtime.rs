@@ -43,6 +43,8 @@ use tokio::{
 pub use local::{LocalRuntime, RuntimeConfig};
 pub use types::*;
 
+use crate::image::error::{PullError, StoreError};
+
 pub(crate) use cgroup::remove as remove_cgroups;
 pub(crate) use checkpoint::unknown as lost_in_a_reboot;
 #[cfg(test)]
@@ -342,25 +344,23 @@ pub enum ImageError {
         /// As written.
         reference: String,
     },
-    /// Waiting reason `ErrImagePull`, then `ImagePullBackOff`.
-    #[error("failed to pull image {reference:?}: {message}")]
+    /// Waiting reason `ErrImagePull` or `RegistryUnavailable`, then `ImagePullBackOff`.
+    #[error("failed to pull and unpack image {reference:?}")]
     Pull {
-        /// As written.
+        /// In full.
         reference: String,
-        /// What every mirror tried answered.
-        message: String,
+        /// Why.
+        source: Box<PullError>,
+    },
+    /// It was there, and somebody has removed it.
+    #[error("image {reference:?} is no longer in the store")]
+    Absent {
+        /// As asked for.
+        reference: String,
     },
     /// The local store failed.
-    #[error("image store: {operation} {path}")]
-    Store {
-        /// Doing what.
-        operation: &'static str,
-        /// Where.
-        path: std::path::PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// Keeps images. Implemented by `crate::image`.

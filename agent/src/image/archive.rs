@@ -19,8 +19,9 @@ use super::{
     capacity::Claim,
     config::{self, oci_architecture},
     distribution::INDEXES_MAX,
+    error::{DocumentError, LayerError, StoreError},
     index::{Layout, Record},
-    layer::{self, LayerError, is_sha256},
+    layer::{self, is_sha256},
     reference,
 };
 use crate::runtime::ImageError;
@@ -37,12 +38,18 @@ pub enum ImportError {
         /// What is wrong.
         why: String,
     },
+    /// The config of an image in it cannot be used.
+    #[error("not a usable image archive")]
+    Document(#[from] DocumentError),
     /// A layer is broken.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// The store failed, or a name in the archive is bad.
+    /// A name in the archive is bad.
     #[error(transparent)]
-    Store(#[from] ImageError),
+    Name(#[from] ImageError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 fn malformed(why: impl Into<String>) -> ImportError {
@@ -226,7 +233,7 @@ fn import_image(
     tags: &[String],
 ) -> Result<Record, ImportError> {
     let config_bytes = archive.bytes(config_name)?;
-    let (config, diff_ids) = config::parse(&config_bytes).map_err(malformed)?;
+    let (config, diff_ids) = config::parse(&config_bytes)?;
     if diff_ids.len() != layer_names.len() {
         return Err(malformed(format!(
             "{} layers, but {} diff IDs",
@@ -271,6 +278,7 @@ fn import_image(
 
 #[cfg(test)]
 mod tests {
+    use coracle_telemetry::ErrorChain;
     use serde_json::json;
 
     use super::*;
@@ -294,7 +302,7 @@ mod tests {
         std::fs::write(&file, tar.into_inner().expect("tar")).expect("file");
         match import(&layout, &file) {
             Ok(records) => records.iter().map(|record| record.id.clone()).collect(),
-            Err(error) => error.to_string(),
+            Err(error) => ErrorChain(&error).to_string(),
         }
     }
 

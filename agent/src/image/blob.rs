@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 pub(crate) use self::metered::Metered;
 
 use self::zstd::ZstdDecoder;
-use super::capacity::Claim;
+use super::{capacity::Claim, error::TooLarge};
 
 /// Hashes and counts everything read through it.
 pub(crate) struct Hashing<R> {
@@ -68,13 +68,7 @@ impl<R: Read> Read for Hashing<R> {
         let n = self.inner.read(buf)?;
         self.count += n as u64;
         if self.count > self.limit {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
-                    "more than the {} bytes that the manifest announces",
-                    self.limit
-                ),
-            ));
+            return Err(TooLarge::Announced(self.limit).into());
         }
         self.hasher.update(&buf[..n]);
         Ok(n)

@@ -69,18 +69,15 @@ impl Capacity {
     /// A place for one layer, for as long as what is returned lives. Cancel-safe.
     ///
     /// # Errors
-    /// None came free within [`WAIT`].
-    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, String> {
+    /// None came free: how long that was waited for.
+    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, Duration> {
         if let Ok(place) = self.layers.clone().try_acquire_owned() {
             return Ok(place);
         }
         let _waiting = Waiting::new(&self.waiting);
         match timeout(WAIT, self.layers.clone().acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
-            _ => Err(format!(
-                "waited {} min for other layers that this node is pulling",
-                WAIT.as_secs() / 60
-            )),
+            _ => Err(WAIT),
         }
     }
 
@@ -275,11 +272,8 @@ mod tests {
     async fn a_wait_for_a_place_is_told_of_and_ends() {
         let capacity = Capacity::new(1, 1);
         let first = capacity.place().await.expect("free");
-        let error = capacity.place().await.expect_err("taken");
-        assert_eq!(
-            error,
-            "waited 30 min for other layers that this node is pulling"
-        );
+        let waited = capacity.place().await.expect_err("taken");
+        assert_eq!(waited, Duration::from_secs(30 * 60));
         let mut second = Box::pin(capacity.place());
         assert!(futures::poll!(&mut second).is_pending());
         assert!(capacity.is_awaited());

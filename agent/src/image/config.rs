@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::layer::is_sha256;
+use super::{error::DocumentError, layer::is_sha256};
 use crate::runtime::ImageConfig;
 
 /// Largest manifest or config that is read: the distribution spec's own limit for manifests.
@@ -49,27 +49,24 @@ struct Inner {
 /// Parses a config blob into how to run the image and its layers' diff IDs, lowest first.
 ///
 /// # Errors
-/// Says what is wrong with the document, for people.
-pub(crate) fn parse(bytes: &[u8]) -> Result<(ImageConfig, Vec<String>), String> {
-    let document: Document =
-        serde_json::from_slice(bytes).map_err(|error| format!("image config: {error}"))?;
-    if !document.os.is_empty() && document.os != "linux" {
-        return Err(format!(
-            "image is for operating system {:?}, this node is linux",
-            document.os
-        ));
-    }
-    let ours = oci_architecture();
-    if !document.architecture.is_empty() && document.architecture != ours {
-        return Err(format!(
-            "image is for architecture {:?}, this node is {ours}",
-            document.architecture
-        ));
+/// Says what is wrong with the document.
+pub(crate) fn parse(bytes: &[u8]) -> Result<(ImageConfig, Vec<String>), DocumentError> {
+    let document: Document = serde_json::from_slice(bytes).map_err(DocumentError::Config)?;
+    let platform = [
+        ("operating system", document.os, "linux"),
+        ("architecture", document.architecture, oci_architecture()),
+    ];
+    for (what, found, ours) in platform {
+        // An old config may leave them out.
+        if !found.is_empty() && found != ours {
+            return Err(DocumentError::Platform { what, found, ours });
+        }
     }
     if let Some(bad) = document.rootfs.diff_ids.iter().find(|id| !is_sha256(id)) {
-        return Err(format!(
-            "image config: diff ID {bad:?} is not a sha256 digest"
-        ));
+        return Err(DocumentError::Digest {
+            of: "diff ID",
+            digest: bad.clone(),
+        });
     }
     let inner = document.config.unwrap_or_default();
     let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -121,7 +118,7 @@ mod tests {
             ),
             (r#"{"#, "image config"),
         ] {
-            let why = parse(given.as_bytes()).expect_err(given);
+            let why = parse(given.as_bytes()).expect_err(given).to_string();
             assert!(why.contains(expect), "{why}");
         }
     }

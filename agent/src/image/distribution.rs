@@ -4,36 +4,46 @@
 //! Written on `reqwest` rather than on `oci-client`'s own client, which follows realms and
 //! redirects anywhere and reads manifests and tokens of any length into memory; its types for
 //! references and manifests are used. Verifies documents against their digests; layers are verified
-//! by who unpacks them. No retry: the pod worker's back-off does that.
+//! by who unpacks them. What passes by itself is asked for again ([`retry`]), and a blob goes on
+//! where its connection broke ([`download`]); everything else is for the pod worker's back-off.
 //!
 //! Source: OCI distribution-spec v1.1; distribution `docs/spec/auth/token.md`.
 
 pub(super) mod challenge;
+mod download;
 pub(super) mod guard;
-
-use std::{io, time::Duration};
+mod request;
+mod retry;
 
 use bytes::Bytes;
-use coracle_telemetry::ErrorChain;
-use futures::{Stream, TryStreamExt};
-use http::{StatusCode, header};
+use futures::{Stream, stream};
+use http::{HeaderMap, StatusCode, header};
 use oci_client::{
     Reference,
     client::current_platform_resolver,
     manifest::{OciImageIndex, OciImageManifest, OciManifest},
 };
 use parking_lot::Mutex;
-use reqwest::{Certificate, Response, Url, redirect};
+use reqwest::{Response, Url};
 use sha2::{Digest, Sha256};
 
-use self::{challenge::Challenge, guard::Guard};
-use super::{config::DOCUMENT_MAX, layer::is_sha256, registries::Tls};
+pub(super) use self::retry::Retries;
 
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+use self::{
+    challenge::Challenge,
+    download::Download,
+    guard::Guard,
+    request::{body, client, in_time, location, not_an_address, refusal, send},
+};
+use super::{
+    config::DOCUMENT_MAX,
+    error::{DocumentError, RegistryError},
+    layer::is_sha256,
+    registries::Tls,
+};
+
 /// A token is some kilobytes.
 const TOKEN_MAX: u64 = 256 << 10;
-/// Of an error's body, for people.
-const REASON_MAX: u64 = 4 << 10;
 /// As containerd and curl have it, or less.
 const REDIRECTS_MAX: u32 = 5;
 
@@ -63,6 +73,8 @@ pub(super) struct Distribution {
     base: Url,
     guard: Guard,
     repository: String,
+    /// What images of it are called before their tag.
+    name: String,
     /// The registry that a mirror is asked in place of.
     instead_of: Option<String>,
     credentials: Credentials,
@@ -85,16 +97,15 @@ impl Distribution {
         image: &Reference,
         instead_of: Option<String>,
         credentials: Credentials,
-    ) -> Result<Self, String> {
-        let base: Url = base
-            .parse()
-            .map_err(|error| format!("endpoint {base:?}: {error}"))?;
+    ) -> Result<Self, RegistryError> {
+        let base: Url = base.parse().map_err(not_an_address("endpoint", base))?;
         let guard = Guard::new(base.clone());
         Ok(Self {
             http: client(tls, &base, guard.clone())?,
             base,
             guard,
             repository: image.repository().to_owned(),
+            name: format!("{}/{}", image.registry(), image.repository()),
             instead_of,
             authorization: Mutex::new(match &credentials {
                 Credentials::Token(token) => Some(format!("Bearer {token}")),
@@ -105,118 +116,156 @@ impl Distribution {
     }
 
     /// The manifest for this machine.
-    pub(super) async fn manifest(&self, image: &Reference) -> Result<FoundManifest, String> {
+    pub(super) async fn manifest(
+        &self,
+        image: &Reference,
+        retries: Retries,
+    ) -> Result<FoundManifest, RegistryError> {
+        let mut tries = retries.begin();
         let wanted = image.digest().or(image.tag()).unwrap_or("latest");
-        let (mut document, digest) = self.document(wanted).await?;
+        let (mut document, digest) = tries.run(|| self.document(wanted)).await?;
         for _ in 0..=INDEXES_MAX {
             let index = match document {
                 OciManifest::Image(manifest) => return Ok(FoundManifest { manifest, digest }),
                 OciManifest::ImageIndex(index) => index,
             };
-            document = self.document(&ours(&index)?).await?.0;
+            let ours = ours(&index)?;
+            document = tries.run(|| self.document(&ours)).await?.0;
         }
-        Err(format!("more than {INDEXES_MAX} indexes within each other"))
+        Err(DocumentError::Indexes(INDEXES_MAX).into())
     }
 
     /// A manifest or index by tag or digest, and its digest.
-    async fn document(&self, wanted: &str) -> Result<(OciManifest, String), String> {
-        let response = self.get("manifests", wanted).await?;
-        let announced = response
-            .headers()
-            .get("docker-content-digest")
-            .and_then(|value| value.to_str().ok());
-        let announced = announced
-            .filter(|digest| is_sha256(digest))
-            .map(str::to_owned);
-        let bytes = body(response, DOCUMENT_MAX).await?;
+    async fn document(&self, wanted: &str) -> Result<(OciManifest, String), RegistryError> {
+        let (headers, bytes) = self.whole("manifests", wanted).await?;
+        let header = |name: &str| {
+            let value = headers.get(name).and_then(|value| value.to_str().ok());
+            value.map(str::to_owned)
+        };
         let digest = sha256(&bytes);
         let promised = if wanted.contains(':') {
             Some(wanted.to_owned())
         } else {
-            announced
+            header("docker-content-digest").filter(|digest| is_sha256(digest))
         };
-        if let Some(promised) = promised.filter(|promised| *promised != digest) {
-            return Err(format!("manifest is {digest}, expected {promised}"));
+        if let Some(expected) = promised.filter(|promised| *promised != digest) {
+            let (what, actual) = ("manifest", digest);
+            return Err(RegistryError::Mismatch {
+                what,
+                actual,
+                expected,
+            });
         }
-        let document = serde_json::from_slice(&bytes)
-            .map_err(|error| format!("manifest {digest}: {error}"))?;
-        Ok((document, digest))
+        match serde_json::from_slice(&bytes) {
+            Ok(document) => Ok((document, digest)),
+            Err(source) => Err(DocumentError::Manifest {
+                digest,
+                media_type: header("content-type").unwrap_or_default(),
+                source,
+            }
+            .into()),
+        }
     }
 
     /// A small blob as a whole, verified.
-    pub(super) async fn small_blob(&self, digest: &str) -> Result<Vec<u8>, String> {
-        let bytes = body(self.get("blobs", digest).await?, DOCUMENT_MAX).await?;
-        let actual = sha256(&bytes);
-        if actual == digest {
-            Ok(bytes)
-        } else {
-            Err(format!("config is {actual}, expected {digest}"))
-        }
-    }
-
-    /// A blob as it comes; the reader verifies it, and sees to it that it comes at all
-    /// ([`super::progress`]).
-    pub(super) async fn blob(
+    pub(super) async fn small_blob(
         &self,
         digest: &str,
-    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, String> {
-        let response = self.get("blobs", digest).await?;
-        Ok(response
-            .bytes_stream()
-            .map_err(|error| io::Error::other(error.without_url())))
+        retries: Retries,
+    ) -> Result<Vec<u8>, RegistryError> {
+        let mut tries = retries.begin();
+        let (_, bytes) = tries.run(|| self.whole("blobs", digest)).await?;
+        let actual = sha256(&bytes);
+        if actual == digest {
+            return Ok(bytes);
+        }
+        Err(RegistryError::Mismatch {
+            what: "config",
+            actual,
+            expected: digest.to_owned(),
+        })
     }
 
-    /// `GET /v2/<repository>/<what>/<name>`: answers a challenge once, follows redirects.
-    async fn get(&self, what: &str, name: &str) -> Result<Response, String> {
+    /// A blob of so many bytes as it comes, with an error at its end if it does not come whole; the
+    /// reader verifies it, and sees to it that it comes at all ([`super::progress`]).
+    ///
+    /// # Errors
+    /// It does not begin to come.
+    pub(super) async fn blob<'a>(
+        &'a self,
+        digest: &'a str,
+        size: u64,
+        retries: Retries,
+    ) -> Result<impl Stream<Item = Result<Bytes, RegistryError>> + use<'a>, RegistryError> {
+        let download = Download::begin(self, digest, size, retries).await?;
+        Ok(stream::unfold(Some(download), async |download| {
+            let mut download = download?;
+            let chunk = download.next().await?;
+            let rest = chunk.is_ok().then_some(download);
+            Some((chunk, rest))
+        }))
+    }
+
+    /// The headers and the body of a document.
+    async fn whole(&self, what: &str, name: &str) -> Result<(HeaderMap, Vec<u8>), RegistryError> {
+        in_time(async {
+            let response = self.get(what, name, 0).await?;
+            let headers = response.headers().clone();
+            Ok((headers, body(response, DOCUMENT_MAX).await?))
+        })
+        .await
+    }
+
+    /// `GET /v2/<repository>/<what>/<name>`, from a byte on: answers a challenge once, follows
+    /// redirects.
+    async fn get(&self, what: &str, name: &str, from: u64) -> Result<Response, RegistryError> {
         let path = format!("v2/{}/{what}/{name}", self.repository);
         let mut url = self
             .base
             .join(&path)
-            .map_err(|error| format!("{path}: {error}"))?;
+            .map_err(not_an_address("path", &path))?;
         if let Some(registry) = &self.instead_of {
             url.query_pairs_mut().append_pair("ns", registry);
         }
-        let mut response = self.follow(url.clone()).await?;
-        if response.status() == StatusCode::UNAUTHORIZED {
-            if !self.answer_challenge(&response).await? {
-                return Err(refusal(response).await);
-            }
-            response = self.follow(url).await?;
+        let mut response = self.follow(url.clone(), from).await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.answer_challenge(&response).await?
+        {
+            response = self.follow(url, from).await?;
         }
         if response.status().is_success() {
-            Ok(response)
-        } else {
-            Err(refusal(response).await)
+            return Ok(response);
         }
+        let between = if name.contains(':') { '@' } else { ':' };
+        Err(refusal(response, format!("{}{between}{name}", self.name)).await)
     }
 
-    async fn follow(&self, mut url: Url) -> Result<Response, String> {
+    async fn follow(&self, mut url: Url, from: u64) -> Result<Response, RegistryError> {
         for _ in 0..=REDIRECTS_MAX {
             let mut request = self
                 .http
                 .get(url.clone())
                 .header(header::ACCEPT, MANIFEST_TYPES);
+            if from > 0 {
+                request = request.header(header::RANGE, format!("bytes={from}-"));
+            }
             let authorization = self.authorization.lock().clone();
             if let Some(value) = authorization.filter(|_| self.guard.takes_credentials(&url)) {
                 request = request.header(header::AUTHORIZATION, value);
             }
-            let response = request
-                .send()
-                .await
-                .map_err(|error| ErrorChain(&error).to_string())?;
+            let response = send(request, &url).await?;
             let Some(location) = location(&response) else {
                 return Ok(response);
             };
             url = url
                 .join(&location)
-                .map_err(|error| format!("redirect to {location:?}: {error}"))?;
+                .map_err(not_an_address("redirect to", &location))?;
             self.guard.check(&url)?;
         }
-        Err(format!("more than {REDIRECTS_MAX} redirects"))
+        Err(RegistryError::Redirects(REDIRECTS_MAX))
     }
 
     /// Gets what the registry asks for; false if there is nothing (more) to show.
-    async fn answer_challenge(&self, response: &Response) -> Result<bool, String> {
+    async fn answer_challenge(&self, response: &Response) -> Result<bool, RegistryError> {
         let headers = response.headers().get_all(header::WWW_AUTHENTICATE);
         // A redirect's target may not ask for anything.
         if !self.guard.takes_credentials(response.url()) {
@@ -226,7 +275,9 @@ impl Distribution {
             Some(Challenge::Bearer { realm, service })
                 if !matches!(self.credentials, Credentials::Token(_)) =>
             {
-                format!("Bearer {}", self.token(&realm, service.as_deref()).await?)
+                let token = self.token(&realm, service.as_deref()).await;
+                let token = token.map_err(|error| RegistryError::Authorize(Box::new(error)))?;
+                format!("Bearer {token}")
             }
             Some(Challenge::Basic) => match &self.credentials {
                 Credentials::Basic { username, password } => basic(username, password),
@@ -253,28 +304,25 @@ impl Distribution {
             .body(form)
     }
 
-    async fn token(&self, realm: &str, service: Option<&str>) -> Result<String, String> {
+    async fn token(&self, realm: &str, service: Option<&str>) -> Result<String, RegistryError> {
         let mut url: Url = realm
             .parse()
-            .map_err(|error| format!("token realm {realm:?}: {error}"))?;
+            .map_err(not_an_address("token realm", realm))?;
         self.guard.check(&url)?;
         url.query_pairs_mut()
             .extend_pairs(service.map(|service| ("service", service)))
             .append_pair("scope", &format!("repository:{}:pull", self.repository));
         let mut request = match &self.credentials {
-            Credentials::Identity(identity) => self.exchange(url, identity),
-            _ => self.http.get(url),
+            Credentials::Identity(identity) => self.exchange(url.clone(), identity),
+            _ => self.http.get(url.clone()),
         };
         if let Credentials::Basic { username, password } = &self.credentials {
             request = request.header(header::AUTHORIZATION, basic(username, password));
         }
         // Redirects are not followed: credentials are on the way.
-        let response = request
-            .send()
-            .await
-            .map_err(|error| ErrorChain(&error).to_string())?;
+        let response = send(request, &url).await?;
         if !response.status().is_success() {
-            return Err(format!("get a token: {}", refusal(response).await));
+            return Err(refusal(response, realm.to_owned()).await);
         }
         let bytes = body(response, TOKEN_MAX).await?;
         let answer: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -284,53 +332,25 @@ impl Distribution {
         token
             .filter(|token| !token.is_empty())
             .map(str::to_owned)
-            .ok_or_else(|| "get a token: none in the answer".into())
+            .ok_or(RegistryError::NoToken)
     }
 }
 
 /// The digest of the manifest for this machine, or else of the first that is for no machine in
 /// particular: an index, or an image whose config tells.
-pub(super) fn ours(index: &OciImageIndex) -> Result<String, String> {
+pub(super) fn ours(index: &OciImageIndex) -> Result<String, DocumentError> {
     let entries = &index.manifests;
     let any = || entries.iter().find(|entry| entry.platform.is_none());
     let digest = current_platform_resolver(entries)
         .or_else(|| any().map(|entry| entry.digest.clone()))
-        .ok_or("the image has no manifest for this machine's platform")?;
+        .ok_or(DocumentError::NoPlatform)?;
     if is_sha256(&digest) {
-        Ok(digest)
-    } else {
-        Err(format!("manifest digest {digest:?} is not a sha256 digest"))
+        return Ok(digest);
     }
-}
-
-fn client(tls: &Tls, base: &Url, guard: Guard) -> Result<reqwest::Client, String> {
-    // Absent where the library is used without the program.
-    let _already_installed = rustls::crypto::ring::default_provider().install_default();
-    let mut extra = Vec::new();
-    if let Some(path) = &tls.ca_file {
-        let data = std::fs::read(path)
-            .map_err(|error| format!("read ca_file {}: {error}", path.display()))?;
-        extra = Certificate::from_pem_bundle(&data)
-            .map_err(|error| format!("ca_file {}: {error}", path.display()))?;
-    }
-    let builder = || {
-        reqwest::Client::builder()
-            .user_agent(concat!("coracle/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_DEADLINE)
-            .redirect(redirect::Policy::none())
-            .tls_danger_accept_invalid_certs(tls.insecure_skip_verify)
-            .dns_resolver(guard.clone())
-    };
-    match builder().tls_certs_merge(extra.clone()).build() {
-        Ok(client) => Ok(client),
-        // A machine without any trusted roots can still ask the registries whose authority it is
-        // told, or without TLS.
-        Err(_) if base.scheme() == "http" || !extra.is_empty() => builder()
-            .tls_certs_only(extra)
-            .build()
-            .map_err(|error| ErrorChain(&error).to_string()),
-        Err(error) => Err(ErrorChain(&error).to_string()),
-    }
+    Err(DocumentError::Digest {
+        of: "manifest digest",
+        digest,
+    })
 }
 
 fn basic(username: &str, password: &str) -> String {
@@ -339,52 +359,6 @@ fn basic(username: &str, password: &str) -> String {
         "Basic {}",
         STANDARD.encode(format!("{username}:{password}"))
     )
-}
-
-fn location(response: &Response) -> Option<String> {
-    let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
-    let value = response
-        .headers()
-        .get(header::LOCATION)
-        .filter(|_| redirects)?;
-    value.to_str().ok().map(str::to_owned)
-}
-
-/// The whole body, or an error once it is longer than `limit`.
-async fn body(mut response: Response, limit: u64) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .map_err(|error| ErrorChain(&error).to_string())?
-    {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() as u64 > limit {
-            return Err(format!("the answer is longer than {limit} bytes"));
-        }
-    }
-    Ok(bytes)
-}
-
-/// Why a registry said no: its own words, as far as it has any.
-async fn refusal(response: Response) -> String {
-    let status = response.status();
-    let known = match status {
-        StatusCode::NOT_FOUND => "not found".to_owned(),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            "pull access denied, repository does not exist or may require authorization".to_owned()
-        }
-        _ => format!("unexpected status {status}"),
-    };
-    let bytes = body(response, REASON_MAX).await.unwrap_or_default();
-    let answer: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    match answer["errors"][0]["message"]
-        .as_str()
-        .filter(|message| !message.is_empty())
-    {
-        Some(message) => format!("{known}: server message: {message}"),
-        None => known,
-    }
 }
 
 fn sha256(bytes: &[u8]) -> String {

@@ -17,8 +17,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::access::{self, ANYBODY, Key};
-use crate::runtime::{HELD_LAYERS, Image, ImageConfig, ImageError, held_layers};
+use super::{
+    access::{self, ANYBODY, Key},
+    error::StoreError,
+};
+use crate::runtime::{HELD_LAYERS, Image, ImageConfig, held_layers};
 
 /// One image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,8 +171,8 @@ impl Layout {
     /// Makes the directories if they are missing and removes what an interrupted unpack left.
     ///
     /// # Errors
-    /// [`ImageError::Store`] if the directory cannot be made or locked.
-    pub(crate) fn open(root: PathBuf) -> Result<Self, ImageError> {
+    /// [`StoreError`] if the directory cannot be made or locked.
+    pub(crate) fn open(root: PathBuf) -> Result<Self, StoreError> {
         let layout = Self { root };
         for dir in [layout.layers_dir(), layout.staging_dir()] {
             fs::create_dir_all(&dir).map_err(store_error("create", &dir))?;
@@ -183,12 +186,12 @@ impl Layout {
 
     /// Holds the layers: while the returned file lives, nothing that is not in the index yet is
     /// removed. Every pull and import takes this first.
-    pub(crate) fn hold_layers(&self) -> Result<fs::File, ImageError> {
+    pub(crate) fn hold_layers(&self) -> Result<fs::File, StoreError> {
         self.flock("layers.lock", rustix::fs::FlockOperation::LockShared)
     }
 
     /// Removes what an interrupted unpack left, unless an unpack is going on in any process.
-    pub(crate) fn clean_staging(&self) -> Result<(), ImageError> {
+    pub(crate) fn clean_staging(&self) -> Result<(), StoreError> {
         let Ok(_exclusive) = self.flock(
             "layers.lock",
             rustix::fs::FlockOperation::NonBlockingLockExclusive,
@@ -242,16 +245,16 @@ impl Layout {
     }
 
     /// Reads the index; a missing file is an empty index.
-    pub(crate) fn read(&self) -> Result<Index, ImageError> {
+    pub(crate) fn read(&self) -> Result<Index, StoreError> {
         let path = self.index_path();
         match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| ImageError::Store {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| StoreError {
                 operation: "parse",
                 path,
                 source: io::Error::new(io::ErrorKind::InvalidData, error),
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Index::default()),
-            Err(source) => Err(ImageError::Store {
+            Err(source) => Err(StoreError {
                 operation: "read",
                 path,
                 source,
@@ -260,7 +263,7 @@ impl Layout {
     }
 
     /// Changes the index under the lock; the change is durable when this returns.
-    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Result<T, ImageError> {
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Result<T, StoreError> {
         let _lock = self.lock()?;
         let mut index = self.read()?;
         let before = index.clone();
@@ -287,7 +290,7 @@ impl Layout {
         &self,
         holder: &Path,
         layers: &[String],
-    ) -> Result<Vec<PathBuf>, ImageError> {
+    ) -> Result<Vec<PathBuf>, StoreError> {
         // Nothing is removed meanwhile.
         let _shared = self.hold_layers()?;
         let dirs: Vec<PathBuf> = layers.iter().map(|layer| self.layer_dir(layer)).collect();
@@ -307,7 +310,7 @@ impl Layout {
     /// Removes layers that no image names and no container has mounted. Does nothing while a pull
     /// is going on, and while it is not known what containers of an older agent have mounted: the
     /// next removal catches up.
-    pub(crate) fn prune_layers(&self) -> Result<(), ImageError> {
+    pub(crate) fn prune_layers(&self) -> Result<(), StoreError> {
         let Ok(_exclusive) = self.flock(
             "layers.lock",
             rustix::fs::FlockOperation::NonBlockingLockExclusive,
@@ -346,7 +349,7 @@ impl Layout {
 
     /// Puts a finished staging directory in its place; if the layer is there already, the staged
     /// one is dropped. Says whether it was new.
-    pub(crate) fn adopt_layer(&self, staged: &Path, id: &str) -> Result<bool, ImageError> {
+    pub(crate) fn adopt_layer(&self, staged: &Path, id: &str) -> Result<bool, StoreError> {
         let target = self.layer_dir(id);
         match fs::rename(staged, &target) {
             Ok(()) => Ok(true),
@@ -354,7 +357,7 @@ impl Layout {
                 fs::remove_dir_all(staged).map_err(store_error("remove", staged))?;
                 Ok(false)
             }
-            Err(source) => Err(ImageError::Store {
+            Err(source) => Err(StoreError {
                 operation: "rename into place",
                 path: target,
                 source,
@@ -363,7 +366,7 @@ impl Layout {
     }
 
     /// For changes of the index, and of what is in layers' directories.
-    pub(crate) fn lock(&self) -> Result<fs::File, ImageError> {
+    pub(crate) fn lock(&self) -> Result<fs::File, StoreError> {
         self.flock("lock", rustix::fs::FlockOperation::LockExclusive)
     }
 
@@ -371,14 +374,11 @@ impl Layout {
         &self,
         name: &str,
         operation: rustix::fs::FlockOperation,
-    ) -> Result<fs::File, ImageError> {
+    ) -> Result<fs::File, StoreError> {
         let path = self.root.join(name);
         let file = fs::File::create(&path).map_err(store_error("open", &path))?;
-        rustix::fs::flock(file.as_fd(), operation).map_err(|errno| ImageError::Store {
-            operation: "lock",
-            path,
-            source: errno.into(),
-        })?;
+        rustix::fs::flock(file.as_fd(), operation)
+            .map_err(|errno| store_error("lock", &path)(errno.into()))?;
         Ok(file)
     }
 }
@@ -387,9 +387,9 @@ impl Layout {
 pub(crate) fn store_error(
     operation: &'static str,
     path: &Path,
-) -> impl FnOnce(io::Error) -> ImageError {
+) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.to_owned();
-    move |source| ImageError::Store {
+    move |source| StoreError {
         operation,
         path,
         source,

@@ -14,10 +14,10 @@ use super::{
     access::{self, ANYBODY, Key},
     blob::{Decompressed, Hashing, Metered},
     capacity::Claim,
+    error::{LayerError, StoreError},
     index::{Layout, store_error},
-    unpack::{UnpackError, Unpacked, inherit, most, unpack},
+    unpack::{Unpacked, inherit, most, unpack},
 };
-use crate::runtime::ImageError;
 
 /// In a layer's directory: lines of the blob that it was unpacked from and of who could read that,
 /// as [`access`] has it.
@@ -109,13 +109,13 @@ fn text(origins: &Origins) -> String {
 /// they open already. Blocking.
 ///
 /// # Errors
-/// [`ImageError::Store`] if the note cannot be read or written.
+/// [`StoreError`] if the note cannot be read or written.
 pub(crate) fn note(
     layout: &Layout,
     chain_id: &str,
     blob: Option<&str>,
     keys: &[Key],
-) -> Result<(), ImageError> {
+) -> Result<(), StoreError> {
     let file = layout.layer_dir(chain_id).join(ORIGINS);
     let _lock = layout.lock()?;
     let mut origins = match read_origins(layout, chain_id) {
@@ -143,44 +143,6 @@ pub(crate) fn note(
     let staged = file.with_extension("new");
     fs::write(&staged, text(&origins)).map_err(store_error("write", &staged))?;
     fs::rename(&staged, &file).map_err(store_error("rename", &staged))
-}
-
-/// Why a layer did not make it into the store.
-#[derive(Debug, thiserror::Error)]
-pub enum LayerError {
-    /// Not what the manifest or the config promised.
-    #[error("layer {layer} is not what was promised: {what} is {actual}, expected {expected}")]
-    Mismatch {
-        /// Which layer.
-        layer: String,
-        /// `digest`, `size`, `diff ID`.
-        what: &'static str,
-        /// Found.
-        actual: String,
-        /// Promised.
-        expected: String,
-    },
-    /// The bytes did not come or do not decompress.
-    #[error("read layer {layer}")]
-    Read {
-        /// Which layer.
-        layer: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The archive cannot be unpacked.
-    #[error("unpack layer {layer}")]
-    Unpack {
-        /// Which layer.
-        layer: String,
-        /// Why.
-        #[source]
-        source: UnpackError,
-    },
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] ImageError),
 }
 
 /// A directory that goes away unless it is adopted.
@@ -236,12 +198,8 @@ pub(crate) fn adopt(
     let Some(path) = staged.staging.0.clone() else {
         return Ok(staged.unpacked.bytes);
     };
-    inherit(&path.join("fs"), &staged.unpacked.implied, below).map_err(|source| {
-        LayerError::Unpack {
-            layer: spec.diff_id.clone(),
-            source,
-        }
-    })?;
+    inherit(&path.join("fs"), &staged.unpacked.implied, below)
+        .map_err(|source| LayerError::unpack(spec.diff_id.clone(), source))?;
     let bytes = staged.unpacked.bytes;
     fs::write(path.join("size"), bytes.to_string()).map_err(store_error("write", &path))?;
     let lines = keys.iter().map(Key::line).collect();
@@ -268,10 +226,7 @@ fn unpack_verified(
             .map_or(&spec.diff_id, |(digest, _)| digest)
             .clone()
     };
-    let read_error = |source| LayerError::Read {
-        layer: layer(),
-        source,
-    };
+    let read_error = |source| LayerError::read(layer(), source);
     let mismatch = |what, actual: String, expected: String| LayerError::Mismatch {
         layer: layer(),
         what,
@@ -285,16 +240,8 @@ fn unpack_verified(
     let decompressed = Decompressed::new(blob, claim).map_err(read_error)?;
     let metered = Metered::new(decompressed, most(blob_bytes), given_up);
     let mut tar = Hashing::new(metered, u64::MAX);
-    let unpacked = match unpack(&mut tar, &path.join("fs"), blob_bytes) {
-        Ok(unpacked) => unpacked,
-        Err(UnpackError::Archive(source)) => return Err(read_error(source)),
-        Err(source) => {
-            return Err(LayerError::Unpack {
-                layer: layer(),
-                source,
-            });
-        }
-    };
+    let unpacked = unpack(&mut tar, &path.join("fs"), blob_bytes)
+        .map_err(|source| LayerError::unpack(layer(), source))?;
     tar.inner_mut().end_within(TRAILER_MAX);
     let (diff_id, metered) = tar.finish_with_inner().map_err(read_error)?;
     let blob = metered.into_inner().into_inner();

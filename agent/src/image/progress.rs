@@ -9,11 +9,13 @@
 //! fault. There is no limit for a download as a whole, which may be large. The precedent is
 //! dockershim's `image-pull-progress-deadline`.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use tokio::time::{Instant, timeout};
+
+use super::error::RegistryError;
 
 /// How long is waited for [`LEAST_BYTES`].
 const WINDOW: Duration = Duration::from_secs(60);
@@ -22,13 +24,13 @@ const LEAST_BYTES: u64 = 60 << 10;
 /// The same while others wait: 16 KiB/s.
 const LEAST_BYTES_AWAITED: u64 = 16 * LEAST_BYTES;
 
-/// `blob`, with an error of kind `TimedOut` at its end once fewer than [`LEAST_BYTES`] came within
-/// [`WINDOW`], or fewer than [`LEAST_BYTES_AWAITED`] and `is_awaited` says at its end that others
-/// wait.
+/// `blob`, with [`RegistryError::NoProgress`] at its end once fewer than [`LEAST_BYTES`] came
+/// within [`WINDOW`], or fewer than [`LEAST_BYTES_AWAITED`] and `is_awaited` says at its end that
+/// others wait.
 pub(super) fn bounded(
-    blob: impl Stream<Item = io::Result<Bytes>> + Unpin,
+    blob: impl Stream<Item = Result<Bytes, RegistryError>> + Unpin,
     is_awaited: impl Fn() -> bool,
-) -> impl Stream<Item = io::Result<Bytes>> {
+) -> impl Stream<Item = Result<Bytes, RegistryError>> {
     let start = Some((blob, Progress::default(), is_awaited));
     stream::unfold(start, async |state| {
         let (mut blob, mut progress, is_awaited) = state?;
@@ -59,17 +61,18 @@ struct Progress {
 }
 
 impl Progress {
-    fn too_little(&self, is_awaited: bool) -> Option<io::Error> {
+    fn too_little(&self, is_awaited: bool) -> Option<RegistryError> {
         let (least, when) = if is_awaited {
             (LEAST_BYTES_AWAITED, " while other layers wait")
         } else {
             (LEAST_BYTES, "")
         };
-        let (bytes, secs) = (self.bytes, WINDOW.as_secs());
-        let message = format!(
-            "no progress: {bytes} bytes within {secs} s, at least {least} are needed{when}"
-        );
-        (bytes < least).then(|| io::Error::new(io::ErrorKind::TimedOut, message))
+        (self.bytes < least).then_some(RegistryError::NoProgress {
+            bytes: self.bytes,
+            least,
+            window: WINDOW,
+            when,
+        })
     }
 }
 
@@ -83,7 +86,7 @@ mod tests {
         size: usize,
         pause: Duration,
         ends: bool,
-    ) -> impl Stream<Item = io::Result<Bytes>> + Unpin {
+    ) -> impl Stream<Item = Result<Bytes, RegistryError>> + Unpin {
         let chunks = stream::iter(0..chunks).then(move |_| async move {
             tokio::time::sleep(pause).await;
             Ok(Bytes::from(vec![0; size]))
@@ -98,14 +101,14 @@ mod tests {
 
     /// How many bytes came, after how long, and the error at the end.
     async fn read(
-        blob: impl Stream<Item = io::Result<Bytes>> + Unpin,
+        blob: impl Stream<Item = Result<Bytes, RegistryError>> + Unpin,
         rest: Duration,
     ) -> (usize, u64, Option<String>) {
         read_awaited(blob, rest, false).await
     }
 
     async fn read_awaited(
-        blob: impl Stream<Item = io::Result<Bytes>> + Unpin,
+        blob: impl Stream<Item = Result<Bytes, RegistryError>> + Unpin,
         rest: Duration,
         is_awaited: bool,
     ) -> (usize, u64, Option<String>) {
@@ -115,7 +118,7 @@ mod tests {
             match chunk {
                 Ok(chunk) => bytes += chunk.len(),
                 Err(error) => {
-                    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                    assert!(matches!(error, RegistryError::NoProgress { .. }));
                     assert!(blob.next().await.is_none(), "nothing comes behind an error");
                     return (bytes, began.elapsed().as_secs(), Some(error.to_string()));
                 }

@@ -5,9 +5,8 @@
 
 mod fetch;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use coracle_telemetry::ErrorChain;
 use futures::{StreamExt, stream};
 use oci_client::{
     Reference,
@@ -20,16 +19,15 @@ use super::{
     capacity::Capacity,
     config::{self, DOCUMENT_MAX},
     credentials::{coordinates, fingerprint, for_image},
-    distribution::{Credentials, Distribution, FoundManifest},
+    distribution::{Credentials, Distribution, FoundManifest, Retries},
+    error::{DocumentError, PullError, RegistryError, Said},
     index::{Layout, Record},
     layer::{self, LayerSpec, is_sha256},
     reference,
     registries::{Endpoint, Registries},
 };
-use crate::runtime::RegistryAuth;
+use crate::{blocking::blocking, runtime::RegistryAuth};
 
-/// For a manifest or a config, from one endpoint.
-const DOCUMENT_DEADLINE: Duration = Duration::from_secs(30);
 /// Layers of one image fetched at a time, as containerd; of all images, as [`Capacity`] has it.
 const LAYERS_AT_ONCE: usize = 3;
 /// Most credentials tried at one endpoint.
@@ -43,37 +41,51 @@ pub(super) struct Context<'a> {
     pub(super) layout: &'a Layout,
     pub(super) registries: &'a Registries,
     pub(super) capacity: &'a Capacity,
+    /// Of what passes by itself, at the last endpoint.
+    pub(super) retries: Retries,
 }
 
 /// Pulls `image` into the store from the first endpoint that has it.
 ///
 /// # Errors
-/// What every endpoint answered, joined for people.
+/// What came of asking the endpoint, or each of them.
 pub(super) async fn pull(
     context: Context<'_>,
     image: &Reference,
     auth: &[RegistryAuth],
-) -> Result<Record, String> {
+) -> Result<Record, PullError> {
     let mut answers = Vec::new();
-    for endpoint in context.registries.endpoints(image.registry()) {
-        match pull_from(context, &endpoint, image, auth).await {
+    let endpoints = context.registries.endpoints(image.registry());
+    for (at, endpoint) in endpoints.iter().enumerate() {
+        let retries = if at + 1 < endpoints.len() {
+            Retries::NONE
+        } else {
+            context.retries
+        };
+        match pull_from(context, retries, endpoint, image, auth).await {
             Ok(record) => return Ok(record),
-            Err(why) => answers.push(format!("{}: {why}", endpoint.host)),
+            Err(error) if endpoints.len() == 1 => return Err(error),
+            Err(error) => answers.push((endpoint.host.clone(), error)),
         }
     }
-    Err(answers.join("; "))
+    Err(PullError::Endpoints(answers))
 }
 
 async fn pull_from(
     context: Context<'_>,
+    retries: Retries,
     endpoint: &Endpoint,
     image: &Reference,
     auth: &[RegistryAuth],
-) -> Result<Record, String> {
+) -> Result<Record, PullError> {
     let layout = context.layout;
-    let (client, access, found) = authenticate(context.registries, endpoint, image, auth).await?;
+    let resolved = resolve(context.registries, retries, endpoint, image, auth).await;
+    let (client, access, found) = resolved.map_err(|source| PullError::Resolve {
+        reference: image.whole(),
+        source,
+    })?;
     let FoundManifest { manifest, digest } = found;
-    let config_bytes = fetch_config(&client, &manifest.config).await?;
+    let config_bytes = fetch_config(&client, &manifest.config, retries).await?;
     let (config, diff_ids) = config::parse(&config_bytes)?;
     let specs = layer_specs(&manifest, &diff_ids)?;
 
@@ -84,24 +96,26 @@ async fn pull_from(
         .zip(manifest.layers.iter().cloned())
         .collect();
     let mut staged = stream::iter(fetches)
-        .map(|(spec, descriptor)| fetch_layer(context, &client, descriptor, spec, &access))
+        .map(|(spec, descriptor)| {
+            let (client, access) = (&client, &access);
+            async move {
+                let fetched = fetch_layer(context, client, descriptor, &spec, access).await?;
+                Ok::<_, PullError>((spec, fetched))
+            }
+        })
         .buffered(LAYERS_AT_ONCE);
     let (mut size_bytes, mut below) = (0, Vec::new());
-    for spec in &specs {
-        let layer = staged.next().await.ok_or("a layer was not fetched")??;
+    while let Some(layer) = staged.next().await {
+        let (spec, layer) = layer?;
+        let place = layout.layer_dir(&spec.chain_id).join("fs");
         size_bytes += match layer {
             Fetched::Present(size) => size,
             Fetched::Staged(layer) => {
-                let (layout, spec, access, below) =
-                    (layout.clone(), spec.clone(), access.clone(), below.clone());
-                let adopt = move || layer::adopt(&layout, &spec, &access, layer, &below);
-                tokio::task::spawn_blocking(adopt)
-                    .await
-                    .map_err(|error| error.to_string())?
-                    .map_err(|error| ErrorChain(&error).to_string())?
+                let (layout, access, below) = (layout.clone(), access.clone(), below.clone());
+                blocking(move || layer::adopt(&layout, &spec, &access, layer, &below)).await?
             }
         };
-        below.insert(0, layout.layer_dir(&spec.chain_id).join("fs"));
+        below.insert(0, place);
     }
     let digest_name = reference::digest_name(image, &digest);
     let repo_tags: BTreeSet<String> = reference::tag_name(image).into_iter().collect();
@@ -121,75 +135,86 @@ async fn pull_from(
 
 /// Finds the credentials that open the image, and with them its manifest. Also tells who else may
 /// use what comes of it.
-async fn authenticate(
+async fn resolve(
     registries: &Registries,
+    retries: Retries,
     endpoint: &Endpoint,
     image: &Reference,
     auth: &[RegistryAuth],
-) -> Result<(Distribution, Vec<Key>, FoundManifest), String> {
-    let mut answers: Vec<String> = Vec::new();
+) -> Result<(Distribution, Vec<Key>, FoundManifest), RegistryError> {
+    let mut refusal = None;
     for (credentials, access) in credentials(registries, endpoint, image, auth) {
         let client = distribution(registries, endpoint, image, credentials)?;
-        match deadline("fetch the manifest", client.manifest(image)).await {
+        match client.manifest(image, retries).await {
             Ok(found) => return Ok((client, access, found)),
-            Err(why) if answers.contains(&why) => {}
-            Err(why) => answers.push(why),
+            // Of several refusals that is told which says more than that it is one.
+            Err(error) if error.is_of_credentials() => {
+                if refusal.as_ref().is_none_or(RegistryError::is_denied) {
+                    refusal = Some(error);
+                }
+            }
+            Err(error) => return Err(error),
         }
     }
-    Err(answers.join("; "))
+    let said = Said::default();
+    Err(refusal.unwrap_or(RegistryError::Denied { said }))
 }
 
 /// Checks the manifest against the config before a byte of a layer is fetched.
 pub(super) fn layer_specs(
     manifest: &OciImageManifest,
     diff_ids: &[String],
-) -> Result<Vec<LayerSpec>, String> {
+) -> Result<Vec<LayerSpec>, DocumentError> {
     if manifest.layers.len() != diff_ids.len() {
-        return Err(format!(
-            "manifest has {} layers, config has {}",
-            manifest.layers.len(),
-            diff_ids.len()
-        ));
+        return Err(DocumentError::LayerCounts {
+            manifest: manifest.layers.len(),
+            config: diff_ids.len(),
+        });
     }
     if diff_ids.len() > LAYERS_MAX {
-        return Err(format!(
-            "image has {} layers, at most {LAYERS_MAX} are possible",
-            diff_ids.len()
-        ));
+        return Err(DocumentError::TooManyLayers {
+            count: diff_ids.len(),
+            most: LAYERS_MAX,
+        });
     }
     let blob = |(layer, diff_id): (&OciDescriptor, &String)| {
-        if !is_sha256(&layer.digest) {
-            return Err(format!(
-                "layer digest {:?} is not a sha256 digest",
-                layer.digest
-            ));
+        let digest = layer.digest.clone();
+        if !is_sha256(&digest) {
+            let of = "layer digest";
+            return Err(DocumentError::Digest { of, digest });
         }
-        let size = u64::try_from(layer.size)
-            .map_err(|_| format!("layer {} has a negative size", layer.digest))?;
-        Ok((Some((layer.digest.clone(), size)), diff_id.clone()))
+        match u64::try_from(layer.size) {
+            Ok(size) => Ok((Some((digest, size)), diff_id.clone())),
+            Err(_) => Err(DocumentError::LayerSize {
+                digest,
+                size: layer.size,
+            }),
+        }
     };
     let blobs = manifest
         .layers
         .iter()
         .zip(diff_ids)
         .map(blob)
-        .collect::<Result<Vec<_>, String>>()?;
+        .collect::<Result<Vec<_>, DocumentError>>()?;
     Ok(layer::specs(blobs))
 }
 
 async fn fetch_config(
     client: &Distribution,
     descriptor: &OciDescriptor,
-) -> Result<Vec<u8>, String> {
-    if !is_sha256(&descriptor.digest)
-        || u64::try_from(descriptor.size).is_ok_and(|size| size > DOCUMENT_MAX)
-    {
-        return Err(format!(
-            "config {:?} of {} bytes is not acceptable",
-            descriptor.digest, descriptor.size
-        ));
+    retries: Retries,
+) -> Result<Vec<u8>, PullError> {
+    let (digest, size) = (descriptor.digest.clone(), descriptor.size);
+    if !is_sha256(&digest) {
+        let of = "config digest";
+        return Err(DocumentError::Digest { of, digest }.into());
     }
-    deadline("fetch the config", client.small_blob(&descriptor.digest)).await
+    if u64::try_from(size).is_ok_and(|size| size > DOCUMENT_MAX) {
+        return Err(DocumentError::ConfigSize { digest, size }.into());
+    }
+    let bytes = client.small_blob(&digest, retries).await;
+    bytes.map_err(|source| PullError::FetchConfig { digest, source })
 }
 
 fn distribution(
@@ -197,7 +222,7 @@ fn distribution(
     endpoint: &Endpoint,
     image: &Reference,
     credentials: Credentials,
-) -> Result<Distribution, String> {
+) -> Result<Distribution, RegistryError> {
     let tls = registries
         .configs
         .get(&endpoint.host)
@@ -303,19 +328,6 @@ fn of_secret(auth: &RegistryAuth) -> Credentials {
         },
         ("", identity) => Credentials::Identity(identity.to_owned()),
         (registry, _) => Credentials::Token(registry.to_owned()),
-    }
-}
-
-async fn deadline<T>(
-    what: &str,
-    work: impl Future<Output = Result<T, String>>,
-) -> Result<T, String> {
-    match tokio::time::timeout(DOCUMENT_DEADLINE, work).await {
-        Ok(outcome) => outcome.map_err(|why| format!("{what}: {why}")),
-        Err(_) => Err(format!(
-            "{what}: no answer within {} s",
-            DOCUMENT_DEADLINE.as_secs()
-        )),
     }
 }
 

@@ -31,7 +31,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use tar::{EntryType, Header};
 
 use self::{budget::Budget, meta::Meta};
-use super::allowance::Allowance;
+use super::{allowance::Allowance, error::UnpackError};
 
 /// Most entries of one layer: far above any real image, far below what exhausts a disk's inodes
 /// unnoticed.
@@ -45,31 +45,6 @@ const EXTENSION_MAX: u64 = 1 << 20;
 pub(super) const HEADERS_MAX: u64 = 2 * EXTENSION_MAX;
 const WHITEOUT_PREFIX: &[u8] = b".wh.";
 const WHITEOUT_OPAQUE: &[u8] = b".wh..wh..opq";
-
-/// Why a layer cannot be unpacked.
-#[derive(Debug, thiserror::Error)]
-pub enum UnpackError {
-    /// The tar stream itself is broken.
-    #[error("read the layer archive")]
-    Archive(#[source] io::Error),
-    /// One entry cannot be made.
-    #[error("{operation} {path:?}")]
-    Entry {
-        /// Doing what.
-        operation: &'static str,
-        /// The entry's path as the archive has it.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The layer is refused.
-    #[error("layer refused: {why}")]
-    Refused {
-        /// The reason.
-        why: String,
-    },
-}
 
 /// What a layer has become.
 #[derive(Debug, Default)]

@@ -27,12 +27,12 @@ pub(super) struct PullBackoff(Arc<Mutex<Pulls>>);
 #[derive(Default)]
 struct Pulls {
     backoff: RestartBackoff,
-    failed_at: std::collections::HashMap<String, (Instant, String)>,
+    failed_at: std::collections::HashMap<String, (Instant, StatusReason)>,
 }
 
 impl PullBackoff {
     /// How long this image is not asked for, and how the last pull failed.
-    fn left(&self, reference: &str) -> Option<(Duration, String)> {
+    fn left(&self, reference: &str) -> Option<(Duration, StatusReason)> {
         let pulls = self.0.lock();
         let (at, last) = pulls.failed_at.get(reference)?;
         let (left, _) = pulls.backoff.remaining(reference, *at, Instant::now())?;
@@ -45,10 +45,9 @@ impl PullBackoff {
         pulls.failed_at.remove(reference);
     }
 
-    fn failed(&self, reference: &str, error: &ImageError) {
+    fn failed(&self, reference: &str, last: StatusReason) {
         let (mut pulls, now) = (self.0.lock(), Instant::now());
         pulls.backoff.next(reference, now, now);
-        let last = ErrorChain(error).to_string();
         pulls.failed_at.insert(reference.to_owned(), (now, last));
     }
 }
@@ -119,7 +118,7 @@ async fn ensure(
     };
     let present = match ctx.images.image_status(reference).await {
         Ok(present) => present,
-        Err(error) => return Err(failed(&error, &event, None)),
+        Err(error) => return Err(failed(reference, &error, &event)),
     };
     let policy = container
         .image_pull_policy
@@ -141,22 +140,16 @@ async fn ensure(
         // Somebody else's credentials brought it here. Who may ask its registry proves there what
         // they may have.
         (Some(_), "Never") => {
-            return Err(failed(
-                &ImageError::NeverPullForeign {
-                    reference: reference.to_owned(),
-                },
-                &event,
-                None,
-            ));
+            let error = ImageError::NeverPullForeign {
+                reference: reference.to_owned(),
+            };
+            return Err(failed(reference, &error, &event));
         }
         (None, "Never") => {
-            return Err(failed(
-                &ImageError::NeverPull {
-                    reference: reference.to_owned(),
-                },
-                &event,
-                None,
-            ));
+            let error = ImageError::NeverPull {
+                reference: reference.to_owned(),
+            };
+            return Err(failed(reference, &error, &event));
         }
         _ => {}
     }
@@ -229,13 +222,13 @@ async fn pull(
             Ok(image)
         }
         Err(error) => {
-            let retriable = matches!(error, ImageError::Pull { .. } | ImageError::Store { .. });
-            // Comes again soon to say that it waits.
-            let retry = retriable.then(|| {
-                pulls.failed(reference, &error);
-                Duration::from_secs(1)
-            });
-            Err(failed(&error, event, retry))
+            let mut failed = failed(reference, &error, event);
+            if matches!(error, ImageError::Pull { .. } | ImageError::Store(_)) {
+                pulls.failed(reference, failed.why.clone());
+                // Comes again soon to say that it waits.
+                failed.retry = Some(Duration::from_secs(1));
+            }
+            Err(failed)
         }
     }
 }
@@ -244,7 +237,7 @@ async fn pull(
 fn backed_off(
     reference: &str,
     left: Duration,
-    last: &str,
+    last: &StatusReason,
     event: &impl Fn(EventType, &'static str, String),
 ) -> Unavailable {
     let message = format!("Back-off pulling image \"{reference}\"");
@@ -256,7 +249,7 @@ fn backed_off(
     );
     let why = StatusReason {
         reason: "ImagePullBackOff".to_owned(),
-        message: format!("{message}: ErrImagePull: {last}"),
+        message: format!("{message}: {}: {}", last.reason, last.message),
     };
     Unavailable {
         why,
@@ -264,51 +257,59 @@ fn backed_off(
     }
 }
 
+/// Tells of it. Tried again after the usual pause.
 fn failed(
+    reference: &str,
     error: &ImageError,
     event: &impl Fn(EventType, &'static str, String),
-    retry: Option<Duration>,
 ) -> Unavailable {
-    let (event_reason, text, why) = told(error);
+    let (event_reason, text, why) = told(reference, error);
     event(EventType::Warning, event_reason, text);
     event(
         EventType::Warning,
         "Failed",
         format!("Error: {}", why.reason),
     );
-    Unavailable { why, retry }
+    Unavailable { why, retry: None }
 }
 
 /// The event's reason and text, and the waiting reason, in the words of upstream's
-/// `image_manager.go` at v1.37.
-fn told(error: &ImageError) -> (&'static str, String, StatusReason) {
+/// `image_manager.go` at v1.37. Its `SignatureValidationFailed` does not come: no signature is
+/// looked at.
+fn told(reference: &str, error: &ImageError) -> (&'static str, String, StatusReason) {
     let cause = ErrorChain(error).to_string();
     let (waiting, event, text, message) = match error {
-        ImageError::InvalidName { reference, .. } => {
+        ImageError::InvalidName { .. } => {
             let text = format!("Failed to apply default image tag \"{reference}\": {cause}");
             ("InvalidImageName", "InspectFailed", text.clone(), text)
         }
-        ImageError::NeverPull { reference } => {
+        ImageError::NeverPull { .. } => {
             let text =
                 format!("Container image \"{reference}\" is not present with pull policy of Never");
             ("ErrImageNeverPull", "ErrImageNeverPull", text.clone(), text)
         }
-        ImageError::NeverPullForeign { reference } => {
+        ImageError::NeverPullForeign { .. } => {
             let text = format!(
                 "Container image \"{reference}\" is present with pull policy of Never but does not have the proper credentials"
             );
             ("ErrImageNeverPull", "ErrImageNeverPull", text.clone(), text)
         }
-        ImageError::Pull { reference, message } => {
-            let text = format!("Failed to pull image \"{reference}\": {message}");
+        ImageError::Pull { source, .. } if source.is_unavailable() => {
+            let reason = "RegistryUnavailable";
+            let text = format!("Failed to pull image \"{reference}\": {reason}: {cause}");
+            let message = format!(
+                "image pull failed for {reference} because the registry is unavailable: {cause}"
+            );
+            (reason, "Failed", text, message)
+        }
+        ImageError::Pull { .. } => {
+            let text = format!("Failed to pull image \"{reference}\": {cause}");
             ("ErrImagePull", "Failed", text, cause)
         }
-        ImageError::Store { .. } => (
-            "ImageInspectError",
-            "InspectFailed",
-            format!("Failed to inspect image: {cause}"),
-            cause,
-        ),
+        ImageError::Absent { .. } | ImageError::Store(_) => {
+            let text = format!("Failed to inspect image \"{reference}\": {cause}");
+            ("ImageInspectError", "InspectFailed", text.clone(), text)
+        }
     };
     (event, text, StatusReason::new(waiting, message))
 }
@@ -322,58 +323,4 @@ fn default_policy(reference: &str) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn images_are_missed_in_upstreams_words() {
-        let reference = || "A/b:c".to_owned();
-        let why = "invalid reference format: repository name must be lowercase".to_owned();
-        for (error, waiting, event, text) in [
-            (
-                ImageError::InvalidName {
-                    reference: reference(),
-                    why,
-                },
-                "InvalidImageName",
-                "InspectFailed",
-                "Failed to apply default image tag \"A/b:c\": couldn't parse image name \"A/b:c\": \
-                 invalid reference format: repository name must be lowercase",
-            ),
-            (
-                ImageError::NeverPull {
-                    reference: reference(),
-                },
-                "ErrImageNeverPull",
-                "ErrImageNeverPull",
-                "Container image \"A/b:c\" is not present with pull policy of Never",
-            ),
-            (
-                ImageError::Pull {
-                    reference: reference(),
-                    message: "r.test: not found".to_owned(),
-                },
-                "ErrImagePull",
-                "Failed",
-                "Failed to pull image \"A/b:c\": r.test: not found",
-            ),
-        ] {
-            let told = told(&error);
-            assert_eq!((told.0, &*told.1, &*told.2.reason), (event, text, waiting));
-        }
-    }
-
-    #[test]
-    fn moving_tags_are_pulled_always() {
-        for (reference, policy) in [
-            ("nginx", "Always"),
-            ("nginx:latest", "Always"),
-            ("r.test:5000/nginx", "Always"),
-            ("nginx:1.25", "IfNotPresent"),
-            ("r.test:5000/a/nginx:1.25", "IfNotPresent"),
-            ("nginx@sha256:0", "IfNotPresent"),
-        ] {
-            assert_eq!(default_policy(reference), policy, "{reference}");
-        }
-    }
-}
+mod tests;

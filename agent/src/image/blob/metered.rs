@@ -7,13 +7,13 @@ use std::io::{self, Read};
 
 use tokio_util::sync::CancellationToken;
 
-use super::super::capacity::given_up;
+use super::super::{capacity::given_up, error::TooLarge};
 
 /// So many bytes and no more, for as long as they are wanted.
 pub(crate) struct Metered<R> {
     inner: R,
     left: u64,
-    refusal: &'static str,
+    refusal: TooLarge,
     given_up: CancellationToken,
 }
 
@@ -22,7 +22,7 @@ impl<R> Metered<R> {
         Self {
             inner,
             left: limit,
-            refusal: "the layer is larger than this node accepts",
+            refusal: TooLarge::Accepted,
             given_up,
         }
     }
@@ -31,7 +31,7 @@ impl<R> Metered<R> {
     pub(in crate::image) fn end_within(&mut self, trailer: u64) {
         if trailer < self.left {
             self.left = trailer;
-            self.refusal = "too much comes behind the end of the layer's archive";
+            self.refusal = TooLarge::Behind;
         }
     }
 
@@ -51,7 +51,7 @@ impl<R: Read> Read for Metered<R> {
         let count = self.inner.read(&mut buf[..room])?;
         match self.left.checked_sub(count as u64) {
             Some(left) => self.left = left,
-            None => return Err(io::Error::new(io::ErrorKind::InvalidData, self.refusal)),
+            None => return Err(self.refusal.into()),
         }
         Ok(count)
     }

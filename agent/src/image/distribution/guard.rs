@@ -14,6 +14,8 @@ use reqwest::{
     dns::{Addrs, Name, Resolve, Resolving},
 };
 
+use super::super::error::RegistryError;
+
 /// Metadata services outside of the link-local range: Amazon's over IPv6, Alibaba's, Oracle's old
 /// one.
 const METADATA: [IpAddr; 3] = [
@@ -37,9 +39,15 @@ impl Guard {
     /// Whether a request may go there.
     ///
     /// # Errors
-    /// Says why not, for people.
-    pub(in crate::image) fn check(&self, url: &Url) -> Result<(), String> {
-        let refused = |why: &str| Err(format!("registry {} sends to {url}: {why}", self.host()));
+    /// [`RegistryError::Forbidden`].
+    pub(in crate::image) fn check(&self, url: &Url) -> Result<(), RegistryError> {
+        let refused = |why| {
+            Err(RegistryError::Forbidden {
+                host: self.host().to_owned(),
+                url: url.to_string(),
+                why,
+            })
+        };
         match url.scheme() {
             "https" => {}
             "http" if self.base.scheme() == "http" => {}

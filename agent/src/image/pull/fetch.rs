@@ -7,7 +7,6 @@
 use std::io;
 
 use bytes::Bytes;
-use coracle_telemetry::ErrorChain;
 use futures::StreamExt;
 use oci_client::manifest::OciDescriptor;
 use tokio::sync::mpsc;
@@ -18,11 +17,13 @@ use super::{
         access::Key,
         capacity::Claim,
         distribution::Distribution,
+        error::{PullError, RegistryError},
         layer::{self, LayerSpec, StagedLayer},
         progress,
     },
-    Context, deadline,
+    Context,
 };
+use crate::blocking::blocking;
 
 /// Chunks of up to 64 KiB or so between the network and the unpacker, a layer.
 const CHUNKS_IN_FLIGHT: usize = 16;
@@ -37,45 +38,54 @@ pub(super) enum Fetched {
 /// Stages the layer, unless it is there for whoever has one of the `access` keys.
 ///
 /// # Errors
-/// Why not, for people; nothing of the layer is left then.
+/// Nothing of the layer is left then.
 pub(super) async fn fetch_layer(
     context: Context<'_>,
     client: &Distribution,
     descriptor: OciDescriptor,
-    spec: LayerSpec,
+    spec: &LayerSpec,
     access: &[Key],
-) -> Result<Fetched, String> {
+) -> Result<Fetched, PullError> {
     let layout = context.layout.clone();
     let present = {
         let (layout, spec, access) = (layout.clone(), spec.clone(), access.to_vec());
-        tokio::task::spawn_blocking(move || {
+        blocking(move || {
             let size = spec.present(&layout, &access)?;
             Some(layer::note(&layout, &spec.chain_id, None, &access).map(|()| size))
         })
     };
-    if let Some(size) = present.await.map_err(|error| error.to_string())? {
-        return size
-            .map(Fetched::Present)
-            .map_err(|error| ErrorChain(&error).to_string());
+    if let Some(size) = present.await {
+        return Ok(Fetched::Present(size?));
     }
-    let digest = descriptor.digest.clone();
+    let digest = descriptor.digest;
+    let not_fetched = |source| PullError::FetchLayer {
+        digest: digest.clone(),
+        source,
+    };
     let place = context.capacity.place().await;
-    let place = place.map_err(|why| format!("fetch layer {digest}: {why}"))?;
-    let blob = deadline(&format!("fetch layer {digest}"), client.blob(&digest)).await?;
+    let place = place.map_err(|waited| PullError::Crowded {
+        digest: digest.clone(),
+        minutes: waited.as_secs() / 60,
+    })?;
+    let size = spec.blob.as_ref().map_or(u64::MAX, |(_, size)| *size);
+    let blob = client.blob(&digest, size, context.retries).await;
+    let blob = blob.map_err(not_fetched)?;
     let is_awaited = || context.capacity.is_awaited();
     let mut blob = std::pin::pin!(progress::bounded(Box::pin(blob), is_awaited));
     let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
     let feed = async move {
         while let Some(chunk) = blob.next().await {
             // The unpacker hangs up when it has failed; it says why.
-            if sender.send(chunk).await.is_err() {
+            if sender.send(chunk?).await.is_err() {
                 break;
             }
         }
+        Ok::<_, RegistryError>(())
     };
     let given_up = CancellationToken::new();
     let claim = Claim::new(context.capacity.clone(), given_up.clone());
     let _wanted = given_up.drop_guard();
+    let spec = spec.clone();
     let unpack = tokio::task::spawn_blocking(move || {
         let _place = place;
         let chunks = ChunkReader {
@@ -84,16 +94,19 @@ pub(super) async fn fetch_layer(
         };
         layer::stage(&layout, &spec, chunks, claim)
     });
-    let ((), result) = tokio::join!(feed, unpack);
-    let staged = result
-        .map_err(|error| format!("unpack layer {digest}: {error}"))?
-        .map_err(|error| ErrorChain(&error).to_string())?;
-    Ok(Fetched::Staged(staged))
+    let (fed, unpacked) = tokio::join!(feed, unpack);
+    // What did not come whole is not what was promised, either.
+    fed.map_err(not_fetched)?;
+    let staged = unpacked.map_err(|source| PullError::Unpacker {
+        digest: digest.clone(),
+        source,
+    })?;
+    Ok(Fetched::Staged(staged?))
 }
 
 /// The blocking end of the channel.
 struct ChunkReader {
-    receiver: mpsc::Receiver<io::Result<Bytes>>,
+    receiver: mpsc::Receiver<Bytes>,
     chunk: Bytes,
 }
 
@@ -101,7 +114,7 @@ impl io::Read for ChunkReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.chunk.is_empty() {
             match self.receiver.blocking_recv() {
-                Some(chunk) => self.chunk = chunk?,
+                Some(chunk) => self.chunk = chunk,
                 None => return Ok(0),
             }
         }

@@ -2,8 +2,10 @@
 
 mod access;
 mod credentials;
+mod interrupted;
 mod redirects;
 mod registry;
+mod retries;
 
 use super::{super::distribution::INDEXES_MAX, *};
 use registry::{Lab, digest};

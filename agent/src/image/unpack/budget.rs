@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use super::invalid;
+use super::super::error::TooLarge;
 
 /// Most unpacked bytes of one layer.
 const BYTES_MAX: u64 = 64 << 30;
@@ -61,7 +61,7 @@ impl Budget {
     /// Whether it is time to look at the file system.
     fn count(&mut self, bytes: u64) -> io::Result<bool> {
         let Some(left) = self.left.checked_sub(bytes) else {
-            return Err(invalid("the layer is larger than this node accepts"));
+            return Err(TooLarge::Accepted.into());
         };
         self.left = left;
         let counted = bytes.max(BLOCK);

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use crate::runtime::{Image, ImageConfig, ImageError, ImageService, RegistryAuth};
+use crate::{
+    image::error::{PullError, RegistryError, Said, StoreError},
+    runtime::{Image, ImageConfig, ImageError, ImageService, RegistryAuth},
+};
 
 /// Images that are always there: every reference is its own ID, without layers.
 #[derive(Default)]
@@ -75,9 +78,16 @@ impl ImageService for FakeImages {
             .chain(self.closed.lock().iter())
             .any(|withheld| withheld == reference)
         {
+            let source = RegistryError::NotFound {
+                what: reference.to_owned(),
+                said: Said::default(),
+            };
             return Err(ImageError::Pull {
                 reference: reference.to_owned(),
-                message: "withheld".to_owned(),
+                source: Box::new(PullError::Resolve {
+                    reference: reference.to_owned(),
+                    source,
+                }),
             });
         }
         Ok(Self::image(reference))
@@ -97,11 +107,11 @@ impl ImageService for FakeImages {
 
     async fn remove_image(&self, reference: &str) -> Result<(), ImageError> {
         if self.kept.lock().iter().any(|kept| kept == reference) {
-            return Err(ImageError::Store {
+            return Err(ImageError::Store(StoreError {
                 operation: "remove",
                 path: reference.into(),
                 source: std::io::ErrorKind::ResourceBusy.into(),
-            });
+            }));
         }
         let name = reference.trim_start_matches("sha256:");
         self.stored.lock().retain(|stored| stored != name);

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use sha2::Digest;
@@ -26,12 +27,21 @@ pub(super) struct Answer {
     /// Only for requests with this `Authorization`; others get `challenge`.
     pub(super) authorization: Option<String>,
     pub(super) challenge: String,
+    /// What comes in place of it at first, one request each.
+    pub(super) before: Vec<Answer>,
 }
 
 pub(super) fn ok(body: impl Into<Vec<u8>>) -> Answer {
     Answer {
         status: 200,
         body: body.into(),
+        ..Answer::default()
+    }
+}
+
+pub(super) fn refused(status: u16) -> Answer {
+    Answer {
+        status,
         ..Answer::default()
     }
 }
@@ -121,10 +131,11 @@ async fn serve(
     });
     log.lock().push((target.clone(), authorization.clone()));
     let path = target.split('?').next()?;
-    let mut answer = answers.lock().get(path).cloned().unwrap_or(Answer {
-        status: 404,
-        ..Answer::default()
-    });
+    let mut answer = match answers.lock().get_mut(path) {
+        Some(known) if known.before.is_empty() => known.clone(),
+        Some(known) => known.before.remove(0),
+        None => refused(404),
+    };
     if answer.authorization.is_some() && answer.authorization != authorization {
         let challenge = answer.challenge;
         answer = Answer {
@@ -161,12 +172,53 @@ pub(super) fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", hex::encode(sha2::Sha256::digest(bytes)))
 }
 
+/// An image of one layer.
+pub(super) struct Image {
+    pub(super) layer: Vec<u8>,
+    pub(super) config: Vec<u8>,
+    pub(super) manifest: Vec<u8>,
+}
+
+impl Image {
+    /// Has `content` in `/file`.
+    pub(super) fn of(content: &[u8]) -> Self {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        header.set_uid(0);
+        header.set_gid(0);
+        tar.append_data(&mut header, "file", content)
+            .expect("append");
+        let tar = tar.into_inner().expect("finish");
+        let layer = compress_to_vec(&tar[..], CompressionLevel::Fastest);
+        let config = serde_json::json!({ "architecture": oci_architecture(), "os": "linux",
+            "config": { "Cmd": ["run"] }, "rootfs": { "type": "layers", "diff_ids": [digest(&tar)] } })
+        .to_string()
+        .into_bytes();
+        let manifest = serde_json::json!({ "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": { "mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest(&config),
+                        "size": config.len() },
+            "layers": [{ "mediaType": "application/vnd.oci.image.layer.v1.tar+zstd", "digest": digest(&layer),
+                         "size": layer.len() }] })
+        .to_string()
+        .into_bytes();
+        Self {
+            layer,
+            config,
+            manifest,
+        }
+    }
+}
+
 /// A registry with `a/b:1` behind an index, and a store to pull it into.
 pub(super) struct Lab {
     pub(super) server: Server,
     pub(super) dir: tempfile::TempDir,
     pub(super) layout: Layout,
     pub(super) capacity: Capacity,
+    pub(super) registries: Registries,
     pub(super) layer: String,
     pub(super) config: String,
     pub(super) manifest: String,
@@ -194,47 +246,29 @@ impl Lab {
             return None;
         }
         let server = Server::start("127.0.0.1").await;
-        let mut tar = tar::Builder::new(Vec::new());
-        let mut header = tar::Header::new_gnu();
-        header.set_mode(0o644);
-        header.set_size(5);
-        header.set_uid(0);
-        header.set_gid(0);
-        tar.append_data(&mut header, "file", &b"hello"[..])
-            .expect("append");
-        let tar = tar.into_inner().expect("finish");
-        let layer = compress_to_vec(&tar[..], CompressionLevel::Fastest);
-        let config = serde_json::json!({ "architecture": oci_architecture(), "os": "linux",
-            "config": { "Cmd": ["run"] }, "rootfs": { "type": "layers", "diff_ids": [digest(&tar)] } })
-        .to_string();
-        let manifest = serde_json::json!({ "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": { "mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest(config.as_bytes()),
-                        "size": config.len() },
-            "layers": [{ "mediaType": "application/vnd.oci.image.layer.v1.tar+zstd", "digest": digest(&layer),
-                         "size": layer.len() }] })
-        .to_string();
+        let Image {
+            layer,
+            config,
+            manifest,
+        } = Image::of(b"hello");
         let platform =
             |architecture: &str| serde_json::json!({ "architecture": architecture, "os": "linux" });
         let index = serde_json::json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
             "manifests": [
                 { "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest(b"other"), "size": 5,
                   "platform": platform("s390x") },
-                { "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest(manifest.as_bytes()),
+                { "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest(&manifest),
                   "size": manifest.len(), "platform": platform(oci_architecture()) },
             ] })
         .to_string();
         let path = |what: &str, digest: &str| format!("/v2/a/b/{what}/{digest}");
         let paths = [
             path("blobs", &digest(&layer)),
-            path("blobs", &digest(config.as_bytes())),
-            path("manifests", &digest(manifest.as_bytes())),
+            path("blobs", &digest(&config)),
+            path("manifests", &digest(&manifest)),
         ];
         server.put("/v2/a/b/manifests/1", ok(index));
-        for (path, body) in paths
-            .iter()
-            .zip([layer, config.into_bytes(), manifest.into_bytes()])
-        {
+        for (path, body) in paths.iter().zip([layer, config, manifest]) {
             server.put(path, ok(body));
         }
         let [layer, config, manifest] = paths;
@@ -245,6 +279,7 @@ impl Lab {
             dir,
             layout,
             capacity: Capacity::default(),
+            registries: Registries::default(),
             layer,
             config,
             manifest,
@@ -255,16 +290,33 @@ impl Lab {
         self.pull_named("a/b:1", auth).await
     }
 
+    /// As [`Lab::pull`], with the error itself.
+    pub(super) async fn try_pull(&self, auth: &[RegistryAuth]) -> Result<Record, PullError> {
+        self.pull_at(&self.server.address, "a/b:1", auth).await
+    }
+
     pub(super) async fn pull_named(
         &self,
         name: &str,
         auth: &[RegistryAuth],
     ) -> Result<Record, String> {
-        let image = reference::parse(&format!("{}/{name}", self.server.address)).expect("name");
+        let pulled = self.pull_at(&self.server.address, name, auth).await;
+        pulled.map_err(|error| ErrorChain(&error).to_string())
+    }
+
+    /// Pulls from another registry.
+    pub(super) async fn pull_at(
+        &self,
+        registry: &str,
+        name: &str,
+        auth: &[RegistryAuth],
+    ) -> Result<Record, PullError> {
+        let image = reference::parse(&format!("{registry}/{name}")).expect("name");
         let context = Context {
             layout: &self.layout,
-            registries: &Registries::default(),
+            registries: &self.registries,
             capacity: &self.capacity,
+            retries: Retries::QUICK,
         };
         pull(context, &image, auth).await
     }
