@@ -8,6 +8,7 @@
 //! | module | targets |
 //! |---|---|
 //! | `decode` | `decode-json`, `decode-yaml`, `decode-protobuf`, `quantity` |
+//! | `custom` | `decode-custom` |
 //! | `cost` | `cost`: time for each byte, of all decoders of the API server |
 //! | `patch` | `json-patch`, `merge-patch`, `strategic-patch`, `apply` |
 //! | `selector` | `label-selector`, `field-selector` |
@@ -18,6 +19,7 @@
 #![no_main]
 
 mod cost;
+mod custom;
 mod decode;
 mod patch;
 mod selector;
@@ -31,10 +33,11 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 26] = [
+const TARGETS: [(&str, Target); 27] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
+    ("decode-custom", custom::object),
     ("quantity", |data| text(data, decode::quantity)),
     ("cost", cost::cost),
     ("json-patch", patch::json),

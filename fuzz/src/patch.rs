@@ -14,8 +14,8 @@ use crate::decode::{depth, expected, member};
 
 /// Deepest nesting that can be read back.
 const MAX_DEPTH: usize = 127;
-/// Between an applied configuration and the live object.
-const SEPARATOR: &[u8] = b"\n---\n";
+/// Between the two parts of an input, such as an applied configuration and the live object.
+pub(crate) const SEPARATOR: &[u8] = b"\n---\n";
 
 pub(crate) struct Base {
     pub(crate) object: Value,
