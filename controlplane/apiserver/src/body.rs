@@ -3,13 +3,14 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
+use coracle_registry::watch_cache::LINES_BYTES;
 use futures::{Stream, stream::BoxStream};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 
 use crate::{
     limits::Seat,
@@ -134,6 +135,8 @@ pub struct Held {
     progress: Option<Arc<Progress>>,
     /// Of a body without an end: how long the client may take for each piece.
     patience: Option<Duration>,
+    /// Of a body without an end: what comes before all else of it.
+    rest: Bytes,
 }
 
 impl Held {
@@ -146,14 +149,38 @@ impl Held {
         patience: Option<Duration>,
     ) -> Self {
         if let Some(progress) = &progress {
-            progress.owe(patience.unwrap_or(PATIENCE));
+            progress.begin(patience.is_some());
+            progress.owe(PATIENCE);
         }
         Self {
             body,
             seat,
             progress,
             patience,
+            rest: Bytes::new(),
         }
+    }
+
+    /// The next piece of a body without an end, once the one before has been sent.
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        progress: &Arc<Progress>,
+        patience: Duration,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        ready!(progress.poll_sent(cx));
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx))
+                .map(|frame| frame.map(Frame::into_data))
+            {
+                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let piece = self.rest.split_to(LINES_BYTES.min(self.rest.len()));
+        Poll::Ready(Some(Ok(Frame::data(progress.give(piece, patience)))))
     }
 }
 
@@ -165,22 +192,21 @@ impl http_body::Body for Held {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let (Some(progress), Some(patience)) = (&self.progress, self.patience) {
-            match &polled {
-                Poll::Ready(_) => progress.owe(patience),
-                Poll::Pending => progress.settle(),
-            }
+        match (self.progress.clone(), self.patience) {
+            (Some(progress), Some(patience)) => self.poll_piece(cx, &progress, patience),
+            _ => Pin::new(&mut self.body).poll_frame(cx),
         }
-        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match self.body.size_hint().exact() {
+            Some(left) => SizeHint::with_exact(left + self.rest.len() as u64),
+            None => SizeHint::default(),
+        }
     }
 }
 

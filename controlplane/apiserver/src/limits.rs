@@ -9,6 +9,7 @@
 //! | `read_only`, `mutating` | everybody else; one identity a quarter at most | 429 |
 //! | `lasting` | watches, logs, streams of everybody else; one identity a quarter at most | 429 |
 //! | `reading` | bodies on their way of everybody else; one identity a quarter at most | 429 |
+//! | `lines` | bytes of long lines that clients have not taken, of everybody else; one identity a quarter at most | the watch ends |
 //! | `waiting` | reads of revisions that are not there yet; one identity a quarter at most | 429 |
 //!
 //! A seat is taken when the body of the request has been read, and kept until the last byte of the
@@ -17,6 +18,7 @@
 //! Not here: connections of nobody in particular (`serve`), and queues with fairness as FlowSchemas
 //! would ask for.
 
+mod large;
 mod share;
 
 use std::{
@@ -26,13 +28,11 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use coracle_api::{meta::NODE_LEASE_NAMESPACE, status::Status};
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
-    task::block_in_place,
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
+use self::share::FlowLocks;
 pub(crate) use self::share::{Flow, Permit, Share};
 use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES, UserInfo};
 
@@ -58,6 +58,8 @@ const PARTS: usize = 192;
 const PARTS_WAIT: Duration = Duration::from_secs(30);
 const LASTING: usize = 16_384;
 const WAITING: usize = 200;
+/// Bytes of lines that are longer than a piece and made for one watch, as those of tables are.
+const LINES: usize = 48 << 20;
 /// Bodies that are on their way at once.
 const READING: usize = 4096;
 /// Bytes of request bodies held at once, and those of `system:masters`.
@@ -83,6 +85,7 @@ pub(crate) struct Limits {
     read_only: Arc<Share>,
     mutating: Arc<Share>,
     lasting: Arc<Share>,
+    lines: Arc<Share>,
     reading: Arc<Share>,
     waiting: Arc<Share>,
     bytes: Arc<Share>,
@@ -93,7 +96,7 @@ pub(crate) struct Limits {
     large: Semaphore,
     /// One large request of an identity at a time: the line for a core has as many in it as there
     /// are identities.
-    one_large: share::FlowLocks,
+    one_large: FlowLocks,
     /// Of administrators and the parts of this process.
     large_of_ours: Semaphore,
     large_bytes: Arc<Share>,
@@ -139,6 +142,7 @@ impl Limits {
             read_only: quarter(read_only),
             mutating: quarter(requests / 3),
             lasting: quarter(LASTING),
+            lines: quarter(LINES),
             reading: quarter(READING),
             waiting: quarter(WAITING),
             bytes: quarter(BODY_BYTES),
@@ -147,7 +151,7 @@ impl Limits {
             authentications: Semaphore::new(AUTHENTICATIONS),
             strangers: whole(AUTHENTICATIONS_WAITING),
             large: Semaphore::new(cores.saturating_sub(1).max(1)),
-            one_large: share::FlowLocks::new(),
+            one_large: FlowLocks::new(),
             large_of_ours: Semaphore::new(1),
             large_bytes: quarter(LARGE_BYTES),
             unwanted: Semaphore::new(UNWANTED),
@@ -216,6 +220,19 @@ impl Limits {
         Ok(Some(Seat::Share { _permit: permit }))
     }
 
+    /// Long lines of a watch, counted until they have been sent.
+    ///
+    /// # Errors
+    /// 429 when the same client has taken too little of what was sent: its watch ends, and resumes
+    /// where it was.
+    pub(crate) fn long_lines(&self, requester: Requester, lines: Vec<u8>) -> Result<Bytes, Status> {
+        if requester.rank != Rank::Other {
+            return Ok(lines.into());
+        }
+        let permit = self.lines.take(requester.flow, lines.len());
+        Ok(permit.ok_or_else(too_many)?.kept_with(lines))
+    }
+
     /// Leave to send a body; `None` for those who are not bounded.
     ///
     /// # Errors
@@ -274,86 +291,6 @@ impl Limits {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(too_many()),
         }
-    }
-
-    /// Does `work`, which has `size` bytes to chew on. What is large is worked on beside the
-    /// runtime's threads, as many at once as there are cores to spare, and one of each identity:
-    /// who asks for something small does not wait for it.
-    ///
-    /// # Errors
-    /// `work`'s, and 429 when no core came free, or too much of the same identity waits for one.
-    pub(crate) async fn worked_on<T>(
-        &self,
-        requester: Requester,
-        size: usize,
-        work: impl Future<Output = Result<T, Status>>,
-    ) -> Result<T, Status> {
-        if size < LARGE {
-            return work.await;
-        }
-        let is_other = requester.rank == Rank::Other;
-        let _line = if is_other {
-            Some(
-                self.large_bytes
-                    .take(requester.flow, size)
-                    .ok_or_else(too_many)?,
-            )
-        } else {
-            None
-        };
-        let timing = Timing::of(Step::Queue);
-        let waiting = async {
-            if is_other {
-                let lock = self.one_large.lock(requester.flow).await;
-                (Some(lock), self.large.acquire().await)
-            } else {
-                (None, self.large_of_ours.acquire().await)
-            }
-        };
-        let Ok((_lock, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
-            return Err(too_many());
-        };
-        drop(timing);
-        let runtime = Handle::current();
-        match runtime.runtime_flavor() {
-            RuntimeFlavor::MultiThread => block_in_place(|| runtime.block_on(Box::pin(work))),
-            // One thread alone, as in tests: there is nothing beside it.
-            _ => Box::pin(work).await,
-        }
-    }
-
-    /// Does `work`, which goes through `size` bytes without a pause, as [`Limits::worked_on`] does.
-    ///
-    /// # Errors
-    /// 429 when no core came free.
-    pub(crate) async fn beside<T>(
-        &self,
-        size: usize,
-        work: impl FnOnce() -> T,
-    ) -> Result<T, Status> {
-        if size < LARGE {
-            return Ok(work());
-        }
-        let Ok(Ok(_permit)) = tokio::time::timeout(LARGE_WAIT, self.large.acquire()).await else {
-            return Err(too_many());
-        };
-        Ok(match Handle::current().runtime_flavor() {
-            RuntimeFlavor::MultiThread => block_in_place(work),
-            _ => work(),
-        })
-    }
-
-    /// All cores for large bodies of everybody else: what is large waits.
-    #[cfg(test)]
-    pub(crate) async fn take_cores(&self) -> SemaphorePermit<'_> {
-        let all = u32::try_from(self.large.available_permits()).unwrap();
-        self.large.acquire_many(all).await.unwrap()
-    }
-
-    /// Bytes of large bodies that wait for a core or have one.
-    #[cfg(test)]
-    pub(crate) fn large_bytes(&self) -> usize {
-        self.large_bytes.taken()
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! An answer has a minute, as a request has. One without an end, such as a watch, has a minute for
 //! each piece: a client that stops reading is cut off, one to which there is nothing to say is not.
+//! Of such an answer one piece is under way at a time, and followed until it has been sent: what is
+//! held for a client that does not read is that piece.
 //!
 //! The body says how it stands, since it alone knows; who polls it looks: over HTTP/2 the stream's
 //! own task, which is then dropped and so resets the stream alone; over HTTP/1.1 the connection. A
@@ -13,12 +15,14 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::Bytes;
+use futures::task::AtomicWaker;
 use hyper::rt::Executor;
 use tokio::time::{Instant, Sleep};
 
@@ -37,6 +41,12 @@ thread_local! {
 pub(crate) struct Progress {
     /// Milliseconds since [`START`]; 0 while nothing is owed.
     due: AtomicU64,
+    /// Whether it has no end: it then owes what has not been sent, and nothing else.
+    is_lasting: AtomicBool,
+    /// Bytes of one without an end that have been given away and not sent.
+    unsent: AtomicUsize,
+    /// Who waits for them to be sent.
+    waiting: AtomicWaker,
 }
 
 impl Progress {
@@ -54,8 +64,37 @@ impl Progress {
         self.due.store(0, Ordering::Relaxed);
     }
 
+    /// What follows has no end, or has one.
+    pub(crate) fn begin(&self, is_lasting: bool) {
+        self.is_lasting.store(is_lasting, Ordering::Relaxed);
+    }
+
+    /// Waits until all that was given away has been sent.
+    pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.unsent.load(Ordering::Acquire) > 0 {
+            self.waiting.register(cx.waker());
+            if self.unsent.load(Ordering::Acquire) > 0 {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// A piece of an answer without an end, which is to be sent within `patience`.
+    pub(crate) fn give(self: &Arc<Self>, piece: Bytes, patience: Duration) -> Bytes {
+        self.unsent.fetch_add(piece.len(), Ordering::AcqRel);
+        self.owe(patience);
+        Bytes::from_owner(Piece {
+            bytes: piece,
+            progress: Arc::clone(self),
+        })
+    }
+
     /// By when what is under way must be gone.
     pub(crate) fn due(&self) -> Option<Instant> {
+        if self.is_lasting.load(Ordering::Relaxed) && self.unsent.load(Ordering::Acquire) == 0 {
+            return None;
+        }
         match self.due.load(Ordering::Relaxed) {
             0 => None,
             millis => START.checked_add(Duration::from_millis(millis)),
@@ -65,6 +104,27 @@ impl Progress {
     /// Of the stream that is being polled; `None` outside of HTTP/2.
     pub(crate) fn current() -> Option<Arc<Self>> {
         CURRENT.with_borrow(Clone::clone)
+    }
+}
+
+/// Bytes that know when they have been sent: whoever sends them drops them then.
+struct Piece {
+    bytes: Bytes,
+    progress: Arc<Progress>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let length = self.bytes.len();
+        if self.progress.unsent.fetch_sub(length, Ordering::AcqRel) == length {
+            self.progress.waiting.wake();
+        }
     }
 }
 
@@ -140,5 +200,24 @@ mod tests {
             told.send(()).unwrap();
         });
         assert!(ended.await.is_ok());
+    }
+
+    #[test]
+    fn an_answer_without_an_end_owes_what_was_not_sent() {
+        let progress = Arc::new(Progress::default());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        progress.begin(true);
+        progress.owe(PATIENCE);
+        assert_eq!(progress.due(), None, "nothing has been said yet");
+        let piece = progress.give(Bytes::from_static(b"piece"), PATIENCE);
+        assert!(progress.due().is_some() && progress.poll_sent(&mut cx).is_pending());
+        let begun = piece.slice(..2);
+        drop(piece);
+        assert!(
+            progress.poll_sent(&mut cx).is_pending(),
+            "a part is under way"
+        );
+        drop(begun);
+        assert!(progress.due().is_none() && progress.poll_sent(&mut cx).is_ready());
     }
 }

@@ -40,7 +40,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pauses after failed accepts, such as for lack of file descriptors.
 const ACCEPT_RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-const H2_MAX_STREAMS: u32 = 250;
+/// As upstream since CVE-2023-44487, `--http2-max-streams-per-connection`. Clients with more open
+/// another connection.
+const H2_MAX_STREAMS: u32 = 100;
 const H2_PING: Duration = Duration::from_secs(30);
 /// Of an answer that its client does not take, this much is held for it.
 const H2_SEND_BUFFER: usize = 64 * 1024;
@@ -49,6 +51,8 @@ const H2_STREAM_WINDOW: u32 = 256 * 1024;
 const H2_CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The head of a request over HTTP/1.1, and what waits to be sent.
 const H1_BUFFER: usize = 128 * 1024;
+/// Of what a connection has encrypted and its client does not take, this much is held.
+const TLS_BUFFER: usize = 16 * 1024;
 
 /// Serves until `shutdown`.
 pub(crate) async fn serve(
@@ -123,8 +127,10 @@ async fn connection(
     drain: CancellationToken,
 ) {
     let opened = Instant::now();
-    let accepted = tokio::time::timeout(connection::ANONYMOUS, acceptor.accept(socket.clone()));
-    let stream = match accepted.await {
+    let accepted = acceptor.accept_with(socket.clone(), |session| {
+        session.set_buffer_limit(Some(TLS_BUFFER));
+    });
+    let stream = match tokio::time::timeout(connection::ANONYMOUS, accepted).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             return tracing::debug!(error = %ErrorChain(&error), "TLS handshake failed");

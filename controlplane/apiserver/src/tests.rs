@@ -30,6 +30,7 @@ mod streams;
 mod subresources;
 mod tls;
 mod tokens;
+mod unread;
 mod updates;
 mod upgrades;
 mod warnings;

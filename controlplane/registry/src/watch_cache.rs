@@ -18,10 +18,10 @@
 //! LIST rv=R        NotOlderThan: cache.wait_for(R).await? and as above; Exact: ListRequest { at: Exact(R), .. }
 //! LIST continue    token carries `Continue`: ListRequest { at: Exact(revision), after, remaining, .. }
 //! WATCH rv=R       cache.wait_for(R).await?; pods.watch(selection, R)?
-//! WATCH rv="",0    let (snapshot, watcher) = pods.snapshot_and_watch(selection);
-//!                  first ADDED for snapshot.select(..) (`entry.line(EventKind::Added)`), then the watcher
-//! WatchList        the same (after catch_up or wait_for), then a bookmark with initial-events-end at snapshot.revision()
-//! stream           loop { for d in watcher.next().await? { send(d.line()) } }        bookmarks: watcher.progress()
+//! WATCH rv="",0    let (beginning, watcher) = pods.begin_and_watch(selection);
+//!                  first beginning.next_lines() to its end, then the watcher
+//! WatchList        the same (after catch_up or wait_for), then a bookmark with initial-events-end at beginning.revision()
+//! stream           loop { send(watcher.next_lines().await?) }                        bookmarks: watcher.progress()
 //! Table            d.kind and d.entry (bookkeeping per watcher: none)
 //! selectors        Selection::of(KeyScope::Namespace(ns)).filter(Arc::new(move |e: &Entry| labels match && fields match))
 //!                    .requires_field("spec.nodeName", "n1")     optional: sleep through other nodes' pods
@@ -31,6 +31,7 @@
 //! Timeout with cause `ResourceVersionTooLarge`, [`WatchCacheError::TooSlow`] end of stream,
 //! [`WatchCacheError::Closed`] 503.
 
+mod beginning;
 mod config;
 mod entry;
 mod error;
@@ -68,6 +69,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+pub use beginning::Beginning;
 pub use config::{Convert, ResourceConfig, WatchCacheLimits};
 pub use entry::Entry;
 pub use error::WatchCacheError;
@@ -77,7 +79,7 @@ pub use list::{Continue, ListAt, ListRequest, ListResult};
 pub use resource::ResourceCache;
 pub use selection::{Filter, KeyScope, Selection};
 pub use snapshot::Snapshot;
-pub use watcher::Watcher;
+pub use watcher::{LINES_BYTES, Watcher};
 
 use feed::{Feed, Source};
 use register::Aside;

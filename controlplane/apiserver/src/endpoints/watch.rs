@@ -3,26 +3,28 @@
 //! Events are the cache's own lines; only Table and PartialObjectMetadata are made per watcher.
 //! When the server stops, the cache ends every watch.
 
+mod encoder;
+
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use coracle_api::status::Status;
 use coracle_registry::{
-    resource::Resource,
     store::cache_status,
     stored,
-    watch_cache::{Delivery, Entry, EventKind, WatchCacheError, Watcher},
+    watch_cache::{Beginning, EventKind, LINES_BYTES, WatchCacheError, Watcher},
 };
 use coracle_store::Revision;
-use serde_json::json;
 use tokio::time::{Instant, Sleep};
 
-use super::{Call, Shape, now_secs};
+use self::encoder::{Encoder, line};
+use super::Call;
 use crate::{
     body::Body,
+    limits::Requester,
     list_options::{self, ListOptions, ListVerb, Version},
     reply::Reply,
-    table::{self, ListMeta, TableOptions, accept::Form},
+    state::State,
 };
 
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -33,7 +35,6 @@ const BOOKMARK_LEAD: Duration = Duration::from_secs(2);
 const MIN_TIMEOUT_SECS: u64 = 1800;
 /// Longest that a client may ask for: nobody waits for more, and the clock ends somewhere.
 const MAX_TIMEOUT_SECS: u64 = 7 * 24 * 3600;
-const CHUNK: usize = 32 * 1024;
 const TOO_OLD: &str = "The resourceVersion for the provided watch is too old.";
 
 /// Serves the stream.
@@ -57,23 +58,17 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
         }
         _ => None,
     };
-    let mut initial = Vec::new();
-    let mut end_of_initial = None;
+    let (mut beginning, mut end_of_beginning) = (None, None);
     let watcher = match from {
         Some(revision) => match call.resource.cache.watch(selection, revision) {
             Err(WatchCacheError::TooOld { .. }) => return Ok(too_old()),
             watcher => watcher.map_err(cache_status)?,
         },
         None => {
-            let (snapshot, watcher) = call.resource.cache.snapshot_and_watch(selection.clone());
+            let (present, watcher) = call.resource.cache.begin_and_watch(selection);
+            end_of_beginning = (wants_initial && options.bookmarks).then(|| present.revision());
             // Also unasked: a watch without a version has always begun with what is there.
-            if options.send_initial_events != Some(false) {
-                initial = snapshot
-                    .select(&selection, &call.resource.prefix)
-                    .cloned()
-                    .collect();
-            }
-            end_of_initial = (wants_initial && options.bookmarks).then(|| snapshot.revision());
+            beginning = (options.send_initial_events != Some(false)).then_some(present);
             watcher
         }
     };
@@ -85,16 +80,14 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
     let deadline = now + Duration::from_secs(timeout.min(MAX_TIMEOUT_SECS));
     let mut stream = WatchStream {
         watcher,
-        initial: initial.into_iter(),
-        end_of_initial,
+        beginning,
+        end_of_beginning,
         deadline,
         next_bookmark: options.bookmarks.then(|| now + BOOKMARK_PERIOD),
         alarm: Box::pin(tokio::time::sleep_until(deadline)),
-        encoder: Encoder {
-            resource: Arc::clone(call.resource),
-            shape,
-            columns_sent: false,
-        },
+        encoder: Encoder::new(call.resource, shape),
+        server: Arc::clone(call.server),
+        requester: call.requester,
     };
     stream.set_alarm();
     let stream = futures::stream::unfold(stream, |mut stream| async move {
@@ -114,23 +107,36 @@ fn too_old() -> Reply {
 
 struct WatchStream {
     watcher: Watcher,
-    initial: std::vec::IntoIter<Arc<Entry>>,
-    end_of_initial: Option<Revision>,
+    /// Until all of it has been sent.
+    beginning: Option<Beginning>,
+    end_of_beginning: Option<Revision>,
     deadline: Instant,
     next_bookmark: Option<Instant>,
     /// Until the next bookmark or the deadline. Kept from event to event: setting a timer is dear.
     alarm: Pin<Box<Sleep>>,
     encoder: Encoder,
+    server: Arc<State>,
+    requester: Requester,
 }
 
 impl WatchStream {
     /// The next piece of the stream; `None` ends it.
     async fn next(&mut self) -> Option<Bytes> {
-        if self.initial.len() > 0 {
-            return Some(self.initial_chunk());
+        if let Some(beginning) = &mut self.beginning {
+            let lines = if self.encoder.is_plain() {
+                beginning.next_lines()
+            } else {
+                made_of(beginning, &mut self.encoder)
+            };
+            // Too slow: the client comes back.
+            let lines = lines.ok()?;
+            if !lines.is_empty() {
+                return self.counted(lines);
+            }
+            self.beginning = None;
         }
-        if let Some(revision) = self.end_of_initial.take() {
-            return Some(self.encoder.initial_events_end(revision));
+        if let Some(revision) = self.end_of_beginning.take() {
+            return Some(self.encoder.initial_events_end(revision).into());
         }
         loop {
             // Also when there is always something to send.
@@ -147,7 +153,7 @@ impl WatchStream {
             } else {
                 tokio::select! {
                     biased;
-                    deliveries = self.watcher.next() => return deliveries.ok().map(|all| self.joined(&all)),
+                    lines = next_made(&mut self.watcher, &mut self.encoder) => return self.counted(lines.ok()?),
                     () = &mut self.alarm => {}
                 }
             }
@@ -167,7 +173,7 @@ impl WatchStream {
             });
             self.set_alarm();
             if let Some(revision) = self.watcher.progress() {
-                return Some(self.encoder.bookmark(revision));
+                return Some(self.encoder.bookmark(revision).into());
             }
         }
     }
@@ -179,110 +185,41 @@ impl WatchStream {
         self.alarm.as_mut().reset(at);
     }
 
-    /// Events as one piece, no larger than they are: thousands of watchers may have one under way.
-    fn joined(&mut self, deliveries: &[Delivery]) -> Bytes {
-        let lines: Vec<Bytes> = deliveries
-            .iter()
-            .map(|one| self.encoder.event(one.kind, &one.entry))
-            .collect();
-        lines.concat().into()
-    }
-
-    fn initial_chunk(&mut self) -> Bytes {
-        let mut chunk = BytesMut::with_capacity(CHUNK + 4096);
-        while chunk.len() < CHUNK
-            && let Some(entry) = self.initial.next()
-        {
-            chunk.extend_from_slice(&self.encoder.event(EventKind::Added, &entry));
+    /// Lines as they go out. What is longer than a piece is counted until it has gone; `None` if
+    /// too much of the same client's has not.
+    fn counted(&self, mut lines: Vec<u8>) -> Option<Bytes> {
+        if lines.len() <= LINES_BYTES {
+            return Some(lines.into());
         }
-        chunk.freeze()
+        lines.shrink_to_fit();
+        let limits = &self.server.limits;
+        limits.long_lines(self.requester, lines).ok()
     }
 }
 
-struct Encoder {
-    resource: Arc<Resource>,
-    shape: Shape,
-    columns_sent: bool,
+/// The next events in the client's form: about a piece, and whole lines.
+async fn next_made(
+    watcher: &mut Watcher,
+    encoder: &mut Encoder,
+) -> Result<Vec<u8>, WatchCacheError> {
+    // One after the other: a batch of large objects is not made, nor kept, at once.
+    let first = watcher.next_one().await?;
+    let mut lines = encoder.event(first.kind, &first.entry);
+    while lines.len() < LINES_BYTES
+        && let Ok(Some(next)) = watcher.ready_one()
+    {
+        lines.extend(encoder.event(next.kind, &next.entry));
+    }
+    Ok(lines)
 }
 
-impl Encoder {
-    /// Whether lines go out as the cache has them.
-    fn is_plain(&self) -> bool {
-        matches!(self.shape.form, Form::Object) && self.resource.is_shown_as_stored()
+/// The next of what was there in the client's form; empty at the end.
+fn made_of(beginning: &mut Beginning, encoder: &mut Encoder) -> Result<Vec<u8>, WatchCacheError> {
+    let mut lines = Vec::new();
+    while lines.len() < LINES_BYTES
+        && let Some(entry) = beginning.next_entry()?
+    {
+        lines.extend(encoder.event(EventKind::Added, &entry));
     }
-
-    fn event(&mut self, kind: EventKind, entry: &Entry) -> Bytes {
-        match self.shape.form {
-            Form::Object if self.resource.is_shown_as_stored() => entry.line(kind),
-            Form::Object => line(kind.as_str(), &self.resource.shown_json(entry.json_bytes())),
-            Form::Table(_) => {
-                let revision = entry.revision().to_string();
-                let json = self.resource.shown_json(entry.json_bytes());
-                line(kind.as_str(), &self.table(Some(&json), &revision))
-            }
-            Form::PartialObjectMetadata(version) => line(
-                kind.as_str(),
-                &table::partial_metadata(&entry.json_bytes(), version),
-            ),
-        }
-    }
-
-    fn table(&mut self, object: Option<&[u8]>, revision: &str) -> Vec<u8> {
-        let Form::Table(version) = self.shape.form else {
-            return Vec::new();
-        };
-        let options = TableOptions {
-            version,
-            include: self.shape.include,
-            with_columns: !std::mem::replace(&mut self.columns_sent, true),
-            now_secs: now_secs(),
-        };
-        let meta = ListMeta {
-            resource_version: revision,
-            ..ListMeta::default()
-        };
-        table::render(&*self.resource.strategy, object, options, &meta)
-    }
-
-    fn bookmark(&mut self, revision: Revision) -> Bytes {
-        self.bookmark_with(revision, json!({}))
-    }
-
-    /// The bookmark that follows the objects that were there already.
-    fn initial_events_end(&mut self, revision: Revision) -> Bytes {
-        let annotations = json!({"k8s.io/initial-events-end": "true"});
-        self.bookmark_with(revision, json!({"annotations": annotations}))
-    }
-
-    fn bookmark_with(&mut self, revision: Revision, mut metadata: serde_json::Value) -> Bytes {
-        let revision = revision.to_string();
-        metadata["resourceVersion"] = json!(revision);
-        metadata["creationTimestamp"] = json!(null);
-        let object = match self.shape.form {
-            Form::Table(_) => self.table(None, &revision),
-            Form::Object => bookmark_object(
-                &self.resource.gvk.api_version(),
-                &self.resource.info.kind,
-                &metadata,
-            ),
-            Form::PartialObjectMetadata(version) => {
-                bookmark_object(version.api_version(), "PartialObjectMetadata", &metadata)
-            }
-        };
-        line("BOOKMARK", &object)
-    }
-}
-
-fn bookmark_object(api_version: &str, kind: &str, metadata: &serde_json::Value) -> Vec<u8> {
-    stored::text(&json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}))
-}
-
-fn line(kind: &str, object: &[u8]) -> Bytes {
-    let mut line = BytesMut::with_capacity(object.len() + 40);
-    line.extend_from_slice(br#"{"type":""#);
-    line.extend_from_slice(kind.as_bytes());
-    line.extend_from_slice(br#"","object":"#);
-    line.extend_from_slice(object);
-    line.extend_from_slice(b"}\n");
-    line.freeze()
+    Ok(lines)
 }

@@ -6,6 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use bytes::Bytes;
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Identities are told apart by so many flows; two that meet in one share its part.
@@ -82,6 +83,28 @@ impl Permit {
         }
         self.amount += more;
         true
+    }
+}
+
+impl Permit {
+    /// Bytes that keep it until they are dropped.
+    pub(crate) fn kept_with(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Counted {
+            bytes,
+            _permit: self,
+        })
+    }
+}
+
+/// Bytes, and what they take of a share.
+struct Counted {
+    bytes: Vec<u8>,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

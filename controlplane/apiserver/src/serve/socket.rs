@@ -8,6 +8,7 @@ use std::{
 };
 
 use coracle_relay::Peer;
+use coracle_telemetry::ErrorChain;
 use futures::FutureExt as _;
 use socket2::SockRef;
 use tokio::{
@@ -16,6 +17,9 @@ use tokio::{
 };
 
 use super::connection::Connection;
+
+/// What the kernel takes of a connection whose client does not, beyond what is on its way.
+const UNSENT: u32 = 32 * 1024;
 
 /// The connection. Its clones are the same connection.
 #[derive(Clone)]
@@ -32,6 +36,9 @@ impl Socket {
     /// Takes `stream`, and has the kernel watch its peer.
     pub(super) fn new(stream: TcpStream) -> Self {
         Peer::watch(&stream);
+        if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT) {
+            tracing::debug!(error = %ErrorChain(&error), "cannot bound what the kernel holds for a client");
+        }
         Self(Arc::new(Inner {
             stream,
             kept: OnceLock::new(),

@@ -28,7 +28,7 @@ use crate::{
 /// For what takes ten seconds on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-async fn connect(
+pub(super) async fn connect(
     listening: &Listening,
     identity: Option<&KeyPair>,
     protocol: &str,

@@ -59,6 +59,9 @@ pub struct WatchCacheLimits {
     pub pin_bytes: u64,
     /// How long such a state is kept after its last use.
     pub pin_age: Duration,
+    /// Most bytes of superseded objects that the beginnings of watches keep alive together: a
+    /// client that does not take its own in time is cut off.
+    pub beginning_bytes: u64,
     /// How many revisions before the present the cache starts with, so that watches survive a
     /// restart.
     pub warm_revisions: u64,
@@ -72,6 +75,7 @@ impl Default for WatchCacheLimits {
             pins: 64,
             pin_bytes: 64 << 20,
             pin_age: Duration::from_secs(300),
+            beginning_bytes: 16 << 20,
             warm_revisions: 1000,
         }
     }

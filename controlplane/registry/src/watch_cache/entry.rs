@@ -113,7 +113,9 @@ impl Entry {
 
     /// Appends [`Entry::json_bytes`] to `out`.
     pub fn append_json(&self, out: &mut Vec<u8>) {
-        self.gaps.append_filled(self.unmanaged(), out);
+        self.gaps
+            .filled(self.unmanaged())
+            .for_each(|part| out.extend_from_slice(part));
     }
 
     /// How long [`Entry::json_bytes`] is.
@@ -131,18 +133,26 @@ impl Entry {
             return self.line.clone();
         }
         let mut line = Vec::with_capacity(self.line_len(kind));
-        self.append_line(kind, &mut line);
+        self.append_line(kind, 0, usize::MAX, &mut line);
         line.into()
     }
 
-    /// Appends [`Entry::line`] to `out`.
-    pub(crate) fn append_line(&self, kind: EventKind, out: &mut Vec<u8>) {
+    /// Appends what follows the first `skip` bytes of [`Entry::line`] to `out`, `most` bytes at
+    /// most.
+    pub(crate) fn append_line(&self, kind: EventKind, skip: usize, most: usize, out: &mut Vec<u8>) {
+        let (mut skip, end) = (skip, out.len().saturating_add(most));
+        let mut append = |part: &[u8]| {
+            let from = skip.min(part.len());
+            let to = part.len().min(from.saturating_add(end - out.len()));
+            skip -= from;
+            out.extend_from_slice(&part[from..to]);
+        };
         if self.is_line(kind) {
-            out.extend_from_slice(&self.line);
+            append(&self.line);
         } else {
-            out.extend_from_slice(kind.line_prefix());
-            self.append_json(out);
-            out.extend_from_slice(LINE_SUFFIX);
+            append(kind.line_prefix());
+            self.gaps.filled(self.unmanaged()).for_each(&mut append);
+            append(LINE_SUFFIX);
         }
     }
 

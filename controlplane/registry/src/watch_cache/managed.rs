@@ -68,16 +68,18 @@ impl Gaps {
         self.0.iter().map(|gap| gap.text.len() - EMPTY.len()).sum()
     }
 
-    /// Appends `text` with its gaps filled.
-    pub(super) fn append_filled(&self, text: &[u8], out: &mut Vec<u8>) {
-        let mut copied = 0;
-        for gap in &self.0 {
-            let at = gap.at as usize;
-            out.extend_from_slice(&text[copied..at]);
-            out.extend_from_slice(gap.text.as_bytes());
-            copied = at + EMPTY.len();
-        }
-        out.extend_from_slice(&text[copied..]);
+    /// `text` with its gaps filled, part by part.
+    pub(super) fn filled<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let after = |gap: &Gap| gap.at as usize + EMPTY.len();
+        let starts = std::iter::once(0).chain(self.0.iter().map(after));
+        let ends = self.0.iter().map(|gap| gap.at as usize);
+        let between = starts
+            .zip(ends.chain([text.len()]))
+            .map(move |(start, end)| &text[start..end]);
+        let taken = self.0.iter().map(|gap| gap.text.as_bytes());
+        between
+            .zip(taken.chain([&[][..]]))
+            .flat_map(|(kept, taken)| [kept, taken])
     }
 
     /// The same gaps in a text whose beginning is longer or shorter: what was at `before` is now at
@@ -119,12 +121,14 @@ mod tests {
             r#"{"one":{},"two":{"f:c":{}},"three":{},"four":{}}"#
         );
         assert_eq!((pool.len(), text.len() + gaps.growth()), (2, whole.len()));
-        let mut filled = Vec::new();
-        gaps.append_filled(&text, &mut filled);
+        let filled = gaps.filled(&text).collect::<Vec<_>>().concat();
         assert_eq!(std::str::from_utf8(&filled).unwrap(), whole);
-        let mut longer = Vec::new();
-        gaps.moved(1, 4)
-            .append_filled(&[b"{   ", &text[1..]].concat(), &mut longer);
+        let longer = [b"{   ", &text[1..]].concat();
+        let longer = gaps
+            .moved(1, 4)
+            .filled(&longer)
+            .collect::<Vec<_>>()
+            .concat();
         assert_eq!(longer[4..], whole.as_bytes()[1..]);
     }
 

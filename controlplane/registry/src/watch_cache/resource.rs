@@ -4,7 +4,7 @@
 //! snapshot is a clone of a pointer, and the past is the present with the ring's events undone.
 
 mod past;
-mod pending;
+pub(super) mod pending;
 
 use std::sync::{
     Arc,
@@ -18,6 +18,7 @@ use parking_lot::RwLock;
 
 use super::{
     ResourceConfig, WatchCacheError, WatchCacheLimits,
+    beginning::Beginning,
     entry::{Entry, EntrySource},
     event::{EventKind, WatchEvent},
     fields::Fields,
@@ -158,6 +159,17 @@ impl ResourceCache {
         )
     }
 
+    /// The same, with the present as it is sent to a client that may not take it.
+    #[must_use]
+    pub fn begin_and_watch(self: &Arc<Self>, selection: Selection) -> (Beginning, Watcher) {
+        let (snapshot, watcher) = self.snapshot_and_watch(selection.clone());
+        let beginning = Beginning::new(&self.config.prefix, selection, snapshot);
+        let mut state = self.state.write();
+        let superseded = state.superseded;
+        state.beginnings.add(superseded, &beginning);
+        (beginning, watcher)
+    }
+
     // === for watchers ===
 
     pub(super) fn leave(&self, selection: &Selection, group: &Arc<Group>) {
@@ -186,6 +198,8 @@ impl ResourceCache {
             .collect();
         state.revision = revision;
         state.expire_pins(&self.limits);
+        let allowed = state.superseded.saturating_sub(self.limits.beginning_bytes);
+        state.beginnings.end_before(allowed);
         Wake {
             groups: state.groups.concerned(&applied),
             end: state.ring.end(),
@@ -209,6 +223,7 @@ impl ResourceCache {
         }
         state.revision = revision;
         state.pins.clear();
+        state.beginnings.end_before(u64::MAX);
         Wake {
             groups: state.groups.all(),
             end: state.ring.end(),

@@ -55,9 +55,18 @@ impl Snapshot {
         selection: &'a Selection,
         prefix: &str,
     ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
-        let first = first_key(&selection.scope, prefix);
-        let scope = first.clone();
-        self.from_key(&first)
+        self.select_from(selection, prefix, "")
+    }
+
+    /// The same, but for those whose key is before `first`.
+    pub(super) fn select_from<'a>(
+        &'a self,
+        selection: &'a Selection,
+        prefix: &str,
+        first: &str,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let scope = first_key(&selection.scope, prefix);
+        self.from_key(first.max(scope.as_str()))
             .take_while(move |entry| entry.key().starts_with(&scope))
             .filter(|entry| selection.selects(entry))
     }

@@ -11,6 +11,7 @@ use imbl::OrdSet;
 
 use super::{
     WatchCacheLimits,
+    beginning::Beginnings,
     entry::{ByKey, Entry},
     ring::{Groups, Ring},
     selection::KeyScope,
@@ -28,6 +29,8 @@ pub(super) struct State {
     pub(super) groups: Groups,
     /// States that continue tokens refer to, oldest first.
     pub(super) pins: VecDeque<Pin>,
+    /// States that watches begin with.
+    pub(super) beginnings: Beginnings,
     /// Bytes of all objects that were ever superseded: what a state of the past keeps alive is the
     /// difference since.
     pub(super) superseded: u64,
@@ -51,6 +54,7 @@ impl State {
             ring: Ring::new(start, limits),
             groups: Groups::new(),
             pins: VecDeque::new(),
+            beginnings: Beginnings::default(),
             superseded: 0,
             closed: false,
         }

@@ -1,5 +1,6 @@
 //! The cache against a real memory store: what readers and watchers are promised.
 
+mod beginnings;
 mod entries;
 mod feeding;
 mod lists;

@@ -6,13 +6,17 @@ use coracle_store::Revision;
 use tokio::sync::watch;
 
 use super::{
-    WatchCacheError, event::Delivery, resource::ResourceCache, ring::Group, selection::Selection,
+    WatchCacheError,
+    event::Delivery,
+    resource::{ResourceCache, pending::Position},
+    ring::Group,
+    selection::Selection,
 };
 
 /// Most deliveries at once. What a client has not taken yet stays in the ring, shared.
 const BATCH: usize = 128;
-/// Most bytes of lines at once, but for the last line.
-const LINES_BYTES: usize = 32 * 1024;
+/// Most bytes of lines at once. A client that does not read holds so much.
+pub const LINES_BYTES: usize = 16 * 1024;
 
 /// A running watch. Dropping it ends it.
 pub struct Watcher {
@@ -20,7 +24,7 @@ pub struct Watcher {
     selection: Selection,
     group: Arc<Group>,
     newest: watch::Receiver<u64>,
-    cursor: u64,
+    position: Position,
 }
 
 impl Watcher {
@@ -36,7 +40,7 @@ impl Watcher {
             selection,
             group,
             newest,
-            cursor,
+            position: Position::at(cursor),
         }
     }
 
@@ -52,11 +56,7 @@ impl Watcher {
             if !deliveries.is_empty() {
                 return Ok(deliveries);
             }
-            // The sender lives as long as `group`.
-            self.newest
-                .changed()
-                .await
-                .map_err(|_| WatchCacheError::Closed)?;
+            self.changed().await?;
         }
     }
 
@@ -65,13 +65,17 @@ impl Watcher {
     /// # Errors
     /// As [`Watcher::next`].
     pub fn ready(&mut self) -> Result<Vec<Delivery>, WatchCacheError> {
+        self.ready_up_to(BATCH)
+    }
+
+    fn ready_up_to(&mut self, limit: usize) -> Result<Vec<Delivery>, WatchCacheError> {
         let mut deliveries = Vec::new();
         while deliveries.is_empty() {
             let pending = self.resource.pending(
                 &self.group,
-                &mut self.cursor,
+                &mut self.position,
                 &self.selection.scope,
-                BATCH,
+                limit,
             )?;
             if pending.is_empty() {
                 break;
@@ -85,29 +89,57 @@ impl Watcher {
         Ok(deliveries)
     }
 
-    /// As [`Watcher::next`], as the lines of the events, some 32 KB at most.
+    /// As [`Watcher::next`], one of them: for what is dear to hold.
+    ///
+    /// # Errors
+    /// As [`Watcher::next`].
+    pub async fn next_one(&mut self) -> Result<Delivery, WatchCacheError> {
+        loop {
+            self.newest.mark_unchanged();
+            if let Some(delivery) = self.ready_one()? {
+                return Ok(delivery);
+            }
+            self.changed().await?;
+        }
+    }
+
+    /// As [`Watcher::ready`], one of them.
+    ///
+    /// # Errors
+    /// As [`Watcher::next`].
+    pub fn ready_one(&mut self) -> Result<Option<Delivery>, WatchCacheError> {
+        Ok(self.ready_up_to(1)?.pop())
+    }
+
+    /// As [`Watcher::next`], as the lines of the events: [`LINES_BYTES`] at most, and a line that
+    /// is longer in parts. Whoever has been given a part and not the next when its event leaves the
+    /// ring was too slow.
     ///
     /// # Errors
     /// As [`Watcher::next`].
     pub async fn next_lines(&mut self) -> Result<Vec<u8>, WatchCacheError> {
         loop {
             self.newest.mark_unchanged();
-            let Self {
-                resource,
-                group,
-                cursor,
-                selection,
-                ..
-            } = self;
-            let lines = resource.pending_lines(group, cursor, selection, LINES_BYTES)?;
+            let lines = self.resource.pending_lines(
+                &self.group,
+                &mut self.position,
+                &self.selection,
+                LINES_BYTES,
+            )?;
             if !lines.is_empty() {
                 return Ok(lines);
             }
-            self.newest
-                .changed()
-                .await
-                .map_err(|_| WatchCacheError::Closed)?;
+            self.changed().await?;
         }
+    }
+
+    /// Waits for something that may concern this watch.
+    async fn changed(&mut self) -> Result<(), WatchCacheError> {
+        // The sender lives as long as `group`.
+        self.newest
+            .changed()
+            .await
+            .map_err(|_| WatchCacheError::Closed)
     }
 
     /// Whether something happened since the last [`Watcher::drain`], perhaps not for this
@@ -126,7 +158,7 @@ impl Watcher {
     /// while events wait.
     pub fn progress(&mut self) -> Option<Revision> {
         self.resource
-            .progress(&self.group, &mut self.cursor, &self.selection)
+            .progress(&self.group, &mut self.position, &self.selection)
     }
 }
 
@@ -140,7 +172,7 @@ impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watcher")
             .field("selection", &self.selection)
-            .field("cursor", &self.cursor)
+            .field("position", &self.position)
             .finish_non_exhaustive()
     }
 }

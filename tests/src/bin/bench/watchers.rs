@@ -2,7 +2,7 @@
 //! the server.
 //!
 //! The watched object is as small as those that change most often (Leases, EndpointSlices): some
-//! 400 bytes an event. Watches share connections, 200 on each, as those of Go's client do; each
+//! 400 bytes an event. Watches share connections, 100 on each, as those of Go's client do; each
 //! reads every event whole, and counts.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::{
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const WATCHERS: usize = 1000;
-const WATCHERS_A_CONNECTION: usize = 200;
+const WATCHERS_A_CONNECTION: usize = 100;
 const WRITERS: usize = 16;
 /// A little faster than the goal, so that it can be seen to be met.
 const UPDATES_PER_S: u32 = 1200;

@@ -16,7 +16,7 @@ use futures::{SinkExt as _, StreamExt as _};
 use http::{HeaderMap, Response, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::upgrade::OnUpgrade;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_tungstenite::tungstenite::{
     Message, Utf8Bytes,
     protocol::{CloseFrame, Role, frame::coding::CloseCode},
@@ -28,6 +28,8 @@ use crate::{body::Body, state::State};
 /// Sockets at a time: they outlive what counts connections.
 static SOCKETS: Semaphore = Semaphore::const_new(1000);
 const RETRY_SECS: u32 = 1;
+/// Bytes of lines that come in parts, of all sockets together: who finds no room is let go.
+static LONG_LINES: Semaphore = Semaphore::const_new(16 << 20);
 /// For the client to take one message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// For the client to take the end.
@@ -44,17 +46,62 @@ pub(crate) enum Framing {
     Base64,
 }
 
-impl Framing {
-    fn messages(self, piece: &Bytes) -> Vec<Message> {
-        match self {
-            Self::Lines => {
-                let lines = piece.split_inclusive(|byte| *byte == b'\n');
-                let texts =
-                    lines.filter_map(|line| Utf8Bytes::try_from(piece.slice_ref(line)).ok());
-                texts.map(Message::Text).collect()
+/// Cuts an answer's bytes into messages.
+struct Cutter {
+    framing: Framing,
+    /// A line that has not come to its end.
+    begun: Vec<u8>,
+    room: Option<SemaphorePermit<'static>>,
+}
+
+impl Cutter {
+    fn new(framing: Framing) -> Self {
+        Self {
+            framing,
+            begun: Vec::new(),
+            room: None,
+        }
+    }
+
+    /// The messages of the next piece; `None` if there is no room for what it begins.
+    fn messages(&mut self, piece: &Bytes) -> Option<Vec<Message>> {
+        match self.framing {
+            Framing::Lines => self.lines(piece),
+            Framing::Binary => Some(vec![Message::Binary(piece.clone())]),
+            Framing::Base64 => Some(vec![Message::text(BASE64_STANDARD.encode(piece))]),
+        }
+    }
+
+    fn lines(&mut self, piece: &Bytes) -> Option<Vec<Message>> {
+        let mut texts = Vec::new();
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            let is_end = part.ends_with(b"\n");
+            if !is_end || !self.begun.is_empty() {
+                let more = LONG_LINES
+                    .try_acquire_many(u32::try_from(part.len()).ok()?)
+                    .ok()?;
+                match &mut self.room {
+                    Some(room) => room.merge(more),
+                    None => self.room = Some(more),
+                }
+                self.begun.extend_from_slice(part);
             }
-            Self::Binary => vec![Message::Binary(piece.clone())],
-            Self::Base64 => vec![Message::text(BASE64_STANDARD.encode(piece))],
+            if !is_end {
+                continue;
+            }
+            let line = match std::mem::take(&mut self.begun) {
+                begun if begun.is_empty() => piece.slice_ref(part),
+                begun => begun.into(),
+            };
+            texts.extend(Utf8Bytes::try_from(line).ok().map(Message::Text));
+        }
+        Some(texts)
+    }
+
+    /// What the messages were made of is no longer needed.
+    fn sent(&mut self) {
+        if self.begun.is_empty() {
+            self.room = None;
         }
     }
 }
@@ -133,12 +180,16 @@ async fn speak(client: OnUpgrade, mut body: Body, framing: Framing) {
         return;
     };
     let (mut sink, mut incoming) = carrier::websocket(upgraded, Role::Server).await.split();
+    let mut cutter = Cutter::new(framing);
     let sending = async {
         while let Some(Ok(frame)) = body.frame().await {
             let Ok(piece) = frame.into_data() else {
                 continue;
             };
-            for message in framing.messages(&piece) {
+            let Some(messages) = cutter.messages(&piece) else {
+                return;
+            };
+            for message in messages {
                 if !matches!(
                     tokio::time::timeout(SEND_TIMEOUT, sink.send(message)).await,
                     Ok(Ok(()))
@@ -146,6 +197,7 @@ async fn speak(client: OnUpgrade, mut body: Body, framing: Framing) {
                     return;
                 }
             }
+            cutter.sent();
         }
     };
     let listening = async {
@@ -175,21 +227,23 @@ mod tests {
 
     #[test]
     fn lines_become_texts_and_bytes_stay_together() {
-        let piece = Bytes::from_static(b"{\"a\":1}\n{\"b\":2}\n");
-        let texts: Vec<String> = Framing::Lines
-            .messages(&piece)
-            .into_iter()
-            .map(|one| one.to_string())
-            .collect();
-        assert_eq!(texts, ["{\"a\":1}\n", "{\"b\":2}\n"]);
+        let texts = |cutter: &mut Cutter, piece: &'static [u8]| -> Vec<String> {
+            let messages = cutter.messages(&Bytes::from_static(piece)).unwrap();
+            messages.iter().map(ToString::to_string).collect()
+        };
+        let mut lines = Cutter::new(Framing::Lines);
         assert_eq!(
-            Framing::Binary.messages(&piece),
-            [Message::Binary(piece.clone())]
+            texts(&mut lines, b"{\"a\":1}\n{\"b\":2}\n"),
+            ["{\"a\":1}\n", "{\"b\":2}\n"]
         );
-        assert_eq!(
-            Framing::Base64.messages(&Bytes::from_static(b"abc")),
-            [Message::text("YWJj")]
-        );
+        assert!(texts(&mut lines, b"{\"long\"").is_empty());
+        assert!(texts(&mut lines, b":").is_empty());
+        assert_eq!(texts(&mut lines, b"1}\n{}\n"), ["{\"long\":1}\n", "{}\n"]);
+        assert!(lines.room.is_some());
+        lines.sent();
+        assert!(lines.room.is_none());
+        assert_eq!(texts(&mut Cutter::new(Framing::Binary), b"a\nb"), ["a\nb"]);
+        assert_eq!(texts(&mut Cutter::new(Framing::Base64), b"abc"), ["YWJj"]);
     }
 
     #[test]

@@ -7,29 +7,45 @@ use coracle_store::Revision;
 use super::{
     super::{
         WatchCacheError,
-        event::WatchEvent,
+        entry::Entry,
+        event::{EventKind, WatchEvent},
         ring::Group,
         selection::{KeyScope, Selection},
     },
     ResourceCache,
 };
 
+/// How far a watcher has come.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::watch_cache) struct Position {
+    /// Number of the next event.
+    sequence: u64,
+    /// Bytes of its line that have been given out.
+    begun: usize,
+}
+
+impl Position {
+    pub(in crate::watch_cache) fn at(sequence: u64) -> Self {
+        Self { sequence, begun: 0 }
+    }
+}
+
 impl ResourceCache {
-    /// Takes up to `limit` events of `scope` from the ring and moves the cursor behind them.
+    /// Takes up to `limit` events of `scope` from the ring and moves on behind them.
     pub(in crate::watch_cache) fn pending(
         &self,
         group: &Group,
-        cursor: &mut u64,
+        position: &mut Position,
         scope: &KeyScope,
         limit: usize,
     ) -> Result<Vec<Arc<WatchEvent>>, WatchCacheError> {
         let state = self.state.read();
-        if group.has_lost(*cursor) {
+        if group.has_lost(position.sequence) {
             return Err(WatchCacheError::TooSlow);
         }
         let mut taken = Vec::new();
         let mut next = state.ring.end();
-        for (sequence, event) in state.ring.from(*cursor) {
+        for (sequence, event) in state.ring.from(position.sequence) {
             if taken.len() == limit {
                 next = sequence;
                 break;
@@ -38,53 +54,57 @@ impl ResourceCache {
                 taken.push(Arc::clone(event));
             }
         }
-        *cursor = next;
+        *position = Position::at(next);
         if taken.is_empty() && state.closed {
             return Err(WatchCacheError::Closed);
         }
         Ok(taken)
     }
 
-    /// The lines of what [`ResourceCache::pending`] would give, in one piece, with nothing shared
-    /// on the way; empty if there is nothing. About `most_bytes` of them.
+    /// The lines of what [`ResourceCache::pending`] would give, in one piece of `most` bytes at
+    /// most, with nothing shared on the way; empty if there is nothing. A line that is longer comes
+    /// in parts.
     pub(in crate::watch_cache) fn pending_lines(
         &self,
         group: &Group,
-        cursor: &mut u64,
+        position: &mut Position,
         selection: &Selection,
-        most_bytes: usize,
+        most: usize,
     ) -> Result<Vec<u8>, WatchCacheError> {
         let state = self.state.read();
-        if group.has_lost(*cursor) {
+        if group.has_lost(position.sequence) {
             return Err(WatchCacheError::TooSlow);
         }
         // Twice over the same events: measured, then written at once into as much room as they
         // need.
-        let (mut length, mut next, mut shown) = (0, state.ring.end(), 0);
-        let seen = |event: &'_ WatchEvent| concerns(&selection.scope, event);
-        for (sequence, event) in state.ring.from(*cursor) {
-            if length >= most_bytes {
-                next = sequence;
+        let (mut length, mut shown, mut begun) = (0, 0, position.begun);
+        let mut next = Position::at(state.ring.end());
+        for (sequence, event) in state.ring.from(position.sequence) {
+            let Some((kind, entry)) = visible(selection, event) else {
+                continue;
+            };
+            let left = entry.line_len(kind) - begun;
+            if length > 0 && length + left > most {
+                next = Position::at(sequence);
                 break;
             }
-            if seen(event)
-                && let Some((kind, entry)) = event.shown_to(|entry| selection.selects(entry))
-            {
-                length += entry.line_len(kind);
-                shown += 1;
+            shown += 1;
+            length += left.min(most);
+            if left > most {
+                begun += most;
+                next = Position { sequence, begun };
+                break;
             }
+            begun = 0;
         }
         let mut lines = Vec::with_capacity(length);
-        let events = state
-            .ring
-            .from(*cursor)
-            .map(|(_, event)| event)
-            .filter(|event| seen(event));
-        let visible = events.filter_map(|event| event.shown_to(|entry| selection.selects(entry)));
-        visible
-            .take(shown)
-            .for_each(|(kind, entry)| entry.append_line(kind, &mut lines));
-        *cursor = next;
+        let mut skip = position.begun;
+        let events = state.ring.from(position.sequence);
+        let visible = events.filter_map(|(_, event)| visible(selection, event));
+        visible.take(shown).for_each(|(kind, entry)| {
+            entry.append_line(kind, std::mem::take(&mut skip), most, &mut lines);
+        });
+        *position = next;
         if lines.is_empty() && state.closed {
             return Err(WatchCacheError::Closed);
         }
@@ -95,22 +115,29 @@ impl ResourceCache {
     pub(in crate::watch_cache) fn progress(
         &self,
         group: &Group,
-        cursor: &mut u64,
+        position: &mut Position,
         selection: &Selection,
     ) -> Option<Revision> {
         let state = self.state.read();
         // What the selection leaves out was never delivered and never will be: a watcher of one
         // node's pods gets on while only others' change.
-        let waits = |event: &WatchEvent| {
-            concerns(&selection.scope, event)
-                && event.shown_to(|entry| selection.selects(entry)).is_some()
-        };
-        if group.has_lost(*cursor) || state.ring.from(*cursor).any(|(_, event)| waits(event)) {
+        let mut events = state.ring.from(position.sequence);
+        if group.has_lost(position.sequence)
+            || events.any(|(_, event)| visible(selection, event).is_some())
+        {
             return None;
         }
-        *cursor = state.ring.end();
+        *position = Position::at(state.ring.end());
         Some(self.revision_of(&state))
     }
+}
+
+/// What a watcher sees of an event.
+fn visible<'a>(
+    selection: &Selection,
+    event: &'a WatchEvent,
+) -> Option<(EventKind, &'a Arc<Entry>)> {
+    concerns(&selection.scope, event).then(|| event.shown_to(|entry| selection.selects(entry)))?
 }
 
 fn concerns(scope: &KeyScope, event: &WatchEvent) -> bool {

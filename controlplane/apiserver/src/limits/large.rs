@@ -1,0 +1,101 @@
+//! Cores for what is large: worked on beside the runtime's threads, in turn.
+
+use coracle_api::status::Status;
+#[cfg(test)]
+use tokio::sync::SemaphorePermit;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::block_in_place,
+};
+
+use super::{LARGE, LARGE_WAIT, Limits, Rank, Requester, too_many};
+use crate::slow::{Step, Timing};
+
+impl Limits {
+    /// Does `work`, which has `size` bytes to chew on. What is large is worked on beside the
+    /// runtime's threads, as many at once as there are cores to spare, and one of each identity:
+    /// who asks for something small does not wait for it.
+    ///
+    /// # Errors
+    /// `work`'s, and 429 when no core came free, or too much of the same identity waits for one.
+    pub(crate) async fn worked_on<T>(
+        &self,
+        requester: Requester,
+        size: usize,
+        work: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        if size < LARGE {
+            return work.await;
+        }
+        let is_other = requester.rank == Rank::Other;
+        let _line = if is_other {
+            Some(
+                self.large_bytes
+                    .take(requester.flow, size)
+                    .ok_or_else(too_many)?,
+            )
+        } else {
+            None
+        };
+        let timing = Timing::of(Step::Queue);
+        let waiting = async {
+            let turn = if is_other {
+                Some(self.turns.take(requester.flow).await)
+            } else {
+                None
+            };
+            (
+                turn,
+                if is_other {
+                    self.large.acquire().await
+                } else {
+                    self.large_of_ours.acquire().await
+                },
+            )
+        };
+        let Ok((_turn, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
+            return Err(too_many());
+        };
+        drop(timing);
+        let runtime = Handle::current();
+        match runtime.runtime_flavor() {
+            RuntimeFlavor::MultiThread => block_in_place(|| runtime.block_on(Box::pin(work))),
+            // One thread alone, as in tests: there is nothing beside it.
+            _ => Box::pin(work).await,
+        }
+    }
+
+    /// Does `work`, which goes through `size` bytes without a pause, as [`Limits::worked_on`] does.
+    ///
+    /// # Errors
+    /// 429 when no core came free.
+    pub(crate) async fn beside<T>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, Status> {
+        if size < LARGE {
+            return Ok(work());
+        }
+        let Ok(Ok(_permit)) = tokio::time::timeout(LARGE_WAIT, self.large.acquire()).await else {
+            return Err(too_many());
+        };
+        Ok(match Handle::current().runtime_flavor() {
+            RuntimeFlavor::MultiThread => block_in_place(work),
+            _ => work(),
+        })
+    }
+
+    /// All cores for large bodies of everybody else: what is large waits.
+    #[cfg(test)]
+    pub(crate) async fn take_cores(&self) -> SemaphorePermit<'_> {
+        let all = u32::try_from(self.large.available_permits()).unwrap();
+        self.large.acquire_many(all).await.unwrap()
+    }
+
+    /// Bytes of large bodies that wait for a core or have one.
+    #[cfg(test)]
+    pub(crate) fn large_bytes(&self) -> usize {
+        self.large_bytes.taken()
+    }
+}
