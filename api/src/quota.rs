@@ -7,6 +7,7 @@
 //! Source: `k8s.io/apiserver/pkg/quota/v1` and `pkg/quota/v1/evaluator/core` at v1.37.
 
 mod pod;
+mod resource_claim;
 mod scope;
 
 use jiff::Timestamp;
@@ -48,6 +49,7 @@ pub fn usage(group: &str, plural: &str, object: &Value, now: Timestamp) -> Amoun
         ("", "pods") => pod::usage(&mut amounts, object, now),
         ("", "services") => service(&mut amounts, &object["spec"]),
         ("", "persistentvolumeclaims") => claim(&mut amounts, object),
+        ("resource.k8s.io", "resourceclaims") => resource_claim::usage(&mut amounts, object),
         ("", plural) if PLAIN_NAMES.contains(&plural) => {
             amounts.insert(plural.to_owned(), one());
         }
@@ -75,17 +77,26 @@ pub fn names_of<'a>(
             matches!(*name, "persistentvolumeclaims" | "requests.storage")
                 || name.contains(STORAGE_CLASS_SUFFIX)
         }
+        ("resource.k8s.io", "resourceclaims") => resource_claim::is_name(name),
         ("", plural) => PLAIN_NAMES.contains(&plural) && *name == plural,
         _ => false,
     };
     names.into_iter().filter(is_own).collect()
 }
 
-/// Whether a change of an object may change what it uses. Everything else counts only when it is
-/// made.
+/// Whether a change of an object, of `old` to `new`, may change what it uses, or whose quota it
+/// uses. Everything else counts only when it is made.
 #[must_use]
-pub fn changes_by_update(group: &str, plural: &str, subresource: &str) -> bool {
+pub fn changes_by_update(
+    (group, plural): (&str, &str),
+    subresource: &str,
+    (old, new): (&Value, &Value),
+) -> bool {
     match (group, plural) {
+        // It comes to the quota of those with a deadline.
+        ("", "pods") if subresource.is_empty() => {
+            scope::has_deadline(old) != scope::has_deadline(new)
+        }
         ("", "services") => subresource.is_empty(),
         // The status says what was given, and of which VolumeAttributesClass.
         ("", "persistentvolumeclaims") => matches!(subresource, "" | "status"),

@@ -24,7 +24,8 @@ use serde_json::Value;
 pub use host_port::{HostPort, host_ports};
 pub use node_affinity::{NodeView, can_be_met, field_holds, meets_term, required_affinity_matches};
 pub use requests::{
-    peak, pod_limits_of_json, pod_requests, pod_requests_in_force, pod_requests_of_json,
+    peak, pod_limits_in_force, pod_limits_of_json, pod_requests, pod_requests_in_force,
+    pod_requests_of_json,
 };
 pub use resource_name::{is_extended, is_native};
 pub use taint::{tolerates, tolerates_any};

@@ -8,13 +8,17 @@ use std::{
 };
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::one;
 use crate::{
     meta,
     resource_list::{Amounts, add, amounts_of_json},
-    scheduling::{pod_limits_of_json, pod_requests_of_json},
+    scheduling::{
+        pod_limits_in_force, pod_limits_of_json, pod_requests_in_force, pod_requests_of_json,
+    },
 };
 
 const NAMES: [&str; 10] = [
@@ -55,12 +59,26 @@ pub(super) fn usage(total: &mut Amounts, pod: &Value, now: Timestamp) {
     if is_over(pod, now) {
         return;
     }
-    let spec = &pod["spec"];
     total.insert("pods".to_owned(), one());
-    add(
-        total,
-        &named(&pod_requests_of_json(spec), &pod_limits_of_json(spec)),
-    );
+    let (requests, limits) = in_force(pod);
+    add(total, &named(&requests, &limits));
+}
+
+/// Requests and limits; what a pod that is resized still has counts until it has given it back.
+fn in_force(pod: &Value) -> (Amounts, Amounts) {
+    let spec = &pod["spec"];
+    let mut statuses = ["containerStatuses", "initContainerStatuses"]
+        .iter()
+        .flat_map(|list| meta::get_array(pod, &["status", list]));
+    let is_told = statuses
+        .any(|status| status["resources"].is_object() || status["allocatedResources"].is_object());
+    match is_told.then(|| Pod::deserialize(pod)) {
+        Some(Ok(pod)) => (
+            pod_requests_in_force(&pod, &Amounts::new()),
+            pod_limits_in_force(&pod),
+        ),
+        _ => (pod_requests_of_json(spec), pod_limits_of_json(spec)),
+    }
 }
 
 /// Finished, or due to be gone.

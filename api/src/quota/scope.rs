@@ -23,20 +23,22 @@ pub(super) fn requirements(spec: &Value) -> Vec<Value> {
 /// Scopes of claims match no pod.
 pub(super) fn matches_pod(requirement: &Value, pod: &Value) -> bool {
     let spec = &pod["spec"];
-    let terminates = || {
-        spec["activeDeadlineSeconds"]
-            .as_i64()
-            .is_some_and(|seconds| seconds >= 0)
-    };
     match requirement["scopeName"].as_str().unwrap_or_default() {
-        "Terminating" => terminates(),
-        "NotTerminating" => !terminates(),
+        "Terminating" => has_deadline(pod),
+        "NotTerminating" => !has_deadline(pod),
         "BestEffort" => is_best_effort(pod),
         "NotBestEffort" => !is_best_effort(pod),
         "PriorityClass" => has_class(requirement, &[meta::get_str(spec, &["priorityClassName"])]),
         "CrossNamespacePodAffinity" => looks_elsewhere(spec),
         _ => false,
     }
+}
+
+/// Whether a pod ends by itself some time.
+pub(super) fn has_deadline(pod: &Value) -> bool {
+    pod["spec"]["activeDeadlineSeconds"]
+        .as_i64()
+        .is_some_and(|seconds| seconds >= 0)
 }
 
 /// Scopes of pods match no claim. A claim that is on its way from one class to another is of both:

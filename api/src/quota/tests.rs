@@ -58,6 +58,70 @@ fn services_and_claims_use_ports_and_storage() {
 }
 
 #[test]
+fn a_pod_that_is_resized_uses_what_it_still_has() {
+    let pod = |wanted: &str, has: &str, conditions: Value| {
+        let resources = |cpu: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": cpu}});
+        json!({"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources(wanted)}]}, "status": {
+            "conditions": conditions,
+            "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "allocatedResources": {"cpu": has}, "resources": resources(has)}]}})
+    };
+    let infeasible =
+        json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+    for (wanted, has, conditions, expect) in [
+        ("1", "1", json!([]), "1"),
+        ("1", "2", json!([]), "2"),
+        ("3", "2", json!([]), "3"),
+        ("3", "2", infeasible, "2"),
+    ] {
+        let expect =
+            format!("count/pods=1,cpu={expect},limits.cpu={expect},pods=1,requests.cpu={expect}");
+        assert_eq!(
+            used("pods", pod(wanted, has, conditions)),
+            expect,
+            "{wanted} {has}"
+        );
+    }
+}
+
+#[test]
+fn claims_use_the_devices_that_they_may_come_to_have() {
+    let one = |class: &str, mode: &str, count: i64| json!({"deviceClassName": class, "allocationMode": mode, "count": count});
+    let claim = json!({"spec": {"devices": {"requests": [
+        {"name": "a", "exactly": one("gpu", "ExactCount", 2)},
+        {"name": "b", "exactly": one("nic", "All", 0)},
+        {"name": "c", "firstAvailable": [one("gpu", "ExactCount", 1), one("gpu", "ExactCount", 4), one("fpga", "x", 1)]},
+    ]}}});
+    let now = "2026-11-21T12:00:00Z".parse().expect("a time");
+    let (group, plural) = ("resource.k8s.io", "resourceclaims");
+    assert_eq!(
+        print(&usage(group, plural, &claim, now)),
+        "count/resourceclaims.resource.k8s.io=1,fpga.deviceclass.resource.k8s.io/devices=0,\
+         gpu.deviceclass.resource.k8s.io/devices=6,nic.deviceclass.resource.k8s.io/devices=32"
+    );
+    let names = [
+        "gpu.deviceclass.resource.k8s.io/devices",
+        "pods",
+        "count/resourceclaims.resource.k8s.io",
+    ];
+    assert_eq!(names_of(group, plural, names), [names[0], names[2]]);
+}
+
+#[test]
+fn a_deadline_moves_a_pod_to_another_quota() {
+    let (plain, ends) = (
+        json!({"spec": {}}),
+        json!({"spec": {"activeDeadlineSeconds": 5}}),
+    );
+    let changes = |subresource: &str, old: &Value, new: &Value| {
+        changes_by_update(("", "pods"), subresource, (old, new))
+    };
+    assert!(changes("", &plain, &ends) && changes("", &ends, &plain));
+    assert!(!changes("", &ends, &ends) && !changes("status", &plain, &ends));
+    assert!(changes("resize", &plain, &plain));
+}
+
+#[test]
 fn a_quota_limits_only_what_it_names() {
     let names = [
         "pods",
@@ -165,5 +229,6 @@ fn a_class_of_volume_attributes_chooses_claims() {
     let pod = json!({"spec": {"volumeAttributesClassName": "gold"}});
     let spec = json!({"scopes": ["VolumeAttributesClass"]});
     assert!(!in_scope(&spec, "", "pods", &pod));
-    assert!(changes_by_update("", "persistentvolumeclaims", "status"));
+    let claims = ("", "persistentvolumeclaims");
+    assert!(changes_by_update(claims, "status", (&pod, &pod)));
 }

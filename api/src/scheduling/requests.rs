@@ -5,7 +5,7 @@
 //! Source: `PodRequests` and `PodLimits` in `k8s.io/component-helpers/resource/helpers.go` at
 //! v1.37.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, ResourceRequirements};
 use serde_json::Value;
 
 use super::{is_sidecar, is_sidecar_json};
@@ -63,6 +63,37 @@ pub fn pod_requests_in_force(pod: &Pod, unsaid: &Amounts) -> Amounts {
     total
 }
 
+/// What a pod may use at most: what its limits are or, while they change, what they still are, if
+/// that is more. A resize that the node refuses counts for nothing.
+#[must_use]
+pub fn pod_limits_in_force(pod: &Pod) -> Amounts {
+    let Some(spec) = pod.spec.as_ref() else {
+        return Amounts::new();
+    };
+    let refused = is_resize_infeasible(pod);
+    let limits =
+        |resources: &Option<ResourceRequirements>| resources.as_ref()?.limits.as_ref().map(amounts);
+    let mut total = of_containers(spec, |container| {
+        let wanted = limits(&container.resources).unwrap_or_default();
+        let actuated = status_of(pod, container).and_then(|status| limits(&status.resources));
+        let Some(mut limits) = actuated else {
+            return wanted;
+        };
+        if !refused {
+            raise(&mut limits, &wanted);
+        }
+        limits
+    });
+    let whole = spec.resources.as_ref();
+    let whole = whole.and_then(|whole| whole.limits.as_ref());
+    put_whole(&mut total, whole.map(amounts).unwrap_or_default());
+    put_overhead_of_limits(
+        &mut total,
+        &spec.overhead.as_ref().map(amounts).unwrap_or_default(),
+    );
+    total
+}
+
 /// What a pod with this `spec`, held as JSON, asks for.
 #[must_use]
 pub fn pod_requests_of_json(spec: &Value) -> Amounts {
@@ -78,11 +109,7 @@ pub fn pod_requests_of_json(spec: &Value) -> Amounts {
 pub fn pod_limits_of_json(spec: &Value) -> Amounts {
     let mut total = of_containers_json(spec, "limits");
     put_whole(&mut total, amounts_of_json(&spec["resources"]["limits"]));
-    for (name, more) in amounts_of_json(&spec["overhead"]) {
-        if let Some(sum) = total.get_mut(&name).filter(|sum| !sum.is_zero()) {
-            *sum += more;
-        }
-    }
+    put_overhead_of_limits(&mut total, &amounts_of_json(&spec["overhead"]));
     total
 }
 
@@ -157,6 +184,15 @@ fn put_whole_and_overhead(total: &mut Amounts, spec: &PodSpec) {
         total,
         &spec.overhead.as_ref().map(amounts).unwrap_or_default(),
     );
+}
+
+/// What running the pod costs besides is added where there is a limit.
+fn put_overhead_of_limits(total: &mut Amounts, overhead: &Amounts) {
+    for (name, more) in overhead {
+        if let Some(sum) = total.get_mut(name).filter(|sum| !sum.is_zero()) {
+            *sum += *more;
+        }
+    }
 }
 
 /// What is said for the whole pod stands for all its containers, where it can be said.

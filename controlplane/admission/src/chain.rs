@@ -6,6 +6,7 @@
 //! have made of it.
 
 use coracle_api::status::Status;
+use serde_json::Value;
 
 use crate::{
     attributes::{Attributes, Request},
@@ -111,13 +112,17 @@ impl Chain {
 
     /// The last of all: waits for a turn at the quotas that the write is charged to, if there are
     /// some. The turn is the companion of its transaction; while it is kept, others of the
-    /// namespace wait.
+    /// namespace wait. `change` is from what to what, of an update.
     ///
     /// # Errors
     /// The cache cannot follow.
-    pub async fn turn(&self, request: &Request<'_>) -> Result<Option<QuotaLock<'_>>, Status> {
+    pub async fn turn(
+        &self,
+        request: &Request<'_>,
+        change: Option<(&Value, &Value)>,
+    ) -> Result<Option<QuotaLock<'_>>, Status> {
         match &self.quota {
-            Some(quota) => quota.turn(request).await,
+            Some(quota) => quota.turn(request, change).await,
             None => Ok(None),
         }
     }

@@ -68,14 +68,15 @@ impl ResourceQuota {
     }
 
     /// Waits for the turn of the write's namespace; `None` if it has no quota, or if nothing is
-    /// charged for such writes.
+    /// charged for such writes. `change` is from what to what, of an update.
     pub(crate) async fn turn(
         &self,
         request: &Request<'_>,
+        change: Option<(&Value, &Value)>,
     ) -> Result<Option<QuotaLock<'_>>, Status> {
         // The first quota of all counts for nothing before the controller has seen it: no need to
         // wait for its sight.
-        if self.quotas.cache.is_empty() || !charges(request) {
+        if self.quotas.cache.is_empty() || !charges(request, change) {
             return Ok(None);
         }
         let namespace = request.namespace;
@@ -115,16 +116,17 @@ impl ResourceQuota {
 }
 
 /// Whether such a write can use more than there was used before.
-fn charges(request: &Request<'_>) -> bool {
+fn charges(request: &Request<'_>, change: Option<(&Value, &Value)>) -> bool {
     let resource = request.resource;
     match request.operation {
         Operation::Create => {
             let is_event = resource.is_core("events") || resource.is("events.k8s.io", "events");
             resource.is_namespaced() && !is_event
         }
-        Operation::Update => {
-            quota::changes_by_update(&resource.group, &resource.plural, request.subresource)
-        }
+        Operation::Update => change.is_some_and(|change| {
+            let kind = (&*resource.group, &*resource.plural);
+            quota::changes_by_update(kind, request.subresource, change)
+        }),
         Operation::Delete | Operation::Connect => false,
     }
 }

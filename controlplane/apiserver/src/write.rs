@@ -57,7 +57,7 @@ impl State {
             None => None,
         };
         let validated = self.validated(request.about(&mut new.object, None)).await?;
-        let turn = self.turn(request).await?;
+        let turn = self.turn(request, None).await?;
         reservation.iter_mut().for_each(Reservation::sent);
         let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
         let written = self.store.insert(new, request.options, companion).await;
@@ -118,7 +118,8 @@ impl State {
         let validated = self
             .validated(request.about(&mut changed.object, Some(update.current())))
             .await?;
-        let turn = self.turn(request).await?;
+        let change = (update.current(), &changed.object);
+        let turn = self.turn(request, Some(change)).await?;
         reservation.iter_mut().for_each(Reservation::sent);
         let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
         let written = update.commit(changed, companion).await;
@@ -195,10 +196,14 @@ impl State {
         Ok(attributes.finish())
     }
 
-    async fn turn(&self, request: &Request<'_>) -> Result<Option<QuotaLock<'_>>, Status> {
+    async fn turn(
+        &self,
+        request: &Request<'_>,
+        change: Option<(&Value, &Value)>,
+    ) -> Result<Option<QuotaLock<'_>>, Status> {
         let _timing = Timing::of(Step::Admission);
         self.admission
-            .turn(request)
+            .turn(request, change)
             .instrument(span!("admission", "type" = "quota"))
             .await
     }

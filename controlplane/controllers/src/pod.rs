@@ -4,7 +4,11 @@
 //! the memory of its text. The names are those of the whole type, `k8s_openapi`'s, which is what
 //! controllers create.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -13,6 +17,7 @@ use k8s_openapi::{
 };
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 /// Different lists of tolerations that are shared; pods have the same few.
 const SHARED_TOLERATIONS: usize = 32;
@@ -39,6 +44,13 @@ pub(crate) struct PodSpec {
     pub(crate) init_containers: Option<Vec<Container>>,
     #[serde(default, deserialize_with = "to_be_shared")]
     pub(crate) tolerations: Option<Arc<Vec<Toleration>>>,
+    /// Whether it ends by itself some time.
+    #[serde(
+        default,
+        rename = "activeDeadlineSeconds",
+        deserialize_with = "to_a_flag"
+    )]
+    pub(crate) has_deadline: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -76,6 +88,9 @@ pub(crate) struct ContainerStatus {
     #[serde(default)]
     pub(crate) restart_count: i32,
     pub(crate) state: Option<ContainerState>,
+    /// Tells what the container has been given from anything else; 0 if nothing is said.
+    #[serde(default, deserialize_with = "to_a_hash")]
+    pub(crate) resources: u64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -93,6 +108,19 @@ fn to_be_shared<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Arc<Vec<Toleration>>>, D::Error> {
     Ok(Option::<Vec<Toleration>>::deserialize(deserializer)?.map(Arc::new))
+}
+
+fn to_a_flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::<i64>::deserialize(deserializer)?.is_some_and(|seconds| seconds >= 0))
+}
+
+fn to_a_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let Some(said) = Option::<Value>::deserialize(deserializer)? else {
+        return Ok(0);
+    };
+    let mut hasher = DefaultHasher::new();
+    said.hash(&mut hasher);
+    Ok(hasher.finish())
 }
 
 impl Resource for Pod {

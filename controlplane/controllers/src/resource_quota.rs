@@ -7,6 +7,8 @@
 //!
 //! Source: `pkg/controller/resourcequota/resource_quota_controller.go` at v1.37.
 
+mod replenished;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use coracle_api::{
@@ -14,11 +16,11 @@ use coracle_api::{
     quota,
     resource_list::{self, Amounts, amounts_of_json},
 };
-use k8s_openapi::api::core::v1::{ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota, Service};
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
-    core::discovery::ApiResource,
+    core::{GroupVersionKind, discovery::ApiResource},
 };
 use serde_json::{Value, json};
 
@@ -29,7 +31,6 @@ use crate::{
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler},
     pod::Pod,
-    pod_state,
     served_kinds::ServedKinds,
     writes::Write,
 };
@@ -41,10 +42,11 @@ const RESYNC: Duration = Duration::from_secs(5 * 60);
 /// What goes within this time is counted once.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Kinds whose objects are looked at; of others only the number counts.
-const MEASURED: [(&str, &str); 3] = [
-    ("pods", "Pod"),
-    ("services", "Service"),
-    ("persistentvolumeclaims", "PersistentVolumeClaim"),
+const MEASURED: [(&str, &str, &str); 4] = [
+    ("", "pods", "Pod"),
+    ("", "services", "Service"),
+    ("", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    ("resource.k8s.io", "resourceclaims", "ResourceClaim"),
 ];
 
 /// The controller; its state is in the cache.
@@ -69,6 +71,7 @@ impl ResourceQuotaController {
         controller.on_change(&this, Self::quota_changed);
         controller.on_change(&this, Self::pod_changed);
         controller.on_change(&this, Self::service_changed);
+        controller.on_change(&this, Self::claim_changed);
         let removals = &context.removals;
         removals.on_removed(&controller, &this, Self::look_again);
         controller.complete(this);
@@ -85,19 +88,27 @@ impl ResourceQuotaController {
     }
 
     fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
-        if let Change::Updated { old, new } = change
-            && pod_state::is_active(old)
-            && !pod_state::is_active(new)
-        {
-            self.look_again(new.metadata.namespace.as_deref().unwrap_or_default(), queue);
-        }
+        self.object_changed(change, replenished::by_pod, queue);
     }
 
     fn service_changed(&self, change: &Change<'_, Service>, queue: &Queue) {
+        self.object_changed(change, |old, new| old.spec != new.spec, queue);
+    }
+
+    fn claim_changed(&self, change: &Change<'_, PersistentVolumeClaim>, queue: &Queue) {
+        self.object_changed(change, replenished::by_claim, queue);
+    }
+
+    fn object_changed<K: kube::Resource>(
+        &self,
+        change: &Change<'_, K>,
+        may_use_less: impl FnOnce(&K, &K) -> bool,
+        queue: &Queue,
+    ) {
         if let Change::Updated { old, new } = change
-            && old.spec != new.spec
+            && may_use_less(old, new)
         {
-            self.look_again(new.metadata.namespace.as_deref().unwrap_or_default(), queue);
+            self.look_again(new.meta().namespace.as_deref().unwrap_or_default(), queue);
         }
     }
 
@@ -148,10 +159,10 @@ impl ResourceQuotaController {
             .map(|(name, _)| name.as_str())
             .collect();
         let mut used = Amounts::new();
-        for (plural, kind) in MEASURED {
-            let own = quota::names_of("", plural, names.iter().copied());
+        for (group, plural, kind) in MEASURED {
+            let own = quota::names_of(group, plural, names.iter().copied());
             if !own.is_empty() {
-                self.measure(&mut used, namespace, spec, (plural, kind), &own)
+                self.measure(&mut used, namespace, spec, (group, plural, kind), &own)
                     .await?;
             }
         }
@@ -183,16 +194,11 @@ impl ResourceQuotaController {
         used: &mut Amounts,
         namespace: &str,
         spec: &Value,
-        (plural, kind): (&str, &str),
+        (group, plural, kind): (&str, &str, &str),
         names: &[&str],
     ) -> Result<(), ReconcileError> {
-        let resource = ApiResource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            api_version: "v1".to_owned(),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        };
+        let kind = GroupVersionKind::gvk(group, "v1", kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), namespace, &resource);
         let objects = api
@@ -208,8 +214,8 @@ impl ResourceQuotaController {
             let Ok(object) = serde_json::to_value(&object) else {
                 continue;
             };
-            if quota::in_scope(spec, "", plural, &object) {
-                let mut uses: BTreeMap<_, _> = quota::usage("", plural, &object, now);
+            if quota::in_scope(spec, group, plural, &object) {
+                let mut uses: BTreeMap<_, _> = quota::usage(group, plural, &object, now);
                 uses.retain(|name, _| total.contains_key(name));
                 resource_list::add(&mut total, &uses);
             }

@@ -5,7 +5,10 @@
 //! kept, but for `managedFields`.
 
 use coracle_client::informers::Informers;
-use k8s_openapi::api::core::v1::{Node, ResourceQuota, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    Node, PersistentVolumeClaim, PersistentVolumeClaimSpec, ResourceQuota, Secret, Service,
+    ServiceAccount,
+};
 use kube::Client;
 
 use crate::{cluster_role_aggregation, pod, token_cleaner};
@@ -29,7 +32,20 @@ pub(crate) fn informers(client: Client) -> Informers {
             account.secrets = None;
         })
         .trim(|quota: &mut ResourceQuota| quota.status = None)
+        .trim(trim_claim)
         .trim(trim_secret)
+}
+
+/// Only quotas want to know of it.
+fn trim_claim(claim: &mut PersistentVolumeClaim) {
+    claim.metadata.annotations = None;
+    claim.spec = claim.spec.take().map(|spec| PersistentVolumeClaimSpec {
+        volume_attributes_class_name: spec.volume_attributes_class_name,
+        ..PersistentVolumeClaimSpec::default()
+    });
+    if let Some(status) = &mut claim.status {
+        (status.conditions, status.capacity, status.access_modes) = (None, None, None);
+    }
 }
 
 /// The secret itself is the first that goes.

@@ -3,17 +3,24 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Service};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, Service},
+    resource::v1::ResourceClaim,
+};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
 async fn limit(cluster: &Cluster, hard: Value) {
+    limit_in_scope(cluster, hard, json!([])).await;
+}
+
+async fn limit_in_scope(cluster: &Cluster, hard: Value, scopes: Value) {
     cluster
         .create::<ResourceQuota>(
             "default",
-            json!({"metadata": {"name": "q"}, "spec": {"hard": hard}}),
+            json!({"metadata": {"name": "q"}, "spec": {"hard": hard, "scopes": scopes}}),
         )
         .await;
 }
@@ -117,6 +124,85 @@ async fn kinds_that_nothing_else_watches_are_counted_too() {
         .await
         .unwrap();
     used(&cluster, ca).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_resized_pod_has_given_back_is_given_back() {
+    let cluster = Cluster::start().await;
+    cluster.create::<Pod>("default", pod("p")).await;
+    limit(&cluster, json!({"requests.cpu": "2"})).await;
+    used(&cluster, json!({"requests.cpu": "300m"})).await;
+    for cpu in ["1", "300m"] {
+        let has = Patch::Merge(json!({"status": {"containerStatuses": [{
+            "name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+            "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}]}}));
+        let pods = cluster.api::<Pod>("default");
+        let told = pods.patch_status("p", &PatchParams::default(), &has).await;
+        told.unwrap();
+        used(&cluster, json!({"requests.cpu": cpu})).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_with_a_deadline_leaves_the_quota_of_those_without() {
+    let cluster = Cluster::start().await;
+    cluster.create::<Pod>("default", pod("p")).await;
+    limit_in_scope(&cluster, json!({"pods": "2"}), json!(["NotTerminating"])).await;
+    used(&cluster, json!({"pods": "1"})).await;
+    let deadline = Patch::Merge(json!({"spec": {"activeDeadlineSeconds": 3600}}));
+    let pods = cluster.api::<Pod>("default");
+    pods.patch("p", &PatchParams::default(), &deadline)
+        .await
+        .unwrap();
+    used(&cluster, json!({"pods": "0"})).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storage_that_a_claim_has_given_back_is_given_back() {
+    let cluster = Cluster::start().await;
+    let claim = json!({"metadata": {"name": "c"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let api = cluster.api::<PersistentVolumeClaim>("default");
+    cluster
+        .create::<PersistentVolumeClaim>("default", claim)
+        .await;
+    limit(&cluster, json!({"requests.storage": "5Gi"})).await;
+    used(&cluster, json!({"requests.storage": "1Gi"})).await;
+    for size in ["3Gi", "1Gi"] {
+        let status = Patch::Merge(json!({"status": {"allocatedResources": {"storage": size}}}));
+        api.patch_status("c", &PatchParams::default(), &status)
+            .await
+            .unwrap();
+        used(&cluster, json!({"requests.storage": size})).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_of_a_class_are_counted() {
+    const DEVICES: &str = "gpu.deviceclass.resource.k8s.io/devices";
+    let cluster = Cluster::start().await;
+    let claim = |name: &str, count: i64| {
+        json!({"metadata": {"name": name}, "spec": {"devices": {"requests": [
+            {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}]}}})
+    };
+    cluster
+        .create::<ResourceClaim>("default", claim("old", 1))
+        .await;
+    limit(&cluster, json!({DEVICES: "4"})).await;
+    used(&cluster, json!({DEVICES: "1"})).await;
+    cluster
+        .create::<ResourceClaim>("default", claim("new", 3))
+        .await;
+    let third: ResourceClaim = serde_json::from_value(claim("third", 1)).unwrap();
+    let api = cluster.api::<ResourceClaim>("default");
+    let refused = api.create(&PostParams::default(), &third).await;
+    let refused = refused.unwrap_err().to_string();
+    let expect = format!(
+        "exceeded quota: q, requested: {DEVICES}=1, used: {DEVICES}=4, limited: {DEVICES}=4"
+    );
+    assert!(refused.contains(&expect), "{refused}");
+    api.delete("new", &DeleteParams::default()).await.unwrap();
+    used(&cluster, json!({DEVICES: "1"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

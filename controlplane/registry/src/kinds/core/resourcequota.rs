@@ -71,8 +71,6 @@ const COMPUTE: &[&str] = &[
     "requests.cpu",
     "requests.memory",
 ];
-/// How a name ends that limits the devices that ResourceClaims ask for.
-const DEVICES_OF_A_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 const SCOPES: &[&str] = &[
     "BestEffort",
     "CrossNamespacePodAffinity",
@@ -120,17 +118,6 @@ impl Strategy for ResourceQuota {
             amounts(&mut errors, &format!("status.{list}"), &new["status"][list]);
         }
         errors
-    }
-
-    fn warnings(&self, object: &Value) -> Vec<String> {
-        value::keys(&object["spec"]["hard"])
-            .filter(|name| name.ends_with(DEVICES_OF_A_CLASS))
-            .map(|name| {
-                format!(
-                    "spec.hard[{name}]: devices of a class are not counted by this cluster yet: the limit holds nobody"
-                )
-            })
-            .collect()
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -282,18 +269,6 @@ mod tests {
 
     use super::*;
     use crate::testing::{create_errors, created, update_errors, with};
-
-    #[test]
-    fn a_limit_that_is_not_counted_is_warned_of() {
-        let quota = |name: &str| json!({"spec": {"hard": {name: "4"}}});
-        assert_eq!(ResourceQuota.warnings(&quota("pods")), [""; 0]);
-        let devices = "gpu.deviceclass.resource.k8s.io/devices";
-        let told = ResourceQuota.warnings(&quota(devices));
-        let warning = format!(
-            "spec.hard[{devices}]: devices of a class are not counted by this cluster yet: the limit holds nobody"
-        );
-        assert_eq!(told, [warning]);
-    }
 
     #[test]
     fn quotas_are_checked() {
