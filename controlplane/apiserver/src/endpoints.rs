@@ -60,7 +60,8 @@ impl<R> catalog::Call<'_, State, R> {
     pub(crate) fn write_options(&self) -> Result<WriteOptions, Status> {
         let mut errors = FieldErrors::default();
         let mut dry_run = false;
-        for value in self.query.all("dryRun").filter(|value| !value.is_empty()) {
+        // An empty one is refused too: who writes it means a dry run.
+        for value in self.query.all("dryRun") {
             dry_run = true;
             if value != "All" {
                 errors.not_supported("dryRun", &value.into(), &["All"]);

@@ -1,4 +1,6 @@
 //! Query strings: typed access, strict where upstream is strict.
+//!
+//! Source: `k8s.io/apimachinery/pkg/runtime/conversion.go` at v1.37.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -47,11 +49,11 @@ impl<'a> Query<'a> {
             .map(|(_, value)| value.as_ref())
     }
 
-    /// A truth value. As upstream, everything that is not `false` or `0` in some spelling is true,
+    /// A truth value. As upstream, everything that is not `false` in some spelling or `0` is true,
     /// also an empty value.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.get(name)
-            .map(|value| !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F"))
+            .map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// How long the client wants to wait; `most` if it does not say, or longer.
@@ -77,9 +79,9 @@ impl<'a> Query<'a> {
     /// An integer.
     ///
     /// # Errors
-    /// 400 if it is not one.
+    /// 400 if it is not one: nothing is none either.
     pub fn integer(&self, name: &str) -> Result<Option<i64>, Status> {
-        let Some(text) = self.text(name) else {
+        let Some(text) = self.get(name) else {
             return Ok(None);
         };
         text.parse().map(Some).map_err(|_| {
@@ -139,6 +141,27 @@ mod tests {
         assert_eq!(query.all("command").collect::<Vec<_>>(), ["ls", "-l"]);
         assert_eq!(query.flag("flag"), Some(true));
         assert_eq!(query.get("absent"), None);
+    }
+
+    #[test]
+    fn nothing_is_true_and_no_number() {
+        for (value, expect) in [
+            ("", true),
+            ("true", true),
+            ("f", true),
+            ("no", true),
+            ("0", false),
+            ("false", false),
+            ("fALSE", false),
+        ] {
+            let query = format!("force={value}");
+            assert_eq!(Query::parse(&query).flag("force"), Some(expect), "{value}");
+        }
+        let error = Query::parse("limit=").integer("limit").unwrap_err();
+        assert_eq!(
+            (error.code, &*error.message),
+            (400, r#"strconv.ParseInt: parsing "": invalid syntax"#)
+        );
     }
 
     #[test]

@@ -132,18 +132,22 @@ impl Asked {
         } else {
             decode::decode_options(&call.body, content_type(call.headers)?, "DeleteOptions")?
         };
-        let in_query = call.query.all("dryRun");
-        let in_query: Vec<Value> = in_query
-            .filter(|value| !value.is_empty())
-            .map(Value::from)
-            .collect();
+        let in_query: Vec<Value> = call.query.all("dryRun").map(Value::from).collect();
         let Some(body) = body else {
+            // Of a collection the version says which list it is.
+            let precondition = |name: &str| {
+                let value = call.query.text(name);
+                value
+                    .filter(|_| !call.info.name.is_empty())
+                    .map(str::to_owned)
+            };
             return Ok(Self {
                 grace_secs: call.query.integer("gracePeriodSeconds")?,
-                policy: call.query.text("propagationPolicy").map(str::to_owned),
+                uid: precondition("uid"),
+                resource_version: precondition("resourceVersion"),
+                policy: call.query.get("propagationPolicy").map(str::to_owned),
                 orphan: call.query.flag("orphanDependents"),
                 dry_run: in_query,
-                ..Self::default()
             });
         };
         let text = |path: &[&str]| {

@@ -314,6 +314,21 @@ async fn bad_options_are_422() {
         "Invalid",
         "dryRun: Unsupported value: \"Some\"",
     );
+    // Who writes this means not to make it.
+    check(
+        raw.post(&format!("{CONFIG_MAPS}?dryRun="), config_map("x"))
+            .await,
+        422,
+        "Invalid",
+        "dryRun: Unsupported value: \"\"",
+    );
+    assert_eq!(raw.get(&format!("{CONFIG_MAPS}/x")).await.0, 404);
+    check(
+        raw.get(&format!("{CONFIG_MAPS}?limit=")).await,
+        400,
+        "BadRequest",
+        "strconv.ParseInt: parsing \"\": invalid syntax",
+    );
     check(
         raw.post(&format!("{CONFIG_MAPS}?fieldValidation=x"), config_map("x"))
             .await,

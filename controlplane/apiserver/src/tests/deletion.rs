@@ -199,6 +199,23 @@ async fn a_body_stands_for_the_whole_query() {
 }
 
 #[tokio::test]
+async fn a_query_says_as_much_as_a_body() {
+    let raw = admin().await;
+    raw.post(CONFIG_MAPS, config_map("x")).await;
+    let delete = async |query: &str| {
+        let path = format!("{CONFIG_MAPS}/x?{query}");
+        raw.send("DELETE", &path, "", "").await.0
+    };
+    assert_eq!(delete("uid=other").await, 409);
+    assert_eq!(delete("resourceVersion=1").await, 409);
+    assert_eq!(delete("dryRun=").await, 422);
+    assert_eq!(delete("propagationPolicy=").await, 422);
+    assert_eq!(delete("gracePeriodSeconds=").await, 400);
+    assert_eq!(raw.get(&format!("{CONFIG_MAPS}/x")).await.0, 200);
+    assert_eq!(delete("uid=&resourceVersion=").await, 200);
+}
+
+#[tokio::test]
 async fn bound_pod_goes_with_grace() {
     let raw = admin().await;
     let mut object = pod("x");
