@@ -3,6 +3,8 @@
 //! Source: `plugin/pkg/admission/noderestriction/admission.go` at v1.37; which addresses a node may
 //! call its own is ours.
 
+mod mirror_pods;
+mod pod_certificates;
 mod rules;
 mod tokens;
 
@@ -25,18 +27,21 @@ use crate::{
     plugin::Plugin,
 };
 
-/// What a node may make and the rules have a word on.
-const CREATED: &[(&str, &str)] = &[
+/// Kinds that the rules have a word on.
+const RESTRICTED: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "pods"),
-    ("", "serviceaccounts"),
+    ("", "persistentvolumeclaims"),
     ("coordination.k8s.io", "leases"),
     ("storage.k8s.io", "csinodes"),
     ("resource.k8s.io", "resourceslices"),
+    ("certificates.k8s.io", "podcertificaterequests"),
+];
+/// Those that they have one on when an object is made, and no more.
+const RESTRICTED_AS_MADE: &[(&str, &str)] = &[
+    ("", "serviceaccounts"),
     ("certificates.k8s.io", "certificatesigningrequests"),
 ];
-/// What it may change, of the core group.
-const UPDATED: &[&str] = &["nodes", "pods", "persistentvolumeclaims"];
 
 pub(crate) struct NodeRestriction {
     store: Store,
@@ -69,6 +74,9 @@ impl NodeRestriction {
                 return Err(attributes.forbidden(rules::unexpected_subresource(other)));
             }
             _ => return Ok(()),
+        }
+        if resource.is("certificates.k8s.io", "podcertificaterequests") {
+            return self.pod_certificate(node, attributes).await;
         }
         if resource.is_core("pods") {
             // A mirror pod names its Node, which may have come a moment ago.
@@ -140,9 +148,8 @@ impl Plugin for NodeRestriction {
     fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
         let kind = (&*resource.group, &*resource.plural);
         match operation {
-            Operation::Create => CREATED.contains(&kind),
-            Operation::Update => kind.0.is_empty() && UPDATED.contains(&kind.1),
-            Operation::Delete => resource.is_core("pods"),
+            Operation::Create => RESTRICTED.contains(&kind) || RESTRICTED_AS_MADE.contains(&kind),
+            Operation::Update | Operation::Delete => RESTRICTED.contains(&kind),
             Operation::Connect => false,
         }
     }
@@ -159,11 +166,8 @@ impl Plugin for NodeRestriction {
                 rules::check_update(node, what, attributes.object(), old)
                     .and_then(|()| self.check_addresses(node, attributes, old))
             }
+            Operation::Delete => rules::check_delete(node, &attributes.resource.plural, old),
             Operation::Connect => Ok(()),
-            Operation::Delete if runs_on(node, old) => Ok(()),
-            Operation::Delete => Err(format!(
-                "node {node:?} can only delete pods with spec.nodeName set to itself"
-            )),
         };
         allowed.map_err(|why| attributes.forbidden(why))
     }

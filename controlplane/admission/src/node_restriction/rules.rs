@@ -7,11 +7,13 @@ use std::{
     net::IpAddr,
 };
 
-use coracle_api::meta::{self, MIRROR};
-use coracle_auth::authz::node::References;
+use coracle_api::meta::{self, NODE_LEASE_NAMESPACE};
 use serde_json::Value;
 
+use super::mirror_pods;
 use crate::certificates::with_subject;
+
+const ONLY_CLAIM_STATUS: &str = "may only update PVC status";
 
 const NODE_SIGNERS: &[&str] = &[
     "kubernetes.io/kubelet-serving",
@@ -44,19 +46,12 @@ pub(super) fn check_create(
 ) -> Result<(), String> {
     match (group, resource) {
         ("", "nodes") => {
-            own_node(node, meta::name(object))?;
+            own(node, resource, object)?;
             pod_range(node, &Value::Null, object)?;
-            labels(
-                node,
-                &changed_labels(&Value::Null, object),
-                "set the following labels",
-            )
-        }
-        ("coordination.k8s.io", "leases") if meta::name(object) != node => {
-            Err("can only access node lease with the same name as the requesting node".to_owned())
-        }
-        ("storage.k8s.io", "csinodes") if meta::name(object) != node => {
-            Err("can only access CSINode with the same name as the requesting node".to_owned())
+            config_source(node, &Value::Null, object)?;
+            labels(&changed_labels(&Value::Null, object), || {
+                format!("node {node:?} is not allowed to set the following labels")
+            })
         }
         ("resource.k8s.io", "resourceslices")
             if meta::get_str(object, &["spec", "nodeName"]) != node =>
@@ -66,10 +61,66 @@ pub(super) fn check_create(
                     .to_owned(),
             )
         }
-        ("", "pods") => mirror_pod(node, uid, object),
+        ("", "pods") => mirror_pods::check((node, uid), object),
+        ("", "persistentvolumeclaims") => Err(ONLY_CLAIM_STATUS.to_owned()),
         ("certificates.k8s.io", "certificatesigningrequests") => certificate_request(node, object),
+        _ => own(node, resource, object),
+    }
+}
+
+/// Whether `node` may delete this object.
+///
+/// # Errors
+/// Why not, in upstream's words.
+pub(super) fn check_delete(node: &str, resource: &str, old: &Value) -> Result<(), String> {
+    let on_node = |path: &[&str]| meta::get_str(old, path) == node;
+    match resource {
+        "pods" if !on_node(&["spec", "nodeName"]) => Err(format!(
+            "node {node:?} can only delete pods with spec.nodeName set to itself"
+        )),
+        "persistentvolumeclaims" => Err(ONLY_CLAIM_STATUS.to_owned()),
+        "resourceslices" if !on_node(&["spec", "nodeName"]) => Err(
+            "can only delete ResourceSlice with the same NodeName as the requesting node"
+                .to_owned(),
+        ),
+        "podcertificaterequests" => Err("unexpected operation DELETE".to_owned()),
+        _ => own(node, resource, old),
+    }
+}
+
+/// What has the node's name is the node's, and nothing else of these kinds.
+fn own(node: &str, resource: &str, object: &Value) -> Result<(), String> {
+    let name = meta::name(object);
+    match resource {
+        "leases" if meta::namespace(object) != NODE_LEASE_NAMESPACE => Err(format!(
+            "can only access leases in the {NODE_LEASE_NAMESPACE:?} system namespace"
+        )),
+        "leases" if name != node => {
+            Err("can only access node lease with the same name as the requesting node".to_owned())
+        }
+        "csinodes" if name != node => {
+            Err("can only access CSINode with the same name as the requesting node".to_owned())
+        }
+        "nodes" if name != node => Err(format!(
+            "node {node:?} is not allowed to modify node {name:?}"
+        )),
         _ => Ok(()),
     }
+}
+
+/// A node may read what its configuration is in: it must not choose that itself. An old kubelet
+/// that knows nothing of it drops it.
+fn config_source(node: &str, old: &Value, new: &Value) -> Result<(), String> {
+    let of = |object: &Value| object["spec"]["configSource"].clone();
+    if of(new).is_null() || of(new) == of(old) {
+        return Ok(());
+    }
+    Err(if old.is_null() {
+        // Upstream's words.
+        format!("node {node:?} is not allowed to create pods with a non-nil configSource")
+    } else {
+        format!("node {node:?} is not allowed to update configSource to a new non-nil configSource")
+    })
 }
 
 /// Other nodes route a Node's range to it, so that only the cluster gives it one.
@@ -86,97 +137,6 @@ fn pod_range(node: &str, old: &Value, new: &Value) -> Result<(), String> {
     Err(format!(
         "node {node:?} is not allowed to choose its podCIDR: the cluster assigns it"
     ))
-}
-
-fn own_node(node: &str, name: &str) -> Result<(), String> {
-    if name == node {
-        return Ok(());
-    }
-    Err(format!(
-        "node {node:?} is not allowed to modify node {name:?}"
-    ))
-}
-
-fn mirror_pod(node: &str, uid: Option<&str>, pod: &Value) -> Result<(), String> {
-    if !meta::is_mirror(pod) {
-        return Err(format!(
-            "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
-        ));
-    }
-    if meta::get_str(pod, &["spec", "nodeName"]) != node {
-        return Err(format!(
-            "node {node:?} can only create pods with spec.nodeName set to itself"
-        ));
-    }
-    owned_by_node(node, uid, meta::owner_references(pod))?;
-    // What its pods refer to a node may read: it must not choose that itself.
-    let references = References::of(pod);
-    let refuse = |what: &str| {
-        Err(format!(
-            "node {node:?} can not create pods that reference {what}"
-        ))
-    };
-    if !meta::get_str(pod, &["spec", "serviceAccountName"]).is_empty() {
-        return refuse("a service account");
-    }
-    let kinds = [
-        (&references.secrets, "secrets"),
-        (&references.config_maps, "configmaps"),
-        (&references.claims, "persistentvolumeclaims"),
-        (&references.resource_claims, "resourceclaims"),
-    ];
-    if let Some((_, what)) = kinds.iter().find(|(names, _)| !names.is_empty()) {
-        return refuse(what);
-    }
-    let volumes = meta::get_array(pod, &["spec", "volumes"]).iter();
-    let mut sources = volumes.flat_map(|volume| meta::get_array(volume, &["projected", "sources"]));
-    let projected = [
-        ("clusterTrustBundle", "clustertrustbundles"),
-        ("podCertificate", "podcertificaterequests"),
-        ("serviceAccountToken", "a service account"),
-    ];
-    match sources.find_map(|source| {
-        projected
-            .iter()
-            .find(|(field, _)| source[field].is_object())
-    }) {
-        Some((_, what)) => refuse(what),
-        None => Ok(()),
-    }
-}
-
-/// A mirror pod goes with its node.
-fn owned_by_node(node: &str, uid: Option<&str>, owners: &[Value]) -> Result<(), String> {
-    let only = |what: &str| {
-        Err(format!(
-            "node {node:?} can only create pods with {what} set to itself"
-        ))
-    };
-    let owner = match owners {
-        [] => return only("an owner reference"),
-        [owner] => owner,
-        _ => return only("a single owner reference"),
-    };
-    let is_node =
-        meta::get_str(owner, &["apiVersion"]) == "v1" && meta::get_str(owner, &["kind"]) == "Node";
-    if !is_node || meta::get_str(owner, &["name"]) != node {
-        return only("an owner reference");
-    }
-    if owner["controller"] != true {
-        return only("a controller owner reference");
-    }
-    if owner["blockOwnerDeletion"] == true {
-        return Err(format!(
-            "node {node:?} must not set blockOwnerDeletion on an owner reference"
-        ));
-    }
-    let (claimed, uid) = (meta::get_str(owner, &["uid"]), uid.unwrap_or_default());
-    if claimed != uid || uid.is_empty() {
-        return Err(format!(
-            "node {node} UID mismatch: expected {claimed} got {uid}"
-        ));
-    }
-    Ok(())
 }
 
 /// A node asks for certificates of its own name only.
@@ -236,19 +196,21 @@ pub(super) fn check_update(
                     "node {node:?} cannot update labels through pod status"
                 ));
             }
-            let claims =
-                |pod: &Value| meta::get_array(pod, &["status", "resourceClaimStatuses"]).to_vec();
-            if claims(new) != claims(old) {
+            if claims_of(new) != claims_of(old) {
                 // Upstream's spelling.
                 return Err(format!(
                     "node {node:?} cannot update resource claim statues"
                 ));
             }
+            let extended = |pod: &Value| pod["status"]["extendedResourceClaimStatus"].clone();
+            if extended(new) != extended(old) {
+                return Err(format!(
+                    "node {node:?} cannot update extended resource claim status"
+                ));
+            }
             Ok(())
         }
-        "persistentvolumeclaims" if subresource != "status" => {
-            Err("may only update PVC status".to_owned())
-        }
+        "persistentvolumeclaims" if subresource != "status" => Err(ONLY_CLAIM_STATUS.to_owned()),
         "persistentvolumeclaims" => {
             if claim_without_its_size(new) == claim_without_its_size(old) {
                 return Ok(());
@@ -258,8 +220,9 @@ pub(super) fn check_update(
             ))
         }
         "nodes" => {
-            own_node(node, meta::name(old))?;
+            own(node, resource, old)?;
             pod_range(node, old, new)?;
+            config_source(node, old, new)?;
             // With other taints or labels it could draw pods to itself. With an owner that is not
             // there it would be collected, and could come back with what it may say of itself only
             // when it is new.
@@ -272,10 +235,20 @@ pub(super) fn check_update(
                     "node {node:?} is not allowed to modify ownerReferences"
                 ));
             }
-            labels(node, &changed_labels(old, new), "modify labels")
+            labels(&changed_labels(old, new), || {
+                "is not allowed to modify labels".to_owned()
+            })
         }
-        _ => Ok(()),
+        "podcertificaterequests" => Err("unexpected operation UPDATE".to_owned()),
+        _ => own(node, resource, old),
     }
+}
+
+/// Which claim stands for each of the pod's. What pods have a node may read.
+fn claims_of(pod: &Value) -> Vec<[&str; 2]> {
+    let statuses = meta::get_array(pod, &["status", "resourceClaimStatuses"]).iter();
+    let one = |status| ["name", "resourceClaimName"].map(|field| meta::get_str(status, &[field]));
+    statuses.map(one).collect()
 }
 
 /// Why a node does not write this of a pod.
@@ -341,7 +314,7 @@ fn changed_labels(old: &Value, new: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-fn labels(node: &str, changed: &BTreeSet<String>, verb: &str) -> Result<(), String> {
+fn labels(changed: &BTreeSet<String>, why: impl FnOnce() -> String) -> Result<(), String> {
     let forbidden: Vec<&str> = changed
         .iter()
         .map(String::as_str)
@@ -350,10 +323,7 @@ fn labels(node: &str, changed: &BTreeSet<String>, verb: &str) -> Result<(), Stri
     if forbidden.is_empty() {
         return Ok(());
     }
-    Err(format!(
-        "node {node:?} is not allowed to {verb}: {}",
-        forbidden.join(", ")
-    ))
+    Err(format!("{}: {}", why(), forbidden.join(", ")))
 }
 
 fn is_forbidden(label: &str) -> bool {
@@ -400,15 +370,22 @@ mod tests {
             create("nodes", &node("n2", "a")).as_deref(),
             Some("node \"n1\" is not allowed to modify node \"n2\"")
         );
-        let lease = check_create(
-            ("n1", None),
-            "coordination.k8s.io",
-            "leases",
-            &node("n2", "a"),
-        );
+        let lease = |name: &str| {
+            let lease = json!({"metadata": {"name": name, "namespace": NODE_LEASE_NAMESPACE}});
+            check_create(("n1", None), "coordination.k8s.io", "leases", &lease)
+        };
+        assert_eq!(lease("n1"), Ok(()));
         assert_eq!(
-            lease.unwrap_err(),
+            lease("n2").unwrap_err(),
             "can only access node lease with the same name as the requesting node"
+        );
+        let lease = |name: &str, namespace: &str| json!({"metadata": {"name": name, "namespace": namespace}});
+        let check = |lease: Value| check_update("n1", ("leases", ""), &lease, &lease);
+        assert_eq!(check(lease("n1", NODE_LEASE_NAMESPACE)), Ok(()));
+        assert!(check(lease("n2", NODE_LEASE_NAMESPACE)).is_err());
+        assert_eq!(
+            check(lease("n1", "default")).unwrap_err(),
+            "can only access leases in the \"kube-node-lease\" system namespace"
         );
         let tainted = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "a"}]}});
         let plain = json!({"metadata": {"name": "n1"}, "spec": {}});
@@ -445,91 +422,6 @@ mod tests {
     }
 
     #[test]
-    fn a_node_makes_mirror_pods_alone() {
-        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1", "controller": true});
-        let pod = |spec: Value| json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}, "ownerReferences": [owner]}, "spec": spec});
-        let create = |pod: &Value| {
-            check_create(("n1", Some("uid-1")), "", "pods", pod)
-                .err()
-                .unwrap_or_default()
-        };
-        assert_eq!(create(&pod(json!({"nodeName": "n1"}))), "");
-        assert_eq!(
-            create(&pod(json!({"nodeName": "n2"}))),
-            "node \"n1\" can only create pods with spec.nodeName set to itself"
-        );
-        let secret = json!({"nodeName": "n1", "volumes": [{"secret": {"secretName": "s"}}]});
-        assert_eq!(
-            create(&pod(secret)),
-            "node \"n1\" can not create pods that reference secrets"
-        );
-        assert!(
-            create(&json!({"metadata": {"name": "p"}})).contains("can only create mirror pods")
-        );
-        for (source, what) in [
-            (
-                json!({"serviceAccountToken": {"path": "token"}}),
-                "a service account",
-            ),
-            (
-                json!({"clusterTrustBundle": {"name": "b"}}),
-                "clustertrustbundles",
-            ),
-            (
-                json!({"podCertificate": {"signerName": "s"}}),
-                "podcertificaterequests",
-            ),
-        ] {
-            let projected =
-                json!({"nodeName": "n1", "volumes": [{"projected": {"sources": [source]}}]});
-            assert_eq!(
-                create(&pod(projected)),
-                format!("node \"n1\" can not create pods that reference {what}")
-            );
-        }
-    }
-
-    #[test]
-    fn a_mirror_pod_belongs_to_its_node() {
-        let with = |owners: Value| {
-            let pod = json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}, "ownerReferences": owners},
-                "spec": {"nodeName": "n1"}});
-            check_create(("n1", Some("uid-1")), "", "pods", &pod)
-                .err()
-                .unwrap_or_default()
-        };
-        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1", "controller": true});
-        let but = |field: &str, value: Value| {
-            let mut owner = owner.clone();
-            owner[field] = value;
-            with(json!([owner]))
-        };
-        assert_eq!(with(json!([owner])), "");
-        let only =
-            |what: &str| format!("node \"n1\" can only create pods with {what} set to itself");
-        assert_eq!(with(json!([])), only("an owner reference"));
-        assert_eq!(
-            with(json!([owner, owner])),
-            only("a single owner reference")
-        );
-        assert_eq!(but("kind", json!("Pod")), only("an owner reference"));
-        assert_eq!(
-            but("apiVersion", json!("example.org/v1")),
-            only("an owner reference")
-        );
-        assert_eq!(but("name", json!("n2")), only("an owner reference"));
-        assert_eq!(
-            but("controller", json!(false)),
-            only("a controller owner reference")
-        );
-        assert!(but("blockOwnerDeletion", json!(true)).contains("must not set blockOwnerDeletion"));
-        assert_eq!(
-            but("uid", json!("other")),
-            "node n1 UID mismatch: expected other got uid-1"
-        );
-    }
-
-    #[test]
     fn of_a_claim_a_node_changes_what_it_knows_of_its_size() {
         let claim = |status: Value| json!({"metadata": {"name": "c"}, "spec": {"volumeName": "v"}, "status": status});
         let change = |new: &Value| {
@@ -553,6 +445,84 @@ mod tests {
         assert!(change(&labelled).is_err());
         let whole = check_update("n1", ("persistentvolumeclaims", ""), &labelled, &labelled);
         assert_eq!(whole.unwrap_err(), "may only update PVC status");
+    }
+
+    #[test]
+    fn a_node_does_not_choose_where_its_configuration_is() {
+        let node = |spec: Value| json!({"metadata": {"name": "n1"}, "spec": spec});
+        let (plain, chosen) = (
+            node(json!({})),
+            node(json!({"configSource": {"configMap": {"name": "c"}}})),
+        );
+        assert_eq!(
+            check_create(("n1", None), "", "nodes", &chosen).unwrap_err(),
+            "node \"n1\" is not allowed to create pods with a non-nil configSource"
+        );
+        let update = |new: &Value, old: &Value| check_update("n1", ("nodes", ""), new, old);
+        assert_eq!(
+            update(&chosen, &plain).unwrap_err(),
+            "node \"n1\" is not allowed to update configSource to a new non-nil configSource"
+        );
+        assert_eq!(update(&chosen, &chosen), Ok(()));
+        assert_eq!(update(&plain, &chosen), Ok(()));
+    }
+
+    #[test]
+    fn a_node_does_not_choose_the_claims_of_its_pods() {
+        let pod = |status: Value| json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n1"}, "status": status});
+        let old = pod(json!({"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "c"}]}));
+        let change = |status: Value| check_update("n1", ("pods", "status"), &pod(status), &old);
+        let claim = |name: &str| json!([{"name": "a", "resourceClaimName": name}]);
+        assert_eq!(
+            change(json!({"resourceClaimStatuses": claim("c"), "phase": "Running"})),
+            Ok(())
+        );
+        assert_eq!(
+            change(json!({"resourceClaimStatuses": claim("d")})).unwrap_err(),
+            "node \"n1\" cannot update resource claim statues"
+        );
+        assert_eq!(
+            change(json!({"resourceClaimStatuses": claim("c"), "extendedResourceClaimStatus": {"resourceClaimName": "d"}}))
+                .unwrap_err(),
+            "node \"n1\" cannot update extended resource claim status"
+        );
+    }
+
+    #[test]
+    fn a_node_deletes_what_is_its_own() {
+        let of = |name: &str, node: &str| json!({"metadata": {"name": name, "namespace": NODE_LEASE_NAMESPACE}, "spec": {"nodeName": node}});
+        for (resource, own, other, why) in [
+            ("pods", of("p", "n1"), of("p", "n2"), "can only delete pods"),
+            (
+                "resourceslices",
+                of("s", "n1"),
+                of("s", "n2"),
+                "can only delete ResourceSlice",
+            ),
+            (
+                "leases",
+                of("n1", ""),
+                of("n2", ""),
+                "can only access node lease",
+            ),
+            (
+                "csinodes",
+                of("n1", ""),
+                of("n2", ""),
+                "can only access CSINode",
+            ),
+            (
+                "nodes",
+                of("n1", ""),
+                of("n2", ""),
+                "is not allowed to modify node \"n2\"",
+            ),
+        ] {
+            assert_eq!(check_delete("n1", resource, &own), Ok(()), "{resource}");
+            let refused = check_delete("n1", resource, &other).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+        assert!(check_delete("n1", "persistentvolumeclaims", &of("c", "n1")).is_err());
     }
 
     #[test]

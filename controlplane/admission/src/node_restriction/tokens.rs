@@ -147,7 +147,7 @@ fn driver(registry: &Registry, pod: &Value, volume: &Value) -> Option<String> {
 }
 
 /// As the cache has it.
-fn object(
+pub(super) fn object(
     registry: &Registry,
     (group, plural): (&str, &str),
     namespace: &str,
