@@ -2,16 +2,15 @@
 //! ([`coracle_api::pod_network`]) and whose serving certificates the API server believes
 //! ([`coracle_api::kubelet_ca`]).
 //!
-//! What is taken is read from the Nodes themselves, so nothing can get lost or leak: a range is
-//! free again when its Node is gone. One worker decides, after the first full list, so that no two
-//! Nodes get the same range.
+//! What is taken is what the Nodes show as they come and go ([`ranges`]), so nothing can get lost
+//! or leak: a range is free again when its Node is gone. One worker decides, after the first full
+//! list, so that no two Nodes get the same range.
 //!
 //! Source: `pkg/controller/nodeipam/ipam/range_allocator.go` at v1.37.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+mod ranges;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use coracle_api::{kubelet_ca, pod_network};
 use ipnet::Ipv4Net;
@@ -20,6 +19,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use serde_json::json;
 
+use self::ranges::Ranges;
 use crate::{
     Manager,
     builder::{Builder, Queue},
@@ -38,12 +38,11 @@ pub(crate) struct NodeIpamController {
     client: Client,
     recorder: ComponentRecorder,
     cluster: Ipv4Net,
-    mask_bits: u8,
     /// See [`told`].
     told: BTreeMap<&'static str, String>,
     nodes: Arc<Cache<Node>>,
-    /// Ranges given out that the cache may not show yet, by node name.
-    recent: Mutex<HashMap<String, Ipv4Net>>,
+    /// Those of the Nodes, and those given out that no Node shows yet.
+    ranges: Mutex<Ranges>,
 }
 
 impl NodeIpamController {
@@ -54,22 +53,28 @@ impl NodeIpamController {
             client: context.client.clone(),
             recorder: context.recorder.of(COMPONENT),
             cluster: context.config.cluster_cidr,
-            mask_bits: context.config.node_mask_bits,
             told: told(&context.config),
             nodes: controller.reads(),
-            recent: Mutex::default(),
+            ranges: Mutex::new(Ranges::new(
+                context.config.cluster_cidr,
+                context.config.node_mask_bits,
+            )),
         });
         controller.on_change(&this, Self::node_changed);
         controller.complete(this);
     }
 
     fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
-        let node = change.latest();
-        if range_of(node).is_none()
-            || !is_told(node, &self.told)
-            || matches!(change, Change::Deleted(_))
-        {
-            queue.add(Key::of(node.as_ref()));
+        let (node, is_gone) = (change.latest(), matches!(change, Change::Deleted(_)));
+        let (key, range) = (Key::of(node.as_ref()), range_of(node));
+        match range {
+            _ if is_gone => self.ranges.lock().release(&key.name),
+            Some(range) => self.ranges.lock().take(&key.name, range),
+            // What it has been given may be on its way.
+            None => {}
+        }
+        if is_gone || range.is_none() || !is_told(node, &self.told) {
+            queue.add(key);
         }
     }
 }
@@ -77,8 +82,7 @@ impl NodeIpamController {
 /// One key at a time, and only once all nodes are known.
 impl Reconciler for NodeIpamController {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(node) = self.nodes.get(&key) else {
-            self.recent.lock().remove(&key.name);
+        let Some(node) = self.present(&key) else {
             return Ok(None);
         };
         if node.metadata.deletion_timestamp.is_some() {
@@ -98,37 +102,29 @@ impl Reconciler for NodeIpamController {
 }
 
 impl NodeIpamController {
+    /// The Node, if there is one. One that went while it was given a range has none any more.
+    fn present(&self, key: &Key) -> Option<Arc<Node>> {
+        let mut ranges = self.ranges.lock();
+        // Not before the lock: of one that has come back meanwhile the range is kept.
+        let node = self.nodes.get(key);
+        if node.is_none() {
+            ranges.release(&key.name);
+        }
+        node
+    }
+
     /// A range that nobody has, for a Node without one.
     fn choose(&self, key: &Key, node: &Arc<Node>) -> Result<Ipv4Net, ReconcileError> {
-        let nodes = self.nodes.all();
-        let mut taken: Vec<Ipv4Net> = nodes.iter().filter_map(|node| range_of(node)).collect();
-        let given = {
-            let mut recent = self.recent.lock();
-            // What the cache shows by now needs no second record.
-            recent.retain(|name, _| {
-                self.nodes
-                    .get(&Key::new("", name))
-                    .is_some_and(|node| range_of(&node).is_none())
-            });
-            taken.extend(
-                recent
-                    .iter()
-                    .filter(|(name, _)| **name != key.name)
-                    .map(|(_, range)| *range),
-            );
-            recent.get(&key.name).copied()
-        };
-        let Some(range) = given.or_else(|| first_free(self.cluster, self.mask_bits, &taken)) else {
-            let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
-            self.recorder
-                .normal(node.as_ref(), "CIDRNotAvailable", message);
-            return Err(ReconcileError::NotYet(format!(
-                "no range is left in {} for node {}",
-                self.cluster, key.name
-            )));
-        };
-        self.recent.lock().insert(key.name.clone(), range);
-        Ok(range)
+        if let Some(range) = self.ranges.lock().give(&key.name) {
+            return Ok(range);
+        }
+        let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
+        self.recorder
+            .normal(node.as_ref(), "CIDRNotAvailable", message);
+        Err(ReconcileError::NotYet(format!(
+            "no range is left in {} for node {}",
+            self.cluster, key.name
+        )))
     }
 }
 
@@ -150,83 +146,4 @@ fn is_told(node: &Node, told: &BTreeMap<&'static str, String>) -> bool {
 
 fn range_of(node: &Node) -> Option<Ipv4Net> {
     node.spec.as_ref()?.pod_cidr.as_ref()?.parse().ok()
-}
-
-/// The first range of `mask_bits` in `cluster` that overlaps none of `taken`.
-fn first_free(cluster: Ipv4Net, mask_bits: u8, taken: &[Ipv4Net]) -> Option<Ipv4Net> {
-    let mut taken: Vec<Ipv4Net> = taken
-        .iter()
-        .copied()
-        .filter(|range| overlap(cluster, *range))
-        .collect();
-    taken.sort_by_key(|range| range.network());
-    let mut next = 0;
-    cluster.subnets(mask_bits).ok()?.find(|candidate| {
-        while next < taken.len() && taken[next].broadcast() < candidate.network() {
-            next += 1;
-        }
-        next >= taken.len() || !overlap(*candidate, taken[next])
-    })
-}
-
-fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
-    a.contains(&b) || b.contains(&a)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn first_gap_is_given_out() {
-        let table: [(&str, u8, &[&str], Option<&str>); 7] = [
-            ("10.42.0.0/16", 24, &[], Some("10.42.0.0/24")),
-            (
-                "10.42.0.0/16",
-                24,
-                &["10.42.0.0/24", "10.42.2.0/24"],
-                Some("10.42.1.0/24"),
-            ),
-            (
-                "10.42.0.0/16",
-                24,
-                &["10.42.1.0/24", "10.42.0.0/24"],
-                Some("10.42.2.0/24"),
-            ),
-            (
-                "10.42.0.0/16",
-                24,
-                &["10.42.0.0/23", "192.168.0.0/24"],
-                Some("10.42.2.0/24"),
-            ),
-            (
-                "10.42.0.0/16",
-                24,
-                &["10.42.0.128/25"],
-                Some("10.42.1.0/24"),
-            ),
-            ("10.42.0.0/23", 24, &["10.42.0.0/24", "10.42.1.0/24"], None),
-            ("10.42.0.0/24", 16, &[], None),
-        ];
-        for (cluster, bits, taken, expected) in table {
-            let taken: Vec<Ipv4Net> = taken.iter().map(|range| range.parse().unwrap()).collect();
-            let free = first_free(cluster.parse().unwrap(), bits, &taken);
-            assert_eq!(
-                free.map(|range| range.to_string()).as_deref(),
-                expected,
-                "{cluster} {taken:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn every_range_is_given_once() {
-        let cluster: Ipv4Net = "10.42.0.0/16".parse().unwrap();
-        let mut taken = Vec::new();
-        while let Some(range) = first_free(cluster, 24, &taken) {
-            assert!(!taken.contains(&range));
-            taken.push(range);
-        }
-        assert_eq!(taken.len(), 256);
-    }
 }
