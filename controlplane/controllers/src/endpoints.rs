@@ -86,7 +86,7 @@ impl Reconciler for EndpointsController {
         }
         let pods = self.pods.get(
             &key.namespace,
-            service_endpoints::pair_of(&service),
+            service_endpoints::pair_of(&service).as_slice(),
             |pod| selects(&service, pod),
         );
         let wanted = plan(&service, &pods, existing.as_deref());

@@ -85,7 +85,7 @@ impl Reconciler for EndpointSliceController {
         let slices = self.slices.get(&key.to_string());
         let pods = self.pods.get(
             &key.namespace,
-            service_endpoints::pair_of(&service),
+            service_endpoints::pair_of(&service).as_slice(),
             |pod| selects(&service, pod),
         );
         let node = |name: &str| self.nodes.get(&Key::new("", name));

@@ -1,11 +1,12 @@
 //! Selectors and what they select, each found by a pair of labels that both have.
 //!
-//! Nearly every selector asks for a key with a value. Objects are indexed by all their pairs and
-//! selectors by one of theirs, so that neither is compared with a whole namespace; a selector
-//! without a pair is compared with all of its own.
+//! Nearly every selector asks for a key with a value, or with one of several. Objects are indexed
+//! by all their pairs and selectors by those of one key, so that neither is compared with a whole
+//! namespace. A selector without a pair says what objects lack, or asks for a key whatever its
+//! value: it selects most of a namespace, and is compared with all of its own.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Debug},
     sync::Arc,
 };
@@ -22,24 +23,24 @@ use super::{By, Cache, Index};
 /// A pair of labels that everything a selector selects has.
 pub type Pair<'a> = (&'a str, &'a str);
 
-/// A pair that `selector` asks for; `None` if it asks for none alone.
+/// Pairs of which everything that `selector` selects has one; none if it asks for none.
 #[must_use]
-pub fn pair_of(selector: &LabelSelector) -> Option<Pair<'_>> {
-    let exact = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .map(|(key, value)| (key.as_str(), value.as_str()));
+pub fn pairs_of(selector: &LabelSelector) -> Vec<Pair<'_>> {
+    let mut exact = selector.match_labels.iter().flatten();
+    if let Some((key, value)) = exact.next() {
+        return vec![(key, value)];
+    }
     let one_of = selector
         .match_expressions
         .iter()
         .flatten()
         .filter(|asked| asked.operator == "In");
-    let one_of = one_of.filter_map(|asked| match asked.values.as_deref() {
-        Some([only]) => Some((asked.key.as_str(), only.as_str())),
-        _ => None,
+    let pairs = one_of.map(|asked| {
+        let values: BTreeSet<&str> = asked.values.iter().flatten().map(String::as_str).collect();
+        let pairs = values.into_iter().map(|value| (asked.key.as_str(), value));
+        pairs.collect::<Vec<_>>()
     });
-    exact.chain(one_of).next()
+    pairs.min_by_key(Vec::len).unwrap_or_default()
 }
 
 /// The key of an index for what has, or asks for, `pair` in `namespace`; without one, for what asks
@@ -80,19 +81,28 @@ impl<K: Resource> Selected<K> {
         }
     }
 
-    /// The objects of `namespace` that pass `is_selected`, all of which have `pair`, in order of
-    /// name.
+    /// The objects of `namespace` that pass `is_selected`, all of which have one of `pairs`, which
+    /// are of one key, in order of name.
     pub fn get(
         &self,
         namespace: &str,
-        pair: Option<Pair<'_>>,
-        is_selected: impl FnMut(&K) -> bool,
+        pairs: &[Pair<'_>],
+        mut is_selected: impl FnMut(&K) -> bool,
     ) -> Vec<Arc<K>> {
-        match pair {
-            Some(_) => self
-                .by_label
-                .filter(&pair_key(namespace, pair), is_selected),
-            None => self.cache.in_namespace(namespace, is_selected),
+        let keys: Vec<String> = pairs
+            .iter()
+            .map(|pair| pair_key(namespace, Some(*pair)))
+            .collect();
+        match keys.as_slice() {
+            [] => self.cache.in_namespace(namespace, is_selected),
+            [key] => self.by_label.filter(key, is_selected),
+            keys => {
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                let mut found = self.by_label.get_any(&keys);
+                found.retain(|object| is_selected(object));
+                found.sort_by(|one, other| one.meta().name.cmp(&other.meta().name));
+                found
+            }
         }
     }
 
@@ -105,7 +115,8 @@ impl<K: Resource> Selected<K> {
             return Vec::new();
         };
         let none = BTreeMap::new();
-        self.get(namespace, selector.and_then(pair_of), |object| {
+        let pairs = selector.map(pairs_of).unwrap_or_default();
+        self.get(namespace, &pairs, |object| {
             parsed.matches(object.meta().labels.as_ref().unwrap_or(&none))
         })
     }
@@ -132,7 +143,13 @@ impl<S: Resource + 'static> Selecting<S> {
     pub fn of(cache: &Arc<Cache<S>>, selector: fn(&S) -> Option<&LabelSelector>) -> Self {
         let by_pair = Index::new("selects", move |object: &S, put| {
             let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-            put(&pair_key(namespace, selector(object).and_then(pair_of)));
+            let pairs = selector(object).map(pairs_of).unwrap_or_default();
+            for pair in &pairs {
+                put(&pair_key(namespace, Some(*pair)));
+            }
+            if pairs.is_empty() {
+                put(&pair_key(namespace, None));
+            }
         });
         Self {
             by_pair: cache.index(by_pair),
@@ -204,29 +221,31 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_stands_for_the_whole_selector() {
+    fn pairs_of_one_key_stand_for_the_whole_selector() {
+        let any = |values: Value| json!({"key": "a", "operator": "In", "values": values});
+        let wide = json!({"key": "b", "operator": "In", "values": ["1", "2", "3"]});
         let table = [
             (
                 json!({"matchLabels": {"b": "2", "a": "1"}}),
-                Some(("a", "1")),
+                &[("a", "1")][..],
             ),
             (
-                json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}),
-                Some(("a", "1")),
+                json!({"matchExpressions": [any(json!(["1"]))]}),
+                &[("a", "1")],
             ),
             (
-                json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}),
-                None,
+                json!({"matchExpressions": [wide, any(json!(["2", "1", "2"]))]}),
+                &[("a", "1"), ("a", "2")],
             ),
             (
                 json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}),
-                None,
+                &[],
             ),
-            (json!({}), None),
+            (json!({}), &[]),
         ];
         for (selector, expected) in table {
             let parsed: LabelSelector = serde_json::from_value(selector.clone()).unwrap();
-            assert_eq!(pair_of(&parsed), expected, "{selector}");
+            assert_eq!(pairs_of(&parsed), expected, "{selector}");
         }
     }
 
@@ -245,13 +264,17 @@ mod tests {
             ],
         );
         assert_eq!(
-            names(&selected.get("ns", Some(("app", "web")), |_| true)),
+            names(&selected.get("ns", &[("app", "web")], |_| true)),
             ["a", "b"]
         );
-        assert_eq!(names(&selected.get("ns", None, |_| true)), ["a", "b", "c"]);
+        assert_eq!(
+            names(&selected.get("ns", &[("app", "db"), ("app", "web")], |_| true)),
+            ["a", "b", "c"]
+        );
+        assert_eq!(names(&selected.get("ns", &[], |_| true)), ["a", "b", "c"]);
         filled(&cache, &[object("ns", "a", json!({"tier": "front"}))]);
         assert_eq!(
-            names(&selected.get("ns", Some(("app", "web")), |_| true)),
+            names(&selected.get("ns", &[("app", "web")], |_| true)),
             ["b"]
         );
     }
@@ -279,6 +302,11 @@ mod tests {
                     json!({"matchLabels": {"app": "web", "tier": "back"}}),
                 ),
                 of("ns", "db", json!({"matchLabels": {"app": "db"}})),
+                of(
+                    "ns",
+                    "one-of",
+                    json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["db", "web"]}]}),
+                ),
                 of("ns", "any", exists("app")),
                 of("ns", "other-key", exists("zone")),
                 of("ns", "all", json!({})),
@@ -291,7 +319,7 @@ mod tests {
             names(&selecting.get(&serde_json::from_value(meta).unwrap()))
         };
         let labels = json!({"app": "web", "tier": "front"});
-        assert_eq!(found(labels), ["all", "any", "front", "web"]);
+        assert_eq!(found(labels), ["all", "any", "front", "one-of", "web"]);
         assert_eq!(found(Value::Null), ["all"]);
     }
 
