@@ -127,8 +127,20 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
         container_statuses: Some(container_statuses),
         ephemeral_container_statuses: (!ephemeral_container_statuses.is_empty())
             .then_some(ephemeral_container_statuses),
-        nominated_node_name: previous.nominated_node_name.clone(),
-        resource_claim_statuses: previous.resource_claim_statuses.clone(),
+        ..of_others(previous)
+    }
+}
+
+/// What others alone write into a status, besides their conditions: the scheduler, and who
+/// allocates resources.
+pub(crate) fn of_others(status: &PodStatus) -> PodStatus {
+    PodStatus {
+        nominated_node_name: status.nominated_node_name.clone(),
+        resource_claim_statuses: status.resource_claim_statuses.clone(),
+        extended_resource_claim_status: status.extended_resource_claim_status.clone(),
+        node_allocatable_resource_claim_statuses: status
+            .node_allocatable_resource_claim_statuses
+            .clone(),
         ..PodStatus::default()
     }
 }
@@ -167,7 +179,7 @@ fn rejected(input: &StatusInput<'_>) -> Option<PodStatus> {
                 .unwrap_or_else(|| input.pod.qos_class().as_str().to_owned()),
         ),
         observed_generation: input.pod.metadata.generation,
-        ..PodStatus::default()
+        ..of_others(previous)
     })
 }
 

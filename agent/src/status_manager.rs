@@ -167,6 +167,16 @@ impl Entry {
             finishing: false,
         }
     }
+
+    /// After a write: what else has come meanwhile is due.
+    fn go_on(&mut self) {
+        self.retry.reset();
+        if patch::diff(&self.pod, &self.written, &self.wanted).is_none() {
+            self.due = self.finishing.then(Instant::now);
+        } else if self.due.is_none() {
+            self.due = Some(Instant::now());
+        }
+    }
 }
 
 /// The task.
@@ -308,16 +318,16 @@ impl StatusWriter {
         entry.in_flight = false;
         match outcome {
             Outcome::Written(status, version) => {
-                entry.retry.reset();
                 if version >= entry.version {
                     entry.written = *status;
                     entry.version = version;
                 }
-                if patch::diff(&entry.pod, &entry.written, &entry.wanted).is_none() {
-                    entry.due = entry.finishing.then(Instant::now);
-                } else if entry.due.is_none() {
-                    entry.due = Some(Instant::now());
-                }
+                entry.go_on();
+            }
+            // The version stays behind, so that what the watch tells of this write counts.
+            Outcome::Mixed(status) => {
+                entry.written = *status;
+                entry.go_on();
             }
             Outcome::Deleted | Outcome::Gone => {
                 // What is still due concerns an object that no longer exists.

@@ -66,7 +66,7 @@ impl PodWorker {
         phase
     }
 
-    /// What was handed over last, with the conditions of others as the API has them.
+    /// What was handed over last, with what others write as the API has it.
     fn previous_status(&self) -> PodStatus {
         let in_api = self.pod.status_or_default();
         let Some(mut known) = self.ctx.status.get(&self.uid) else {
@@ -85,8 +85,16 @@ impl PodWorker {
                 None => conditions.push(condition.clone()),
             }
         }
-        known.conditions = Some(conditions);
-        known
+        let others = pod_status::of_others(in_api);
+        PodStatus {
+            conditions: Some(conditions),
+            nominated_node_name: others.nominated_node_name,
+            resource_claim_statuses: others.resource_claim_statuses,
+            extended_resource_claim_status: others.extended_resource_claim_status,
+            node_allocatable_resource_claim_statuses: others
+                .node_allocatable_resource_claim_statuses,
+            ..known
+        }
     }
 
     async fn read_termination_messages(&mut self, state: &RuntimeState) {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    pod_status::{condition_is_true, is_ready},
+    pod_status::{self, condition_is_true, is_ready},
     runtime::types::PodRef,
 };
 
@@ -84,12 +84,40 @@ fn addresses(from: Option<&Value>, to: &Value) -> Value {
     Value::Array(gone.chain(to.iter().cloned()).collect())
 }
 
-/// Whether the API shows a phase or readiness that this node did not report, as after a partition.
+/// What of a status is written by others alone: see [`pod_status::of_others`].
+const OF_OTHERS: [&str; 4] = [
+    "nominatedNodeName",
+    "resourceClaimStatuses",
+    "extendedResourceClaimStatus",
+    "nodeAllocatableResourceClaimStatuses",
+];
+
+/// Whether the API shows anything else of what this node writes than it reported: after a
+/// partition, or by somebody's hand. Conditions of others are theirs.
+///
+/// Source: `isPodStatusByKubeletEqual` in `pkg/kubelet/status/status_manager.go` at v1.37.
 pub(super) fn was_changed_by_others(in_api: &PodStatus, reported: &PodStatus) -> bool {
-    in_api.phase != reported.phase
-        || ["Ready", "ContainersReady"]
-            .iter()
-            .any(|kind| condition_is_true(in_api, kind) != condition_is_true(reported, kind))
+    in_api != reported && own_part(in_api) != own_part(reported)
+}
+
+/// As it is written, so with whole seconds; conditions in any order, and nothing for what is empty.
+fn own_part(status: &PodStatus) -> Option<Map<String, Value>> {
+    let Ok(Value::Object(mut own)) = serde_json::to_value(status) else {
+        return None;
+    };
+    if let Some(Value::Array(conditions)) = own.get_mut("conditions") {
+        let kind = |condition: &Value| condition["type"].as_str().map(str::to_owned);
+        conditions.retain(|one| kind(one).is_some_and(|kind| pod_status::is_own_condition(&kind)));
+        conditions.sort_by_key(kind);
+    }
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    own.retain(|key, value| !OF_OTHERS.contains(&key.as_str()) && !is_empty(&*value));
+    Some(own)
 }
 
 /// Whether somebody waits for this change.
@@ -137,6 +165,8 @@ fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::runtime::types::PodUid;
 
@@ -189,6 +219,72 @@ mod tests {
             json!({"podIPs": [{"ip": "10.0.0.2"}]}),
             Some(json!({"podIPs": [{"$patch": "delete", "ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]})),
         );
+    }
+
+    #[test]
+    fn whatever_the_node_writes_is_compared_and_nothing_else() {
+        let reported = json!({
+            "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
+            "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "Initialized", "status": "True"}],
+            "containerStatuses": [{"name": "a", "image": "i", "imageID": "", "ready": true, "started": true,
+                "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}}]});
+        let with = |pointer: &str, value: Value| {
+            let mut changed = reported.clone();
+            let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+            changed.pointer_mut(parent).expect("parent")[key] = value;
+            changed
+        };
+        let conditions = |extra: &[Value]| {
+            let own = [
+                json!({"type": "Initialized", "status": "True"}),
+                json!({"type": "Ready", "status": "True"}),
+            ];
+            Value::Array(own.iter().chain(extra).cloned().collect())
+        };
+        let first = "/containerStatuses/0";
+        for (in_api, changed) in [
+            (reported.clone(), false),
+            (with("/phase", json!("Failed")), true),
+            (with("/podIP", json!("10.9.9.9")), true),
+            (with("/podIPs", json!([{"ip": "10.9.9.9"}])), true),
+            (with("/podIPs", json!([])), true),
+            (with("/reason", json!("Evicted")), true),
+            (with("/hostIP", json!("192.0.2.1")), true),
+            (with(&format!("{first}/ready"), json!(false)), true),
+            (with(&format!("{first}/started"), json!(false)), true),
+            (
+                with(&format!("{first}/state"), json!({"waiting": {}})),
+                true,
+            ),
+            (with("/conditions", json!([])), true),
+            (with("/conditions", conditions(&[])), false),
+            (
+                with(
+                    "/conditions",
+                    conditions(&[json!({"type": "of/others", "status": "True"})]),
+                ),
+                false,
+            ),
+            (with("/nominatedNodeName", json!("n2")), false),
+            (
+                with("/resourceClaimStatuses", json!([{"name": "c"}])),
+                false,
+            ),
+            (with("/initContainerStatuses", json!([])), false),
+        ] {
+            let (in_api, reported) = (status(in_api), status(reported.clone()));
+            assert_eq!(
+                was_changed_by_others(&in_api, &reported),
+                changed,
+                "{in_api:?}"
+            );
+        }
+        // The API has whole seconds.
+        let mut exact = status(reported.clone());
+        let start = exact.start_time.as_mut().expect("a start");
+        start.0 += Duration::from_millis(400);
+        assert!(!was_changed_by_others(&status(reported), &exact));
     }
 
     #[test]

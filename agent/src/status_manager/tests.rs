@@ -6,7 +6,7 @@ use std::{
 use coracle_apiserver::{testing, user::UserInfo};
 use http::{Method, Request, Response};
 use kube::{
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
     client::Body,
 };
 use serde_json::json;
@@ -39,6 +39,53 @@ async fn every_status_that_is_pending_at_the_end_is_written() {
     let phases = listed.items.iter().map(|pod| pod.status_or_default());
     let running = phases.filter(|status| status.phase.as_deref() == Some("Running"));
     assert_eq!(running.count(), count);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_writes_into_a_status_is_put_right() {
+    let server = testing::server().await;
+    let pods: Api<Pod> = Api::namespaced(server.client(UserInfo::master("test")), "default");
+    let (manager, writer) = StatusManager::new(server.client(UserInfo::master("test")));
+    let pod = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {
+        "nodeName": "n1", "automountServiceAccountToken": false,
+        "containers": [{"name": "main", "image": "nginx:1"}]}});
+    let pod = serde_json::from_value(pod).expect("pod");
+    let made = pods.create(&PostParams::default(), &pod).await;
+    let status = json!({"phase": "Running", "qosClass": "BestEffort", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
+        "containerStatuses": [{"name": "main", "image": "nginx:1", "imageID": "i", "ready": true,
+            "started": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]});
+    let status: PodStatus = serde_json::from_value(status).expect("status");
+    let read = async || pods.get("web").await.expect("get");
+    let shown = async |wanted: &PodStatus| {
+        while patch::was_changed_by_others(read().await.status_or_default(), wanted) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let claims = async {
+        manager
+            .set(&Arc::new(made.expect("create")), status.clone())
+            .await;
+        shown(&status).await;
+        let lies = json!({"status": {"podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}],
+            "containerStatuses": [{"name": "main", "image": "nginx:1", "imageID": "i", "ready": false,
+                "started": false, "restartCount": 7, "state": {"waiting": {"reason": "Lies"}}}]}});
+        let (parameters, lies) = (PatchParams::default(), Patch::Merge(lies));
+        let changed = pods
+            .patch_status("web", &parameters, &lies)
+            .await
+            .expect("patch");
+        assert_eq!(
+            changed.status_or_default().pod_ip.as_deref(),
+            Some("10.9.9.9")
+        );
+        // As the pod's worker does when the watch has told of it.
+        manager.set(&Arc::new(changed), status.clone()).await;
+        shown(&status).await;
+    };
+    tokio::select! {
+        told = tokio::time::timeout(Duration::from_secs(20), claims) => told.expect("put right in time"),
+        () = writer.run(CancellationToken::new()) => unreachable!("nobody stops it"),
+    }
 }
 
 /// A server whose first answer to DELETE is a conflict, and that has a pod with this UID.

@@ -9,13 +9,15 @@ use kube::{
 };
 use tracing::Instrument as _;
 
-use super::version;
-use crate::runtime::types::PodRef;
+use super::{patch::was_changed_by_others, version};
+use crate::{pod::PodExt, runtime::types::PodRef};
 
 /// What became of it.
 pub(super) enum Outcome {
     /// The API has this status, as of this resourceVersion.
     Written(Box<PodStatus>, u64),
+    /// It was written, but somebody else has changed other parts before: the watch tells which.
+    Mixed(Box<PodStatus>),
     Deleted,
     /// There was no such pod any more.
     Gone,
@@ -33,7 +35,7 @@ pub(super) struct Write {
 
 impl Write {
     pub(super) async fn run(self) -> Outcome {
-        let mut written = 0;
+        let (mut written, mut is_mixed) = (0, false);
         if let Some(body) = &self.body {
             let (parameters, body) = (PatchParams::default(), Patch::Strategic(body));
             let span = span!("PatchPodStatus", pod = %self.pod, uid = %self.pod.uid);
@@ -43,7 +45,10 @@ impl Write {
                 .instrument(span)
                 .await
             {
-                Ok(pod) => written = version(&pod),
+                Ok(pod) => {
+                    written = version(&pod);
+                    is_mixed = was_changed_by_others(pod.status_or_default(), &self.status);
+                }
                 Err(error) => match self.judge(&error).await {
                     // A last status that the server does not take must not keep the pod.
                     Outcome::Failed if self.delete && is_invalid(&error) => {}
@@ -52,7 +57,12 @@ impl Write {
             }
         }
         if !self.delete {
-            return Outcome::Written(Box::new(self.status), written);
+            let status = Box::new(self.status);
+            return if is_mixed {
+                Outcome::Mixed(status)
+            } else {
+                Outcome::Written(status, written)
+            };
         }
         let params = DeleteParams {
             grace_period_seconds: Some(0),
