@@ -6,7 +6,8 @@
 //! client.crt --TLS, CA known--> CSR kubelet-serving --> serving.crt
 //! ```
 //! Certificates and keys live in `<agent>/pki`, mode 0600, and are renewed before they expire. The
-//! token is used once and not kept; a node with a valid certificate needs none.
+//! token is used once and not kept; a node with a valid certificate needs none. Who asks by token
+//! asks with the key that is there, for the name belongs to the machine that has it.
 
 mod client;
 mod credentials;
@@ -83,6 +84,16 @@ pub enum JoinError {
         /// As given.
         server: String,
         /// Why.
+        message: String,
+    },
+    /// The name is another machine's.
+    #[error("the server at {server} does not take this machine as node {node:?}: {message}")]
+    Denied {
+        /// As given.
+        server: String,
+        /// Its name.
+        node: String,
+        /// Why, and what to do.
         message: String,
     },
     /// The certificate was not issued.
@@ -172,17 +183,7 @@ pub(crate) async fn join(
     let token = token::parse(token)?;
     let ca = reach(server, &uri, &token, shutdown).await?;
     let bootstrap = connect(&uri, &ca, None, Some(&token.bearer))?;
-    let pair = csr::obtain(&bootstrap, &csr::Wanted::client(&config.node_name))
-        .await
-        .map_err(|error| match error {
-            csr::CsrError::Refused => JoinError::Refused {
-                server: server.to_owned(),
-            },
-            other => JoinError::Certificate {
-                what: "the node's client identity",
-                message: ErrorChain(&other).to_string(),
-            },
-        })?;
+    let pair = ask(&bootstrap, config, server, &pki).await?;
     credentials::save(&pki, CLIENT, &pair)?;
     credentials::write_private(
         &pki.join(CA_FILE),
@@ -194,6 +195,30 @@ pub(crate) async fn join(
         client,
         identity,
         ca,
+    })
+}
+
+/// A certificate for the node's key, by token.
+async fn ask(
+    bootstrap: &kube::Client,
+    config: &AgentConfig,
+    server: &str,
+    pki: &Path,
+) -> Result<csr::Pair, JoinError> {
+    let (wanted, server) = (csr::Wanted::client(&config.node_name), server.to_owned());
+    let key = credentials::kept_key(pki, CLIENT)?;
+    let pair = csr::obtain_for(bootstrap, &wanted, &key).await;
+    pair.map_err(|error| match error {
+        csr::CsrError::Refused => JoinError::Refused { server },
+        csr::CsrError::Denied { message } => JoinError::Denied {
+            server,
+            node: config.node_name.clone(),
+            message,
+        },
+        other => JoinError::Certificate {
+            what: "the node's client identity",
+            message: ErrorChain(&other).to_string(),
+        },
     })
 }
 

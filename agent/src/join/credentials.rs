@@ -11,6 +11,7 @@ use std::{
 };
 
 use base64::Engine as _;
+use coracle_telemetry::ErrorChain;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
@@ -104,7 +105,37 @@ pub(super) fn save(pki: &Path, name: &str, pair: &csr::Pair) -> Result<(), JoinE
     )
 }
 
-/// Writes whole, mode 0600.
+/// The key stored under `name`; one is made and stored if there is none that can be used.
+///
+/// Who asks for a certificate by token asks with this key: a node is known by it, also when its
+/// certificate has expired, or when it was killed before it had one.
+pub(super) fn kept_key(pki: &Path, name: &str) -> Result<rcgen::KeyPair, JoinError> {
+    let path = pki.join(format!("{name}.key"));
+    match fs::read_to_string(&path) {
+        Ok(text) => match rcgen::KeyPair::from_pem(&text) {
+            Ok(key) => return Ok(key),
+            Err(error) => {
+                tracing::warn!(name, error = %ErrorChain(&error), "a stored key cannot be used");
+            }
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => {
+            return Err(JoinError::File {
+                operation: "read",
+                path,
+                source,
+            });
+        }
+    }
+    let key = csr::new_key().map_err(|error| JoinError::Certificate {
+        what: "the node's client identity",
+        message: error.to_string(),
+    })?;
+    write_private(&path, key.serialize_pem().as_bytes())?;
+    Ok(key)
+}
+
+/// Writes whole, mode 0600, and so that a power cut does not take it back.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), JoinError> {
     let temporary = path.with_extension("new");
     let write = || {
@@ -116,7 +147,9 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), JoinError> 
             .open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        fs::rename(&temporary, path)?;
+        path.parent()
+            .map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
     };
     write().map_err(|source| JoinError::File {
         operation: "write",
@@ -267,6 +300,27 @@ mod tests {
         assert!(stored.names(&csr::Wanted::serving("n1", address("192.0.2.1"))));
         assert!(!stored.names(&csr::Wanted::serving("n1", address("192.0.2.2"))));
         assert!(stored.names(&csr::Wanted::client("n1")));
+    }
+
+    #[test]
+    fn a_node_asks_again_with_the_key_that_it_has() {
+        let dir = tempfile::tempdir().expect("directory");
+        let key = || {
+            kept_key(dir.path(), "client")
+                .expect("a key")
+                .serialize_pem()
+        };
+        let first = key();
+        // Killed before it had a certificate.
+        assert_eq!(key(), first);
+        let mode = fs::metadata(dir.path().join("client.key")).expect("key");
+        assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+        // The certificate it has, or had, is of its key.
+        let stored = pair("system:node:n1");
+        save(dir.path(), "client", &stored).expect("save");
+        assert_eq!(key(), stored.key);
+        fs::write(dir.path().join("client.key"), "none").expect("write");
+        assert_ne!(key(), stored.key);
     }
 
     #[test]

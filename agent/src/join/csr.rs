@@ -72,8 +72,11 @@ pub(crate) enum CsrError {
     Refused,
     #[error("create or read the CertificateSigningRequest")]
     Api(#[source] Box<kube::Error>),
-    #[error("the request was {kind}: {message}")]
-    Rejected { kind: String, message: String },
+    /// By an administrator, or because the name is another machine's.
+    #[error("the request was denied: {message}")]
+    Denied { message: String },
+    #[error("the request failed: {message}")]
+    Failed { message: String },
     #[error("nobody signed the request within {} s", LIMIT.as_secs())]
     Timeout,
     #[error("make a key and a request")]
@@ -89,10 +92,23 @@ impl From<kube::Error> for CsrError {
     }
 }
 
+/// A key that certificates can be asked for.
+pub(crate) fn new_key() -> Result<KeyPair, rcgen::Error> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+}
+
 /// Makes a key, asks for its certificate and waits for it.
 pub(crate) async fn obtain(client: &kube::Client, wanted: &Wanted) -> Result<Pair, CsrError> {
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let request = params(wanted)?.serialize_request(&key)?.pem()?;
+    obtain_for(client, wanted, &new_key()?).await
+}
+
+/// As [`obtain`], for a key that is there.
+pub(crate) async fn obtain_for(
+    client: &kube::Client,
+    wanted: &Wanted,
+    key: &KeyPair,
+) -> Result<Pair, CsrError> {
+    let request = params(wanted)?.serialize_request(key)?.pem()?;
     let csr = CertificateSigningRequest {
         metadata: ObjectMeta {
             generate_name: Some("node-csr-".to_owned()),
@@ -130,9 +146,11 @@ pub(crate) async fn obtain(client: &kube::Client, wanted: &Wanted) -> Result<Pai
             .flatten()
             .find(|c| c.type_ == "Denied" || c.type_ == "Failed")
         {
-            return Err(CsrError::Rejected {
-                kind: refusal.type_.to_lowercase(),
-                message: refusal.message.clone().unwrap_or_default(),
+            let message = refusal.message.clone().unwrap_or_default();
+            return Err(if refusal.type_ == "Denied" {
+                CsrError::Denied { message }
+            } else {
+                CsrError::Failed { message }
             });
         }
         if let Some(certificate) = status

@@ -1,14 +1,15 @@
 //! Approves and signs the certificates that nodes ask for, and removes old requests.
 //!
 //! A node's client certificate is approved for who may create
-//! `certificatesigningrequests/nodeclient`, or `selfnodeclient` for its own name; its serving
-//! certificate for a node that may create `selfnodeserver` and asks for names that are its own
-//! ([`own_names`]). By default bootstrap tokens and nodes may; a role binding less, and they ask an
-//! administrator. Everything else stays pending until an administrator decides, and is signed then
-//! if its signer is ours.
+//! `certificatesigningrequests/nodeclient`, unless the name is another machine's ([`node_names`]),
+//! or `selfnodeclient` for its own name; its serving certificate for a node that may create
+//! `selfnodeserver` and asks for names that are its own ([`own_names`]). By default bootstrap
+//! tokens and nodes may; a role binding less, and they ask an administrator. Everything else stays
+//! pending until an administrator decides, and is signed then if its signer is ours.
 //!
 //! ```text
 //! pending --judge, review--> approved --sign--> issued --an hour--> deleted
+//!    |   \--another machine's name--> denied
 //!    |                  \--does not fit its signer--> failed
 //!    \--24 hours--> deleted
 //! ```
@@ -23,10 +24,9 @@ use k8s_openapi::{
     ByteString,
     api::{
         authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-        certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
+        certificates::v1::CertificateSigningRequest,
         core::v1::Node,
     },
-    apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
 use kube::{
@@ -46,20 +46,22 @@ use crate::{
 };
 
 pub(crate) mod authority;
+mod conditions;
+mod node_names;
 mod own_names;
 mod request;
 #[cfg(test)]
 mod tests;
 
 use authority::Authorities;
+use conditions::{certificate_of, has_condition, time_left, with_condition};
+pub(crate) use node_names::NodeNameCleaner;
+use node_names::NodeNames;
 use own_names::{NotItsOwn, Surroundings};
 use request::{Approval, KUBELET_SERVING, Permission, Profile, Request};
 
 /// Requests worked on at once.
 const WORKERS: usize = 2;
-/// How long a request lives after it was decided, and without a decision.
-const DECIDED_LIFE: Duration = Duration::from_secs(3600);
-const PENDING_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// How often a request is looked at again that waits for its node, or for a right: nothing tells of
 /// all that it waits for.
 const PENDING_PERIOD: Duration = Duration::from_secs(30);
@@ -69,6 +71,7 @@ const MIN_VALIDITY: Duration = Duration::from_secs(600);
 /// The controller; its state is in caches.
 pub(crate) struct CertificateController {
     client: Client,
+    names: NodeNames,
     authorities: Authorities,
     reserved: Vec<IpNet>,
     has_loopback_nodes: bool,
@@ -86,6 +89,7 @@ impl CertificateController {
         let mut controller = Builder::managed_by(manager, name, "certificate").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
+            names: NodeNames::new(context.client.clone()),
             authorities,
             reserved: reserved(&context.config),
             has_loopback_nodes: context.config.has_loopback_nodes,
@@ -184,7 +188,13 @@ impl CertificateController {
         };
         for permission in permissions {
             if self.is_allowed(csr, permission).await? {
-                let approved = self.approve(csr, permission.message).await?;
+                if let Err(taken) = self.claim(profile, csr, &request).await? {
+                    warn!(request = %key, user = csr.spec.username.as_deref().unwrap_or_default(), %taken, "a machine does not get the name of another");
+                    let denied = with_condition(csr, "Denied", "NodeNameTaken", &taken.to_string());
+                    return self.decide(&denied).await.map(|_| None);
+                }
+                let approved = with_condition(csr, "Approved", "AutoApproved", permission.message);
+                let approved = self.decide(&approved).await?;
                 return self
                     .issue(&approved, profile, &request)
                     .await
@@ -248,17 +258,33 @@ impl CertificateController {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    async fn approve(
+    /// Takes the name of a node for who asks to become that node.
+    async fn claim(
         &self,
+        profile: Profile,
         csr: &CertificateSigningRequest,
-        message: &str,
+        request: &Request,
+    ) -> Result<Result<(), node_names::Taken>, ReconcileError> {
+        let is_own = csr.spec.username.as_deref() == Some(&request.common_name);
+        let Some(node) = request.node_name() else {
+            return Ok(Ok(()));
+        };
+        if profile != Profile::NodeClient || is_own {
+            return Ok(Ok(()));
+        }
+        self.names.claim(node, &request.key_hash).await
+    }
+
+    /// Writes that it is approved or denied.
+    async fn decide(
+        &self,
+        decided: &CertificateSigningRequest,
     ) -> Result<CertificateSigningRequest, ReconcileError> {
-        let approved = with_condition(csr, "Approved", "AutoApproved", message);
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let name = csr.metadata.name.as_deref().unwrap_or_default();
-        api.replace_subresource("approval", name, &PostParams::default(), &approved)
+        let name = decided.metadata.name.as_deref().unwrap_or_default();
+        api.replace_subresource("approval", name, &PostParams::default(), decided)
             .await
-            .during("approve certificate request")
+            .during("decide about a certificate request")
     }
 
     async fn issue(
@@ -290,6 +316,10 @@ impl CertificateController {
             Ok(pem) => pem,
             Err(error) => return self.fail(csr, &error.to_string()).await,
         };
+        // Before it has the certificate: by this key it is known from then on.
+        if let (Profile::NodeClient, Some(node)) = (profile, request.node_name()) {
+            self.names.note(node, &request.key_hash).await?;
+        }
         let issue = Write::to(&self.client, csr, "issue certificate");
         let issued = issue.status(|csr| {
             csr.status.get_or_insert_default().certificate = Some(ByteString(pem.into_bytes()));
@@ -326,68 +356,4 @@ fn by_waiting_user() -> Index<CertificateSigningRequest> {
             csr.spec.username.as_deref().into_iter().for_each(put);
         }
     })
-}
-
-fn conditions(
-    csr: &CertificateSigningRequest,
-) -> impl Iterator<Item = &CertificateSigningRequestCondition> {
-    csr.status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten())
-}
-
-fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
-    conditions(csr).any(|condition| condition.type_ == kind && condition.status != "False")
-}
-
-fn certificate_of(csr: &CertificateSigningRequest) -> Option<&ByteString> {
-    csr.status
-        .as_ref()?
-        .certificate
-        .as_ref()
-        .filter(|certificate| !certificate.0.is_empty())
-}
-
-fn with_condition(
-    csr: &CertificateSigningRequest,
-    kind: &str,
-    reason: &str,
-    message: &str,
-) -> CertificateSigningRequest {
-    let mut csr = csr.clone();
-    let now = Time(Timestamp::now());
-    let condition = CertificateSigningRequestCondition {
-        type_: kind.into(),
-        status: "True".into(),
-        reason: Some(reason.into()),
-        message: Some(message.into()),
-        last_update_time: Some(now.clone()),
-        last_transition_time: Some(now),
-    };
-    csr.status
-        .get_or_insert_default()
-        .conditions
-        .get_or_insert_default()
-        .push(condition);
-    csr
-}
-
-/// How long the request may stay.
-fn time_left(csr: &CertificateSigningRequest, now: Timestamp) -> Duration {
-    let decided = conditions(csr)
-        .filter_map(|condition| condition.last_update_time.as_ref())
-        .map(|time| time.0)
-        .max();
-    let created = csr
-        .metadata
-        .creation_timestamp
-        .as_ref()
-        .map_or(now, |time| time.0);
-    let end = match decided {
-        Some(at) => at.checked_add(DECIDED_LIFE),
-        None => created.checked_add(PENDING_LIFE),
-    };
-    end.ok()
-        .and_then(|end| Duration::try_from(end.duration_since(now)).ok())
-        .unwrap_or(Duration::ZERO)
 }

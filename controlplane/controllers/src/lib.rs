@@ -29,7 +29,7 @@
 //! | `namespace` | the end of a namespace |
 //! | `garbage_collector`, `served_kinds` | objects whose owners are gone, over all kinds that discovery shows |
 //! | `removals` | who is told of what goes |
-//! | `certificate_signing` | node certificates |
+//! | `certificate_signing` | node certificates, and which machine a node's name is |
 //! | `cluster_role_aggregation` | the rules of ClusterRoles that are made from others |
 //! | `token_cleaner`, `token_secrets` | expired bootstrap tokens; tokens whose ServiceAccount is gone |
 //! | `resource_quota` | what each quota's namespace uses |

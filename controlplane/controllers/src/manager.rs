@@ -11,7 +11,7 @@ use tracing::info;
 use crate::{
     Manager,
     certificate_signing::{
-        CertificateController,
+        CertificateController, NodeNameCleaner,
         authority::{Authorities, AuthorityError},
     },
     clients::Clients,
@@ -56,6 +56,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     NodeIpamController::setup(manager, &of("node-controller"));
     PodGcController::setup(manager, &of("pod-garbage-collector"));
     CertificateController::setup(manager, &of("certificate-controller"), authorities);
+    NodeNameCleaner::setup(manager, &of("certificate-controller"));
     ResourceQuotaController::setup(manager, &of("resourcequota-controller"));
     DisruptionController::setup(manager, &of("disruption-controller"));
     NamespaceController::setup(manager, &of("namespace-controller"));

@@ -11,6 +11,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use rcgen::{CertificateSigningRequestParams, PublicKey, SanType};
 use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject};
+use sha2::{Digest, Sha256};
 use x509_parser::{
     certification_request::X509CertificationRequest, extensions::ParsedExtension, prelude::FromDer,
 };
@@ -57,6 +58,8 @@ pub(super) struct Request {
     pub(super) organizations: Vec<String>,
     pub(super) names: Vec<SanType>,
     pub(super) public_key: PublicKey,
+    /// SHA-256 of that key, as SubjectPublicKeyInfo in DER.
+    pub(super) key_hash: String,
     attributes: usize,
     odd_extensions: bool,
 }
@@ -72,6 +75,7 @@ impl Request {
         let (_, parsed) =
             X509CertificationRequest::from_der(&der).map_err(|error| failed(&error))?;
         let subject = &parsed.certification_request_info.subject;
+        let key = parsed.certification_request_info.subject_pki.raw;
         let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             attribute.as_str().ok().map(str::to_owned)
         };
@@ -94,6 +98,7 @@ impl Request {
             organizations: subject.iter_organization().filter_map(text).collect(),
             names: params.params.subject_alt_names,
             public_key: params.public_key,
+            key_hash: hex::encode(Sha256::digest(key)),
             attributes: subject.iter_attributes().count(),
             odd_extensions,
         })

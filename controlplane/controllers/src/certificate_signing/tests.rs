@@ -1,8 +1,11 @@
 //! Which requests are taken up, and for how long they are kept.
 
-use k8s_openapi::api::{
-    certificates::v1::CertificateSigningRequestSpec,
-    core::v1::{NodeAddress, NodeStatus},
+use k8s_openapi::{
+    api::{
+        certificates::v1::CertificateSigningRequestSpec,
+        core::v1::{NodeAddress, NodeStatus},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::api::ObjectMeta;
 use rcgen::{

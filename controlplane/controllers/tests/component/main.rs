@@ -7,6 +7,7 @@
     reason = "tests"
 )]
 
+mod certificates;
 mod cluster;
 mod disruptions;
 mod garbage;

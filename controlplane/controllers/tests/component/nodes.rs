@@ -1,65 +1,15 @@
-//! Node ranges, node certificates, silent nodes, and what every namespace gets.
+//! Node ranges, silent nodes, and what every namespace gets.
 
 use std::time::Duration;
 
-use coracle_apiserver::UserInfo;
-use k8s_openapi::api::{
-    certificates::v1::CertificateSigningRequest,
-    core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount},
-    rbac::v1::ClusterRoleBinding,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
 use kube::{
-    Api, ResourceExt,
+    Api,
     api::{DeleteParams, PostParams},
 };
-use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 use serde_json::json;
 
 use crate::cluster::Cluster;
-
-fn request(signer: &str, usage: &str, node: &str, sans: Vec<SanType>) -> CertificateSigningRequest {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::OrganizationName, "system:nodes");
-    params
-        .distinguished_name
-        .push(DnType::CommonName, format!("system:node:{node}"));
-    params.subject_alt_names = sans;
-    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
-    let mut csr: CertificateSigningRequest = serde_json::from_value(json!({
-        "metadata": {"generateName": "csr-"},
-        "spec": {"signerName": signer, "usages": ["digital signature", usage], "request": ""},
-    }))
-    .unwrap();
-    csr.spec.request = k8s_openapi::ByteString(pem.into_bytes());
-    csr
-}
-
-async fn ask(cluster: &Cluster, user: UserInfo, csr: &CertificateSigningRequest) -> String {
-    let api: Api<CertificateSigningRequest> = Api::all(cluster.server.client(user));
-    api.create(&PostParams::default(), csr)
-        .await
-        .unwrap()
-        .name_any()
-}
-
-async fn issued(cluster: &Cluster, name: &str) -> String {
-    let api: Api<CertificateSigningRequest> = Api::all(cluster.client.clone());
-    let certificate = || async {
-        api.get(name)
-            .await
-            .unwrap()
-            .status
-            .and_then(|status| status.certificate)
-    };
-    cluster
-        .wait("a certificate", || async { certificate().await.is_some() })
-        .await;
-    String::from_utf8(certificate().await.unwrap().0).unwrap()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_node_gets_a_range_of_its_own_and_a_gone_ones_range_is_given_again() {
@@ -98,94 +48,6 @@ async fn each_node_gets_a_range_of_its_own_and_a_gone_ones_range_is_given_again(
         .wait("a podCIDR", || async { range("n4").await.is_some() })
         .await;
     assert_eq!(range("n4").await.unwrap(), freed);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bootstrap_token_gets_a_client_certificate_for_its_node() {
-    let cluster = Cluster::start().await;
-    let csr = request(
-        "kubernetes.io/kube-apiserver-client-kubelet",
-        "client auth",
-        "n1",
-        Vec::new(),
-    );
-    let user = UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]);
-    let pem = issued(&cluster, &ask(&cluster, user, &csr).await).await;
-    assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn serving_certificate_waits_until_the_node_has_the_address() {
-    let cluster = Cluster::start().await;
-    let sans = vec![
-        SanType::DnsName("n1".try_into().unwrap()),
-        SanType::IpAddress("192.0.2.11".parse().unwrap()),
-    ];
-    let csr = request("kubernetes.io/kubelet-serving", "server auth", "n1", sans);
-    let name = ask(&cluster, UserInfo::node("n1"), &csr).await;
-    cluster.add_node("n1", "192.0.2.11").await;
-    issued(&cluster, &name).await;
-}
-
-/// Whether anything was decided about a request.
-async fn is_decided(cluster: &Cluster, name: &str) -> bool {
-    let api: Api<CertificateSigningRequest> = Api::all(cluster.client.clone());
-    api.get(name)
-        .await
-        .unwrap()
-        .status
-        .is_some_and(|status| status.conditions.is_some_and(|list| !list.is_empty()))
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_binding_nobody_is_approved_by_itself() {
-    let cluster = Cluster::start().await;
-    let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client.clone());
-    bindings
-        .delete(
-            "coracle:node-autoapprove-bootstrap",
-            &DeleteParams::default(),
-        )
-        .await
-        .unwrap();
-    let csr = request(
-        "kubernetes.io/kube-apiserver-client-kubelet",
-        "client auth",
-        "n1",
-        Vec::new(),
-    );
-    let joining = UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]);
-    let waiting = ask(&cluster, joining, &csr).await;
-    // This one still may, and comes after it.
-    let renewing = ask(&cluster, UserInfo::node("n1"), &csr).await;
-    issued(&cluster, &renewing).await;
-    assert!(!is_decided(&cluster, &waiting).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_never_gets_the_api_servers_names() {
-    let cluster = Cluster::start().await;
-    cluster.add_node("n1", "192.0.2.11").await;
-    let address = |text: &str| SanType::IpAddress(text.parse().unwrap());
-    let sans = vec![
-        SanType::DnsName("kubernetes.default.svc".try_into().unwrap()),
-        address("10.43.0.1"),
-    ];
-    let csr = request("kubernetes.io/kubelet-serving", "server auth", "n1", sans);
-    let claimed = ask(&cluster, UserInfo::node("n1"), &csr).await;
-    let csr = request(
-        "kubernetes.io/kubelet-serving",
-        "server auth",
-        "n1",
-        vec![address("192.0.2.11")],
-    );
-    let pem = issued(&cluster, &ask(&cluster, UserInfo::node("n1"), &csr).await).await;
-    assert!(!is_decided(&cluster, &claimed).await);
-    assert!(
-        pem.ends_with(&cluster.kubelet_ca_pem),
-        "the node learns its authority: {pem}"
-    );
-    assert!(!pem.contains(&cluster.ca_pem));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
