@@ -6,7 +6,7 @@
 //!
 //! Source: Kubernetes `docs/reference/access-authn-authz/bootstrap-tokens`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use base64::Engine;
@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use rand::RngExt;
 use sha2::{Digest, Sha256};
@@ -149,7 +149,7 @@ async fn connect(args: &ApiArgs) -> anyhow::Result<(Client, String)> {
             path.display()
         )
     };
-    let kubeconfig = Kubeconfig::read_from(&path).with_context(read)?;
+    let kubeconfig = read_kubeconfig(&path).with_context(read)?;
     let ca = kubeconfig
         .clusters
         .first()
@@ -170,6 +170,14 @@ async fn connect(args: &ApiArgs) -> anyhow::Result<(Client, String)> {
     config.read_timeout = Some(DEADLINE);
     let client = Client::try_from(config).with_context(read)?;
     Ok((client, ca_hash(&pem)?))
+}
+
+/// The error leaves the path to whoever reports it.
+fn read_kubeconfig(path: &Path) -> anyhow::Result<Kubeconfig> {
+    Kubeconfig::read_from(path).map_err(|error| match error {
+        KubeconfigError::ReadConfig(source, _) => source.into(),
+        other => other.into(),
+    })
 }
 
 fn ca_hash(pem: &[u8]) -> anyhow::Result<String> {
@@ -214,7 +222,10 @@ fn token_id(token: &str) -> anyhow::Result<&str> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_telemetry::ErrorChain;
+
     use super::*;
+    use crate::cli::DataDir;
 
     #[test]
     fn the_id_is_found_in_every_form_of_a_token() {
@@ -228,6 +239,26 @@ mod tests {
         for given in ["", "K10ff::", "../../x", "ABC123", "abc1234"] {
             assert!(token_id(given).is_err(), "{given}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_not_there_is_named_once() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("none");
+        let args = ApiArgs {
+            data: DataDir {
+                data_dir: dir.path().to_owned(),
+            },
+            kubeconfig: Some(path.clone()),
+        };
+        let error = connect(&args).await.map(drop).expect_err("there is none");
+        assert_eq!(
+            ErrorChain(error.as_ref()).to_string(),
+            format!(
+                "read kubeconfig {} (is this the server's --data-dir?): No such file or directory (os error 2)",
+                path.display()
+            )
+        );
     }
 
     #[test]
