@@ -6,8 +6,9 @@
 //! when an object is made and when more than its metadata changes, so that a controller that takes
 //! a finalizer away, or writes a status, reads nothing.
 //!
-//! Not here: fields that a strategy warns of itself (Jobs', quotas'), fields of pods that their node
-//! or the scheduler judges, and kinds that come at run time, which are somebody else's by nature.
+//! Not here: fields that a strategy warns of itself (Jobs', quotas'), fields of pods that some
+//! nodes can do or that the scheduler judges, and kinds that come at run time, which are somebody
+//! else's by nature.
 
 pub mod acted_on;
 mod fields;

@@ -146,7 +146,7 @@ fn others(group: &str, kind: &str) -> Value {
         }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => json!({"roleRef": {
             "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "c"}}),
-        ("node.k8s.io", "RuntimeClass") => json!({"handler": "h"}),
+        ("node.k8s.io", "RuntimeClass") => json!({"handler": "runc"}),
         ("discovery.k8s.io", "EndpointSlice") => json!({"addressType": "IPv4"}),
         ("scheduling.k8s.io", "PriorityClass") => json!({"value": 5}),
         ("coordination.k8s.io", "Lease") => json!({"spec": {}}),

@@ -21,6 +21,8 @@ const TOPOLOGY: [&str; 2] = [
     "service.kubernetes.io/topology-mode",
     "service.kubernetes.io/topology-aware-hints",
 ];
+/// The handlers of RuntimeClasses that nodes know: names of their one runtime.
+const HANDLERS: [&str; 2] = ["coracle", "runc"];
 /// The range that Services' addresses come from.
 pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
 
@@ -28,7 +30,16 @@ pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
 pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
     match (&*info.group, &*info.plural, info.scope) {
         ("", "namespaces", Scope::Cluster) => pod_security(&object["metadata"]["labels"]),
-        ("", "pods", _) => preemption(&object["spec"], "priority"),
+        ("", "pods", _) => {
+            let mut said = preemption(&object["spec"], "priority");
+            said.extend(isolation(&object["spec"], "spec"));
+            said
+        }
+        ("", "podtemplates", _) => isolation(&object["template"]["spec"], "template.spec"),
+        ("apps", "deployments" | "replicasets", _) | ("batch", "jobs", _) => {
+            isolation(&object["spec"]["template"]["spec"], "spec.template.spec")
+        }
+        ("node.k8s.io", "runtimeclasses", _) => runtime(&object["handler"]),
         ("scheduling.k8s.io", "priorityclasses", _) => preemption(object, "value"),
         ("", "services", _) => service(object),
         ("discovery.k8s.io", "endpointslices", _) => endpoint_slice(object),
@@ -52,6 +63,27 @@ fn pod_security(labels: &Value) -> Vec<String> {
             format!("label {label:?} is not enforced by this cluster yet: pods are not checked")
         })
         .collect()
+}
+
+/// Of a pod at this path: its node makes no user namespace, and nothing of it without one.
+fn isolation(spec: &Value, path: &str) -> Vec<String> {
+    if spec["hostUsers"] != false {
+        return Vec::new();
+    }
+    vec![format!(
+        "{path}.hostUsers false is refused by this cluster's nodes: they make no user namespaces yet, and the pod does not start"
+    )]
+}
+
+fn runtime(handler: &Value) -> Vec<String> {
+    let handler = handler.as_str().unwrap_or_default();
+    if HANDLERS.contains(&handler) {
+        return Vec::new();
+    }
+    vec![format!(
+        "handler {handler:?} is refused by this cluster's nodes: they have one runtime ({}), and no pod of this class starts",
+        HANDLERS.join(" or ")
+    )]
 }
 
 /// Of a pod or a class of them, whose number has that name: nothing is put in its place.

@@ -135,6 +135,39 @@ fn who_counts_on_preemption_is_told() {
 }
 
 #[test]
+fn isolation_that_no_node_has_is_warned_of_wherever_pods_come_from() {
+    let template: &[&str] = &["spec", "template", "spec"];
+    let table: [(&str, &str, &[&str]); 5] = [
+        ("", "pods", &["spec"]),
+        ("", "podtemplates", &["template", "spec"]),
+        ("apps", "deployments", template),
+        ("apps", "replicasets", template),
+        ("batch", "jobs", template),
+    ];
+    for (group, plural, path) in table {
+        let wrap = |inner, key: &&str| json!({*key: inner});
+        let said = |host_users: bool| {
+            let spec = json!({"hostUsers": host_users});
+            told(group, plural, &path.iter().rev().fold(spec, wrap))
+        };
+        assert_eq!(said(true), [""; 0], "{plural}");
+        let expect = format!("{}.hostUsers false is refused", path.join("."));
+        let said = said(false);
+        assert!(said.len() == 1 && said[0].starts_with(&expect), "{said:?}");
+    }
+    let class = |handler: &str| {
+        told(
+            "node.k8s.io",
+            "runtimeclasses",
+            &json!({"handler": handler}),
+        )
+    };
+    assert_eq!((class("runc").len(), class("coracle").len()), (0, 0));
+    let said = class("gvisor").concat();
+    assert!(said.starts_with("handler \"gvisor\" is refused"), "{said}");
+}
+
+#[test]
 fn services_that_ask_for_what_is_not_done_are_warned_of() {
     let check = |spec: Value, annotations: Value, expect: &[&str]| {
         let object = json!({"metadata": {"annotations": annotations}, "spec": spec});
