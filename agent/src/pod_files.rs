@@ -208,6 +208,26 @@ pub(crate) fn dns_limits(
     messages
 }
 
+/// What a pod is told that asks for the cluster's DNS where there is none, in upstream's words; the
+/// event is `MissingClusterDNS`.
+///
+/// Source: `GetPodDNS` in `pkg/kubelet/network/dns/dns.go` at v1.37.
+pub(crate) fn missing_dns(pod: &Pod, cluster_dns: &[IpAddr]) -> Option<String> {
+    let asks = match pod.spec_or_default().dns_policy.as_deref() {
+        Some("None" | "Default") => false,
+        Some("ClusterFirstWithHostNet") => true,
+        _ => !pod.host_network(),
+    };
+    (asks && cluster_dns.is_empty()).then(|| {
+        format!(
+            "pod: \"{}_{}({})\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
+            pod.name(),
+            pod.namespace(),
+            pod.uid()
+        )
+    })
+}
+
 fn resolver(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, of_node: &str) -> Resolver {
     let spec = pod.spec_or_default();
     let node = Resolver::parse(of_node);
@@ -393,6 +413,27 @@ mod tests {
         assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
         assert!(text.contains("10.0.0.2\tweb-0.s.ns.svc.cluster.local\tweb-0\n"));
         assert!(text.ends_with("\n# Entries added by HostAliases.\n192.0.2.7\tx\ty\n"));
+    }
+
+    #[test]
+    fn who_asks_for_a_dns_that_is_not_there_is_told() {
+        let told = |spec: serde_json::Value, dns: &[IpAddr]| {
+            let pod = serde_json::json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}, "spec": spec});
+            missing_dns(&serde_json::from_value(pod).expect("pod"), dns)
+        };
+        let spec = |policy: &str, host: bool| serde_json::json!({"dnsPolicy": policy, "hostNetwork": host, "containers": []});
+        let text = "pod: \"web_shop(u1)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+                    \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+        assert_eq!(
+            told(spec("ClusterFirst", false), &[]).as_deref(),
+            Some(text)
+        );
+        assert!(told(spec("ClusterFirstWithHostNet", true), &[]).is_some());
+        for (policy, host) in [("ClusterFirst", true), ("Default", false), ("None", false)] {
+            assert_eq!(told(spec(policy, host), &[]), None, "{policy} {host}");
+        }
+        let dns = [IpAddr::from([10, 96, 0, 10])];
+        assert_eq!(told(spec("ClusterFirst", false), &dns), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{resources, runtime_class};
 use crate::{
     context::NodeContext,
+    events::EventType,
     pod::PodExt,
     pod_files,
     runtime::{
@@ -36,6 +37,10 @@ pub(crate) async fn sandbox(
             message: error.to_string(),
         }
     })?;
+    if let Some(message) = pod_files::missing_dns(pod, &ctx.config.cluster_dns) {
+        ctx.events
+            .pod(pod, None, EventType::Warning, "MissingClusterDNS", message);
+    }
     Ok(SandboxConfig {
         pod: pod.reference(),
         attempt,

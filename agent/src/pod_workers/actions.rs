@@ -1,7 +1,8 @@
 //! Carries out what [`crate::pod_actions::plan`] decided.
 //!
-//! Sandbox, volumes and images are made at the same time; then the containers are started one after
-//! the other, each as soon as its own image is there.
+//! The sandbox is made while volumes are, and then images come: what a container cannot be made
+//! without is looked for before anything is pulled. Then the containers are started one after the
+//! other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +13,8 @@ use tracing::Instrument as _;
 
 use super::{PodWorker, Progress, RuntimeState, images, start::Start};
 use crate::{
-    container_config,
-    events::EventType,
-    objects::FRESH,
-    pod::PodExt,
-    pod_actions::PodActions,
-    runtime::{Image, types::SandboxStatus},
-    volume::MountedVolumes,
+    container_config, events::EventType, objects::FRESH, pod::PodExt, pod_actions::PodActions,
+    runtime::types::SandboxStatus, volume::MountedVolumes,
 };
 
 /// What containers are started with.
@@ -26,7 +22,7 @@ struct Prepared {
     sandbox: SandboxStatus,
     volumes: MountedVolumes,
     /// One for each container, in their order.
-    images: Vec<Result<Image, images::Unavailable>>,
+    images: Vec<Result<images::Available, images::Unavailable>>,
 }
 
 /// How the actions went, all together.
@@ -164,7 +160,11 @@ impl PodWorker {
                 continue;
             }
             let start = match image {
-                Ok(image) => {
+                Ok(images::Available { image, present }) => {
+                    if let Some(message) = present {
+                        let (about, kind) = (Some(container.name.as_str()), EventType::Normal);
+                        self.ctx.events.pod(&pod, about, kind, "Pulled", message);
+                    }
                     self.start_container(container, &image, &sandbox, &volumes, state)
                         .await
                 }
@@ -181,7 +181,7 @@ impl PodWorker {
         }
     }
 
-    /// Sandbox, volumes and images, all at once.
+    /// The sandbox, and meanwhile volumes and then images.
     async fn prepare(
         &mut self,
         actions: &PodActions,
@@ -210,16 +210,21 @@ impl PodWorker {
             .instrument(span!("EnsureImageExists"));
         // While an image comes, a status is due that says so; the status manager holds it back if
         // all goes fast.
-        let (sandbox, volumes, images) = tokio::join!(sandbox, volumes, images);
+        let contents = async {
+            match volumes.await {
+                Ok(volumes) => Ok((volumes, images.await)),
+                Err(error) => Err(error),
+            }
+        };
+        let (sandbox, contents) = tokio::join!(sandbox, contents);
         self.volumes_checked = Some(Instant::now());
-        let volumes = match volumes {
-            Ok(volumes) => volumes,
+        let (volumes, images) = match contents {
+            Ok(contents) => contents,
             Err(error) => {
                 let message = ErrorChain(&error).to_string();
                 self.ctx
                     .events
                     .pod(&self.pod, None, EventType::Warning, "FailedMount", message);
-                self.record_unavailable(containers, images);
                 return None;
             }
         };
@@ -247,7 +252,7 @@ impl PodWorker {
     fn record_unavailable(
         &mut self,
         containers: &[&Container],
-        images: Vec<Result<Image, images::Unavailable>>,
+        images: Vec<Result<images::Available, images::Unavailable>>,
     ) {
         for (container, image) in containers.iter().zip(images) {
             if let Err(unavailable) = image {

@@ -1,6 +1,6 @@
 //! Sees to it that a container's image is there: pull policy and pull back-off.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use coracle_telemetry::{ErrorChain, span};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -19,6 +19,9 @@ use crate::{
     status_reason::StatusReason,
 };
 
+/// A pull that waits is told of once in so long, however often its pod is looked at meanwhile.
+const BACK_OFF_TOLD: Duration = Duration::from_secs(10);
+
 /// Failed pulls, by image. Owned by the pod's worker; the lock is only for concurrent pulls of one
 /// sync.
 #[derive(Default, Clone)]
@@ -27,7 +30,9 @@ pub(super) struct PullBackoff(Arc<Mutex<Pulls>>);
 #[derive(Default)]
 struct Pulls {
     backoff: RestartBackoff,
-    failed_at: std::collections::HashMap<String, (Instant, StatusReason)>,
+    failed_at: HashMap<String, (Instant, StatusReason)>,
+    /// By container: when it was last told that its image's pull waits.
+    told_at: HashMap<String, Instant>,
 }
 
 impl PullBackoff {
@@ -45,11 +50,29 @@ impl PullBackoff {
         pulls.failed_at.remove(reference);
     }
 
+    /// Whether the container is to be told again that it waits; then it has been.
+    fn tells(&self, container: &str) -> bool {
+        let (mut pulls, now) = (self.0.lock(), Instant::now());
+        let told = pulls.told_at.get(container);
+        let is_due = told.is_none_or(|&at| now.duration_since(at) >= BACK_OFF_TOLD);
+        if is_due {
+            pulls.told_at.insert(container.to_owned(), now);
+        }
+        is_due
+    }
+
     fn failed(&self, reference: &str, last: StatusReason) {
         let (mut pulls, now) = (self.0.lock(), Instant::now());
         pulls.backoff.next(reference, now, now);
         pulls.failed_at.insert(reference.to_owned(), (now, last));
     }
+}
+
+/// An image that a container can start from.
+pub(super) struct Available {
+    pub(super) image: Image,
+    /// It was there before: told when the container is about to be made of it.
+    pub(super) present: Option<String>,
 }
 
 /// Why a container has no image yet.
@@ -64,7 +87,7 @@ impl PodWorker {
     pub(super) fn ensure_images(
         &self,
         containers: &[&Container],
-    ) -> impl Future<Output = Vec<Result<Image, Unavailable>>> + use<> {
+    ) -> impl Future<Output = Vec<Result<Available, Unavailable>>> + use<> {
         let (ctx, pod, pulls) = (
             Arc::clone(&self.ctx),
             Arc::clone(&self.pod),
@@ -110,7 +133,7 @@ async fn ensure(
     pod: &Arc<Pod>,
     pulls: &PullBackoff,
     container: &Container,
-) -> Result<Image, Unavailable> {
+) -> Result<Available, Unavailable> {
     let reference = container.image.as_deref().unwrap_or_default();
     let event = |severity, reason, message: String| {
         ctx.events
@@ -128,14 +151,12 @@ async fn ensure(
         (Some(image), "IfNotPresent" | "Never")
             if has_run(ctx, pod, container, &image).await || may_use(ctx, pod, reference).await =>
         {
-            event(
-                EventType::Normal,
-                "Pulled",
-                format!(
+            return Ok(Available {
+                image,
+                present: Some(format!(
                     "Container image \"{reference}\" already present on machine and can be accessed by the pod"
-                ),
-            );
-            return Ok(image);
+                )),
+            });
         }
         // Somebody else's credentials brought it here. Who may ask its registry proves there what
         // they may have.
@@ -153,7 +174,20 @@ async fn ensure(
         }
         _ => {}
     }
-    pull(ctx, pod, pulls, reference, &event).await
+    if let Some((left, last)) = pulls.left(reference) {
+        let is_told = pulls.tells(&container.name);
+        let event = |severity, reason, message| {
+            if is_told {
+                event(severity, reason, message);
+            }
+        };
+        return Err(backed_off(reference, left, &last, &event));
+    }
+    let image = pull(ctx, pod, pulls, reference, &event).await?;
+    Ok(Available {
+        image,
+        present: None,
+    })
 }
 
 /// Whether this very container ran from the image before: it proved then that it may, and must be
@@ -185,9 +219,6 @@ async fn pull(
     reference: &str,
     event: &(impl Fn(EventType, &'static str, String) + Sync),
 ) -> Result<Image, Unavailable> {
-    if let Some((left, last)) = pulls.left(reference) {
-        return Err(backed_off(reference, left, &last, event));
-    }
     let (auth, missing) = container_config::pull_credentials(ctx, pod).await;
     if !missing.is_empty() {
         let names = missing.join(", ");
@@ -274,8 +305,8 @@ fn failed(
 }
 
 /// The event's reason and text, and the waiting reason, in the words of upstream's
-/// `image_manager.go` at v1.37. Its `SignatureValidationFailed` does not come: no signature is
-/// looked at.
+/// `image_manager.go` at v1.37. Its `SignatureValidationFailed` does not come: no signature is looked
+/// at.
 fn told(reference: &str, error: &ImageError) -> (&'static str, String, StatusReason) {
     let cause = ErrorChain(error).to_string();
     let (waiting, event, text, message) = match error {

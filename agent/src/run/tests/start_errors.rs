@@ -60,3 +60,55 @@ async fn start_that_fails_for_good_ends_a_pod_that_runs_once() {
     );
     cluster.stop().await;
 }
+
+/// Waits for an event of this reason; the reasons of all that have been told by then.
+async fn reasons_with(cluster: &Cluster, reason: &str) -> Vec<String> {
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let told = async || {
+        let list = events.list(&ListParams::default()).await.expect("events");
+        let reasons = list.items.into_iter().filter_map(|event| event.reason);
+        reasons.collect::<Vec<_>>()
+    };
+    cluster
+        .wait_until(reason, async || {
+            told().await.iter().any(|one| one == reason)
+        })
+        .await;
+    told().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_without_its_volumes_pulls_nothing() {
+    let cluster = Cluster::start().await;
+    let volumes = json!([{"name": "v", "configMap": {"name": "none"}}]);
+    cluster
+        .create(pod("web", json!({"volumes": volumes})))
+        .await;
+    let told = reasons_with(&cluster, "FailedMount").await;
+    let pulls = told.iter().find(|reason| reason.starts_with("Pull"));
+    assert_eq!(pulls, None, "{told:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_sandbox_fails_is_not_told_of_its_image() {
+    let cluster = Cluster::start().await;
+    let error = || crate::runtime::RuntimeError::InvalidConfig {
+        message: "no".to_owned(),
+    };
+    for _ in 0..100 {
+        cluster.runtime.fail_next("run_pod_sandbox", error());
+    }
+    cluster.create(pod("web", json!({}))).await;
+    let told = reasons_with(&cluster, "FailedCreatePodSandBox").await;
+    assert!(!told.contains(&"Pulled".to_owned()), "{told:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_hears_that_there_is_no_cluster_dns() {
+    let cluster = Cluster::start().await;
+    cluster.create(pod("web", json!({}))).await;
+    reasons_with(&cluster, "MissingClusterDNS").await;
+    cluster.stop().await;
+}
