@@ -81,6 +81,7 @@ async fn make(
     image: &Image,
 ) -> Result<(), RuntimeError> {
     let client = sandbox.client("create container")?;
+    tell_of_clamped_score(inner, &config);
     let sandbox_config = sandbox.checkpoint.lock().config.clone();
     let writable = inner.writable_dir(id);
     let mut spec = plan(
@@ -136,6 +137,24 @@ async fn make(
     let pid = ask_shim(&client, &container, request).await?;
     container.created();
     ensure_joined_target(inner, &container, pid).await
+}
+
+/// Once, by the first container that does not get the score it is to have.
+fn tell_of_clamped_score(inner: &Inner, config: &ContainerConfig) {
+    static TOLD: std::sync::Once = std::sync::Once::new();
+    let lowest = inner.node.min_oom_score_adj;
+    if config
+        .resources
+        .oom_score_adj
+        .is_some_and(|wanted| wanted < lowest)
+    {
+        TOLD.call_once(|| {
+            tracing::warn!(
+                lowest,
+                "no CAP_SYS_RESOURCE: oom_score_adj of containers is clamped"
+            );
+        });
+    }
 }
 
 fn not_made(path: &Path) -> impl FnOnce(std::io::Error) -> RuntimeError + use<> {

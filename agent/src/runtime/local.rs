@@ -160,16 +160,11 @@ fn min_oom_score_adj() -> i32 {
     if mask.is_some_and(|mask| mask >> CAP_SYS_RESOURCE & 1 == 1) {
         return -1000;
     }
-    let own = std::fs::read_to_string("/proc/self/oom_score_adj")
+    std::fs::read_to_string("/proc/self/oom_score_adj")
         .unwrap_or_default()
         .trim()
         .parse()
-        .unwrap_or(0);
-    tracing::warn!(
-        lowest = own,
-        "no CAP_SYS_RESOURCE: oom_score_adj of containers is clamped"
-    );
-    own
+        .unwrap_or(0)
 }
 
 pub(super) fn make_private(path: &Path) -> std::io::Result<()> {

@@ -344,6 +344,29 @@ fn pods_of_the_next_agent_get_the_mtu_of_todays_uplink() {
     assert_eq!(mtu(&overlaid, "c"), 1350);
 }
 
+#[test]
+fn a_bridge_with_another_address_is_told_with_what_to_do() {
+    let Some(lab) = lab("bridge") else { return };
+    let node = lab.node(1);
+    let _pod = node.pod(&node.ready_network(), "a", Vec::new());
+    // As after the node's data was deleted while its pods ran.
+    let anew = CniNetwork::new(CniConfig {
+        conf_dir: None,
+        plugin_dirs: Vec::new(),
+        state_dir: lab.dir.join("anew"),
+        cluster_cidrs: Vec::new(),
+        bridge: "coracle0".into(),
+        mtu: None,
+        node_ip: Some(node.address.into()),
+    });
+    node.block_on(anew.set_pod_cidr("10.244.9.0/24".parse().unwrap()))
+        .unwrap_err();
+    let why = anew.ready().unwrap_err().to_string();
+    for part in ["already has address", "10.244.9.1", "coracle reset"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
+
 /// CVE-2020-8558: published ports and Services work without ever routing 127.0.0.0/8, so no
 /// neighbour reaches what listens on the node's loopback only.
 #[test]

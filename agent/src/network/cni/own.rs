@@ -22,6 +22,7 @@ use coracle_cni::{
     netlink::Netlink,
 };
 use coracle_netfilter::iptables::Iptables;
+use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
 use parking_lot::Mutex;
 
@@ -46,6 +47,8 @@ struct Shared {
     /// Where the configuration is remembered.
     file: PathBuf,
     conf: Mutex<Option<NetConf>>,
+    /// Why there is none, if it is not for want of a podCIDR.
+    trouble: Mutex<Option<String>>,
     /// Addresses of all nodes, told before or after the podCIDR.
     nodes: Mutex<Vec<IpAddr>>,
     /// When the rules were found to be right: see [`Iptables::generation`].
@@ -73,6 +76,7 @@ impl OwnNetwork {
                 config,
                 file,
                 conf: Mutex::new(conf),
+                trouble: Mutex::default(),
                 nodes: Mutex::default(),
                 verified: Mutex::default(),
                 overhead: Mutex::default(),
@@ -87,8 +91,18 @@ impl OwnNetwork {
         self.shared.conf.lock().clone()
     }
 
-    /// Blocks.
+    /// Blocks. What fails is told by [`OwnNetwork::ready`] as well.
     pub(super) fn set_pod_cidr(&self, cidr: IpNet) -> Result<(), NetworkError> {
+        let set = self.try_set_pod_cidr(cidr);
+        let trouble = set.as_ref().err().map(|error| match error {
+            NetworkError::NotReady { why } => why.clone(),
+            other => ErrorChain(other).to_string(),
+        });
+        *self.shared.trouble.lock() = trouble;
+        set
+    }
+
+    fn try_set_pod_cidr(&self, cidr: IpNet) -> Result<(), NetworkError> {
         let IpNet::V4(subnet) = cidr else {
             return Err(NetworkError::NotReady {
                 why: format!("podCIDR {cidr} is not IPv4"),
@@ -193,8 +207,11 @@ impl OwnNetwork {
     }
 
     pub(super) fn ready(&self) -> Result<NetConf, NetworkError> {
-        self.conf().ok_or_else(|| NetworkError::NotReady {
-            why: "the node has no podCIDR yet".into(),
+        self.conf().ok_or_else(|| {
+            let trouble = self.shared.trouble.lock().clone();
+            NetworkError::NotReady {
+                why: trouble.unwrap_or_else(|| "the node has no podCIDR yet".into()),
+            }
         })
     }
 
@@ -272,6 +289,12 @@ fn prepare(conf: &NetConf) -> Result<(), CniError> {
 
 fn failed(command: &'static str) -> impl Fn(CniError) -> NetworkError {
     move |error| {
+        let advice = match &error {
+            CniError::BridgeAddress { .. } => {
+                " (pods of another podCIDR are attached to it: stop this agent, run `coracle reset`, and start it again)"
+            }
+            _ => "",
+        };
         let wire = error.to_wire(DEFAULT_VERSION);
         let message = if wire.details.is_empty() {
             wire.msg
@@ -282,7 +305,7 @@ fn failed(command: &'static str) -> impl Fn(CniError) -> NetworkError {
             plugin: PLUGIN.into(),
             command,
             code: wire.code,
-            message,
+            message: message + advice,
         }
     }
 }
