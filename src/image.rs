@@ -33,7 +33,7 @@ pub(crate) fn run(command: ImageCommand) -> Result<(), Failure> {
                 }
             }
             ImageCommand::List { data } => {
-                let store = open(&data, Registries::default())?;
+                let store = open_present(&data)?;
                 list(&store).await?;
             }
             ImageCommand::Pull {
@@ -55,7 +55,7 @@ pub(crate) fn run(command: ImageCommand) -> Result<(), Failure> {
                 ));
             }
             ImageCommand::Remove { data, reference } => {
-                let store = open(&data, Registries::default())?;
+                let store = open_present(&data)?;
                 // To a runtime it is no error to remove what is not there, but to a person it is.
                 store.image_status(&reference).await?.with_context(|| {
                     format!("image {reference:?} is not in {}", data.data_dir.display())
@@ -66,6 +66,18 @@ pub(crate) fn run(command: ImageCommand) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// For who brings no image: a wrong directory is not filled with an empty store.
+fn open_present(data: &DataDir) -> anyhow::Result<std::sync::Arc<ImageStore>> {
+    let images = data.data_dir.join("agent/images");
+    if !images.is_dir() {
+        anyhow::bail!(
+            "{} is not there: no image has been brought here yet, or this is not the node's --data-dir",
+            images.display()
+        );
+    }
+    open(data, Registries::default())
 }
 
 fn open(data: &DataDir, registries: Registries) -> anyhow::Result<std::sync::Arc<ImageStore>> {
@@ -106,4 +118,28 @@ fn name(image: &Image) -> String {
 fn short(id: &str) -> &str {
     let hex = id.strip_prefix("sha256:").unwrap_or(id);
     &hex[..hex.len().min(12)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_list_images_makes_no_store() {
+        let dir = tempfile::tempdir().expect("directory");
+        let data = || DataDir {
+            data_dir: dir.path().join("mistyped"),
+        };
+        let commands = [
+            ImageCommand::List { data: data() },
+            ImageCommand::Remove {
+                data: data(),
+                reference: "a".to_owned(),
+            },
+        ];
+        for command in commands {
+            assert!(run(command).is_err());
+            assert!(!data().data_dir.exists());
+        }
+    }
 }

@@ -106,6 +106,11 @@ fn bind_hint(error: &io::Error) -> String {
     }
 }
 
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| ServerError::Bind { address, error })
+}
+
 /// A running control plane.
 pub struct Server {
     apiserver: Arc<ApiServer>,
@@ -129,25 +134,21 @@ impl Server {
         shutdown: CancellationToken,
     ) -> Result<Self, ServerError> {
         config.validate()?;
+        // Before anything is written: who mistypes an address leaves no cluster behind.
+        let listener = listen(config.bind).await?;
         let server_dir = config.data_dir.join("server");
-        let (backend, pki) = open(&config, server_dir.clone()).await?;
-        Self::start_on(config, backend, pki, server_dir, shutdown).await
+        let opened = open(&config, server_dir.clone()).await?;
+        Self::start_on(config, listener, opened, server_dir, shutdown).await
     }
 
     /// As [`Server::start`], on a store that is open.
     pub(crate) async fn start_on(
         config: ServerConfig,
-        backend: Arc<dyn Backend>,
-        pki: Pki,
+        listener: TcpListener,
+        (backend, pki): (Arc<dyn Backend>, Pki),
         store_dir: PathBuf,
         shutdown: CancellationToken,
     ) -> Result<Self, ServerError> {
-        let listener = TcpListener::bind(config.bind)
-            .await
-            .map_err(|error| ServerError::Bind {
-                address: config.bind,
-                error,
-            })?;
         let address = listener.local_addr().map_err(|error| ServerError::Bind {
             address: config.bind,
             error,

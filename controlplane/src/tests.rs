@@ -126,6 +126,10 @@ async fn what_cannot_be_used_is_said_in_one_sentence() {
         server.address()
     );
     assert_eq!(message, expect);
+    assert!(
+        std::fs::read_dir(other.path()).unwrap().next().is_none(),
+        "nothing is written before it listens"
+    );
     let mut elsewhere = config(other.path());
     elsewhere.bind = "192.0.2.1:6443".parse().unwrap();
     assert!(
@@ -151,7 +155,9 @@ async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
     let backend = Arc::new(FailingBackend::over(inner));
     let shutdown = CancellationToken::new();
     let store = Arc::clone(&backend) as Arc<dyn Backend>;
-    let server = Server::start_on(config, store, pki, dir.path().join("server"), shutdown)
+    let listener = server::listen(config.bind).await.unwrap();
+    let server_dir = dir.path().join("server");
+    let server = Server::start_on(config, listener, (store, pki), server_dir, shutdown)
         .await
         .unwrap();
     let client = server.client(UserInfo::master("test"));
