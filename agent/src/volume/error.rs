@@ -67,11 +67,23 @@ impl VolumePluginError {
     }
 
     pub(super) fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
+        let path = without_stamp(path);
         move |source| Self::Io {
             operation,
             path,
             source,
         }
     }
+}
+
+/// Without the directory that the atomic writer names by the time, anew with each try: the message
+/// is to be the same each time, so that its events count as one.
+fn without_stamp(path: &Path) -> PathBuf {
+    let is_stamp = |name: &[u8]| {
+        let after = name.strip_prefix(b"..").and_then(<[u8]>::first);
+        after.is_some_and(u8::is_ascii_digit)
+    };
+    path.components()
+        .filter(|part| !is_stamp(part.as_os_str().as_encoded_bytes()))
+        .collect()
 }
