@@ -124,12 +124,7 @@ async fn deleted_pod_leaves_nothing() {
         .metadata
         .uid
         .expect("uid");
-    cluster
-        .pods()
-        .delete("web", &DeleteParams::default())
-        .await
-        .expect("delete");
-    cluster.wait_gone("web").await;
+    cluster.delete("web").await;
     let left = cluster.runtime_state(&uid).await;
     assert!(left.0.is_empty() && left.1.is_empty(), "{left:?}");
     cluster

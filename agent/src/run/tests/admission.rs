@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -51,12 +51,7 @@ async fn a_pod_whose_host_port_is_taken_fails() {
         .await;
     // A refused pod takes nothing, goes as any other, and the port is free once its holder is gone.
     for name in ["second", "first"] {
-        cluster
-            .pods()
-            .delete(name, &DeleteParams::default())
-            .await
-            .expect("delete");
-        cluster.wait_gone(name).await;
+        cluster.delete(name).await;
     }
     cluster.create(pod("third", port)).await;
     cluster.wait_pod("third", is_ready).await;

@@ -5,7 +5,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use coracle_apiserver::{server::ApiServer, testing, user::UserInfo};
 use coracle_client::pulse::Pulse;
 use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Pod};
-use kube::{Api, api::PostParams};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -208,6 +211,15 @@ impl Cluster {
                 self.runtime.calls()
             ),
         }
+    }
+
+    /// Deletes a pod, and waits until the node has let go of it.
+    pub(super) async fn delete(&self, name: &str) {
+        self.pods()
+            .delete(name, &DeleteParams::default())
+            .await
+            .expect("delete");
+        self.wait_gone(name).await;
     }
 
     pub(super) async fn wait_gone(&self, name: &str) {

@@ -97,12 +97,7 @@ async fn a_pod_outlives_a_bug_in_its_worker() {
     cluster.create(pod("web", json!({}))).await;
     cluster.wait_pod("web", is_ready).await;
     cluster.runtime.panic_next("stop_container");
-    cluster
-        .pods()
-        .delete("web", &DeleteParams::default())
-        .await
-        .expect("delete");
-    cluster.wait_gone("web").await;
+    cluster.delete("web").await;
     cluster.stop().await;
 }
 
