@@ -234,7 +234,11 @@ fn spawn_pods(
     informers: &mut Informers,
     collector: Collector,
 ) {
-    let Groups { tasks, late, .. } = groups;
+    let Groups {
+        tasks,
+        late,
+        health,
+    } = groups;
     let (shutdown, stop_late) = (tasks.stop(), late.stop());
     let checkpoints = Checkpoints::default();
     late.add(
@@ -252,21 +256,24 @@ fn spawn_pods(
         shutdown.clone(),
     );
     tasks.add("sync pods", sync_loop.run());
-    tasks.add(
-        "weigh the QoS classes",
-        crate::qos_cgroups::run(Arc::clone(ctx), shutdown.clone()),
-    );
     let limits = eviction::local_storage::run(Arc::clone(ctx), evict.clone(), shutdown.clone());
     tasks.add("hold pods to their disk limits", limits);
     tasks.add(
         "evict pods",
-        eviction::manager::run(Arc::clone(ctx), collector.clone(), evict, shutdown.clone()),
+        eviction::manager::run(Arc::clone(ctx), collector.clone(), evict, shutdown),
     );
-    tasks.add(
-        "rotate logs",
-        crate::logs::rotate::run(Arc::clone(&ctx.runtime), shutdown.clone()),
-    );
-    tasks.add("collect garbage", gc::run(collector, shutdown));
+    // These begin anew with what they find: no reason to end the rest with them.
+    let node = Arc::clone(ctx);
+    tasks.keep("weigh the QoS classes", RESTART, health, move |stop| {
+        crate::qos_cgroups::run(Arc::clone(&node), stop)
+    });
+    let runtime = Arc::clone(&ctx.runtime);
+    tasks.keep("rotate logs", RESTART, health, move |stop| {
+        crate::logs::rotate::run(Arc::clone(&runtime), stop)
+    });
+    tasks.keep("collect garbage", RESTART, health, move |stop| {
+        gc::run(collector.clone(), stop)
+    });
 }
 
 /// The tasks of a node, and how they end: first those that follow `shutdown`, then those that write

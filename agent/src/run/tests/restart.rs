@@ -101,6 +101,28 @@ async fn a_pod_outlives_a_bug_in_its_worker() {
     cluster.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_outlives_a_bug_in_what_it_does_beside_its_pods() {
+    let mut cluster = Cluster::start().await;
+    cluster.stop_agent().await;
+    let before = cluster.runtime.calls().len();
+    cluster.runtime.panic_next("update_class_cgroup");
+    cluster.start_agent();
+    cluster
+        .wait_until("all classes are weighed", async || {
+            let calls = cluster.runtime.calls().split_off(before);
+            let weighed = calls
+                .iter()
+                .filter(|call| call.starts_with("update_class_cgroup"));
+            // The first try is the one that panics.
+            weighed.count() > 3
+        })
+        .await;
+    cluster.create(pod("web", json!({}))).await;
+    cluster.wait_pod("web", is_ready).await;
+    cluster.stop().await;
+}
+
 #[test]
 fn a_ca_that_cannot_be_read_is_not_taken_for_none() {
     let dir = tempfile::tempdir().expect("directory");

@@ -183,6 +183,7 @@ impl RuntimeService for FakeRuntime {
         path: &str,
         resources: &Resources,
     ) -> Result<(), RuntimeError> {
+        self.begin("update_class_cgroup", path)?;
         self.state
             .lock()
             .class_cgroups
