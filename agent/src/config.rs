@@ -166,6 +166,11 @@ impl AgentConfig {
         self.agent_dir().join("pods")
     }
 
+    /// Where containers log to, a directory a pod.
+    pub(crate) fn logs_dir(&self) -> PathBuf {
+        self.agent_dir().join("logs")
+    }
+
     /// Copies of the pods that are to run.
     pub(crate) fn checkpoints_dir(&self) -> PathBuf {
         self.agent_dir().join("checkpoints")

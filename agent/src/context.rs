@@ -48,8 +48,7 @@ impl NodeContext {
     /// Where the containers of a pod log to.
     pub(crate) fn log_dir(&self, pod: &PodRef) -> PathBuf {
         self.config
-            .agent_dir()
-            .join("logs")
+            .logs_dir()
             .join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
     }
 }

@@ -272,10 +272,9 @@ impl SyncLoop {
                 self.orphans_due = Some(Instant::now() + self.orphans_retry.pause());
             }
         }
-        // An agent that was killed while it tidied up may have left files alone. Their names tell
-        // no more than the UID.
+        // An agent that was killed while it made a pod or tidied up may have left files alone.
         let config = &self.ctx.config;
-        let (pods_dir, logs_dir) = (config.pods_dir(), config.agent_dir().join("logs"));
+        let (pods_dir, logs_dir) = (config.pods_dir(), config.logs_dir());
         let (directories, logs) = blocking(move || {
             (
                 checkpoint::directories(&pods_dir),
@@ -285,13 +284,13 @@ impl SyncLoop {
         .await;
         for uid in directories {
             if !self.is_known(&uid, &orphans) {
-                orphans.push(Arc::new(bare_pod(String::new(), String::new(), uid)));
+                orphans.push(Arc::new(pod_of_files(uid, &logs)));
             }
         }
         let stale = logs
             .into_iter()
-            .filter(|(_, uid)| !self.is_known(uid, &orphans))
-            .map(|(dir, _)| dir)
+            .filter(|logs| !self.is_known(&logs.uid, &orphans))
+            .map(|logs| logs.dir)
             .collect();
         self.remove_logs(stale);
         for pod in orphans {
@@ -320,6 +319,14 @@ impl SyncLoop {
         *self.ctx.pods.write() = self.manager.pods().cloned().collect();
         self.ctx.pods_changed.notify_one();
     }
+}
+
+/// As much of a pod as its files tell: the UID, and its names if it has logs.
+fn pod_of_files(uid: PodUid, logs: &[checkpoint::LogDirectory]) -> Pod {
+    let names = logs.iter().find(|logs| logs.uid == uid);
+    let names = names.map(|logs| (logs.namespace.clone(), logs.name.clone()));
+    let (namespace, name) = names.unwrap_or_default();
+    bare_pod(namespace, name, uid)
 }
 
 /// As much of a pod as the runtime remembers.

@@ -153,13 +153,28 @@ pub(crate) fn directories(pods_dir: &Path) -> Vec<PodUid> {
         .collect()
 }
 
-/// Log directories, `<namespace>_<name>_<uid>`, with the UID.
-pub(crate) fn log_directories(logs_dir: &Path) -> Vec<(PathBuf, PodUid)> {
+/// Where the containers of one pod log to.
+pub(crate) struct LogDirectory {
+    pub(crate) dir: PathBuf,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: PodUid,
+}
+
+/// Log directories, `<namespace>_<name>_<uid>`: none of the three has a `_` in it.
+pub(crate) fn log_directories(logs_dir: &Path) -> Vec<LogDirectory> {
     let entries = fs::read_dir(logs_dir).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| {
-            let uid = entry.file_name().to_str()?.rsplit_once('_')?.1.to_owned();
-            Some((entry.path(), PodUid(uid)))
+            let file_name = entry.file_name();
+            let (names, uid) = file_name.to_str()?.rsplit_once('_')?;
+            let (namespace, name) = names.split_once('_').unwrap_or_default();
+            Some(LogDirectory {
+                dir: entry.path(),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                uid: PodUid(uid.to_owned()),
+            })
         })
         .collect()
 }

@@ -21,7 +21,8 @@ const MAX_LOG_LINES: usize = 80;
 impl PodWorker {
     /// Computes and hands over; returns the phase. Before the API server has told of the pod
     /// nothing is handed over: a status is made from the last one, and a copy on disk may have an
-    /// older one.
+    /// older one. Nor when the API has let go of it: nobody is left to tell, and what is known of
+    /// such a pod may not even have its name.
     pub(super) async fn publish(
         &mut self,
         state: &RuntimeState,
@@ -60,7 +61,7 @@ impl PodWorker {
             Some("Running") => Phase::Running,
             _ => Phase::Pending,
         };
-        if self.told {
+        if self.told && !self.gone {
             self.ctx.status.set(&self.pod, status).await;
         }
         phase

@@ -69,8 +69,7 @@ impl PodWorker {
             if !alive && !ready {
                 return true;
             }
-            // Nobody is left to tell of a pod that the API has let go.
-            if self.pod.is_deleting() && !self.gone {
+            if self.pod.is_deleting() {
                 self.publish(&state, true, false).await;
             }
             let grace = self.grace();

@@ -9,6 +9,7 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +45,8 @@ pub(super) struct Cluster {
     eviction_hard: Thresholds,
     /// Taken over when an agent starts.
     pub(super) sync_interval: Duration,
+    /// What the agents have asked of the API: `PATCH /api/v1/...`.
+    requests: Arc<Mutex<Vec<String>>>,
     agent: Option<(
         CancellationToken,
         tokio::task::JoinHandle<Result<(), AgentError>>,
@@ -75,6 +78,7 @@ impl Cluster {
             dir,
             eviction_hard,
             sync_interval: Duration::from_secs(60),
+            requests: Arc::default(),
             agent: None,
         };
         cluster.start_agent();
@@ -102,7 +106,7 @@ impl Cluster {
         };
         let shutdown = CancellationToken::new();
         let mut groups = Groups::new(shutdown.clone());
-        let (client, pulse) = (self.server.client(UserInfo::node("n1")), Pulse::default());
+        let (client, pulse) = (self.agents_client(), Pulse::default());
         let informers = Informers::new(&client, "n1", Nodes::All, &pulse);
         let (events, event_writer) = EventRecorder::new(client.clone(), "n1");
         groups
@@ -119,6 +123,23 @@ impl Cluster {
             shutdown,
             coracle_telemetry::spawn("task of a test", groups.finish(LIMIT)),
         ));
+    }
+
+    fn agents_client(&self) -> kube::Client {
+        let requests = Arc::clone(&self.requests);
+        let client = self.server.client(UserInfo::node("n1"));
+        let noted = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (method, path) = (request.method(), request.uri().path());
+            requests.lock().push(format!("{method} {path}"));
+            let client = client.clone();
+            async move { client.send(request).await }
+        });
+        kube::Client::new(noted, "default")
+    }
+
+    /// What the agents have asked of the API so far.
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
     }
 
     pub(super) async fn stop_agent(&mut self) {

@@ -101,6 +101,29 @@ async fn a_pod_outlives_a_bug_in_its_worker() {
     cluster.stop().await;
 }
 
+/// An agent that was killed while it made a pod leaves files, and perhaps no record of whose they
+/// are; meanwhile the pod was deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_pod_that_nobody_knows_go_and_the_api_hears_nothing_of_it() {
+    let mut cluster = Cluster::start().await;
+    cluster.stop_agent().await;
+    let left = ["pods/u-1", "pods/u-2", "logs/default_web_u-2"];
+    let left = left.map(|name| cluster.agent_dir().join(name));
+    for dir in &left {
+        std::fs::create_dir_all(dir.join("main")).expect("directory");
+    }
+    cluster.start_agent();
+    cluster
+        .wait_until("all of it is gone", async || {
+            left.iter().all(|dir| !dir.exists())
+        })
+        .await;
+    cluster.stop_agent().await;
+    let nameless: Vec<String> = cluster.requests();
+    let nameless = nameless.iter().filter(|request| request.contains("//"));
+    assert_eq!(nameless.collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_outlives_a_bug_in_what_it_does_beside_its_pods() {
     let mut cluster = Cluster::start().await;
