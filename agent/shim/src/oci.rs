@@ -12,6 +12,7 @@ mod exec;
 mod executor;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod paths;
 mod rootfs;
 mod seccomp;
 mod terminal;

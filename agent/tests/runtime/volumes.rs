@@ -38,6 +38,37 @@ async fn volumes_are_mounted_as_asked() {
     node.finish().await;
 }
 
+fn bind(host_path: &std::path::Path, container_path: &str) -> Mount {
+    Mount {
+        container_path: container_path.into(),
+        host_path: host_path.into(),
+        readonly: true,
+        recursive_readonly: false,
+        propagation: MountPropagation::Private,
+    }
+}
+
+#[tokio::test]
+async fn paths_with_parents_in_them_lead_where_they_do_inside() {
+    let Some(node) = node().await else { return };
+    let source = node.dir.path().join("volume");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("file"), "content\n").unwrap();
+    std::fs::create_dir_all(node.layer().join("deep/er")).unwrap();
+    std::os::unix::fs::symlink("/deep/er", node.layer().join("link")).unwrap();
+    let places = ["/absent/../one", "/link/../two", "/../../three"];
+    let config = ContainerConfig {
+        mounts: places.map(|place| bind(&source, place)).to_vec(),
+        working_dir: Some("/srv/../home/./web".into()),
+        ..shell("pwd; cat /one/file /deep/two/file /three/file; exec sleep 1000")
+    };
+    let (_, id) = node.run(&config).await;
+    node.logged(&id, "/home/web\ncontent\ncontent\ncontent\n")
+        .await;
+    assert_eq!(node.exec(&id, "pwd").await.stdout, b"/home/web\n");
+    node.finish().await;
+}
+
 #[tokio::test]
 async fn volume_mounted_after_the_sandbox_was_made_is_seen() {
     let Some(node) = node().await else { return };

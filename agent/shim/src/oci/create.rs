@@ -26,7 +26,7 @@ use super::{
     confinement::Confinement,
     devices,
     executor::ShimExecutor,
-    rootfs, terminal,
+    paths, rootfs, terminal,
     user::{self, User},
     verify,
 };
@@ -84,25 +84,23 @@ fn prepare(
     create: &mut CreateSpec,
 ) -> anyhow::Result<(Value, u32)> {
     let target = directory.join(layout::ROOTFS);
-    for volume in &create.mounts {
-        rootfs::inspect_destination(&volume.destination)?;
-    }
     let mut spec = create.spec.take();
-    let cwd = spec["process"]["cwd"].as_str().unwrap_or("/").to_owned();
-    rootfs::inspect_working_dir(&cwd)?;
     rootfs::mount_overlay(create, &target)?;
     rootfs::inspect(&target)?;
     let root = Root::open(&target).context("open the root file system")?;
-    for volume in &create.mounts {
-        rootfs::inspect_resolved(&target, &volume.destination)?;
+    for volume in &mut create.mounts {
+        volume.destination = paths::destination(&target, &volume.destination)?;
     }
+    let cwd = spec["process"]["cwd"].as_str().unwrap_or("/");
+    let cwd = paths::working_dir(&target, cwd)?;
     let user = user::resolve(&root, &create.user)?;
     for path in &create.volumes {
-        rootfs::inspect_volume(path)?;
+        paths::inspect_volume(path)?;
         // Best effort: an image whose link leads nowhere has no directory there either.
         let _ = rootfs::make_directory(&root, path);
     }
     rootfs::make_directory(&root, &cwd)?;
+    spec["process"]["cwd"] = json!(cwd);
     drop(root);
 
     let mounts = directory.join(layout::MOUNTS);

@@ -28,7 +28,7 @@ use rustix::{
     thread::{set_thread_res_gid, set_thread_res_uid},
 };
 
-use super::{Made, confinement::Confinement, executor, rootfs, terminal};
+use super::{Made, confinement::Confinement, executor, paths, terminal};
 use crate::sys;
 
 /// Everything that the new process needs, opened before it is cloned.
@@ -54,7 +54,7 @@ pub(super) fn exec(
     let process = spec.process().as_ref().context("spec without process")?;
     let confinement = Confinement::read(&directory, process)?;
     let env = process.env().clone().unwrap_or_default();
-    rootfs::inspect_working_dir(&process.cwd().to_string_lossy())?;
+    paths::inspect_working_dir(&process.cwd().to_string_lossy())?;
     let cgroups = cgroups_of(pid)?;
     if let Ok(score) = fs::read(format!("/proc/{pid}/oom_score_adj")) {
         let _ = fs::write("/proc/self/oom_score_adj", score);

@@ -6,19 +6,15 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::OsString,
     fs,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::{
-            ffi::OsStrExt,
-            fs::{DirBuilderExt, PermissionsExt},
-        },
+        unix::fs::{DirBuilderExt, PermissionsExt},
     },
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use coracle_shim_protocol::{CreateSpec, VolumeMount};
 use nix::{
     errno::Errno,
@@ -31,9 +27,6 @@ use pathrs::Root;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 
 use super::Invalid;
-
-/// Parts of a path and of the links in it, all together: more is a loop.
-const MAX_STEPS: usize = 255;
 
 /// Unmounts what was mounted below a container's directory unless told to keep it.
 pub(super) struct MountGuard<'a> {
@@ -159,86 +152,6 @@ pub(super) fn inspect(rootfs: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses volumes where they would stand in for what the runtime itself makes.
-pub(super) fn inspect_destination(destination: &str) -> Result<(), Invalid> {
-    let path = Path::new(destination);
-    let clean = path.is_absolute()
-        && path
-            .components()
-            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    let parts: Vec<_> = path.components().skip(1).collect();
-    let first = parts
-        .first()
-        .map(|part| part.as_os_str().to_string_lossy().into_owned())
-        .unwrap_or_default();
-    let taken = match (first.as_str(), parts.len()) {
-        ("", _) | ("proc", _) => true,
-        ("dev" | "sys", length) => length == 1,
-        _ => false,
-    };
-    if !clean || taken {
-        Err(Invalid(format!(
-            "volume cannot be mounted at {destination:?}"
-        )))
-    } else {
-        Ok(())
-    }
-}
-
-/// As [`inspect_destination`], after the image's links: one that leads to `/proc` would put a
-/// volume in the place of what the runtime writes to and masks (CVE-2019-16884, CVE-2025-52881).
-/// Links may lead to what is not there yet.
-pub(super) fn inspect_resolved(rootfs: &Path, destination: &str) -> Result<(), Invalid> {
-    let refused = || {
-        Invalid(format!(
-            "volume cannot be mounted at {destination:?}: too many links"
-        ))
-    };
-    let mut ahead: Vec<OsString> = parts_reversed(Path::new(destination));
-    let mut real = PathBuf::from("/");
-    let mut links = 0;
-    while let Some(part) = ahead.pop() {
-        match part.as_bytes() {
-            b"/" => real = PathBuf::from("/"),
-            b"." => {}
-            b".." => drop(real.pop()),
-            _ => {
-                // `real` has no links in it, and nobody else sees this root yet.
-                let candidate = real.join(&part);
-                let inside = rootfs.join(candidate.strip_prefix("/").unwrap_or(&candidate));
-                match fs::read_link(inside) {
-                    Ok(to) => ahead.extend(parts_reversed(&to)),
-                    Err(_) => real = candidate,
-                }
-                links += 1;
-            }
-        }
-        if links > MAX_STEPS {
-            return Err(refused());
-        }
-    }
-    inspect_destination(&real.to_string_lossy())
-}
-
-fn parts_reversed(path: &Path) -> Vec<OsString> {
-    path.components()
-        .rev()
-        .map(|part| part.as_os_str().to_owned())
-        .collect()
-}
-
-/// Refuses image volumes that would leave the root (CVE-2022-23648).
-pub(super) fn inspect_volume(path: &str) -> Result<(), Invalid> {
-    let leaves = Path::new(path)
-        .components()
-        .any(|part| part == Component::ParentDir);
-    if leaves {
-        Err(Invalid(format!("image volume {path:?} leaves the root")))
-    } else {
-        Ok(())
-    }
-}
-
 /// Makes a directory and its parents, following links inside the root only.
 pub(super) fn make_directory(root: &Root, path: &str) -> anyhow::Result<()> {
     let relative = path.trim_start_matches('/');
@@ -324,57 +237,9 @@ fn propagation(options: &[String]) -> Option<MsFlags> {
     })
 }
 
-/// Refuses working directories that could be a descriptor of ours (CVE-2024-21626).
-pub(super) fn inspect_working_dir(path: &str) -> anyhow::Result<()> {
-    if !path.starts_with('/') {
-        return Err(Invalid(format!(
-            "working directory {path:?} must be an absolute path"
-        ))
-        .into());
-    }
-    if Path::new(path)
-        .components()
-        .any(|part| part == Component::ParentDir)
-        || Path::new(path).starts_with("/proc")
-    {
-        return Err(Invalid(format!("working directory {path:?} is not allowed")).into());
-    }
-    if path.contains('\0') {
-        bail!("working directory contains NUL");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn volume_may_not_replace_what_the_runtime_makes() {
-        let table = [
-            ("/data", true),
-            ("/sys/fs/bpf", true),
-            ("/dev/kvm", true),
-            ("/processor", true),
-            ("/", false),
-            ("/proc", false),
-            ("/proc/self/attr", false),
-            ("/dev", false),
-            ("/dev/", false),
-            ("/sys", false),
-            ("data", false),
-            ("/data/../proc", false),
-            ("", false),
-            ("//proc", false),
-        ];
-        for (destination, allowed) in table {
-            assert_eq!(
-                inspect_destination(destination).is_ok(),
-                allowed,
-                "{destination:?}"
-            );
-        }
-    }
 
     #[test]
     fn a_layer_counts_where_it_is_uppermost() {
@@ -412,21 +277,5 @@ mod tests {
         let found = fs::read_to_string(layer("root").join("file"));
         umount2(&layer("root"), MntFlags::MNT_DETACH).unwrap();
         assert_eq!(found.unwrap(), "x");
-    }
-
-    #[test]
-    fn working_dir_may_not_be_a_descriptor() {
-        let table = [
-            ("/srv", true),
-            ("/", true),
-            ("/proc/self/fd/7", false),
-            ("//proc/self/fd/7", false),
-            ("/srv/../proc", false),
-            ("srv", false),
-            ("", false),
-        ];
-        for (path, allowed) in table {
-            assert_eq!(inspect_working_dir(path).is_ok(), allowed, "{path:?}");
-        }
     }
 }
