@@ -13,6 +13,7 @@ mod executor;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod paths;
+mod reasons;
 mod rootfs;
 mod seccomp;
 mod terminal;

@@ -70,6 +70,28 @@ async fn paths_with_parents_in_them_lead_where_they_do_inside() {
 }
 
 #[tokio::test]
+async fn a_mount_that_fails_says_where_and_why() {
+    let Some(node) = node().await else { return };
+    let sandbox = node
+        .runtime()
+        .run_pod_sandbox(&node.sandbox())
+        .await
+        .unwrap();
+    // A directory where the image has a file.
+    let config = ContainerConfig {
+        mounts: vec![bind(node.dir.path(), "/etc/passwd")],
+        ..container(&["true"])
+    };
+    let outcome = node.runtime().create_container(&sandbox.id, &config).await;
+    let message = outcome.unwrap_err().to_string();
+    assert!(
+        message.ends_with("failed to prepare rootfs: mount /etc/passwd: Not a directory"),
+        "{message}"
+    );
+    node.finish().await;
+}
+
+#[tokio::test]
 async fn volume_mounted_after_the_sandbox_was_made_is_seen() {
     let Some(node) = node().await else { return };
     let sandbox = node

@@ -26,7 +26,9 @@ use super::{
     confinement::Confinement,
     devices,
     executor::ShimExecutor,
-    paths, rootfs, terminal,
+    paths,
+    reasons::Reasons,
+    rootfs, terminal,
     user::{self, User},
     verify,
 };
@@ -184,7 +186,9 @@ fn build(
         .tty
         .then(|| terminal::ConsoleSocket::bind(directory.join("tty.sock")))
         .transpose()?;
-    let container = ContainerBuilder::new(arguments.container.to_owned(), SyscallType::default())
+    // Without them a failure only says less.
+    let reasons = Reasons::catch();
+    let built = ContainerBuilder::new(arguments.container.to_owned(), SyscallType::default())
         .with_root_path(state)?
         .with_executor(ShimExecutor {
             confinement,
@@ -196,7 +200,11 @@ fn build(
         .with_systemd(false)
         .with_detach(true)
         .as_sibling(true)
-        .build()?;
+        .build();
+    let container = built.map_err(|error| match reasons {
+        Ok(reasons) => reasons.explain(error.into()),
+        Err(_) => error.into(),
+    })?;
     let terminal = console.map(|console| console.receive()).transpose()?;
     if let Some(master) = &terminal {
         terminal::give(master, uid)?;
