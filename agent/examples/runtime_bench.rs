@@ -189,6 +189,7 @@ async fn main() {
         shim_path: shim.into(),
         network: Arc::new(NoNetwork),
         images: Arc::new(OneLayer(layer.into())),
+        own_pods: OwnPods::default(),
     };
     let runtime = LocalRuntime::start(config)
         .await

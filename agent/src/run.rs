@@ -143,6 +143,7 @@ pub(crate) fn spawn_node(
     parts: Parts,
     (mut informers, pulse, events): (Informers, Pulse, EventRecorder),
 ) {
+    parts.tell_of_lost_pods(&config, &events);
     let machine = Arc::new(Machine::read(&config));
     let objects = Arc::new(Objects::new(client.clone()));
     let (status, status_writer) = StatusManager::new(client.clone());

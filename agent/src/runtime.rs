@@ -20,6 +20,7 @@ mod exec;
 pub mod fake;
 mod held_layers;
 pub mod local;
+mod lost_pods;
 pub mod oci_spec;
 mod past;
 mod port_forward;
@@ -41,6 +42,7 @@ use tokio::{
 };
 
 pub use local::{LocalRuntime, RuntimeConfig};
+pub use lost_pods::OwnPods;
 pub use types::*;
 
 use crate::image::error::{PullError, StoreError};

@@ -27,6 +27,8 @@ mod killed;
 mod lifecycle;
 #[path = "runtime/limits.rs"]
 mod limits;
+#[path = "runtime/lost.rs"]
+mod lost;
 #[path = "runtime/pressure.rs"]
 mod pressure;
 #[path = "runtime/reboot.rs"]

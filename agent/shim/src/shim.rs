@@ -9,14 +9,15 @@
 //! ```
 //!
 //! It survives the agent: its truth is the kernel's (its children) and what it wrote below the
-//! sandbox directory. It never links libcontainer, never runs a second thread and never blocks on
-//! anybody but the file system.
+//! sandbox directory, without which it ends (`home`). It never links libcontainer, never runs a
+//! second thread and never blocks on anybody but the file system.
 
 pub(crate) mod cgroup;
 mod connection;
 mod container;
 mod descendants;
 mod helper;
+mod home;
 mod log;
 mod namespaces;
 mod outcomes;

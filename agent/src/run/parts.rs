@@ -7,18 +7,23 @@ use rustls_pki_types::CertificateDer;
 
 use crate::{
     AgentConfig, AgentError,
+    blocking::blocking,
+    events::{EventRecorder, EventType},
     image::{ImageStore, ImageStoreConfig, registries::Registries},
     network::{
         PodNetwork,
         cni::{CniConfig, CniNetwork},
     },
+    pod_manager::checkpoint,
     proxy::health::RulesView,
-    runtime::{ImageService, LocalRuntime, RuntimeConfig, RuntimeService, runtime_root},
+    runtime::{ImageService, LocalRuntime, OwnPods, RuntimeConfig, RuntimeService, runtime_root},
     volume::{Mounter, SystemMounter},
 };
 
 /// Foreign plugins are called once for each vanished sandbox.
 const NETWORK_GC_LIMIT: Duration = Duration::from_secs(60);
+/// In one event.
+const LOST_PODS_NAMED: usize = 8;
 
 /// What differs between a real node and one in a test.
 pub(crate) struct Parts {
@@ -31,6 +36,8 @@ pub(crate) struct Parts {
     pub(crate) client_ca: Option<CertificateDer<'static>>,
     /// Whether Service rules can be written.
     pub(crate) rules: RulesView,
+    /// Pods that ran without a record as the runtime started, and were ended.
+    pub(crate) lost_pods: Vec<String>,
 }
 
 /// What a real node is made of.
@@ -69,12 +76,14 @@ pub(crate) async fn real_parts(
         shim_path,
         network: Arc::clone(&network),
         images: Arc::clone(&images) as Arc<dyn ImageService>,
+        own_pods: own_pods(config).await,
     })
     .await
     .map_err(|source| AgentError::Runtime { source })?;
     release_vanished(&runtime, &cni).await;
     let (cni, mounter) = (Some(cni), Arc::new(SystemMounter));
     Ok(Parts {
+        lost_pods: runtime.lost_pods().to_vec(),
         runtime,
         images,
         network,
@@ -83,6 +92,42 @@ pub(crate) async fn real_parts(
         client_ca,
         rules: RulesView::default(),
     })
+}
+
+impl Parts {
+    /// Pods that ran without a record do not go without a word.
+    pub(crate) fn tell_of_lost_pods(&self, config: &AgentConfig, events: &EventRecorder) {
+        if self.lost_pods.is_empty() {
+            return;
+        }
+        let named = self.lost_pods.len().min(LOST_PODS_NAMED);
+        let mut names = self.lost_pods[..named].join(", ");
+        if self.lost_pods.len() > named {
+            names.push_str(&format!(" and {} more", self.lost_pods.len() - named));
+        }
+        let message = format!(
+            "run directory {} was removed or hidden under pods that ran: they were ended, and start again as their \
+             restart policies say: {names}",
+            config.run_dir.display()
+        );
+        events.node(EventType::Warning, "RunDirectoryLost", message);
+    }
+}
+
+/// Pods that this node has had: each has had a directory for its volumes or its logs before anything
+/// of it ran.
+async fn own_pods(config: &AgentConfig) -> OwnPods {
+    let (pods_dir, logs_dir) = (config.pods_dir(), config.logs_dir());
+    let uids = blocking(move || {
+        let logs = checkpoint::log_directories(&logs_dir).into_iter();
+        logs.map(|logs| logs.uid)
+            .chain(checkpoint::directories(&pods_dir))
+            .collect()
+    });
+    OwnPods {
+        cgroup_root: config.cgroup_root.clone(),
+        uids: uids.await,
+    }
 }
 
 /// Gives back what the last agent's sandboxes left in the network: addresses, links, published

@@ -81,7 +81,7 @@ impl Hierarchies {
     }
 
     /// Mount points in which a pod has a cgroup.
-    fn points(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn points(&self) -> impl Iterator<Item = &Path> {
         let unified = self.unified.as_deref().filter(|_| self.v1.is_empty());
         self.v1
             .iter()
@@ -155,6 +155,10 @@ impl Hierarchies {
         }
         let mut last = None;
         for attempt in 0..REMOVE_ATTEMPTS {
+            // All at once, where the kernel does that.
+            if let Some(point) = self.unified.as_deref().filter(|_| self.is_v2()) {
+                let _ = fs::write(point.join(relative).join("cgroup.kill"), "1");
+            }
             // Each time anew: what forked meanwhile is still there, and what was killed takes a
             // while to go.
             for pid in self.processes(path) {

@@ -42,11 +42,14 @@ pub struct RuntimeConfig {
     pub network: Arc<dyn PodNetwork>,
     /// Knows the layers.
     pub images: Arc<dyn ImageService>,
+    /// Pods that are ended if they run without a record.
+    pub own_pods: OwnPods,
 }
 
 /// Runs pods on this machine.
 pub struct LocalRuntime {
     inner: Arc<Inner>,
+    lost_pods: Vec<String>,
 }
 
 /// What the verbs work on.
@@ -117,7 +120,8 @@ impl LocalRuntime {
             events: broadcast::channel(EVENTS).0,
             weak: Weak::clone(weak),
         });
-        recover::recover(&inner).await;
+        let lost = recover::recover(&inner, config.own_pods).await;
+        let lost_pods = lost.iter().map(|uid| inner.name_of_pod(uid)).collect();
         let recovered: Vec<_> = inner.state.lock().containers.values().cloned().collect();
         // An older agent made no such note itself, and layers without one may be removed while they
         // are mounted.
@@ -127,21 +131,21 @@ impl LocalRuntime {
                 held_layers::note_none(&container.writable);
             }
         }
-        Ok(Arc::new(Self { inner }))
+        Ok(Arc::new(Self { inner, lost_pods }))
+    }
+
+    /// Pods that ran without a record when this runtime started, and were ended: `namespace/name`,
+    /// or the UID of one of which nothing else is known.
+    #[must_use]
+    pub fn lost_pods(&self) -> &[String] {
+        &self.lost_pods
     }
 
     /// Every sandbox of this boot with records on this node, also those that have ended: they may
     /// hold a network attachment. Those of another boot hold nothing.
     #[must_use]
     pub fn known_sandboxes(&self) -> Vec<SandboxId> {
-        let sandboxes: Vec<_> = self
-            .inner
-            .state
-            .lock()
-            .sandboxes
-            .values()
-            .cloned()
-            .collect();
+        let sandboxes = self.inner.sandboxes();
         sandboxes
             .iter()
             .filter(|sandbox| !past::is_past(sandbox))
@@ -204,6 +208,17 @@ impl Inner {
         })
     }
 
+    pub(super) fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
+        self.state.lock().sandboxes.values().cloned().collect()
+    }
+
+    /// For people.
+    fn name_of_pod(&self, uid: &PodUid) -> String {
+        let pods = self.sandboxes().into_iter().map(|sandbox| sandbox.pod());
+        let named = pods.into_iter().find(|pod| pod.uid == *uid);
+        named.map_or_else(|| uid.to_string(), |pod| pod.to_string())
+    }
+
     pub(super) fn container(&self, id: &ContainerId) -> Result<Arc<Container>, RuntimeError> {
         let found = self.state.lock().containers.get(id).cloned();
         found.ok_or_else(|| RuntimeError::NotFound {
@@ -224,17 +239,10 @@ impl Inner {
 
     /// Whether another sandbox that has not been stopped has its containers there.
     pub(super) fn cgroup_in_use(&self, path: &str, except: &SandboxId) -> bool {
-        let others: Vec<_> = self
-            .state
-            .lock()
-            .sandboxes
-            .values()
-            .filter(|other| &other.id != except)
-            .cloned()
-            .collect();
-        others.iter().any(|other| {
+        self.sandboxes().iter().any(|other| {
             let checkpoint = other.checkpoint.lock();
-            checkpoint.config.cgroup_parent == path
+            &other.id != except
+                && checkpoint.config.cgroup_parent == path
                 && (checkpoint.state == SandboxState::Ready || !checkpoint.complete)
         })
     }

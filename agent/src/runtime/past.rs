@@ -221,7 +221,7 @@ pub(super) fn recall(inner: &Arc<Inner>) {
             .entry(record.sandbox.clone())
             .or_insert_with(|| sandbox(inner, &record));
         inner.insert_sandbox(Arc::clone(sandbox));
-        tracing::info!(container = %id, pod = %record.sandbox_config.pod.name, "a container of before the last boot");
+        tracing::info!(container = %id, pod = %record.sandbox_config.pod.name, "a container whose sandbox is gone, as after a boot");
         inner.insert_container(Arc::new(Container {
             directory: sandbox
                 .directory

@@ -2,8 +2,8 @@
 //! in the middle of.
 //!
 //! What another boot left is ended and kept as records ([`super::past`]): it must be known that it
-//! ran. Also what happens when a shim dies while the agent lives. Nothing here trusts a PID without
-//! its start time.
+//! ran. What runs without a record is ended ([`super::lost_pods`]). Also what happens when a shim
+//! dies while the agent lives. Nothing here trusts a PID without its start time.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    ContainerId, ContainerState, SandboxId, SandboxState, checkpoint,
+    ContainerId, ContainerState, OwnPods, PodUid, SandboxId, SandboxState, checkpoint,
     entries::{Container, Sandbox},
     erase, held_layers,
     local::Inner,
-    past, sandbox_stop,
+    lost_pods, past, sandbox_stop,
     shim_client::ShimClient,
 };
 use crate::blocking::blocking;
@@ -30,8 +30,9 @@ const STATE_LIMIT: Duration = Duration::from_secs(10);
 const CREATING_LIMIT: Duration = Duration::from_secs(65);
 const CREATING_PAUSE: Duration = Duration::from_millis(100);
 
-/// Rescans the run directory. Failures are logged and left for the next start.
-pub(super) async fn recover(inner: &Arc<Inner>) {
+/// Rescans the run directory. Failures are logged and left for the next start. Which of the node's
+/// `own` pods ran without a record, and were ended.
+pub(super) async fn recover(inner: &Arc<Inner>, own: OwnPods) -> Vec<PodUid> {
     let found = checkpoint::subdirectories(&inner.run_dir.join("sandboxes"));
     join_all(
         found
@@ -39,6 +40,8 @@ pub(super) async fn recover(inner: &Arc<Inner>) {
             .map(|(name, directory)| recover_sandbox(inner, SandboxId(name), directory)),
     )
     .await;
+    // Before what they wrote is touched.
+    let lost = lost_pods::end(inner, own).await;
     let recalling = Arc::clone(inner);
     blocking(move || past::recall(&recalling)).await;
     // Writable layers of containers that no record names.
@@ -49,6 +52,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) {
             held_layers::note_none(&path);
         }
     }
+    lost
 }
 
 async fn clean(path: &std::path::Path) {
@@ -62,7 +66,11 @@ async fn clean(path: &std::path::Path) {
 
 async fn recover_sandbox(inner: &Arc<Inner>, id: SandboxId, directory: PathBuf) {
     let Some(checkpoint) = checkpoint::read_sandbox(&directory) else {
-        // The checkpoint comes first: without it nothing else was made.
+        // The checkpoint comes first: without it nothing else was made, or somebody has removed it
+        // under a pod that runs, and could not remove what is mounted.
+        if let Err((path, error)) = sandbox_stop::unpin(&directory) {
+            tracing::warn!(path = %path.display(), %error, "cannot unmount what a lost sandbox has pinned");
+        }
         return clean(&directory).await;
     };
     let other_boot = checkpoint.boot_id != inner.boot_id;

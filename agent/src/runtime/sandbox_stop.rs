@@ -185,7 +185,8 @@ async fn wait_for_death(process: Process) {
     }
 }
 
-fn unpin(directory: &Path) -> Result<(), (std::path::PathBuf, Errno)> {
+/// Unmounts the namespaces that are pinned in a sandbox's directory.
+pub(super) fn unpin(directory: &Path) -> Result<(), (std::path::PathBuf, Errno)> {
     let mut outcome = Ok(());
     for name in ["net", "ipc", "uts"] {
         let path = directory.join(layout::NAMESPACES).join(name);

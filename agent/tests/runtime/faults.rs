@@ -178,6 +178,7 @@ async fn agent_killed_in_the_middle_of_a_start_leaves_nothing() {
                     layers: vec![layer],
                     config: ImageConfig::default(),
                 }),
+                own_pods: OwnPods::default(),
             };
             let runtime = LocalRuntime::start(config).await.unwrap();
             if let Ok(sandbox) = runtime.run_pod_sandbox(&sandbox_config).await

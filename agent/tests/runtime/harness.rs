@@ -137,8 +137,18 @@ impl Node {
                 layers: vec![self.layer()],
                 config: self.image.clone(),
             }),
+            own_pods: self.own_pods(),
         };
         self.runtime = Some(LocalRuntime::start(config).await.unwrap());
+    }
+
+    /// All that there have been.
+    fn own_pods(&self) -> OwnPods {
+        let numbers = 0..self.pods.load(Ordering::Relaxed);
+        OwnPods {
+            cgroup_root: self.cgroup.clone(),
+            uids: numbers.map(|n| PodUid(format!("uid-{n}"))).collect(),
+        }
     }
 
     /// Drops the agent's side as SIGKILL does: no goodbye.
@@ -179,11 +189,15 @@ impl Node {
 
     /// A sandbox with one running container.
     pub(crate) async fn run(&self, config: &ContainerConfig) -> (SandboxId, ContainerId) {
-        let sandbox = self
-            .runtime()
-            .run_pod_sandbox(&self.sandbox())
-            .await
-            .unwrap();
+        self.run_in(&self.sandbox(), config).await
+    }
+
+    pub(crate) async fn run_in(
+        &self,
+        sandbox: &SandboxConfig,
+        config: &ContainerConfig,
+    ) -> (SandboxId, ContainerId) {
+        let sandbox = self.runtime().run_pod_sandbox(sandbox).await.unwrap();
         let container = self
             .runtime()
             .create_container(&sandbox.id, config)
@@ -247,13 +261,17 @@ impl Node {
 
     /// Removes every sandbox, then checks that nothing is left.
     pub(crate) async fn finish(self) {
-        let runtime = self.runtime.as_ref().unwrap();
+        self.remove_pods().await;
+        self.assert_no_residue().await;
+    }
+
+    pub(crate) async fn remove_pods(&self) {
+        let runtime = self.runtime();
         for sandbox in runtime.list_pod_sandboxes().await.unwrap() {
             runtime.stop_pod_sandbox(&sandbox.id).await.unwrap();
             runtime.remove_pod_sandbox(&sandbox.id).await.unwrap();
         }
         assert!(runtime.list_containers().await.unwrap().is_empty());
-        self.assert_no_residue().await;
     }
 }
 

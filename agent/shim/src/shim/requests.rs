@@ -28,7 +28,7 @@ use super::{
     container::{self, Container, State},
     descendants, failure,
     helper::{Helper, Purpose},
-    now,
+    namespaces, now,
     server::{Server, Shutdown},
     streams::{Attached, Sink},
 };
@@ -86,7 +86,7 @@ impl Server {
             } => self.resize(&container, columns, rows),
             Request::ReopenLog { container } => self.reopen_log(&container),
             Request::Shutdown => {
-                self.begin_shutdown(connection, id);
+                self.begin_shutdown(Some((connection, id)));
                 return;
             }
         };
@@ -283,10 +283,10 @@ impl Server {
         Ok(Reply::Done)
     }
 
-    fn begin_shutdown(&mut self, connection: u64, call: u64) {
+    /// Kills everything; `asked` by a connection's call.
+    pub(super) fn begin_shutdown(&mut self, asked: Option<(u64, u64)>) {
         self.shutdown = Some(Shutdown {
-            connection,
-            call,
+            asked,
             deadline: Instant::now() + SHUTDOWN_LIMIT,
         });
         for index in 0..self.helpers.len() {
@@ -305,7 +305,7 @@ impl Server {
         let Some(shutdown) = &self.shutdown else {
             return false;
         };
-        let (connection, call, deadline) = (shutdown.connection, shutdown.call, shutdown.deadline);
+        let (asked, deadline) = (shutdown.asked, shutdown.deadline);
         let down = self
             .containers
             .values()
@@ -320,6 +320,11 @@ impl Server {
                 &self.oci.join(&container.id),
             );
         }
+        let Some((connection, call)) = asked else {
+            // No agent knows of them. What else has the directory's name is not this shim's.
+            namespaces::unpin(&self.directory, self.host_mounts.as_fd());
+            return true;
+        };
         let socket = self.directory.join(layout::SOCKET);
         if fs::symlink_metadata(&socket).is_ok_and(|metadata| metadata.file_type().is_socket()) {
             let _ = fs::remove_file(&socket);

@@ -8,7 +8,7 @@ mod connections;
 use std::{
     collections::{BTreeMap, VecDeque},
     fs, io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
@@ -22,8 +22,6 @@ use nix::{
     sys::{
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
-        socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket},
-        stat::{Mode, umask},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::Pid,
@@ -34,6 +32,7 @@ use super::{
     container::Container,
     failure,
     helper::{Helper, Purpose},
+    home::{Home, NodeRoot},
     namespaces, now, reaper, streams,
 };
 
@@ -61,6 +60,7 @@ pub(super) struct Server {
     strays: Vec<(i32, WaitStatus)>,
     signals: SignalFd,
     listener: OwnedFd,
+    home: Home,
     scratch: Vec<u8>,
     last_number: u64,
 }
@@ -75,8 +75,8 @@ pub(super) struct ExecProcess {
 
 /// A shutdown in progress.
 pub(super) struct Shutdown {
-    pub(super) connection: u64,
-    pub(super) call: u64,
+    /// By a connection's call; else the sandbox's directory is lost.
+    pub(super) asked: Option<(u64, u64)>,
     pub(super) deadline: Instant,
 }
 
@@ -102,6 +102,7 @@ impl Server {
             .map_err(|error| broken("block SIGCHLD", error.into()))?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(|error| broken("watch children", error.into()))?;
+        let root = NodeRoot::open().map_err(|error| broken("open the node's root", error))?;
         let host_mounts = namespaces::set_up(&init)?;
         // The helper inherits it.
         fcntl(&host_mounts, FcntlArg::F_SETFD(FdFlag::empty()))
@@ -116,7 +117,9 @@ impl Server {
             ),
             false => None,
         };
-        let listener = listen_in(&directory).map_err(|error| broken("listen", error))?;
+        let listener =
+            connections::listen_in(&directory).map_err(|error| broken("listen", error))?;
+        let home = Home::new(root, &directory).map_err(|error| broken("find the socket", error))?;
         Ok(Self {
             directory,
             oci,
@@ -132,6 +135,7 @@ impl Server {
             strays: Vec::new(),
             signals,
             listener,
+            home,
             scratch: vec![0; streams::READ_BYTES],
             last_number: 0,
         })
@@ -202,6 +206,7 @@ impl Server {
         }
         self.check_deadlines();
         self.settle();
+        self.end_without_home();
         Ok(())
     }
 
@@ -262,6 +267,7 @@ impl Server {
             .values()
             .filter_map(Container::deadline)
             .chain(self.helpers.iter().map(|helper| helper.deadline))
+            .chain(self.home.due())
             .chain(self.shutdown.iter().map(|shutdown| shutdown.deadline));
         match deadlines.min() {
             None => PollTimeout::NONE,
@@ -372,22 +378,4 @@ impl Server {
             self.tell(Event::ContainerExited { container, exit });
         }
     }
-}
-
-fn listen_in(directory: &std::path::Path) -> io::Result<OwnedFd> {
-    let handle = fs::File::open(directory)?;
-    let listener = socket(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-        None,
-    )?;
-    // A socket's path is limited to 108 bytes; the detour by descriptor keeps it short.
-    let short = format!("/proc/self/fd/{}/{}", handle.as_raw_fd(), layout::SOCKET);
-    let before = umask(Mode::from_bits_truncate(0o177));
-    let bound = bind(listener.as_raw_fd(), &UnixAddr::new(short.as_str())?);
-    umask(before);
-    bound?;
-    listen(&listener, Backlog::new(8)?)?;
-    Ok(listener)
 }

@@ -45,6 +45,8 @@ pub(super) struct Cluster {
     eviction_hard: Thresholds,
     /// Taken over when an agent starts.
     pub(super) sync_interval: Duration,
+    /// What the next agent's runtime has ended for want of a record.
+    pub(super) lost_pods: Vec<String>,
     /// What the agents have asked of the API: `PATCH /api/v1/...`.
     requests: Arc<Mutex<Vec<String>>>,
     agent: Option<(
@@ -78,6 +80,7 @@ impl Cluster {
             dir,
             eviction_hard,
             sync_interval: Duration::from_secs(60),
+            lost_pods: Vec::new(),
             requests: Arc::default(),
             agent: None,
         };
@@ -103,6 +106,7 @@ impl Cluster {
             mounter: Arc::new(NoMounts),
             client_ca: None,
             rules: crate::proxy::health::RulesView::default(),
+            lost_pods: std::mem::take(&mut self.lost_pods),
         };
         let shutdown = CancellationToken::new();
         let mut groups = Groups::new(shutdown.clone());

@@ -101,6 +101,31 @@ async fn a_pod_outlives_a_bug_in_its_worker() {
     cluster.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_tells_of_pods_that_ran_without_a_record() {
+    let mut cluster = Cluster::start().await;
+    cluster.stop_agent().await;
+    cluster.lost_pods = (1..=10).map(|n| format!("default/p{n}")).collect();
+    cluster.start_agent();
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let said = "as their restart policies say: default/p1, default/p2, default/p3, default/p4, default/p5, \
+                default/p6, default/p7, default/p8 and 2 more";
+    cluster
+        .wait_until("the event RunDirectoryLost", async || {
+            let list = events.list(&ListParams::default()).await.expect("events");
+            list.items.iter().any(|event| {
+                event.reason.as_deref() == Some("RunDirectoryLost")
+                    && event.involved_object.name.as_deref() == Some("n1")
+                    && event
+                        .message
+                        .as_deref()
+                        .is_some_and(|text| text.ends_with(said))
+            })
+        })
+        .await;
+    cluster.stop().await;
+}
+
 /// An agent that was killed while it made a pod leaves files, and perhaps no record of whose they
 /// are; meanwhile the pod was deleted.
 #[tokio::test(flavor = "multi_thread")]

@@ -38,15 +38,9 @@ impl RuntimeService for LocalRuntime {
     }
 
     async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError> {
-        let sandboxes: Vec<_> = self
+        Ok(self
             .inner
-            .state
-            .lock()
-            .sandboxes
-            .values()
-            .cloned()
-            .collect();
-        Ok(sandboxes
+            .sandboxes()
             .iter()
             .filter(|sandbox| sandbox.checkpoint.lock().complete)
             .map(|sandbox| sandbox.status())

@@ -1,9 +1,20 @@
 //! Who speaks with the shim: connections come, ask, are told of events, and hang up.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    fs, io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+    time::Instant,
+};
 
-use coracle_shim_protocol::{Event, Message};
-use nix::poll::PollFlags;
+use coracle_shim_protocol::{Event, Message, layout};
+use nix::{
+    poll::PollFlags,
+    sys::{
+        socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket},
+        stat::{Mode, umask},
+    },
+};
 use rustix::net::{SocketFlags, accept_with};
 
 use super::{super::connection::Connection, Server};
@@ -72,6 +83,15 @@ impl Server {
         }
     }
 
+    /// Ends with all containers if the sandbox's directory is lost and nobody is there to tell of it.
+    pub(super) fn end_without_home(&mut self) {
+        let occupied = !self.connections.is_empty() || self.shutdown.is_some();
+        if self.home.is_lost(occupied, Instant::now()) {
+            super::super::complain(format_args!("the sandbox's directory is gone: ending"));
+            self.begin_shutdown(None);
+        }
+    }
+
     /// To one connection; a broken one is hung up.
     pub(in crate::shim) fn send(
         &mut self,
@@ -93,4 +113,23 @@ impl Server {
             self.send(number, &message, None);
         }
     }
+}
+
+/// Makes the socket at which the next agent finds this shim.
+pub(super) fn listen_in(directory: &Path) -> io::Result<OwnedFd> {
+    let handle = fs::File::open(directory)?;
+    let listener = socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+        None,
+    )?;
+    // A socket's path is limited to 108 bytes; the detour by descriptor keeps it short.
+    let short = format!("/proc/self/fd/{}/{}", handle.as_raw_fd(), layout::SOCKET);
+    let before = umask(Mode::from_bits_truncate(0o177));
+    let bound = bind(listener.as_raw_fd(), &UnixAddr::new(short.as_str())?);
+    umask(before);
+    bound?;
+    listen(&listener, Backlog::new(8)?)?;
+    Ok(listener)
 }
