@@ -39,51 +39,61 @@ users() {
   printf '%s\n' 'root:x:0:' 'www-data:x:33:' 'nogroup:x:65534:' >"$1/etc/group"
 }
 
-# The shell and tools of both images.
+# libraries ROOT PACKAGES_ROOT NAME...: what a program loads, where every loader looks without a cache.
+libraries() {
+  local root=$1 packages=$2 name
+  shift 2
+  mkdir -p "$root/usr/lib"
+  for name in "$@"; do
+    find "$packages" -name "$name" -exec cp -L {} "$root/usr/lib/" \; -quit
+    [[ -e $root/usr/lib/$name ]] || { echo "tests/images/build.sh: no $name in the packages" >&2; exit 1; }
+  done
+}
+
+# The shell and tools of both images, and the C library. Debian's static busybox resolves no names: glibc loads what
+# does that at run time, which crashes in a static program.
 busybox_layer() {
-  local root=$work/busybox applet
-  unpack_packages "$work/busybox-package" busybox-static
+  local root=$work/busybox full=$work/busybox-packages applet loader
+  unpack_packages "$full" busybox libc6
   mkdir -p "$root"/{bin,dev,etc,proc,sys,tmp,root,var/run}
-  cp "$work"/busybox-package/*bin/busybox "$root/bin/busybox" 2>/dev/null ||
-    cp "$work/busybox-package/usr/bin/busybox" "$root/bin/busybox"
-  for applet in $("$root/bin/busybox" --list); do
+  cp "$(find "$full" -path '*bin/busybox' -type f)" "$root/bin/busybox"
+  libraries "$root" "$full" libc.so.6 libresolv.so.2
+  # The one path that is written in programs: /lib64/ld-linux-x86-64.so.2, /lib/ld-linux-aarch64.so.1.
+  loader=$(find "$full" -name 'ld-linux*.so.*' -type f | head -n 1)
+  case $loader in
+  */ld-linux-x86-64.so.*) install -D -m 0755 "$loader" "$root/lib64/${loader##*/}" ;;
+  *) install -D -m 0755 "$loader" "$root/lib/${loader##*/}" ;;
+  esac
+  for applet in $("$loader" --library-path "$root/usr/lib" "$root/bin/busybox" --list); do
     [[ $applet == busybox ]] || ln -s busybox "$root/bin/$applet"
   done
   chmod 1777 "$root/tmp"
   # As in every published image: nothing of these has to be made when a container starts.
   : >"$root/etc/hosts"; : >"$root/etc/hostname"; : >"$root/etc/resolv.conf"
+  echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
   users "$root"
 }
 
-# Only what nginx loads: the binary, its libraries, its configuration.
+# Only what nginx loads besides: the binary, its libraries, its configuration. Pages are where the image of the nginx
+# project has them, so that manifests work with both.
 nginx_layer() {
-  local root=$work/nginx full=$work/nginx-packages lib
-  unpack_packages "$full" nginx nginx-common libc6 libcrypt1 libpcre2-8-0 libssl3 zlib1g
-  mkdir -p "$root"/{usr/sbin,usr/share,lib64,etc/nginx/conf.d,var/log/nginx,var/lib/nginx,var/www/html,run}
+  local root=$work/nginx full=$work/nginx-packages
+  unpack_packages "$full" nginx nginx-common libcrypt1 libpcre2-8-0 libssl3 zlib1g
+  mkdir -p "$root"/{usr/sbin,etc/nginx/conf.d,var/log/nginx,var/lib/nginx,usr/share/nginx/html,run}
   cp "$full/usr/sbin/nginx" "$root/usr/sbin/nginx"
-  local loader
-  loader=$(find "$full" -name 'ld-linux-*.so.*' | head -n 1)
-  cp -L "$loader" "$root/lib64/"
-  mkdir -p "$root/usr/lib/image"
-  for lib in libc.so.6 libcrypt.so.1 libpcre2-8.so.0 libssl.so.3 libcrypto.so.3 libz.so.1 libdl.so.2 libpthread.so.0 \
-    libnss_files.so.2; do
-    find "$full" -name "$lib" -exec cp -L {} "$root/usr/lib/image/" \;
-  done
-  mkdir -p "$root/etc"
-  echo /usr/lib/image >"$root/etc/ld.so.conf"
-  ldconfig -r "$root" 2>/dev/null
+  libraries "$root" "$full" libcrypt.so.1 libpcre2-8.so.0 libssl.so.3 libcrypto.so.3 libz.so.1
   cp "$full/etc/nginx/mime.types" "$root/etc/nginx/mime.types"
   printf '%s\n' 'worker_processes 1;' 'error_log /dev/stderr notice;' 'pid /run/nginx.pid;' \
     'events { worker_connections 512; }' \
     'http {' '  include mime.types;' '  default_type application/octet-stream;' '  access_log /dev/stdout combined;' \
     '  sendfile on;' '  include conf.d/*.conf;' '}' >"$root/etc/nginx/nginx.conf"
-  printf '%s\n' 'server {' '  listen 80 default_server;' '  root /var/www/html;' '  index index.html;' \
+  printf '%s\n' 'server {' '  listen 80 default_server;' '  root /usr/share/nginx/html;' '  index index.html;' \
     '  location = /healthz { return 200 "ok\n"; }' \
     '  location = /hostname { default_type text/plain; return 200 "$hostname\n"; }' '}' \
     >"$root/etc/nginx/conf.d/default.conf"
   printf '%s\n' '<!DOCTYPE html>' '<html><head><title>Welcome to nginx!</title></head>' \
     '<body><h1>Welcome to nginx!</h1><p>Served by a pod of a Coracle cluster.</p></body></html>' \
-    >"$root/var/www/html/index.html"
+    >"$root/usr/share/nginx/html/index.html"
 }
 
 digest() { sha256sum "$1" | cut -d' ' -f1; }

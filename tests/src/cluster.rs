@@ -121,7 +121,7 @@ impl Cluster {
             .map(str::to_owned)
             .to_vec();
             args.extend(node_args(&cluster.site, &name, &address));
-            let registries = crate::workspace().join("examples/registries.yaml");
+            let registries = crate::workspace().join("examples/node/registries.yaml");
             args.extend([
                 "--registries".to_owned(),
                 registries.to_string_lossy().into_owned(),

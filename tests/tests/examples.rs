@@ -1,5 +1,5 @@
-//! Every file in `examples/` works as it is: nginx.yaml, multi-container.yaml, probes.yaml,
-//! config.yaml here; registries.yaml is what the nodes of `three_nodes.rs` pull through.
+//! Every file in `examples/` works as it is, the manifests by one `kubectl apply -f examples/`
+//! here; node/registries.yaml is what the nodes of `three_nodes.rs` pull through.
 
 use coracle_tests::{cluster::Cluster, is_root_or_skip, kubectl::PATIENCE, wait, workspace};
 
@@ -10,37 +10,19 @@ fn examples_apply_and_do_what_they_say() {
     }
     let mut cluster = Cluster::up(&[]);
     let kubectl = cluster.kubectl();
-    for file in [
-        "nginx.yaml",
-        "multi-container.yaml",
-        "probes.yaml",
-        "config.yaml",
-    ] {
-        kubectl.ok(&format!(
-            "apply -f {}",
-            workspace().join("examples").join(file).display()
-        ));
-    }
+    let examples = workspace().join("examples");
+    kubectl.ok(&format!("apply -f {}", examples.display()));
     kubectl.rolled_out("nginx");
     for pod in ["shared-volume", "probes", "configured"] {
         kubectl.pod_ready(pod);
     }
     the_shared_volume_is_shared(&cluster);
+    programs_of_the_images_resolve_names(&cluster);
     configuration_arrives_as_environment_and_files(&cluster);
     applying_again_changes_nothing(&cluster);
     describe_and_explain_work(&cluster);
 
-    for file in [
-        "nginx.yaml",
-        "multi-container.yaml",
-        "probes.yaml",
-        "config.yaml",
-    ] {
-        kubectl.ok(&format!(
-            "delete -f {} --timeout=60s",
-            workspace().join("examples").join(file).display()
-        ));
-    }
+    kubectl.ok(&format!("delete -f {} --timeout=120s", examples.display()));
     kubectl.count_is("pods", 0);
     let left = cluster.reset_node(0);
     assert!(left.is_empty(), "left behind:\n{}", left.join("\n"));
@@ -60,6 +42,19 @@ fn the_shared_volume_is_shared(cluster: &Cluster) {
             .site
             .fetch("n1", &format!("http://{address}/now.txt"))
     });
+}
+
+fn programs_of_the_images_resolve_names(cluster: &Cluster) {
+    let page = cluster.kubectl().ok_args(&[
+        "exec",
+        "probes",
+        "--",
+        "wget",
+        "-q",
+        "-O-",
+        "http://localhost/",
+    ]);
+    assert!(page.contains("Welcome to nginx"), "{page}");
 }
 
 fn configuration_arrives_as_environment_and_files(cluster: &Cluster) {

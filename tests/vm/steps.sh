@@ -122,7 +122,7 @@ logs_and_exec() {
   local pod
   pod=$(kubectl get pods -l app=nginx -o 'jsonpath={.items[0].metadata.name}')
   eventually 20 "kubectl logs" kubectl logs "$pod"
-  kubectl exec "$pod" -- cat /var/www/html/index.html | grep -q 'Welcome to nginx' || fail "exec printed something else"
+  kubectl exec "$pod" -- cat /usr/share/nginx/html/index.html | grep -q 'Welcome to nginx' || fail "exec printed something else"
   kubectl logs "$pod" --tail=2
 }
 
@@ -200,7 +200,7 @@ transfer() {
   to=$(pod_on "${pod_nodes[0]}")
   from=$(pod_on "${pod_nodes[1]}")
   address=$(kubectl get pod "$to" -o 'jsonpath={.status.podIP}')
-  kubectl exec "$to" -- dd if=/dev/zero of=/var/www/html/large bs=1M count=100 2>/dev/null
+  kubectl exec "$to" -- dd if=/dev/zero of=/usr/share/nginx/html/large bs=1M count=100 2>/dev/null
   received=$(within timeout 150 "$tools/kubectl" exec "$from" -- sh -c "time wget -q -O - http://$address/large | wc -c")
   [[ $received == 104857600 ]] || fail "$received bytes have arrived"
   # nginx takes no such request, but says so only to whom it could hear out.
