@@ -30,7 +30,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
         settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
     let mut server = settings::server_config(&args.data, &args.cluster, &args.control_plane)
         .map_err(Failure::Usage)?;
-    server.names.push(agent.node_name.clone());
+    server.own_node = Some(agent.node_name.clone());
     block_on(async move |shutdown| {
         let server = Server::start(server, shutdown.clone()).await?;
         let client = server.client(UserInfo::node(&agent.node_name));

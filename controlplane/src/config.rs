@@ -31,7 +31,10 @@ pub struct ServerConfig {
     pub bind: SocketAddr,
     /// What clients and nodes call this server; `bind`'s address, if that is a definite one.
     pub advertise: IpAddr,
-    /// More names for the server certificate: the node's own, for example.
+    /// The node that runs in this process, if one does: its name is in the server certificate, and
+    /// its Node has the role of a control plane.
+    pub own_node: Option<String>,
+    /// More names for the server certificate.
     pub names: Vec<String>,
     /// Where ClusterIPs come from.
     pub service_cidr: Ipv4Net,
@@ -105,6 +108,7 @@ impl ServerConfig {
             data_dir,
             bind,
             advertise: bind.ip(),
+            own_node: None,
             names: Vec::new(),
             service_cidr: Ipv4Net::new_assert([10, 96, 0, 0].into(), 16),
             cluster_cidr: Ipv4Net::new_assert([10, 244, 0, 0].into(), 16),

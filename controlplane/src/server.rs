@@ -289,7 +289,12 @@ pub(crate) async fn open(
     ];
     addresses.retain(|address| !address.is_unspecified());
     let names = ServerNames {
-        dns: config.names.clone(),
+        dns: config
+            .names
+            .iter()
+            .chain(&config.own_node)
+            .cloned()
+            .collect(),
         addresses,
     };
     let engine = config.store;
@@ -345,6 +350,7 @@ fn start_parts(
     );
     controllers.service_cidr = Some(config.service_cidr.into());
     controllers.has_loopback_nodes = config.advertise.is_loopback();
+    controllers.own_node.clone_from(&config.own_node);
     controllers.node_mask_bits = NODE_MASK_BITS;
     controllers.pod_network.mode = config.pod_network;
     controllers.pod_network.vxlan_port = config.vxlan_port;

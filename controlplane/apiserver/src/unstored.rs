@@ -48,7 +48,8 @@ static COMPONENT_STATUSES: ResourceInfo = ResourceInfo {
     ..ResourceInfo::in_group("", "v1")
 };
 
-const COMPONENTS: [&str; 3] = ["controller-manager", "etcd-0", "scheduler"];
+/// The store is a part of the server: there is no etcd to tell of.
+const COMPONENTS: [&str; 2] = ["controller-manager", "scheduler"];
 
 /// One of these.
 struct Unstored(Arc<ApiResource>);

@@ -41,6 +41,8 @@ pub struct ControllersConfig {
     pub service_cidr: Option<IpNet>,
     /// Whether nodes may be at loopback: only where nobody but this machine reaches the API server.
     pub has_loopback_nodes: bool,
+    /// The node that runs in the server's own process, if one does.
+    pub own_node: Option<String>,
     /// PEM of the bundle published as `kube-root-ca.crt` in each namespace.
     pub root_ca_pem: String,
     /// How often leases and node statuses are looked at.
@@ -84,6 +86,7 @@ impl ControllersConfig {
             kubelet_ca,
             service_cidr: None,
             has_loopback_nodes: false,
+            own_node: None,
             node_monitor_period: Duration::from_secs(5),
             node_monitor_grace: Duration::from_secs(50),
             eviction_timeout: Duration::from_secs(300),

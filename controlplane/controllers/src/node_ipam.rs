@@ -1,6 +1,7 @@
 //! Gives each Node a `podCIDR` of its own, and tells it how nodes are connected
 //! ([`coracle_api::pod_network`]) and whose serving certificates the API server believes
-//! ([`coracle_api::kubelet_ca`]).
+//! ([`coracle_api::kubelet_ca`]). The node in the server's own process gets its role with the
+//! range: a node may not give itself one, and whoever takes it away later is not contradicted.
 //!
 //! What is taken is what the Nodes show as they come and go ([`ranges`]), so nothing can get lost
 //! or leak: a range is free again when its Node is gone. One worker decides, after the first full
@@ -32,12 +33,15 @@ use crate::{
 };
 
 const COMPONENT: &str = "cidrAllocator";
+/// What `kubectl get nodes` shows as a role.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// The controller.
 pub(crate) struct NodeIpamController {
     client: Client,
     recorder: ComponentRecorder,
     cluster: Ipv4Net,
+    own_node: Option<String>,
     /// See [`told`].
     told: BTreeMap<&'static str, String>,
     nodes: Arc<Cache<Node>>,
@@ -53,6 +57,7 @@ impl NodeIpamController {
             client: context.client.clone(),
             recorder: context.recorder.of(COMPONENT),
             cluster: context.config.cluster_cidr,
+            own_node: context.config.own_node.clone(),
             told: told(&context.config),
             nodes: controller.reads(),
             ranges: Mutex::new(Ranges::new(
@@ -92,6 +97,9 @@ impl Reconciler for NodeIpamController {
         if range_of(&node).is_none() {
             let range = self.choose(&key, &node)?;
             patch["spec"] = json!({"podCIDR": range.to_string(), "podCIDRs": [range.to_string()]});
+            if self.own_node.as_ref() == Some(&key.name) {
+                patch["metadata"]["labels"] = json!({CONTROL_PLANE: "true"});
+            }
         } else if is_told(&node, &self.told) {
             return Ok(None);
         }

@@ -13,6 +13,7 @@ mod disruptions;
 mod garbage;
 mod jobs;
 mod lifecycle;
+mod node_roles;
 mod nodes;
 mod own_writes;
 mod quotas;
