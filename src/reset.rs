@@ -2,6 +2,7 @@
 //! is.
 
 use anyhow::Context;
+use coracle_controlplane::Server;
 
 use crate::{Failure, cli::ResetArgs, say, settings};
 
@@ -14,6 +15,13 @@ pub(crate) fn run(args: &ResetArgs) -> Result<(), Failure> {
         .enable_all()
         .build()?;
     let data_dir = config.data_dir.clone();
+    // Before anything is removed: a server would go on without its store.
+    let _server_lock = if args.delete_data {
+        Server::keep_off(&data_dir)
+            .context("--delete-data deletes the server's data, too: stop the server first")?
+    } else {
+        None
+    };
     runtime.block_on(coracle_agent::reset(config))?;
     // What still ends in the background (a link, a helper) would write into the directory while it
     // is deleted.

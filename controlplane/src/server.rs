@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    fs::File,
     io,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
@@ -95,6 +96,11 @@ pub enum ServerError {
     },
 }
 
+/// Where a server keeps what lasts.
+fn server_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("server")
+}
+
 fn bind_hint(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => "the address is in use by another process".to_owned(),
@@ -125,6 +131,15 @@ pub struct Server {
 }
 
 impl Server {
+    /// Keeps every server off `data_dir` until the file is dropped, as who deletes it has to;
+    /// `None` if no server was ever there.
+    ///
+    /// # Errors
+    /// [`ServerError::OpenStore`] while a server runs on it: stop that one first.
+    pub fn keep_off(data_dir: &Path) -> Result<Option<File>, ServerError> {
+        Ok(SqliteBackend::keep_off(&server_dir(data_dir))?)
+    }
+
     /// Starts every part; returns once the API server answers.
     ///
     /// # Errors
@@ -136,7 +151,7 @@ impl Server {
         config.validate()?;
         // Before anything is written: who mistypes an address leaves no cluster behind.
         let listener = listen(config.bind).await?;
-        let server_dir = config.data_dir.join("server");
+        let server_dir = server_dir(&config.data_dir);
         let opened = open(&config, server_dir.clone()).await?;
         Self::start_on(config, listener, opened, server_dir, shutdown).await
     }

@@ -117,6 +117,8 @@ async fn what_cannot_be_used_is_said_in_one_sentence() {
         .unwrap();
     let locked = refused(config(dir.path())).await;
     assert!(locked.contains("is in use by another server"), "{locked}");
+    let kept = Server::keep_off(dir.path()).unwrap_err().to_string();
+    assert_eq!(kept, locked, "nor can it be deleted");
     let other = tempfile::tempdir().unwrap();
     let mut taken = config(other.path());
     taken.bind = server.address();
@@ -143,6 +145,9 @@ async fn what_cannot_be_used_is_said_in_one_sentence() {
     assert!(message.contains("is not writable"), "{message}");
     shutdown.cancel();
     server.stopped().await.unwrap();
+    assert!(Server::keep_off(dir.path()).unwrap().is_some());
+    let never = dir.path().join("never");
+    assert!(Server::keep_off(&never).unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

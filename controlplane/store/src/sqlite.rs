@@ -23,6 +23,7 @@ mod schema;
 mod writer;
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -105,6 +106,16 @@ impl SqliteBackend {
     /// user. [`StoreError::Engine`] for a file that is no store or is damaged.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(dir, SqliteOptions::default())
+    }
+
+    /// Keeps every server off the store in `dir` until the file is dropped, as who deletes it
+    /// has to; `None` if there is no `dir`.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] while a server runs on it, [`StoreError::NotWritable`]: tell the
+    /// user.
+    pub fn keep_off(dir: &Path) -> Result<Option<File>, StoreError> {
+        dir.exists().then(|| schema::lock(dir)).transpose()
     }
 
     /// As [`SqliteBackend::open`], with options.
