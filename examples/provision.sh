@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes a bare Debian 12 or Ubuntu 24.04 machine a server, a node, or both; upgrades it; takes it back.
+# Makes a bare Debian 12 or 13 machine a server, a node, or both; upgrades it; takes it back. Ubuntu 24.04 should do, and
+# has not been tried.
 #
 #   ROLE=server                                            examples/provision.sh [FROM]
 #   ROLE=agent SERVER=https://ADDRESS:6443 TOKEN=K10...    examples/provision.sh [FROM]
@@ -14,7 +15,7 @@
 #   NODE_IP       the address other machines reach this one at [default: that of the default route]
 #   NODE_NAME     the node's name [default: the host name]
 #   SERVER_ARGS, AGENT_ARGS    more flags of `coracle server` and `coracle agent` (see --help of both); ROLE=up has both
-#   REGISTRIES    a registries.yaml to install (mirrors and credentials of registries)
+#   REGISTRIES    a registries.yaml to install (mirrors and credentials of registries; see examples/node/registries.yaml)
 set -euo pipefail
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -68,7 +69,7 @@ put_text() {
 
 look_at_machine() {
   [[ $(id -u) == 0 ]] || die "only root can do this: sudo $0"
-  [[ -d /run/systemd/system ]] || die "this machine does not run systemd; start the programs by hand as in README.md"
+  [[ -d /run/systemd/system ]] || die "this machine does not run systemd: $1"
   local id="" version=""
   if [[ -r /etc/os-release ]]; then
     # shellcheck disable=SC1091 # the machine's own
@@ -78,7 +79,7 @@ look_at_machine() {
   fi
   case $id in
   debian | ubuntu) ;;
-  *) say "warning: made for Debian and Ubuntu; this is '${id:-unknown}' ${version}" ;;
+  *) say "warning: made for Debian 12 and 13; this is '${id:-unknown}' ${version}" ;;
   esac
   case $(uname -m) in
   x86_64 | aarch64) ;;
@@ -336,7 +337,7 @@ closing_words() {
 }
 
 provision() {
-  look_at_machine
+  look_at_machine "start the programs by hand, as README.md says under 'Several machines'"
   choose_role
   load_settings
   check_settings
@@ -356,7 +357,7 @@ provision() {
 # === Back to what it was
 
 uninstall() {
-  look_at_machine
+  look_at_machine "this script has installed nothing here; 'coracle reset --delete-data' takes back a node that was started by hand"
   local unit name left=()
   say "stopping services and pods"
   for unit in coracle-up coracle-agent coracle-server; do

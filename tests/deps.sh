@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what building, running and testing need, on a bare Debian 12 (or Ubuntu) as root. Idempotent; quiet
+# Installs what building, running and testing need, on a bare Debian 12 as root. Idempotent; quiet
 # when there is nothing to do.
 #
 #   tests/deps.sh TOOLS_DIR
