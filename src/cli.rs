@@ -60,6 +60,9 @@ pub(crate) enum Command {
     /// Manage the images of this node.
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Back up what the server keeps, and restore it.
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Say what this machine has of what a node needs, and what to do about the rest.
     Check(CheckArgs),
     /// Remove what a stopped node left running: pods, mounts, namespaces, cgroups, rules.
@@ -343,6 +346,28 @@ pub(crate) enum ImageCommand {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Write all objects to a file, while the server runs or not. Certificates and keys are not
+    /// among them: keep DATA_DIR/server/pki as well.
+    Backup {
+        #[command(flatten)]
+        api: ApiArgs,
+        /// Replace FILE if it is there.
+        #[arg(long)]
+        force: bool,
+        /// Where to write them.
+        file: PathBuf,
+    },
+    /// Put a backup in the place of what a stopped server has, which is kept beside it.
+    Restore {
+        #[command(flatten)]
+        data: DataDir,
+        /// What `coracle store backup` has written.
+        file: PathBuf,
+    },
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The cgroup above all pods.
@@ -388,6 +413,9 @@ mod tests {
             "coracle image list",
             "coracle image pull nginx",
             "coracle image remove nginx",
+            "coracle store backup --data-dir D f.db",
+            "coracle store backup --kubeconfig K --force f.db",
+            "coracle store restore --data-dir D f.db",
             "coracle check",
             "coracle version --log-format json -v",
             "coracle reset --delete-data",

@@ -4,6 +4,7 @@
 //! configuration that cannot be used ends with status 64 and one sentence; anything else that fails
 //! ends with status 1.
 
+mod admin;
 mod check;
 mod cli;
 mod image;
@@ -12,6 +13,7 @@ mod memory;
 mod reset;
 mod run;
 mod settings;
+mod store;
 mod token;
 
 use std::process::ExitCode;
@@ -74,6 +76,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Agent(args) => run::agent(&args),
         Command::Token(command) => token::run(command),
         Command::Image(command) => image::run(command),
+        Command::Store(command) => store::run(command),
         Command::Check(args) => check::run(&args),
         Command::Reset(args) => reset::run(&args),
         Command::Version => {

@@ -6,21 +6,18 @@
 //!
 //! Source: Kubernetes `docs/reference/access-authn-authz/bootstrap-tokens`.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
-use base64::Engine;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, Client, Config,
+    Api, Client,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use rand::RngExt;
-use sha2::{Digest, Sha256};
 
 use crate::{
-    Failure,
+    Failure, admin,
     cli::{ApiArgs, TokenCommand},
     say,
 };
@@ -60,7 +57,7 @@ pub(crate) fn run(command: TokenCommand) -> Result<(), Failure> {
 }
 
 async fn create(args: &ApiArgs, ttl: Option<Duration>, description: &str) -> anyhow::Result<()> {
-    let (client, ca_hash) = connect(args).await?;
+    let (client, ca_hash) = admin::connect(args, DEADLINE).await?;
     let (id, secret) = (random(ID_LENGTH), random(SECRET_LENGTH));
     let mut data = BTreeMap::from([
         ("token-id".to_owned(), id.clone()),
@@ -98,7 +95,7 @@ async fn create(args: &ApiArgs, ttl: Option<Duration>, description: &str) -> any
 }
 
 async fn list(args: &ApiArgs) -> anyhow::Result<()> {
-    let (client, _) = connect(args).await?;
+    let (client, _) = admin::connect(args, DEADLINE).await?;
     let params = ListParams::default().fields(&format!("type={SECRET_TYPE}"));
     let found = secrets(client)
         .list(&params)
@@ -121,7 +118,7 @@ async fn list(args: &ApiArgs) -> anyhow::Result<()> {
 }
 
 async fn delete(args: &ApiArgs, id: &str) -> anyhow::Result<()> {
-    let (client, _) = connect(args).await?;
+    let (client, _) = admin::connect(args, DEADLINE).await?;
     match secrets(client)
         .delete(&format!("{NAME_PREFIX}{id}"), &DeleteParams::default())
         .await
@@ -135,56 +132,6 @@ async fn delete(args: &ApiArgs, id: &str) -> anyhow::Result<()> {
 
 fn secrets(client: Client) -> Api<Secret> {
     Api::namespaced(client, NAMESPACE)
-}
-
-/// A client of the administrator's kubeconfig, and the hash of the authority in it.
-async fn connect(args: &ApiArgs) -> anyhow::Result<(Client, String)> {
-    let path = args
-        .kubeconfig
-        .clone()
-        .unwrap_or_else(|| args.data.data_dir.join("admin.kubeconfig"));
-    let read = || {
-        format!(
-            "read kubeconfig {} (is this the server's --data-dir?)",
-            path.display()
-        )
-    };
-    let kubeconfig = read_kubeconfig(&path).with_context(read)?;
-    let ca = kubeconfig
-        .clusters
-        .first()
-        .and_then(|cluster| cluster.cluster.as_ref()?.certificate_authority_data.clone())
-        .ok_or_else(|| {
-            anyhow!(
-                "kubeconfig {} holds no certificate authority",
-                path.display()
-            )
-        })?;
-    let pem = base64::engine::general_purpose::STANDARD
-        .decode(ca)
-        .with_context(read)?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(read)?;
-    config.connect_timeout = Some(DEADLINE);
-    config.read_timeout = Some(DEADLINE);
-    let client = Client::try_from(config).with_context(read)?;
-    Ok((client, ca_hash(&pem)?))
-}
-
-/// The error leaves the path to whoever reports it.
-fn read_kubeconfig(path: &Path) -> anyhow::Result<Kubeconfig> {
-    Kubeconfig::read_from(path).map_err(|error| match error {
-        KubeconfigError::ReadConfig(source, _) => source.into(),
-        other => other.into(),
-    })
-}
-
-fn ca_hash(pem: &[u8]) -> anyhow::Result<String> {
-    use rustls::pki_types::{CertificateDer, pem::PemObject};
-    let certificate =
-        CertificateDer::from_pem_slice(pem).context("parse the certificate authority")?;
-    Ok(hex::encode(Sha256::digest(certificate)))
 }
 
 fn random(length: usize) -> String {
@@ -251,7 +198,8 @@ mod tests {
             },
             kubeconfig: Some(path.clone()),
         };
-        let error = connect(&args).await.map(drop).expect_err("there is none");
+        let connected = admin::connect(&args, DEADLINE).await;
+        let error = connected.map(drop).expect_err("there is none");
         assert_eq!(
             ErrorChain(error.as_ref()).to_string(),
             format!(

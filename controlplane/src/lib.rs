@@ -7,10 +7,12 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | [`backup`] | the store as a file, and back |
 //! | `config` | what a control plane is started with |
 //! | `server` | starts and stops the parts |
 #![forbid(unsafe_code)]
 
+pub mod backup;
 mod config;
 mod server;
 #[cfg(test)]

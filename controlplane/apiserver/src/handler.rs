@@ -16,6 +16,7 @@ use http::{Method, Response, StatusCode, request::Parts};
 use tracing::Instrument as _;
 
 use crate::{
+    backup,
     body::{Body, Held},
     catalog::{self, Catalog, Serving},
     encoding::Form,
@@ -164,7 +165,7 @@ where
                 seen.count_in_flight(reads);
                 state.seat = Some(server.limits.seat(requester, &request, reads).await?);
             }
-            return nonresource::serve(server, parts, path, &query);
+            return without_resource(server, &user, parts, path, &query).await;
         }
         RequestInfo::Resource(info) => info,
     };
@@ -196,6 +197,20 @@ where
     let weight = weight(serving, info, headers, &read.bytes);
     let timely = in_time(timeout, answer);
     server.limits.worked_on(requester, weight, timely).await
+}
+
+/// A path that is no resource's.
+async fn without_resource(
+    server: &Arc<State>,
+    user: &UserInfo,
+    parts: &Parts,
+    path: &str,
+    query: &Query<'_>,
+) -> Result<Response<Body>, Status> {
+    match path {
+        backup::PATH => backup::serve(server, user, parts).await,
+        _ => nonresource::serve(server, parts, path, query),
+    }
 }
 
 /// Who asks, and where they stand. One who is somebody keeps the connection.

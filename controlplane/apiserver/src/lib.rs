@@ -29,6 +29,7 @@
 //! | `subresource` | status, scale, binding, eviction, token, streams |
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
 //! | `bootstrap` | the objects every cluster starts with |
+//! | `backup` | the whole store as a file, for `coracle store backup` |
 //! | `event_expiry` | forgets old Events |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //! | `reply`, [`body`] | answers: whole, in pieces or endless |
@@ -47,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 mod authorization;
+mod backup;
 pub mod body;
 mod bootstrap;
 mod catalog;

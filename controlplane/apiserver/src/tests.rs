@@ -5,6 +5,7 @@ mod admission;
 mod apply;
 mod authorization;
 mod authorizer;
+mod backup;
 mod bad_input;
 mod connections;
 mod crud;

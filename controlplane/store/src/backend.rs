@@ -1,5 +1,7 @@
 //! The seam between the API server and the storage engines.
 
+use std::fs::File;
+
 use crate::{
     error::StoreError,
     types::{EventBatch, KeyValue, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome},
@@ -52,6 +54,16 @@ pub trait Backend: Send + Sync + 'static {
     /// failure: reads and deletions go on.
     fn failure(&self) -> Option<String> {
         None
+    }
+    /// Everything that is stored at this moment, in the engine's own form, in a file without a
+    /// name. Writers are not held up.
+    ///
+    /// # Errors
+    /// [`StoreError::NoBackup`] with what to do instead; [`StoreError::NoRoomForCopy`].
+    async fn backup(&self) -> Result<File, StoreError> {
+        Err(StoreError::NoBackup {
+            advice: "its engine has no files of this server's",
+        })
     }
     /// Returns once the store has closed by itself, because the state of its disk is in doubt:
     /// nothing can be written any more, and only a new start knows what is there.

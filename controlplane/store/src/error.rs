@@ -1,7 +1,10 @@
 //! Why a store operation failed. How this maps to HTTP is the API server's business, not this
 //! crate's.
 
-use std::path::PathBuf;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use crate::types::Revision;
 
@@ -44,7 +47,7 @@ pub enum StoreError {
         path: PathBuf,
         /// What the system said.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The disk is full: nothing of the transaction was written, and a later one may succeed.
     #[error("no space left on the disk of {path}: delete objects, or free space")]
@@ -58,6 +61,67 @@ pub enum StoreError {
         /// Which rule it breaks.
         why: &'static str,
     },
+    /// A file is no store of ours.
+    #[error("{path} is no store of Coracle")]
+    NotAStore {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file was written by another version of this program.
+    #[error(
+        "{path} has version {found} of the store's form, this program reads version {expected}: use the release that wrote it"
+    )]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        found: i32,
+        /// What this program writes.
+        expected: i32,
+    },
+    /// A file is broken.
+    #[error(
+        "{path} is damaged ({found}): keep it, and restore a backup with `coracle store restore`"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong first of all.
+        found: String,
+    },
+    /// There is a file already where one is to be written.
+    #[error("{path} is there already: choose another name, or replace it (--force)")]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A copy would fill the disk.
+    #[error(
+        "the disk of {path} has no room for a copy of {bytes} bytes: free space, or use another disk"
+    )]
+    NoRoomForCopy {
+        /// Where it was to be.
+        path: PathBuf,
+        /// How large it is.
+        bytes: u64,
+    },
+    /// This engine cannot be copied through the server.
+    #[error("this server's store cannot be backed up: {advice}")]
+    NoBackup {
+        /// What to do instead.
+        advice: &'static str,
+    },
+    /// A file that is not the database itself cannot be used.
+    #[error("cannot {what} {path}")]
+    File {
+        /// The operation, such as "create".
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// The engine failed at `what`.
     #[error("store engine failed to {what}")]
     Engine {
@@ -67,4 +131,14 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl StoreError {
+    pub(crate) fn file(what: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::File {
+            what,
+            path: path.to_path_buf(),
+            source,
+        }
+    }
 }

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | [`types`], [`error`], [`backend`] | the seam |
 //! | [`memory`] | engine for tests: everything in the process, nothing durable |
-//! | [`sqlite`] | the default engine: one SQLite file, group commit, one fsync for many writers |
+//! | [`sqlite`] | the default engine: one SQLite file, group commit, one fsync for many writers; backups |
 //! | [`compaction`] | the task that drives [`Backend::compact`] |
 //! | `fanout` | bounded queues from an engine to its watchers |
 //! | `conformance` (feature `testing`) | what every engine must pass, and the faults it must catch |

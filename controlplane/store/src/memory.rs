@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    fs::File,
     ops::Bound,
     sync::Arc,
 };
@@ -120,6 +121,12 @@ impl Backend for MemoryBackend {
 
     fn current_revision(&self) -> Revision {
         self.state.lock().revision
+    }
+
+    async fn backup(&self) -> Result<File, StoreError> {
+        Err(StoreError::NoBackup {
+            advice: "its objects are in memory alone (--store memory)",
+        })
     }
 }
 

@@ -14,10 +14,14 @@
 //! log is in memory. No SQL leaves this module. On a full disk a reserve (`reserve`) is given up
 //! for what makes room.
 
+pub mod backup;
+pub mod check;
 mod index;
+pub mod pending;
 mod read;
 mod reclaim;
 mod reserve;
+pub mod restore;
 mod room;
 mod schema;
 mod writer;
@@ -26,14 +30,14 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
 };
 
 use parking_lot::{Mutex, RwLock};
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +60,8 @@ pub struct SqliteBackend {
     shared: Arc<Shared>,
     queue: Option<mpsc::Sender<Job>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// Looks at a large file beside the work.
+    checker: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the writer and the readers share.
@@ -66,6 +72,10 @@ struct Shared {
     counters: Counters,
     /// Why the last batch was not written, unless the disk was full.
     failure: Mutex<Option<String>>,
+    /// What is wrong with the file, if that was found after the start.
+    damage: OnceLock<String>,
+    /// One copy at a time.
+    copying: Arc<tokio::sync::Mutex<()>>,
     /// The writer has ended.
     closed: CancellationToken,
 }
@@ -74,6 +84,8 @@ struct Shared {
 struct Counters {
     commits: AtomicU64,
     txns: AtomicU64,
+    /// How often a batch found no room.
+    times_full: AtomicU64,
 }
 
 /// What the engine has done since it was opened.
@@ -96,14 +108,31 @@ pub struct SqliteOptions {
     /// Most pages in the file: a disk that is full at that point.
     #[cfg(feature = "testing")]
     pub max_pages: Option<u32>,
+    /// Takes the file for one that is too large to be checked before the start.
+    #[cfg(feature = "testing")]
+    pub is_large: bool,
+}
+
+impl SqliteOptions {
+    #[cfg(feature = "testing")]
+    fn is_large(self) -> bool {
+        self.is_large
+    }
+
+    #[cfg(not(feature = "testing"))]
+    fn is_large(self) -> bool {
+        false
+    }
 }
 
 impl SqliteBackend {
-    /// Opens the store in `dir`, made if it does not exist. Blocks while the index is built.
+    /// Opens the store in `dir`, made if it does not exist. Blocks while the file is checked and
+    /// the index is built.
     ///
     /// # Errors
-    /// [`StoreError::Locked`], [`StoreError::NotWritable`], [`StoreError::DiskFull`]: tell the
-    /// user. [`StoreError::Engine`] for a file that is no store or is damaged.
+    /// [`StoreError::Locked`], [`StoreError::NotWritable`], [`StoreError::DiskFull`],
+    /// [`StoreError::NotAStore`], [`StoreError::OtherVersion`], [`StoreError::Damaged`]: tell the
+    /// user.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(dir, SqliteOptions::default())
     }
@@ -125,14 +154,17 @@ impl SqliteBackend {
     pub fn open_with(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let dir = dir.as_ref().to_path_buf();
         let lock = schema::lock(&dir)?;
-        let connection = schema::open_writer(&dir, options)?;
+        restore::clear(&dir);
+        let mut connection = schema::open_writer(&dir, options)?;
+        let is_checked =
+            !options.is_large() && check::at_start(&mut connection, &schema::file(&dir))?;
         let room = Room::of(&dir).map_err(|source| StoreError::NotWritable {
             path: dir.clone(),
             source,
         })?;
         let reserve = Reserve::of(&dir, room);
         let (state, reclaimed) = schema::load(&connection)
-            .map_err(|source| engine_error(&dir, "load the index", source))?;
+            .map_err(|source| engine_error(&schema::file(&dir), "load the index", source))?;
         let page_bytes: u32 = connection
             .pragma_query_value(None, "page_size", |row| row.get(0))
             .map_err(|source| engine_error(&dir, "read the size of a page", source))?;
@@ -142,6 +174,8 @@ impl SqliteBackend {
             state: RwLock::new(state),
             counters: Counters::default(),
             failure: Mutex::default(),
+            damage: OnceLock::new(),
+            copying: Arc::default(),
             closed: CancellationToken::new(),
         });
         let (queue, jobs) = mpsc::channel(QUEUE);
@@ -167,10 +201,15 @@ impl SqliteBackend {
                 what: "start the writer".to_owned(),
                 source: source.into(),
             })?;
+        let checker = match is_checked {
+            true => None,
+            false => Some(check::beside_the_work(Arc::clone(&shared))?),
+        };
         Ok(Self {
             shared,
             queue: Some(queue),
             writer: Mutex::new(Some(thread)),
+            checker: Mutex::new(checker),
         })
     }
 
@@ -239,7 +278,20 @@ impl Backend for SqliteBackend {
         if self.shared.closed.is_cancelled() {
             return Some("the store is closed: the state of its disk is in doubt".to_owned());
         }
-        self.shared.failure.lock().clone()
+        let damage = self.shared.damage.get().cloned();
+        damage.or_else(|| self.shared.failure.lock().clone())
+    }
+
+    async fn backup(&self) -> Result<File, StoreError> {
+        let one_at_a_time = Arc::clone(&self.shared.copying).lock_owned().await;
+        let stop = self.shared.closed.child_token();
+        // A caller that has gone needs no copy.
+        let _stopped = stop.clone().drop_guard();
+        self.read(move |shared, connection| {
+            let _one_at_a_time = one_at_a_time;
+            backup::of_running(shared, connection, &stop)
+        })
+        .await
     }
 
     async fn closed(&self) {
@@ -256,6 +308,11 @@ impl Drop for SqliteBackend {
         {
             tracing::error!("the store's writer panicked");
         }
+        if let Some(checker) = self.checker.lock().take()
+            && checker.join().is_err()
+        {
+            tracing::error!("the check of the store's file panicked");
+        }
     }
 }
 
@@ -269,22 +326,23 @@ impl std::fmt::Debug for SqliteBackend {
 
 /// Whether SQLite found no room.
 fn is_full(error: &rusqlite::Error) -> bool {
-    match error.sqlite_error() {
-        Some(error) => error.code == rusqlite::ErrorCode::DiskFull,
-        None => false,
-    }
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
-/// What SQLite reported, in the store's terms.
-fn engine_error(dir: &Path, what: &str, source: impl Into<Arc<rusqlite::Error>>) -> StoreError {
+/// What SQLite reported of a file or its directory, in the store's terms.
+fn engine_error(path: &Path, what: &str, source: impl Into<Arc<rusqlite::Error>>) -> StoreError {
     let source = source.into();
-    if is_full(&source) {
-        return StoreError::DiskFull {
-            path: dir.to_path_buf(),
-        };
-    }
-    StoreError::Engine {
-        what: what.to_owned(),
-        source: Box::new(source),
+    let path = path.to_path_buf();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::DiskFull { path },
+        Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path },
+        Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged {
+            path,
+            found: source.to_string(),
+        },
+        _ => StoreError::Engine {
+            what: what.to_owned(),
+            source: Box::new(source),
+        },
     }
 }

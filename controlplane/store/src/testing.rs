@@ -1,8 +1,11 @@
 //! An engine that fails when a test says so, in the ways that its users have to live with.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fs::File,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::{StreamExt, stream};
@@ -161,6 +164,10 @@ impl Backend for FailingBackend {
 
     fn current_revision(&self) -> Revision {
         self.inner.current_revision()
+    }
+
+    async fn backup(&self) -> Result<File, StoreError> {
+        self.inner.backup().await
     }
 
     fn failure(&self) -> Option<String> {

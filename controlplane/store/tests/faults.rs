@@ -286,7 +286,7 @@ fn file_that_is_no_store_is_refused_and_left_alone() {
     let file = dir.path().join("store.db");
     std::fs::write(&file, "not a database, but somebody's file".repeat(100)).unwrap();
     let before = std::fs::read(&file).unwrap();
-    assert_eq!(open_error(dir.path()), "Engine");
+    assert_eq!(open_error(dir.path()), "NotAStore");
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
 

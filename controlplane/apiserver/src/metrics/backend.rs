@@ -1,6 +1,6 @@
 //! A store whose times are taken.
 
-use std::{sync::Arc, time::Instant};
+use std::{fs::File, sync::Arc, time::Instant};
 
 use coracle_store::{
     Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome,
@@ -56,6 +56,10 @@ impl Backend for Metered {
 
     fn current_revision(&self) -> Revision {
         self.backend.current_revision()
+    }
+
+    async fn backup(&self) -> Result<File, StoreError> {
+        self.timed("backup", self.backend.backup()).await
     }
 
     fn failure(&self) -> Option<String> {

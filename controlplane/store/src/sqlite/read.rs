@@ -281,7 +281,7 @@ fn read_history(
 }
 
 /// A transaction whose snapshot begins now; it ends when it is dropped.
-fn begin(connection: &mut Connection) -> rusqlite::Result<rusqlite::Transaction<'_>> {
+pub(super) fn begin(connection: &mut Connection) -> rusqlite::Result<rusqlite::Transaction<'_>> {
     let transaction = connection.transaction()?;
     // The first read takes the snapshot.
     transaction

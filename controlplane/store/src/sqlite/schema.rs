@@ -76,7 +76,7 @@ pub(super) fn open_writer(dir: &Path, options: SqliteOptions) -> Result<Connecti
         path: dir.to_path_buf(),
         source,
     })?;
-    let failed = |source| engine_error(dir, "open store.db", source);
+    let failed = |source| engine_error(&path, "open it", source);
     let connection = Connection::open_with_flags_and_vfs(
         &path,
         OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -94,8 +94,15 @@ pub(super) fn open_writer(dir: &Path, options: SqliteOptions) -> Result<Connecti
     }
     configure_writer(&connection, options).map_err(failed)?;
     create_tables(&connection).map_err(failed)?;
-    check_version(&connection).map_err(failed)?;
+    check_version(&connection, &path)?;
     Ok(connection)
+}
+
+/// A database that exists, for one who has it alone. Nothing is made in it.
+pub(super) fn open_again(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags_and_vfs(path, flags, VFS)
+        .map_err(|source| engine_error(path, "open it", source))
 }
 
 /// A connection that reads.
@@ -109,7 +116,7 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Closing leaves the WAL where it is, with its room.
-fn keep_log(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn keep_log(connection: &Connection) -> rusqlite::Result<()> {
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map(drop)
@@ -163,17 +170,21 @@ fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {ids} COMMIT;"))
 }
 
-fn check_version(connection: &Connection) -> rusqlite::Result<()> {
-    let application: i32 =
-        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if (application, version) == (APPLICATION_ID, VERSION) {
-        return Ok(());
+/// Whether a database is a store, and one that this program reads.
+pub(super) fn check_version(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let numbers = number("application_id").and_then(|id| Ok((id, number("user_version")?)));
+    match numbers.map_err(|source| engine_error(path, "read its version", source))? {
+        (APPLICATION_ID, VERSION) => Ok(()),
+        (APPLICATION_ID, found) => Err(StoreError::OtherVersion {
+            path: path.to_path_buf(),
+            found,
+            expected: VERSION,
+        }),
+        _ => Err(StoreError::NotAStore {
+            path: path.to_path_buf(),
+        }),
     }
-    let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_MISMATCH);
-    let why =
-        format!("not a store of this version (application {application:#x}, version {version})");
-    Err(rusqlite::Error::SqliteFailure(error, Some(why)))
 }
 
 /// One named number of the store.
@@ -184,6 +195,24 @@ fn meta(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
         })
         .optional()?;
     Ok(value.unwrap_or_default())
+}
+
+/// Notes that nothing older can be served. It makes this the newest revision of a store that is
+/// behind it.
+pub(super) fn set_compacted(connection: &Connection, to: Revision) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'compacted'")?
+        .execute([to.0.cast_signed()])
+        .map(drop)
+}
+
+/// The newest revision that is in the file.
+pub(super) fn newest_revision(connection: &Connection) -> rusqlite::Result<Revision> {
+    let row = connection.query_row("SELECT max(id) FROM log", [], |row| {
+        row.get::<_, Option<i64>>(0)
+    })?;
+    let compacted = Revision(meta(connection, "compacted")?.unsigned_abs());
+    Ok(row.map_or(compacted, |id| RowId(id).revision().max(compacted)))
 }
 
 /// Rebuilds the index, and says up to which row garbage has been removed.

@@ -180,6 +180,10 @@ impl Writer {
             if !is_full(&source) || !self.roll_back() {
                 return self.fail(batch.replies, source);
             }
+            self.shared
+                .counters
+                .times_full
+                .fetch_add(1, Ordering::Relaxed);
             let all = txns.len();
             left = self.without_growth(txns.into_iter().zip(batch.replies).collect());
             // Without the others they may fit.

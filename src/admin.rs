@@ -1,0 +1,62 @@
+//! Calls of the API as administrator, by the kubeconfig that the server has written.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use base64::Engine;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use sha2::{Digest, Sha256};
+
+use crate::cli::ApiArgs;
+
+/// How long the server may take to be there.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A client of the administrator's kubeconfig, and the hash of the authority in it. It waits so
+/// long for an answer, and for each piece of one.
+pub(crate) async fn connect(
+    args: &ApiArgs,
+    patience: Duration,
+) -> anyhow::Result<(Client, String)> {
+    let path = args
+        .kubeconfig
+        .clone()
+        .unwrap_or_else(|| args.data.data_dir.join("admin.kubeconfig"));
+    let read = || {
+        format!(
+            "read kubeconfig {} (is this the server's --data-dir?)",
+            path.display()
+        )
+    };
+    let kubeconfig = Kubeconfig::read_from(&path).with_context(read)?;
+    let ca = kubeconfig
+        .clusters
+        .first()
+        .and_then(|cluster| cluster.cluster.as_ref()?.certificate_authority_data.clone())
+        .ok_or_else(|| {
+            anyhow!(
+                "kubeconfig {} holds no certificate authority",
+                path.display()
+            )
+        })?;
+    let pem = base64::engine::general_purpose::STANDARD
+        .decode(ca)
+        .with_context(read)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .with_context(read)?;
+    config.connect_timeout = Some(CONNECT_DEADLINE);
+    config.read_timeout = Some(patience);
+    let client = Client::try_from(config).with_context(read)?;
+    Ok((client, ca_hash(&pem)?))
+}
+
+fn ca_hash(pem: &[u8]) -> anyhow::Result<String> {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+    let certificate =
+        CertificateDer::from_pem_slice(pem).context("parse the certificate authority")?;
+    Ok(hex::encode(Sha256::digest(certificate)))
+}
