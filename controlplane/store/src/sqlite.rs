@@ -185,10 +185,12 @@ impl SqliteBackend {
             shared: Arc::clone(&shared),
             jobs,
             reclaimed,
+            is_reclaiming: false,
             may_vacuum: true,
             lock,
             reserve,
             page_bytes: page_bytes.into(),
+            is_in_doubt: false,
         };
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())

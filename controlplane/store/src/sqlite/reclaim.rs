@@ -1,12 +1,16 @@
 //! Removes, in small steps, what compaction made garbage: superseded rows and deletions.
 //!
 //! Steps ride on the commits of others or, when nobody writes, make small commits of their own, so
-//! that no writer ever waits for more than one step.
+//! that no writer ever waits for more than one step. On an idle cluster, where Leases are all that
+//! is written, a step is only taken once there is enough to remove: each of its commits writes
+//! pages and waits for the disk.
 
 use rusqlite::{Connection, params};
 
-use super::index::RowId;
+use super::{index::RowId, schema};
 
+/// Revisions with garbage that make a step worth its commit: ten minutes of a node's Lease.
+pub(super) const WORTHWHILE: u64 = 64;
 /// Rows looked at in an idle step: about a millisecond.
 const IDLE_ROWS: usize = 128;
 /// Pages given back to the file system in an idle step.
@@ -24,9 +28,6 @@ pub(super) fn step(
     to: RowId,
     writes: usize,
 ) -> rusqlite::Result<RowId> {
-    if from >= to {
-        return Ok(from);
-    }
     remove(connection, from, to, 2 * writes + 16)
 }
 
@@ -91,5 +92,7 @@ fn remove(
     connection
         .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'reclaimed'")?
         .execute([reached.0])?;
+    // With it, always: without deletions that are gone now, older states would be wrong.
+    schema::set_compacted(connection, to.revision())?;
     Ok(reached)
 }

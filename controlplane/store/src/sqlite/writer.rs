@@ -24,6 +24,7 @@ use super::{
     index::{Live, RowId},
     is_full, reclaim,
     reserve::Reserve,
+    schema,
 };
 use crate::{
     error::StoreError,
@@ -48,6 +49,8 @@ pub(super) struct Writer {
     pub(super) jobs: mpsc::Receiver<Job>,
     /// Up to this row what compaction made garbage has been deleted.
     pub(super) reclaimed: RowId,
+    /// There was enough garbage to begin with, and some is left.
+    pub(super) is_reclaiming: bool,
     /// Pages may have become free since this was last looked at.
     pub(super) may_vacuum: bool,
     /// Held until the connection is closed.
@@ -56,6 +59,8 @@ pub(super) struct Writer {
     pub(super) reserve: Reserve,
     /// A page of the database.
     pub(super) page_bytes: u64,
+    /// Nobody knows what the disk holds: nothing more is written.
+    pub(super) is_in_doubt: bool,
 }
 
 /// The transactions of one commit.
@@ -98,6 +103,7 @@ impl Writer {
                 Ok(false) => return self.jobs.blocking_recv(),
                 Err(error) if is_fatal(&error) => {
                     tracing::error!(error = %ErrorChain(&error), "closing the store: the state of the disk is in doubt");
+                    self.is_in_doubt = true;
                     return None;
                 }
                 Err(error) => {
@@ -112,9 +118,8 @@ impl Writer {
 
     /// Removes a little garbage; says whether there may be more.
     fn idle_step(&mut self) -> rusqlite::Result<bool> {
-        let compacted = self.compacted();
-        if self.reclaimed < compacted {
-            self.reclaimed = reclaim::idle_step(&mut self.connection, self.reclaimed, compacted)?;
+        if let Some(to) = self.garbage() {
+            self.reclaimed = reclaim::idle_step(&mut self.connection, self.reclaimed, to)?;
             self.may_vacuum = true;
         } else if self.may_vacuum {
             self.may_vacuum = reclaim::vacuum_step(&self.connection, self.reserve.is_given_up())?;
@@ -220,12 +225,10 @@ impl Writer {
             self.connection.prepare_cached("ROLLBACK")?.execute([])?;
             return Ok(self.reclaimed);
         }
-        let reclaimed = reclaim::step(
-            &self.connection,
-            self.reclaimed,
-            self.compacted(),
-            batch.events.len(),
-        )?;
+        let reclaimed = match self.garbage() {
+            Some(to) => reclaim::step(&self.connection, self.reclaimed, to, batch.events.len())?,
+            None => self.reclaimed,
+        };
         self.cover()?;
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
@@ -262,10 +265,11 @@ impl Writer {
     }
 
     /// Undoes the batch and tells everybody in it why.
-    fn fail(&self, replies: Vec<Reply<TxnOutcome>>, source: rusqlite::Error) -> Next {
+    fn fail(&mut self, replies: Vec<Reply<TxnOutcome>>, source: rusqlite::Error) -> Next {
         let fatal = !self.roll_back() || is_fatal(&source);
         if fatal {
             tracing::error!(error = %ErrorChain(&source), "closing the store: the state of the disk is in doubt");
+            self.is_in_doubt = true;
         }
         if !is_full(&source) {
             *self.shared.failure.lock() = Some(format!(
@@ -296,30 +300,29 @@ impl Writer {
         undone.is_ok()
     }
 
+    /// Nothing is written: what a kill forgets of this is history that nobody has deleted yet, and
+    /// whatever deletes some writes down how far it is compacted.
     fn compact(&mut self, to: Revision) -> Result<(), StoreError> {
-        let (compacted, current) = {
-            let state = self.shared.state.read();
-            (state.compacted, state.revision)
-        };
-        if to > current {
-            return Err(StoreError::Future { asked: to, current });
+        let mut state = self.shared.state.write();
+        if to > state.revision {
+            return Err(StoreError::Future {
+                asked: to,
+                current: state.revision,
+            });
         }
-        if to <= compacted {
-            return Ok(());
-        }
-        self.connection
-            .execute(
-                "UPDATE meta SET value = ?1 WHERE name = 'compacted'",
-                [to.0.cast_signed()],
-            )
-            .map_err(|source| engine_error(&self.shared.dir, "compact", source))?;
         // From here on nobody begins to read what is older; then it may be deleted.
-        self.shared.state.write().compacted = to;
+        state.compacted = state.compacted.max(to);
         Ok(())
     }
 
-    fn compacted(&self) -> RowId {
-        RowId::last_of(self.shared.state.read().compacted)
+    /// Up to where garbage is to be removed now. A little of it waits for more: rows that become
+    /// garbage one after the other lie on the same pages, and each page is written once.
+    fn garbage(&mut self) -> Option<RowId> {
+        let compacted = self.shared.state.read().compacted;
+        let waiting = compacted.0.saturating_sub(self.reclaimed.revision().0);
+        let is_enough = waiting >= reclaim::WORTHWHILE || self.reserve.is_given_up();
+        self.is_reclaiming = waiting > 0 && (self.is_reclaiming || is_enough);
+        self.is_reclaiming.then(|| RowId::last_of(compacted))
     }
 
     /// Ends all watches and gives the directory free.
@@ -330,15 +333,20 @@ impl Writer {
             lock,
             jobs,
             reserve,
+            is_in_doubt,
             ..
         } = self;
         let mut state = shared.state.write();
         state.closed = true;
         state.fanout.close();
+        let compacted = state.compacted;
         drop(state);
         shared.readers.close();
         // Waiting callers get an answer when their job is dropped.
         drop(jobs);
+        if !is_in_doubt && let Err(error) = schema::set_compacted(&connection, compacted) {
+            tracing::warn!(error = %ErrorChain(&error), "could not write down how far history is compacted");
+        }
         // Whoever copies the database alone gets all of it.
         if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         {
