@@ -29,6 +29,8 @@ pub(crate) fn server_config(
         }
         None => args.bind.ip(),
     };
+    // Nobody needs it where there is one server.
+    config.host_name = host_name().unwrap_or(config.host_name);
     config.names.clone_from(&args.tls_san);
     config.service_cidr = cluster.service_cidr;
     config.cluster_cidr = cluster.cluster_cidr;

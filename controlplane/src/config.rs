@@ -34,6 +34,8 @@ pub struct ServerConfig {
     /// The node that runs in this process, if one does: its name is in the server certificate, and
     /// its Node has the role of a control plane.
     pub own_node: Option<String>,
+    /// What this machine calls itself: where several servers share a store, each is known by it.
+    pub host_name: String,
     /// More names for the server certificate.
     pub names: Vec<String>,
     /// Where ClusterIPs come from.
@@ -109,6 +111,7 @@ impl ServerConfig {
             bind,
             advertise: bind.ip(),
             own_node: None,
+            host_name: "localhost".to_owned(),
             names: Vec::new(),
             service_cidr: Ipv4Net::new_assert([10, 96, 0, 0].into(), 16),
             cluster_cidr: Ipv4Net::new_assert([10, 244, 0, 0].into(), 16),

@@ -9,11 +9,15 @@
 //! |---|---|
 //! | [`backup`] | the store as a file, and back |
 //! | `config` | what a control plane is started with |
+//! | `identity` | which API servers there are, by Lease |
+//! | `leading` | what only one of several servers does |
 //! | `server` | starts and stops the parts |
 #![forbid(unsafe_code)]
 
 pub mod backup;
 mod config;
+mod identity;
+mod leading;
 mod server;
 #[cfg(test)]
 mod tests;

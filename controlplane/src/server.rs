@@ -21,21 +21,19 @@ use coracle_apiserver::{
 };
 use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
 use coracle_scheduler::SchedulerConfig;
-use coracle_store::{
-    Backend, StoreError,
-    compaction::{self, CompactionPolicy},
-    memory::MemoryBackend,
-    sqlite::SqliteBackend,
-};
-use coracle_telemetry::{ExponentialBackoff, Tasks, spawn};
+use coracle_store::{Backend, StoreError, memory::MemoryBackend, sqlite::SqliteBackend};
+use coracle_telemetry::{Tasks, spawn};
+use kube::Api;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::config::{NODE_MASK_BITS, ServerConfig, ServerConfigError, StoreEngine};
+use crate::{
+    config::{NODE_MASK_BITS, ServerConfig, ServerConfigError, StoreEngine},
+    identity,
+    leading::{self, Choice, RESTART},
+};
 
-/// Between the end of a part and its next start.
-const RESTART: ExponentialBackoff =
-    ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// How long controllers and scheduler get to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long clients in this process get to let go of the store.
@@ -183,11 +181,7 @@ impl Server {
             "the API server",
             Arc::clone(&apiserver).serve(listener, stop_serving.clone()),
         );
-        let mut parts = start_parts(&config, &apiserver, &pki, &shutdown);
-        let compacted = Arc::clone(&backend);
-        parts.keep("compaction", RESTART, apiserver.health(), move |stop| {
-            compaction::run(Arc::clone(&compacted), CompactionPolicy::default(), stop)
-        });
+        let parts = start_parts(&config, &apiserver, &backend, &pki, &shutdown);
         Ok(Self {
             apiserver,
             address,
@@ -339,21 +333,55 @@ fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
     })
 }
 
+/// Starts what is the cluster's, of which one server does each, and what is this server's own.
 fn start_parts(
     config: &ServerConfig,
     apiserver: &Arc<ApiServer>,
+    backend: &Arc<dyn Backend>,
     pki: &Pki,
     shutdown: &CancellationToken,
 ) -> Tasks {
     let mut parts = Tasks::new(shutdown.clone());
-    let client = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
+    let choice = if backend.is_shared() {
+        let identity = format!("{}_{}", config.host_name, Uuid::new_v4());
+        keep_identity(config, &identity, apiserver, &mut parts);
+        Choice::ByLease { identity }
+    } else {
+        Choice::Alone
+    };
     let scheduling = SchedulerConfig {
         metrics: apiserver.metrics(),
         ..SchedulerConfig::default()
     };
-    parts.keep("scheduler", RESTART, apiserver.health(), move |stop| {
-        coracle_scheduler::run(client.clone(), scheduling.clone(), stop)
+    let controllers = (
+        controller_clients(apiserver),
+        controllers_config(config, apiserver, pki),
+    );
+    for group in leading::groups(apiserver, backend, scheduling, controllers) {
+        group.start(&choice, apiserver, &mut parts);
+    }
+    parts
+}
+
+/// Tells the other servers of this one.
+fn keep_identity(
+    config: &ServerConfig,
+    holder: &str,
+    apiserver: &Arc<ApiServer>,
+    parts: &mut Tasks,
+) {
+    let leases = Api::namespaced(apiserver.client(identity::user()), leading::NAMESPACE);
+    let (host, holder) = (config.host_name.clone(), holder.to_owned());
+    parts.keep("identity-lease", RESTART, apiserver.health(), move |stop| {
+        identity::renew(leases.clone(), host.clone(), holder.clone(), stop)
     });
+}
+
+fn controllers_config(
+    config: &ServerConfig,
+    apiserver: &ApiServer,
+    pki: &Pki,
+) -> ControllersConfig {
     let authority = |pair: &KeyPair| CertificateAuthority {
         certificate_pem: pair.cert_pem.clone(),
         key_pem: pair.key_pem.clone(),
@@ -372,9 +400,5 @@ fn start_parts(
     controllers.node_monitor_grace = config.node_monitor_grace;
     controllers.eviction_timeout = config.eviction_timeout;
     controllers.metrics = apiserver.metrics();
-    let clients = controller_clients(apiserver);
-    parts.keep("controllers", RESTART, apiserver.health(), move |stop| {
-        coracle_controllers::run(clients.clone(), controllers.clone(), stop)
-    });
-    parts
+    controllers
 }

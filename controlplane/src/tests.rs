@@ -1,6 +1,7 @@
 //! Whole control planes in this process.
 
 mod backups;
+mod several;
 
 use std::{
     net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration,

@@ -1,4 +1,5 @@
-//! Events are forgotten an hour after they were last seen: else they would fill the store.
+//! Events are forgotten an hour after they were last seen: else they would fill the store. One of
+//! several servers does it.
 //!
 //! Source: `--event-ttl` of kube-apiserver; there etcd's leases do it.
 
@@ -12,19 +13,21 @@ use coracle_registry::{
 };
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::state::State;
 
 const PERIOD: Duration = Duration::from_secs(300);
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// Deletes what is too old, until `server` stops.
-pub(crate) async fn run(server: Arc<State>) {
+/// Deletes what is too old, until `stop` or until `server` stops.
+pub(crate) async fn run(server: Arc<State>, stop: CancellationToken) {
     let Some(events) = server.registry.core("events").cloned() else {
         return;
     };
     loop {
         tokio::select! {
+            () = stop.cancelled() => return,
             () = server.shutdown.cancelled() => return,
             () = tokio::time::sleep(PERIOD) => {}
         }

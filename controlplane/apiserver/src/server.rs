@@ -166,6 +166,11 @@ impl ApiServer {
         serve::serve(Arc::clone(&self.state), listener, shutdown).await
     }
 
+    /// Deletes old Events until `stop`: for one of several servers.
+    pub async fn forget_old_events(self: Arc<Self>, stop: CancellationToken) {
+        event_expiry::run(Arc::clone(&self.state), stop).await;
+    }
+
     /// Ends watches and the cache. [`ApiServer::serve`] does this too when it ends.
     pub async fn stop(&self) {
         self.state.stop().await;
@@ -188,15 +193,12 @@ impl ApiServer {
     }
 }
 
-/// Starts the tasks that go on until the server stops.
+/// Starts the tasks that go on until the server stops: what every server does for itself.
 fn keep_house(state: &Arc<State>) {
-    let (repairing, sweeping) = (Arc::clone(state), Arc::clone(state));
+    let repairing = Arc::clone(state);
     let mut housekeeping = Tasks::new(state.shutdown.clone());
     housekeeping.keep("bootstrap-repair", HOUSEKEEPING, &state.health, move |_| {
         bootstrap::repair(Arc::clone(&repairing))
-    });
-    housekeeping.keep("event-expiry", HOUSEKEEPING, &state.health, move |_| {
-        event_expiry::run(Arc::clone(&sweeping))
     });
     housekeeping.detach();
 }

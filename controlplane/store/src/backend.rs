@@ -55,6 +55,11 @@ pub trait Backend: Send + Sync + 'static {
     fn failure(&self) -> Option<String> {
         None
     }
+    /// Whether other servers may have the same store open. Then one of them leads, by Lease; else
+    /// whoever has it open does.
+    fn is_shared(&self) -> bool {
+        false
+    }
     /// Everything that is stored at this moment, in the engine's own form, in a file without a
     /// name. Writers are not held up.
     ///

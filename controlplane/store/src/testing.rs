@@ -27,6 +27,7 @@ pub struct FailingBackend {
     is_away: AtomicBool,
     cut: Arc<Notify>,
     held: Option<Held>,
+    is_shared: bool,
 }
 
 /// Reads that wait.
@@ -53,6 +54,16 @@ impl FailingBackend {
             is_away: AtomicBool::new(false),
             cut: Arc::default(),
             held: None,
+            is_shared: false,
+        }
+    }
+
+    /// One of several servers' views of the engine below.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self {
+            is_shared: true,
+            ..self
         }
     }
 
@@ -164,6 +175,10 @@ impl Backend for FailingBackend {
 
     fn current_revision(&self) -> Revision {
         self.inner.current_revision()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     async fn backup(&self) -> Result<File, StoreError> {

@@ -58,6 +58,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "coracle-telemetry",
             "coracle-api",
+            "coracle-client",
             "coracle-store",
             "coracle-apiserver",
             "coracle-scheduler",

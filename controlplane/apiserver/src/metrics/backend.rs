@@ -58,6 +58,10 @@ impl Backend for Metered {
         self.backend.current_revision()
     }
 
+    fn is_shared(&self) -> bool {
+        self.backend.is_shared()
+    }
+
     async fn backup(&self) -> Result<File, StoreError> {
         self.timed("backup", self.backend.backup()).await
     }
