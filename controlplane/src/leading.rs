@@ -5,7 +5,7 @@
 //! a store that others share        a Lease for each group: who holds it does it, the others stand by
 //! ```
 //!
-//! Why not always by Lease: `docs/adr/0016-one-server-leads-by-lease-where-several-can.md`. What
+//! Why not always by Lease: `docs/adr/0017-one-server-leads-by-lease-where-several-can.md`. What
 //! every server does for itself is started where it belongs (`server`, the API server's own
 //! housekeeping).
 //!

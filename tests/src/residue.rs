@@ -26,7 +26,7 @@ pub fn mounts_below(dir: &Path) -> Vec<String> {
 }
 
 /// Shims and helpers that hold a file below `dir`: their logs lie there.
-fn shims_below(dir: &Path) -> Vec<String> {
+pub fn shims_below(dir: &Path) -> Vec<String> {
     let processes = fs::read_dir("/proc")
         .into_iter()
         .flatten()

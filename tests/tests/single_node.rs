@@ -1,9 +1,13 @@
 //! `coracle up` on one host: the story of the README, seen from outside.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, process::Command, time::Duration};
 
 use coracle_tests::{
-    cluster::Cluster, is_root_or_skip, kubectl::PATIENCE, process::Process, wait, workspace,
+    cluster::Cluster,
+    is_root_or_skip,
+    kubectl::PATIENCE,
+    process::{self, Process},
+    residue, wait, workspace,
 };
 
 fn example(name: &str) -> String {
@@ -34,6 +38,7 @@ fn nginx_runs_scales_rolls_and_goes_without_a_trace() {
     scaling_up_and_down_converges(&cluster);
     a_rolling_update_fails_no_request(&cluster, &ip);
     a_crashed_container_is_restarted(&cluster);
+    a_lost_run_directory_costs_each_pod_a_restart(&mut cluster);
     without_endpoints_connections_are_refused(&cluster, &ip);
 
     kubectl.ok(&format!("delete -f {}", example("nginx.yaml")));
@@ -224,6 +229,45 @@ fn a_crashed_container_is_restarted(cluster: &Cluster) {
         }
     });
     kubectl.pod_ready(&pod);
+}
+
+/// Somebody has cleaned up while the agent was away.
+fn a_lost_run_directory_costs_each_pod_a_restart(cluster: &mut Cluster) {
+    let kubectl = cluster.kubectl();
+    let restarts = || {
+        let path = "{.items[*].status.containerStatuses[0].restartCount}";
+        let counts = kubectl.ok(&format!("get pods -l app=nginx -o jsonpath={path}"));
+        let counts = counts.split_whitespace();
+        counts
+            .map(|count| count.parse::<u32>().expect("a number"))
+            .collect::<Vec<_>>()
+    };
+    let before: u32 = restarts().iter().sum();
+    cluster.nodes[0]
+        .agent
+        .as_mut()
+        .expect("the agent runs")
+        .kill();
+    // It stops at what is mounted there.
+    let run_dir = cluster.site.dir().join("n1-run");
+    process::run(Command::new("rm").arg("-rf").arg(run_dir));
+    cluster.start_agent(0);
+    cluster.wait_ready(1);
+    wait::until("each pod has started once more", PATIENCE, || {
+        let now = restarts();
+        if now.len() == 3 && now.iter().sum::<u32>() == before + 3 {
+            Ok(())
+        } else {
+            Err(now)
+        }
+    });
+    wait::until("one shim a pod is left", PATIENCE, || {
+        let shims = residue::shims_below(cluster.site.dir());
+        if shims.len() == 3 { Ok(()) } else { Err(shims) }
+    });
+    let events = kubectl.ok("get events --field-selector reason=RunDirectoryLost");
+    assert!(events.contains("node/n1"), "{events}");
+    kubectl.rolled_out("nginx");
 }
 
 fn without_endpoints_connections_are_refused(cluster: &Cluster, ip: &str) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use coracle_tests::{
+    binary,
     cluster::Cluster,
     is_root_or_skip,
     kubectl::{Kubectl, PATIENCE},
@@ -40,6 +41,7 @@ fn three_nodes_serve_across_and_survive_kills() {
     pods_are_spread(&kubectl);
     every_node_reaches_the_service(&cluster, &ip);
     a_pod_reaches_a_pod_on_another_node_under_its_own_address(&kubectl);
+    a_second_machine_does_not_become_a_node_that_is_there(&mut cluster, &kubectl);
     killing_an_agent_under_traffic_changes_nothing(&mut cluster, &kubectl, &ip);
     killing_the_server_loses_nothing(&mut cluster, &kubectl, &ip);
     a_dead_nodes_pods_are_replaced(&mut cluster, &kubectl);
@@ -97,6 +99,35 @@ fn a_pod_reaches_a_pod_on_another_node_under_its_own_address(kubectl: &Kubectl) 
     // What the other side logs is the caller's own address: no translation between pods.
     let log = kubectl.ok(&format!("logs {} --tail=5", text(to, "/metadata/name")));
     assert!(log.contains(&own), "{own} is not in {log}");
+}
+
+/// As a clone of the first does, with data of its own.
+fn a_second_machine_does_not_become_a_node_that_is_there(cluster: &mut Cluster, kubectl: &Kubectl) {
+    let n1 = || kubectl.ok("get node n1 -o jsonpath={.metadata.uid}{.status.addresses}");
+    let (before, token) = (n1(), cluster.token());
+    let site = &mut cluster.site;
+    let address = site.add_host("clone", 9);
+    let mut agent = site.command("clone", binary("coracle"));
+    agent.args([
+        "agent",
+        "--server",
+        "https://198.18.0.1:6443",
+        "--token",
+        &token,
+    ]);
+    agent.args(["--node-name", "n1", "--node-ip", &address]);
+    agent.args(["--cgroup-root", &site.cgroup("clone")]);
+    for (flag, name) in [("--data-dir", "clone-data"), ("--run-dir", "clone-run")] {
+        agent.arg(flag).arg(site.subdir(name));
+    }
+    let mut clone = Process::start(agent, &site.dir().join("clone.log"));
+    let ended = wait::until("the clone is refused", PATIENCE, || {
+        clone.ended().ok_or_else(|| clone.output())
+    });
+    let said = clone.output();
+    let why = "node \"n1\" exists, and this machine does not have its key: give this machine another --node-name";
+    assert!(!ended.success() && said.contains(why), "{ended}: {said}");
+    assert_eq!(n1(), before);
 }
 
 /// PID, start time and ID of every container, and restart counts.

@@ -89,3 +89,14 @@ fn moving_tags_are_pulled_always() {
         assert_eq!(default_policy(reference), policy, "{reference}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_waits_is_told_of_now_and_then() {
+    let pulls = PullBackoff::default();
+    let tells = || [pulls.tells("a"), pulls.tells("b")];
+    assert_eq!([tells(), tells()], [[true, true], [false, false]]);
+    tokio::time::advance(BACK_OFF_TOLD / 2).await;
+    assert_eq!(tells(), [false, false]);
+    tokio::time::advance(BACK_OFF_TOLD / 2).await;
+    assert_eq!([tells(), tells()], [[true, true], [false, false]]);
+}

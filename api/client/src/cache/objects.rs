@@ -10,7 +10,7 @@ use std::{
 
 use kube::Resource;
 
-/// Where an object is.
+/// The index of an object among those of all namespaces; one that is free is used again.
 type Place = usize;
 
 /// See the module.

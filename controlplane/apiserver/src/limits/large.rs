@@ -39,21 +39,14 @@ impl Limits {
         };
         let timing = Timing::of(Step::Queue);
         let waiting = async {
-            let turn = if is_other {
-                Some(self.turns.take(requester.flow).await)
+            if is_other {
+                let lock = self.one_large.lock(requester.flow).await;
+                (Some(lock), self.large.acquire().await)
             } else {
-                None
-            };
-            (
-                turn,
-                if is_other {
-                    self.large.acquire().await
-                } else {
-                    self.large_of_ours.acquire().await
-                },
-            )
+                (None, self.large_of_ours.acquire().await)
+            }
         };
-        let Ok((_turn, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
+        let Ok((_lock, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
             return Err(too_many());
         };
         drop(timing);
