@@ -32,13 +32,10 @@ async fn start(dir: &Path, host: &str, store: &Arc<MemoryBackend>) -> One {
     let (_, pki) = server::open(&config, dir.join("server")).await.unwrap();
     let backend = FailingBackend::over(Arc::clone(store) as Arc<dyn Backend>).shared();
     let shutdown = CancellationToken::new();
-    let server = Server::start_on(
-        config,
-        Arc::new(backend),
-        pki,
-        dir.join("server"),
-        shutdown.clone(),
-    );
+    let listener = server::listen(config.bind).await.unwrap();
+    let opened = (Arc::new(backend) as Arc<dyn Backend>, pki);
+    let server_dir = dir.join("server");
+    let server = Server::start_on(config, listener, opened, server_dir, shutdown.clone());
     One {
         server: server.await.unwrap(),
         shutdown,
