@@ -109,10 +109,8 @@ impl WatchCache {
         limits: WatchCacheLimits,
         shutdown: CancellationToken,
     ) -> Result<Arc<Self>, WatchCacheError> {
-        let warm = backend
-            .current_revision()
-            .0
-            .saturating_sub(limits.warm_revisions);
+        let current = backend.current_revision().await?;
+        let warm = current.0.saturating_sub(limits.warm_revisions);
         let shared = match Shared::load(&*backend, &resources, limits, Revision(warm)).await {
             Err(StoreError::Compacted { oldest, .. }) => {
                 Shared::load(&*backend, &resources, limits, oldest).await?
@@ -203,8 +201,11 @@ impl WatchCache {
     }
 
     /// Whether [`WatchCache::catch_up`] would return at once.
+    /// Never of a store that others write to as well: only asking it tells.
     pub fn is_current(&self) -> bool {
-        let revision = self.backend.current_revision();
+        let Some(revision) = self.backend.known_revision() else {
+            return false;
+        };
         if self.shared.applied() < revision {
             self.shared.source.pull(&self.shared, revision);
         }
@@ -215,9 +216,14 @@ impl WatchCache {
     /// consistent read.
     ///
     /// # Errors
-    /// As [`WatchCache::wait_for`].
+    /// As [`WatchCache::wait_for`]; [`WatchCacheError::Store`] if the store does not say how far it
+    /// is.
     pub async fn catch_up(&self) -> Result<(), WatchCacheError> {
-        self.wait_for(self.backend.current_revision()).await
+        let revision = match self.backend.known_revision() {
+            Some(revision) => revision,
+            None => self.backend.current_revision().await?,
+        };
+        self.wait_for(revision).await
     }
 
     /// Waits until the feed has ended, after the shutdown that [`WatchCache::start`] was given.

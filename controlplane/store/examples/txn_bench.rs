@@ -39,7 +39,9 @@ async fn run(dir: &Path, writers: usize) -> Result<(), Box<dyn std::error::Error
     let dir = dir.join(writers.to_string());
     let store = Arc::new(SqliteBackend::open(&dir)?);
     // Somebody watches, as the cache does.
-    let mut watch = store.watch("/registry/", store.current_revision()).await?;
+    let mut watch = store
+        .watch("/registry/", store.current_revision().await?)
+        .await?;
     let watcher = coracle_telemetry::spawn("task of a test", async move {
         while let Some(Ok(_)) = futures::StreamExt::next(&mut watch).await {}
     });

@@ -48,8 +48,17 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Future`] if `to` lies ahead of the store.
     async fn compact(&self, to: Revision) -> Result<(), StoreError>;
-    /// The newest durable revision.
-    fn current_revision(&self) -> Revision;
+    /// The newest durable revision, no older than any that was acknowledged to anybody before this
+    /// was called.
+    ///
+    /// # Errors
+    /// When an engine outside this process does not answer.
+    async fn current_revision(&self) -> Result<Revision, StoreError>;
+    /// The same at once, from an engine that nobody outside this process writes to; `None` from
+    /// others.
+    fn known_revision(&self) -> Option<Revision> {
+        None
+    }
     /// Why writes fail, as far as the last one told; `None` while they do not. A full disk is no
     /// failure: reads and deletions go on.
     fn failure(&self) -> Option<String> {

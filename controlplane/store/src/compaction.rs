@@ -45,7 +45,15 @@ pub async fn run(backend: Arc<dyn Backend>, policy: CompactionPolicy, shutdown: 
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(policy.interval) => {}
         }
-        let Some(to) = samples.plan(Instant::now(), backend.current_revision(), &policy) else {
+        let asked = Instant::now();
+        let current = match backend.current_revision().await {
+            Ok(current) => current,
+            Err(error) => {
+                tracing::warn!(error = %ErrorChain(&error), "could not ask the store how far it is");
+                continue;
+            }
+        };
+        let Some(to) = samples.plan(asked, current, &policy) else {
             continue;
         };
         match backend.compact(to).await {

@@ -119,8 +119,12 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
-    fn current_revision(&self) -> Revision {
-        self.state.lock().revision
+    async fn current_revision(&self) -> Result<Revision, StoreError> {
+        Ok(self.state.lock().revision)
+    }
+
+    fn known_revision(&self) -> Option<Revision> {
+        Some(self.state.lock().revision)
     }
 
     async fn backup(&self) -> Result<File, StoreError> {

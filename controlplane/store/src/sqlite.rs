@@ -272,8 +272,12 @@ impl Backend for SqliteBackend {
         self.submit(|reply| Job::Compact { to, reply }).await
     }
 
-    fn current_revision(&self) -> Revision {
-        self.shared.state.read().revision
+    async fn current_revision(&self) -> Result<Revision, StoreError> {
+        Ok(self.shared.state.read().revision)
+    }
+
+    fn known_revision(&self) -> Option<Revision> {
+        Some(self.shared.state.read().revision)
     }
 
     fn failure(&self) -> Option<String> {

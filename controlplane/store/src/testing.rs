@@ -173,8 +173,12 @@ impl Backend for FailingBackend {
         self.inner.compact(to).await
     }
 
-    fn current_revision(&self) -> Revision {
-        self.inner.current_revision()
+    async fn current_revision(&self) -> Result<Revision, StoreError> {
+        self.inner.current_revision().await
+    }
+
+    fn known_revision(&self) -> Option<Revision> {
+        self.inner.known_revision()
     }
 
     fn is_shared(&self) -> bool {

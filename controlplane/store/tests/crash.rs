@@ -127,7 +127,7 @@ fn check(dir: &Path, said: &Said) -> Result<(), String> {
     let store =
         SqliteBackend::open(dir).map_err(|error| format!("the store does not open: {error:?}"))?;
     runtime().block_on(async {
-        let current = store.current_revision();
+        let current = store.current_revision().await.unwrap();
         let stored = store
             .range(RangeRequest {
                 prefix: "/".to_owned(),
@@ -181,7 +181,7 @@ async fn history(store: &SqliteBackend) -> Vec<Write> {
     };
     let mut stream = store.watch("/", oldest).await.unwrap();
     let (mut writes, mut seen) = (Vec::new(), oldest);
-    while seen < store.current_revision() {
+    while seen < store.current_revision().await.unwrap() {
         let EventBatch { revision, events } = stream.next().await.unwrap().unwrap();
         seen = revision;
         writes.extend(events.iter().map(|event| child::write_of(&event.kv)));

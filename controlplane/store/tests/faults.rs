@@ -50,7 +50,7 @@ async fn count(store: &SqliteBackend) -> u64 {
         })
         .await
         .unwrap();
-    assert_eq!(range.revision, store.current_revision());
+    assert_eq!(range.revision, store.current_revision().await.unwrap());
     range.items.len() as u64
 }
 
@@ -85,14 +85,14 @@ async fn full_store_refuses_writes_and_keeps_what_it_acknowledged() {
         ));
     }
     assert_eq!(
-        (count(&store).await, store.current_revision()),
+        (count(&store).await, store.current_revision().await.unwrap()),
         (written, Revision(written))
     );
     drop(store);
     // With room again, it goes on where it was.
     let store = SqliteBackend::open(dir.path()).unwrap();
     assert_eq!(
-        (count(&store).await, store.current_revision()),
+        (count(&store).await, store.current_revision().await.unwrap()),
         (written, Revision(written))
     );
     assert_eq!(put(&store, 99_999).await.unwrap(), Revision(written + 1));
@@ -319,7 +319,10 @@ async fn compaction_gives_space_back() {
         }
     }
     let before = size();
-    store.compact(store.current_revision()).await.unwrap();
+    store
+        .compact(store.current_revision().await.unwrap())
+        .await
+        .unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while size() > before / 2 {
         assert!(

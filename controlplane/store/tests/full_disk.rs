@@ -241,7 +241,10 @@ fn goes_on(disk: &Path) {
         let names = pods(&store).await;
         assert_eq!(names.len(), left);
         delete(&store, names[..1000].iter().copied()).await;
-        store.compact(store.current_revision()).await.unwrap();
+        store
+            .compact(store.current_revision().await.unwrap())
+            .await
+            .unwrap();
         until("there is room for new objects again", async || {
             new_pod(&store, 99_999).await.is_ok()
         })

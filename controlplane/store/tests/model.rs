@@ -295,7 +295,7 @@ async fn follow(steps: &[Step], open: &dyn Fn() -> Arc<dyn Backend>, durable: bo
             }
             Step::Reopen => {}
         }
-        assert_eq!(store.current_revision().0, model.revision());
+        assert_eq!(store.current_revision().await.unwrap().0, model.revision());
         for key in KEYS {
             assert_eq!(
                 store.get(key).await.unwrap().as_ref(),

@@ -54,8 +54,12 @@ impl Backend for Metered {
         self.timed("compact", self.backend.compact(to)).await
     }
 
-    fn current_revision(&self) -> Revision {
-        self.backend.current_revision()
+    async fn current_revision(&self) -> Result<Revision, StoreError> {
+        self.backend.current_revision().await
+    }
+
+    fn known_revision(&self) -> Option<Revision> {
+        self.backend.known_revision()
     }
 
     fn is_shared(&self) -> bool {

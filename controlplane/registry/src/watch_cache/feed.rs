@@ -224,7 +224,7 @@ impl Feed {
     async fn reload(&self) -> Result<WatchStream, StoreError> {
         // Before it is seen which resources there are: one that comes later is loaded after this.
         self.shared.aside.lock().mark_lost();
-        let revision = self.backend.current_revision();
+        let revision = self.backend.current_revision().await?;
         let mut wakes = Vec::new();
         for resource in self.shared.resources() {
             let mut objects = Vec::new();

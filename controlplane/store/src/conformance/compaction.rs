@@ -57,7 +57,7 @@ pub(super) async fn compaction_loses_no_event_and_no_key(store: Arc<dyn Backend>
         )
         .await?;
     }
-    let current = store.current_revision();
+    let current = store.current_revision().await?;
     whole.record(current).await?;
     for to in (5..=current.0).step_by(5).map(Revision) {
         let expected_state = state_at(&*store, to).await?;
@@ -100,13 +100,13 @@ pub(super) async fn compaction_does_not_disturb_a_running_watch(
     };
     while !writing.is_finished() {
         // What the watch has not been shown may be compacted: it is queued.
-        store.compact(store.current_revision()).await?;
+        store.compact(store.current_revision().await?).await?;
         tokio::task::yield_now().await;
     }
     writing
         .await
         .map_err(|error| Violation(error.to_string()))??;
-    let current = store.current_revision();
+    let current = store.current_revision().await?;
     watching.record(current).await?;
     watching.compare(&*store).await?;
     ensure_eq(

@@ -93,7 +93,7 @@ impl Backend for Mutant {
             Fault::IgnoresCompare => txn.compare.clear(),
             Fault::AcknowledgesEarly => {
                 let inner = Arc::clone(&self.inner);
-                let guess = Revision(self.inner.current_revision().0 + 1);
+                let guess = Revision(self.inner.current_revision().await?.0 + 1);
                 coracle_telemetry::spawn("task of a test", async move { inner.txn(txn).await });
                 return Ok(TxnOutcome::Committed(guess));
             }
@@ -127,7 +127,8 @@ impl Backend for Mutant {
 
     async fn range(&self, mut request: RangeRequest) -> Result<RangeResponse, StoreError> {
         if self.fault == Fault::ReadsStale && request.at.is_none() && self.now() {
-            request.at = Some(Revision(self.current_revision().0.saturating_sub(1)));
+            let current = self.current_revision().await?;
+            request.at = Some(Revision(current.0.saturating_sub(1)));
         }
         self.inner.range(request).await
     }
@@ -156,15 +157,19 @@ impl Backend for Mutant {
     }
 
     async fn compact(&self, to: Revision) -> Result<(), StoreError> {
-        if self.fault == Fault::IgnoresCompaction && to <= self.current_revision() {
+        if self.fault == Fault::IgnoresCompaction && to <= self.current_revision().await? {
             return Ok(());
         }
         self.compacted.store(true, Ordering::Relaxed);
         self.inner.compact(to).await
     }
 
-    fn current_revision(&self) -> Revision {
-        self.inner.current_revision()
+    async fn current_revision(&self) -> Result<Revision, StoreError> {
+        self.inner.current_revision().await
+    }
+
+    fn known_revision(&self) -> Option<Revision> {
+        self.inner.known_revision()
     }
 }
 

@@ -77,7 +77,7 @@ pub(super) async fn chunks_of_a_range_make_the_whole(store: Arc<dyn Backend>) ->
         )
         .await?;
     }
-    let at = store.current_revision();
+    let at = store.current_revision().await?;
     let (mut start, mut keys) = (None, Vec::new());
     loop {
         let prefix = "/registry/pods/".to_owned();

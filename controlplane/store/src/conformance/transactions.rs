@@ -81,12 +81,16 @@ pub(super) async fn conflict_writes_nothing_and_shows_the_present(
     )?;
     ensure_eq(&store.get(KEY).await?, &present, "the compared key")?;
     ensure_eq(&store.get(OTHER).await?, &None, "the other key")?;
-    ensure_eq(&store.current_revision(), &Revision(1), "the revision")
+    ensure_eq(
+        &store.current_revision().await?,
+        &Revision(1),
+        "the revision",
+    )
 }
 
 pub(super) async fn revision_grows_by_one_for_each_change(store: Arc<dyn Backend>) -> Outcome {
     ensure_eq(
-        &store.current_revision(),
+        &store.current_revision().await?,
         &Revision(0),
         "the revision of an empty store",
     )?;
@@ -94,7 +98,7 @@ pub(super) async fn revision_grows_by_one_for_each_change(store: Arc<dyn Backend
         let revision = write(&*store, vec![put(KEY, &n.to_string()), put(OTHER, "x")]).await?;
         ensure_eq(&revision, &Revision(n), "the revision of a write")?;
         ensure_eq(
-            &store.current_revision(),
+            &store.current_revision().await?,
             &Revision(n),
             "the revision after a write",
         )?;

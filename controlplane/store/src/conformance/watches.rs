@@ -13,7 +13,7 @@ use crate::{backend::Backend, types::Revision};
 pub(super) async fn events_are_complete_and_in_order(store: Arc<dyn Backend>) -> Outcome {
     let mut live = Recorder::start(&*store, Revision(0)).await?;
     write_concurrently(&store, 4, 40).await?;
-    let current = store.current_revision();
+    let current = store.current_revision().await?;
     let mut past = Recorder::start(&*store, Revision(0)).await?;
     for recorder in [&mut live, &mut past] {
         recorder.record(current).await?;
@@ -126,7 +126,7 @@ pub(super) async fn watch_sees_its_prefix_only(store: Arc<dyn Backend>) -> Outco
 
 pub(super) async fn watch_resumes_from_every_revision(store: Arc<dyn Backend>) -> Outcome {
     write_concurrently(&store, 3, 20).await?;
-    let current = store.current_revision();
+    let current = store.current_revision().await?;
     let mut whole = Recorder::start(&*store, Revision(0)).await?;
     whole.record(current).await?;
     for from in (0..=current.0).map(Revision) {
@@ -161,6 +161,7 @@ pub(super) async fn watchers_that_join_while_others_write_miss_nothing(
         let from = Revision(
             store
                 .current_revision()
+                .await?
                 .0
                 .saturating_sub(recorders.len() as u64 % 9),
         );
@@ -170,7 +171,7 @@ pub(super) async fn watchers_that_join_while_others_write_miss_nothing(
     writing
         .await
         .map_err(|error| Violation(error.to_string()))??;
-    let current = store.current_revision();
+    let current = store.current_revision().await?;
     for mut recorder in recorders {
         recorder.record(current).await?;
         recorder.compare(&*store).await?;
@@ -184,7 +185,7 @@ pub(super) async fn all_watchers_see_one_order(store: Arc<dyn Backend>) -> Outco
         recorders.push(Recorder::start(&*store, Revision(0)).await?);
     }
     write_concurrently(&store, 4, 40).await?;
-    let current = store.current_revision();
+    let current = store.current_revision().await?;
     for recorder in &mut recorders {
         recorder.record(current).await?;
     }
@@ -207,7 +208,7 @@ pub(super) async fn slow_watcher_is_cut_off_and_resumes(store: Arc<dyn Backend>)
     for n in 0..TOO_MUCH {
         write(&*store, vec![put(KEY, &n.to_string())]).await?;
     }
-    let current = store.current_revision();
+    let current = store.current_revision().await?;
     if !slow.record_until_cut_off(current).await? {
         return Err(Violation(
             "a watcher that took nothing was not cut off".to_owned(),

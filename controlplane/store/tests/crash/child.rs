@@ -64,7 +64,8 @@ pub(super) fn run(task: &Task) {
         _ => store,
     };
     super::runtime().block_on(async {
-        let watch = store.watch("/", store.current_revision()).await.unwrap();
+        let current = store.current_revision().await.unwrap();
+        let watch = store.watch("/", current).await.unwrap();
         coracle_telemetry::spawn(
             "task of a test",
             watch.for_each(|batch| async move {

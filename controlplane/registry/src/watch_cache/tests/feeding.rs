@@ -100,7 +100,8 @@ async fn break_feed(flaky: &FailingBackend, compact: bool) {
     )
     .await;
     if compact {
-        flaky.compact(flaky.current_revision()).await.unwrap();
+        let current = flaky.current_revision().await.unwrap();
+        flaky.compact(current).await.unwrap();
     }
     flaky.set_away(false);
 }
