@@ -272,6 +272,8 @@ impl Store {
     }
 }
 
+/// When a client may try again what certainly was not done.
+const RETRY_SECS: u32 = 1;
 const SHUTTING_DOWN: &str = "the server is shutting down";
 const TOO_SLOW: &str = "the watcher did not keep up with the changes: watch again";
 /// Of a list, as upstream; a watch says it in its stream.
@@ -285,12 +287,19 @@ pub fn store_status(error: StoreError) -> Status {
             Status::too_large_resource_version(asked.0, current.0)
         }
         StoreError::Closed => Status::service_unavailable(SHUTTING_DOWN),
-        error => {
-            let message = ErrorChain(&error).to_string();
-            tracing::error!(error = message, "the store failed");
-            Status::new(500, Reason::InternalError, message)
+        error @ StoreError::Unavailable { .. } => {
+            Status::service_unavailable(told(&error)).with_retry_after(RETRY_SECS)
         }
+        // Not with a time to try again: who does so must know that it is not twice.
+        error @ StoreError::Unsure { .. } => Status::new(504, Reason::Timeout, told(&error)),
+        error => Status::new(500, Reason::InternalError, told(&error)),
     }
+}
+
+fn told(error: &StoreError) -> String {
+    let message = ErrorChain(error).to_string();
+    tracing::error!(error = message, "the store failed");
+    message
 }
 
 /// What a client is told of a cache that cannot serve.

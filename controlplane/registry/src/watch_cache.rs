@@ -56,6 +56,7 @@ mod watcher;
 use std::{
     collections::BTreeMap,
     fmt,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -66,7 +67,7 @@ use std::{
 use coracle_store::{Backend, Revision, StoreError};
 use coracle_telemetry::ErrorChain;
 use parking_lot::{Mutex, RwLock};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub use beginning::Beginning;
@@ -88,6 +89,9 @@ use register::Aside;
 ///
 /// Source: `k8s.io/apiserver/pkg/storage/cacher/watch_cache.go`, `blockTimeout`.
 const WAIT: Duration = Duration::from_secs(3);
+/// How long ago the store may have been asked for the cache to count as current, where asking takes
+/// a way over the network.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// The cache of all resources.
 pub struct WatchCache {
@@ -96,6 +100,8 @@ pub struct WatchCache {
     /// Held while a resource is registered: one at a time.
     registering: tokio::sync::Mutex<()>,
     feed: Mutex<Option<JoinHandle<()>>>,
+    /// When the store was last asked how far it is, of what the cache has come to.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl WatchCache {
@@ -127,6 +133,7 @@ impl WatchCache {
             shared,
             registering: Default::default(),
             feed: Mutex::new(Some(feed)),
+            asked: Mutex::default(),
         });
         cache.catch_up().await?;
         Ok(cache)
@@ -186,12 +193,23 @@ impl WatchCache {
             return Ok(());
         }
         let mut announced = self.shared.announced.subscribe();
-        let reached = announced.wait_for(|state| state.closed || state.revision >= revision);
-        let reached = tokio::time::timeout(WAIT, reached)
-            .await
-            .map(|state| state.map(|state| state.revision >= revision));
-        match reached {
-            Ok(Ok(true)) => Ok(()),
+        let reached = async {
+            let state = announced
+                .wait_for(|state| state.closed || state.revision >= revision)
+                .await;
+            state.is_ok_and(|state| state.revision >= revision)
+        };
+        let reached = async {
+            let mut reached = pin!(reached);
+            tokio::select! {
+                biased;
+                reached = &mut reached => return reached,
+                () = self.backend.hasten(revision) => {}
+            }
+            reached.await
+        };
+        match tokio::time::timeout(WAIT, reached).await {
+            Ok(true) => Ok(()),
             Ok(_) => Err(WatchCacheError::Closed),
             Err(_) => Err(WatchCacheError::TooLarge {
                 asked: revision,
@@ -200,11 +218,13 @@ impl WatchCache {
         }
     }
 
-    /// Whether [`WatchCache::catch_up`] would return at once.
-    /// Never of a store that others write to as well: only asking it tells.
+    /// Whether [`WatchCache::catch_up`] would return at once; of a store that others write to as
+    /// well, whether one that began within the last second has returned. What was written through
+    /// this server is in the cache in either case.
     pub fn is_current(&self) -> bool {
         let Some(revision) = self.backend.known_revision() else {
-            return false;
+            let asked = *self.asked.lock();
+            return asked.is_some_and(|asked| asked.elapsed() < FRESH);
         };
         if self.shared.applied() < revision {
             self.shared.source.pull(&self.shared, revision);
@@ -219,11 +239,15 @@ impl WatchCache {
     /// As [`WatchCache::wait_for`]; [`WatchCacheError::Store`] if the store does not say how far it
     /// is.
     pub async fn catch_up(&self) -> Result<(), WatchCacheError> {
-        let revision = match self.backend.known_revision() {
-            Some(revision) => revision,
-            None => self.backend.current_revision().await?,
-        };
-        self.wait_for(revision).await
+        if let Some(revision) = self.backend.known_revision() {
+            return self.wait_for(revision).await;
+        }
+        let asked = Instant::now();
+        let revision = self.backend.current_revision().await?;
+        self.wait_for(revision).await?;
+        let mut last = self.asked.lock();
+        *last = (*last).max(Some(asked));
+        Ok(())
     }
 
     /// Waits until the feed has ended, after the shutdown that [`WatchCache::start`] was given.

@@ -23,8 +23,9 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::InvalidTxn`] for a key written twice or too many writes;
-    /// [`StoreError::DiskFull`] when nothing was written for want of space; [`StoreError::Closed`]
-    /// when it is unknown whether it was written.
+    /// [`StoreError::DiskFull`] and [`StoreError::Full`] when nothing was written for want of
+    /// space, [`StoreError::Unavailable`] when it was not for other reasons;
+    /// [`StoreError::Unsure`] and [`StoreError::Closed`] when it is unknown whether it was written.
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError>;
     /// One key, now.
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
@@ -58,6 +59,12 @@ pub trait Backend: Send + Sync + 'static {
     /// others.
     fn known_revision(&self) -> Option<Revision> {
         None
+    }
+    /// Called while somebody waits for a watch to come to `revision`. An engine whose watches come
+    /// there only by an event under their prefix sees that one comes; it goes on until it is
+    /// dropped. Others return at once.
+    async fn hasten(&self, revision: Revision) {
+        let _: Revision = revision;
     }
     /// Why writes fail, as far as the last one told; `None` while they do not. A full disk is no
     /// failure: reads and deletions go on.

@@ -55,6 +55,27 @@ pub enum StoreError {
         /// The data directory.
         path: PathBuf,
     },
+    /// A store outside this machine has no room: nothing of the transaction was written.
+    #[error("the store is full")]
+    Full {
+        /// Who says so, and what to do.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The store cannot be used now. Nothing was written; a later try may succeed.
+    #[error("the store cannot be used now")]
+    Unavailable {
+        /// What is in the way.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Nobody said whether the transaction was written. Read before trying again.
+    #[error("it is unknown whether this was written: read it before trying again")]
+    Unsure {
+        /// What came in place of an answer.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The transaction cannot be carried out whatever the state of the store.
     #[error("invalid transaction: {why}")]
     InvalidTxn {

@@ -15,6 +15,7 @@
 //! | [`memory`] | engine for tests: everything in the process, nothing durable |
 //! | [`sqlite`] | the default engine: one SQLite file, group commit, one fsync for many writers; backups |
 //! | [`compaction`] | the task that drives [`Backend::compact`] |
+//! | [`copy`] | from one engine to another |
 //! | `fanout` | bounded queues from an engine to its watchers |
 //! | `conformance` (feature `testing`) | what every engine must pass, and the faults it must catch |
 //! | `testing` (the same) | an engine that fails when a test of its users says so |
@@ -24,6 +25,7 @@ pub mod backend;
 pub mod compaction;
 #[cfg(feature = "testing")]
 pub mod conformance;
+pub mod copy;
 pub mod error;
 mod fanout;
 pub mod memory;

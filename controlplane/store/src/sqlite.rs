@@ -102,6 +102,8 @@ pub struct SqliteStats {
 /// How a store is opened. The default is what a server uses; the rest plants faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SqliteOptions {
+    /// Where the revisions of a store that is empty go on: those of one that is copied into it.
+    pub begin_after: Revision,
     /// Leaves out every fsync.
     #[cfg(feature = "testing")]
     pub skip_fsync: bool,
@@ -158,6 +160,8 @@ impl SqliteBackend {
         let mut connection = schema::open_writer(&dir, options)?;
         let is_checked =
             !options.is_large() && check::at_start(&mut connection, &schema::file(&dir))?;
+        schema::begin_after(&connection, options.begin_after)
+            .map_err(|source| engine_error(&dir, "set the first revision", source))?;
         let room = Room::of(&dir).map_err(|source| StoreError::NotWritable {
             path: dir.clone(),
             source,

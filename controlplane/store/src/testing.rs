@@ -28,6 +28,8 @@ pub struct FailingBackend {
     cut: Arc<Notify>,
     held: Option<Held>,
     is_shared: bool,
+    /// As if others wrote to it too: places of events that watches may show.
+    remote: Option<Arc<Semaphore>>,
 }
 
 /// Reads that wait.
@@ -55,6 +57,7 @@ impl FailingBackend {
             cut: Arc::default(),
             held: None,
             is_shared: false,
+            remote: None,
         }
     }
 
@@ -78,6 +81,16 @@ impl FailingBackend {
         };
         Self {
             held: Some(held),
+            ..Self::default()
+        }
+    }
+
+    /// An engine in memory that others could write to, too: it has to be asked how far it is, and
+    /// its watches come no further unless they are hastened.
+    #[must_use]
+    pub fn remote() -> Self {
+        Self {
+            remote: Some(Arc::new(Semaphore::new(0))),
             ..Self::default()
         }
     }
@@ -156,7 +169,19 @@ impl Backend for FailingBackend {
                 source: "away".into(),
             });
         }
-        let events = self.inner.watch(prefix, from).await?;
+        let mut events = self.inner.watch(prefix, from).await?;
+        if let Some(shown) = self.remote.clone() {
+            let one_by_one = events.then(move |event| {
+                let shown = Arc::clone(&shown);
+                async move {
+                    if let Ok(place) = shown.acquire().await {
+                        place.forget();
+                    }
+                    event
+                }
+            });
+            events = one_by_one.boxed();
+        }
         let watch = Some((events, Arc::clone(&self.cut)));
         let until_cut = stream::unfold(watch, |watch| async {
             let (mut events, cut) = watch?;
@@ -178,11 +203,20 @@ impl Backend for FailingBackend {
     }
 
     fn known_revision(&self) -> Option<Revision> {
-        self.inner.known_revision()
+        match self.remote {
+            Some(_) => None,
+            None => self.inner.known_revision(),
+        }
+    }
+
+    async fn hasten(&self, _revision: Revision) {
+        if let Some(shown) = &self.remote {
+            shown.add_permits(1);
+        }
     }
 
     fn is_shared(&self) -> bool {
-        self.is_shared
+        self.is_shared || self.remote.is_some()
     }
 
     async fn backup(&self) -> Result<File, StoreError> {

@@ -7,8 +7,9 @@ use bytes::Bytes;
 
 use crate::error::StoreError;
 
-/// Most writes in one transaction.
-pub const MAX_OPS: usize = 1024;
+/// Most writes in one transaction, and most comparisons: as many as etcd takes unless it is told
+/// otherwise (`--max-txn-ops`).
+pub const MAX_OPS: usize = 128;
 
 /// A point in the store's history; 0 means "before anything was written".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -164,8 +165,8 @@ impl RangeRequest {
 }
 
 impl Txn {
-    /// Rejects what no engine carries out: more than [`MAX_OPS`] writes, a key written twice, a key
-    /// with a NUL.
+    /// Rejects what no engine carries out: more than [`MAX_OPS`] writes or comparisons, a key
+    /// written twice, a key with a NUL.
     ///
     /// # Errors
     /// [`StoreError::InvalidTxn`].
@@ -173,6 +174,11 @@ impl Txn {
         if self.ops.len() > MAX_OPS {
             return Err(StoreError::InvalidTxn {
                 why: "too many writes",
+            });
+        }
+        if self.compare.len() > MAX_OPS {
+            return Err(StoreError::InvalidTxn {
+                why: "too many comparisons",
             });
         }
         if self.ops.iter().any(|op| op.key().contains('\0')) {

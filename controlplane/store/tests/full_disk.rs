@@ -25,7 +25,7 @@ use std::{
 };
 
 use coracle_store::{
-    Backend, Op, RangeRequest, StoreError, Txn, TxnOutcome, sqlite::SqliteBackend,
+    Backend, Op, RangeRequest, StoreError, Txn, TxnOutcome, sqlite::SqliteBackend, types::MAX_OPS,
 };
 
 const DIR: &str = "CORACLE_FULL_DISK_DIR";
@@ -60,14 +60,19 @@ async fn delete(store: &SqliteBackend, names: impl Iterator<Item = usize>) {
             key: pod(name).into(),
         })
         .collect();
-    store
-        .txn(Txn {
+    write(store, ops, true).await;
+}
+
+/// So many at a time as one transaction takes.
+async fn write(store: &SqliteBackend, ops: Vec<Op>, may_use_disk_reserve: bool) {
+    for ops in ops.chunks(MAX_OPS) {
+        let txn = Txn {
             compare: vec![],
-            ops,
-            may_use_disk_reserve: true,
-        })
-        .await
-        .unwrap();
+            ops: ops.to_vec(),
+            may_use_disk_reserve,
+        };
+        store.txn(txn).await.unwrap();
+    }
 }
 
 async fn pods(store: &SqliteBackend) -> Vec<usize> {
@@ -207,14 +212,7 @@ fn prepare(disk: &Path) -> (PathBuf, u64) {
                     value: vec![b'x'; 2000].into(),
                 })
                 .collect();
-            store
-                .txn(Txn {
-                    compare: vec![],
-                    ops,
-                    may_use_disk_reserve: false,
-                })
-                .await
-                .unwrap();
+            write(&store, ops, false).await;
         }
         store.txn(put(LEASE, 400, false)).await.unwrap();
         reserved(&dir).await

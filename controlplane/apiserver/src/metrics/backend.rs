@@ -62,6 +62,10 @@ impl Backend for Metered {
         self.backend.known_revision()
     }
 
+    async fn hasten(&self, revision: Revision) {
+        self.backend.hasten(revision).await;
+    }
+
     fn is_shared(&self) -> bool {
         self.backend.is_shared()
     }

@@ -5,6 +5,7 @@ mod entries;
 mod feeding;
 mod lists;
 mod registering;
+mod shared;
 mod watches;
 
 use std::{sync::Arc, time::Duration};

@@ -3,34 +3,30 @@
 use std::sync::Arc;
 
 use super::{
-    Outcome, Violation, delete, ensure, ensure_eq, history::state_at, put, recorder::Recorder,
-    write, write_concurrently,
+    Outcome, Violation, counted, delete, ensure, ensure_eq, history::state_at, put,
+    recorder::Recorder, write, write_concurrently,
 };
 use crate::{backend::Backend, error::StoreError, types::Revision};
 
 pub(super) async fn compacted_revision_is_refused(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     for n in 0..10 {
         write(&*store, vec![put("/registry/pods/ns/a", &n.to_string())]).await?;
     }
-    store.compact(Revision(6)).await?;
+    store.compact(at(6)).await?;
     // Again, and further back: nothing happens.
-    store.compact(Revision(6)).await?;
-    store.compact(Revision(2)).await?;
-    for asked in [Revision(0), Revision(5)] {
+    store.compact(at(6)).await?;
+    store.compact(at(2)).await?;
+    for asked in [at(0), at(5)] {
         let range = state_at(&*store, asked).await.err();
         let watch = store.watch("/registry/", asked).await.err();
         for error in [range, watch] {
-            let refused = matches!(
-                error,
-                Some(StoreError::Compacted {
-                    oldest: Revision(6),
-                    ..
-                })
-            );
+            let refused =
+                matches!(error, Some(StoreError::Compacted { oldest, .. }) if oldest == at(6));
             ensure(refused, || format!("revision {asked} gave {error:?}"))?;
         }
     }
-    for asked in [Revision(6), Revision(7), Revision(10)] {
+    for asked in [at(6), at(7), at(10)] {
         let found = state_at(&*store, asked).await?;
         ensure_eq(
             &found.first().map(|kv| kv.mod_revision),
@@ -43,7 +39,8 @@ pub(super) async fn compacted_revision_is_refused(store: Arc<dyn Backend>) -> Ou
 }
 
 pub(super) async fn compaction_loses_no_event_and_no_key(store: Arc<dyn Backend>) -> Outcome {
-    let mut whole = Recorder::start(&*store, Revision(0)).await?;
+    let at = counted(&*store).await?;
+    let mut whole = Recorder::start(&*store, at(0)).await?;
     for n in 0..60_usize {
         let key = format!("/registry/pods/ns/{}", n % 7);
         let op = if n % 4 == 3 {
@@ -59,7 +56,7 @@ pub(super) async fn compaction_loses_no_event_and_no_key(store: Arc<dyn Backend>
     }
     let current = store.current_revision().await?;
     whole.record(current).await?;
-    for to in (5..=current.0).step_by(5).map(Revision) {
+    for to in (at(5).0..=current.0).step_by(5).map(Revision) {
         let expected_state = state_at(&*store, to).await?;
         store.compact(to).await?;
         // Deleting goes on behind the scenes: what is left must not change while it does.
@@ -91,7 +88,8 @@ pub(super) async fn compaction_loses_no_event_and_no_key(store: Arc<dyn Backend>
 pub(super) async fn compaction_does_not_disturb_a_running_watch(
     store: Arc<dyn Backend>,
 ) -> Outcome {
-    let mut watching = Recorder::start(&*store, Revision(0)).await?;
+    let at = counted(&*store).await?;
+    let mut watching = Recorder::start(&*store, at(0)).await?;
     let writing = {
         let store = Arc::clone(&store);
         coracle_telemetry::spawn("task of a test", async move {
@@ -111,7 +109,7 @@ pub(super) async fn compaction_does_not_disturb_a_running_watch(
     watching.compare(&*store).await?;
     ensure_eq(
         &watching.events.first().map(|event| event.kv.mod_revision),
-        &Some(Revision(1)),
+        &Some(at(1)),
         "the first event",
     )
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Outcome, delete, ensure, ensure_eq, put, write};
+use super::{Outcome, counted, delete, ensure, ensure_eq, put, write};
 use crate::{
     backend::Backend,
     error::StoreError,
@@ -23,6 +23,7 @@ pub(super) async fn state_at(
 }
 
 pub(super) async fn every_past_state_is_served(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     let mut model: BTreeMap<String, String> = BTreeMap::new();
     let mut states = vec![model.clone()];
     for n in 0..120_usize {
@@ -39,14 +40,15 @@ pub(super) async fn every_past_state_is_served(store: Arc<dyn Backend>) -> Outco
         write(&*store, ops).await?;
         states.push(model.clone());
     }
-    for (revision, expected) in (0_u64..).zip(&states) {
-        let found = state_at(&*store, Revision(revision)).await?;
+    for (changes, expected) in (0_u64..).zip(&states) {
+        let revision = at(changes);
+        let found = state_at(&*store, revision).await?;
         let newest = found
             .iter()
             .map(|kv| kv.mod_revision)
             .max()
             .unwrap_or_default();
-        ensure(newest <= Revision(revision), || {
+        ensure(newest <= revision, || {
             format!("the state at {revision} shows revision {newest}")
         })?;
         let found: BTreeMap<String, String> = found

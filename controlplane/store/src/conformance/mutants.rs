@@ -171,6 +171,10 @@ impl Backend for Mutant {
     fn known_revision(&self) -> Option<Revision> {
         self.inner.known_revision()
     }
+
+    async fn hasten(&self, revision: Revision) {
+        self.inner.hasten(revision).await;
+    }
 }
 
 fn distort(fault: Fault, events: &mut Vec<Event>, count: &AtomicUsize, lose_first: &mut bool) {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Outcome, Violation, absent, at_revision, delete, ensure, ensure_eq, put, write};
+use super::{
+    Outcome, Violation, absent, at_revision, counted, delete, ensure, ensure_eq, put, write,
+};
 use crate::{
     backend::Backend,
     error::StoreError,
@@ -13,6 +15,7 @@ const KEY: &str = "/registry/pods/ns/a";
 const OTHER: &str = "/registry/pods/ns/b";
 
 pub(super) async fn absent_key_compares_as_absent(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     let create = Txn {
         compare: vec![absent(KEY)],
         ops: vec![put(KEY, "1")],
@@ -20,7 +23,7 @@ pub(super) async fn absent_key_compares_as_absent(store: Arc<dyn Backend>) -> Ou
     };
     ensure_eq(
         &store.txn(create.clone()).await?,
-        &TxnOutcome::Committed(Revision(1)),
+        &TxnOutcome::Committed(at(1)),
         "the first create",
     )?;
     let second = store.txn(create.clone()).await?;
@@ -30,7 +33,7 @@ pub(super) async fn absent_key_compares_as_absent(store: Arc<dyn Backend>) -> Ou
     write(&*store, vec![delete(KEY)]).await?;
     ensure_eq(
         &store.txn(create).await?,
-        &TxnOutcome::Committed(Revision(3)),
+        &TxnOutcome::Committed(at(3)),
         "the create after a delete",
     )
 }
@@ -67,6 +70,7 @@ pub(super) async fn stale_revision_conflicts(store: Arc<dyn Backend>) -> Outcome
 pub(super) async fn conflict_writes_nothing_and_shows_the_present(
     store: Arc<dyn Backend>,
 ) -> Outcome {
+    let at = counted(&*store).await?;
     write(&*store, vec![put(KEY, "1")]).await?;
     let present = store.get(KEY).await?;
     let txn = Txn {
@@ -81,25 +85,17 @@ pub(super) async fn conflict_writes_nothing_and_shows_the_present(
     )?;
     ensure_eq(&store.get(KEY).await?, &present, "the compared key")?;
     ensure_eq(&store.get(OTHER).await?, &None, "the other key")?;
-    ensure_eq(
-        &store.current_revision().await?,
-        &Revision(1),
-        "the revision",
-    )
+    ensure_eq(&store.current_revision().await?, &at(1), "the revision")
 }
 
 pub(super) async fn revision_grows_by_one_for_each_change(store: Arc<dyn Backend>) -> Outcome {
-    ensure_eq(
-        &store.current_revision().await?,
-        &Revision(0),
-        "the revision of an empty store",
-    )?;
+    let at = counted(&*store).await?;
     for n in 1..50 {
         let revision = write(&*store, vec![put(KEY, &n.to_string()), put(OTHER, "x")]).await?;
-        ensure_eq(&revision, &Revision(n), "the revision of a write")?;
+        ensure_eq(&revision, &at(n), "the revision of a write")?;
         ensure_eq(
             &store.current_revision().await?,
-            &Revision(n),
+            &at(n),
             "the revision after a write",
         )?;
     }
@@ -124,6 +120,7 @@ pub(super) async fn transaction_without_change_keeps_the_revision(
 }
 
 pub(super) async fn invalid_transaction_is_refused(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     let twice = vec![put(KEY, "1"), delete(KEY)];
     let too_many = (0..=MAX_OPS)
         .map(|n| put(&format!("{KEY}{n}"), "x"))
@@ -141,17 +138,30 @@ pub(super) async fn invalid_transaction_is_refused(store: Arc<dyn Backend>) -> O
             || format!("ended as {outcome:?}"),
         )?;
     }
+    let too_many = Txn {
+        compare: (0..=MAX_OPS)
+            .map(|n| absent(&format!("{KEY}{n}")))
+            .collect(),
+        ops: vec![put(KEY, "1")],
+        ..Txn::default()
+    };
+    let outcome = store.txn(too_many).await;
+    ensure(
+        matches!(outcome, Err(StoreError::InvalidTxn { .. })),
+        || format!("ended as {outcome:?}"),
+    )?;
     let most = (0..MAX_OPS)
         .map(|n| put(&format!("{KEY}{n}"), "x"))
         .collect();
     ensure_eq(
         &write(&*store, most).await?,
-        &Revision(1),
+        &at(1),
         "the largest transaction",
     )
 }
 
 pub(super) async fn recreated_key_has_a_new_create_revision(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     for ops in [
         vec![put(KEY, "1")],
         vec![put(KEY, "2")],
@@ -165,11 +175,7 @@ pub(super) async fn recreated_key_has_a_new_create_revision(store: Arc<dyn Backe
         .get(KEY)
         .await?
         .map(|kv| (kv.create_revision, kv.mod_revision));
-    ensure_eq(
-        &found,
-        &Some((Revision(4), Revision(5))),
-        "create and mod revision",
-    )
+    ensure_eq(&found, &Some((at(4), at(5))), "create and mod revision")
 }
 
 pub(super) async fn concurrent_increments_are_all_counted(store: Arc<dyn Backend>) -> Outcome {

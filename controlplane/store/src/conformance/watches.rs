@@ -5,16 +5,17 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 use super::{
-    Outcome, Violation, delete, ensure, ensure_eq, put, recorder::Recorder, write,
+    Outcome, Violation, counted, delete, ensure, ensure_eq, put, recorder::Recorder, write,
     write_concurrently,
 };
 use crate::{backend::Backend, types::Revision};
 
 pub(super) async fn events_are_complete_and_in_order(store: Arc<dyn Backend>) -> Outcome {
-    let mut live = Recorder::start(&*store, Revision(0)).await?;
+    let at = counted(&*store).await?;
+    let mut live = Recorder::start(&*store, at(0)).await?;
     write_concurrently(&store, 4, 40).await?;
     let current = store.current_revision().await?;
-    let mut past = Recorder::start(&*store, Revision(0)).await?;
+    let mut past = Recorder::start(&*store, at(0)).await?;
     for recorder in [&mut live, &mut past] {
         recorder.record(current).await?;
         recorder.compare(&*store).await?;
@@ -26,24 +27,25 @@ pub(super) async fn events_are_complete_and_in_order(store: Arc<dyn Backend>) ->
         .collect::<std::collections::BTreeSet<_>>();
     ensure_eq(
         &(revisions.len() as u64),
-        &current.0,
+        &(current.0 - at(0).0),
         "the number of revisions that had events",
     )?;
     ensure_eq(&past.events, &live.events, "history and the live watch")
 }
 
 pub(super) async fn revision_is_never_split(store: Arc<dyn Backend>) -> Outcome {
-    let mut streams = vec![store.watch("/registry/", Revision(0)).await?];
+    let at = counted(&*store).await?;
+    let mut streams = vec![store.watch("/registry/", at(0)).await?];
     for n in 0..20 {
         let ops = (0..10)
             .map(|key| put(&format!("/registry/pods/ns/{key}"), &n.to_string()))
             .collect();
         write(&*store, ops).await?;
     }
-    streams.push(store.watch("/registry/", Revision(0)).await?);
+    streams.push(store.watch("/registry/", at(0)).await?);
     for mut stream in streams {
-        let mut seen = Revision(0);
-        while seen < Revision(20) {
+        let mut seen = at(0);
+        while seen < at(20) {
             let batch = stream
                 .next()
                 .await
@@ -65,12 +67,13 @@ pub(super) async fn revision_is_never_split(store: Arc<dyn Backend>) -> Outcome 
 }
 
 pub(super) async fn delete_event_shows_what_was(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     const KEY: &str = "/registry/pods/ns/a";
     write(&*store, vec![put(KEY, "1")]).await?;
     write(&*store, vec![put(KEY, "2")]).await?;
     write(&*store, vec![delete(KEY)]).await?;
-    let mut recorder = Recorder::start(&*store, Revision(0)).await?;
-    recorder.record(Revision(3)).await?;
+    let mut recorder = Recorder::start(&*store, at(0)).await?;
+    recorder.record(at(3)).await?;
     let last = recorder
         .events
         .last()
@@ -83,13 +86,14 @@ pub(super) async fn delete_event_shows_what_was(store: Arc<dyn Backend>) -> Outc
     );
     ensure_eq(
         &shown,
-        &(true, b"2".as_slice(), Revision(1), Revision(3)),
+        &(true, b"2".as_slice(), at(1), at(3)),
         "the deletion",
     )
 }
 
 pub(super) async fn watch_sees_its_prefix_only(store: Arc<dyn Backend>) -> Outcome {
-    let live = store.watch("/registry/pods/", Revision(0)).await?;
+    let at = counted(&*store).await?;
+    let live = store.watch("/registry/pods/", at(0)).await?;
     let keys = [
         "/registry/pods/a",
         "/registry/podsx/a",
@@ -101,10 +105,10 @@ pub(super) async fn watch_sees_its_prefix_only(store: Arc<dyn Backend>) -> Outco
             write(&*store, vec![put(key, "x")]).await?;
         }
     }
-    let past = store.watch("/registry/pods/", Revision(0)).await?;
+    let past = store.watch("/registry/pods/", at(0)).await?;
     for mut stream in [live, past] {
-        let (mut seen, mut revision) = (Vec::new(), Revision(0));
-        while revision < Revision(8) {
+        let (mut seen, mut revision) = (Vec::new(), at(0));
+        while revision < at(8) {
             let batch = stream
                 .next()
                 .await
@@ -114,22 +118,23 @@ pub(super) async fn watch_sees_its_prefix_only(store: Arc<dyn Backend>) -> Outco
                 batch
                     .events
                     .iter()
-                    .map(|event| (event.kv.key.to_string(), event.kv.mod_revision.0)),
+                    .map(|event| (event.kv.key.to_string(), event.kv.mod_revision)),
             );
         }
         let expected = [(keys[0], 1), (keys[3], 4), (keys[0], 5), (keys[3], 8)]
-            .map(|(key, n)| (key.to_owned(), n));
+            .map(|(key, n)| (key.to_owned(), at(n)));
         ensure_eq(&seen, &expected.to_vec(), "the events of a prefix")?;
     }
     Ok(())
 }
 
 pub(super) async fn watch_resumes_from_every_revision(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     write_concurrently(&store, 3, 20).await?;
     let current = store.current_revision().await?;
-    let mut whole = Recorder::start(&*store, Revision(0)).await?;
+    let mut whole = Recorder::start(&*store, at(0)).await?;
     whole.record(current).await?;
-    for from in (0..=current.0).map(Revision) {
+    for from in (at(0).0..=current.0).map(Revision) {
         let mut resumed = Recorder::start(&*store, from).await?;
         resumed.record(current).await?;
         let expected: Vec<_> = whole
@@ -150,6 +155,7 @@ pub(super) async fn watch_resumes_from_every_revision(store: Arc<dyn Backend>) -
 pub(super) async fn watchers_that_join_while_others_write_miss_nothing(
     store: Arc<dyn Backend>,
 ) -> Outcome {
+    let at = counted(&*store).await?;
     let writing = {
         let store = Arc::clone(&store);
         coracle_telemetry::spawn("task of a test", async move {
@@ -158,14 +164,9 @@ pub(super) async fn watchers_that_join_while_others_write_miss_nothing(
     };
     let mut recorders = Vec::new();
     while !writing.is_finished() {
-        let from = Revision(
-            store
-                .current_revision()
-                .await?
-                .0
-                .saturating_sub(recorders.len() as u64 % 9),
-        );
-        recorders.push(Recorder::start(&*store, from).await?);
+        let current = store.current_revision().await?;
+        let from = Revision(current.0.saturating_sub(recorders.len() as u64 % 9));
+        recorders.push(Recorder::start(&*store, from.max(at(0))).await?);
         tokio::task::yield_now().await;
     }
     writing
@@ -180,9 +181,10 @@ pub(super) async fn watchers_that_join_while_others_write_miss_nothing(
 }
 
 pub(super) async fn all_watchers_see_one_order(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     let mut recorders = Vec::new();
     for _ in 0..20 {
-        recorders.push(Recorder::start(&*store, Revision(0)).await?);
+        recorders.push(Recorder::start(&*store, at(0)).await?);
     }
     write_concurrently(&store, 4, 40).await?;
     let current = store.current_revision().await?;
@@ -203,8 +205,9 @@ pub(super) async fn all_watchers_see_one_order(store: Arc<dyn Backend>) -> Outco
 const TOO_MUCH: u64 = 3000;
 
 pub(super) async fn slow_watcher_is_cut_off_and_resumes(store: Arc<dyn Backend>) -> Outcome {
+    let at = counted(&*store).await?;
     const KEY: &str = "/registry/pods/ns/a";
-    let mut slow = Recorder::start(&*store, Revision(0)).await?;
+    let mut slow = Recorder::start(&*store, at(0)).await?;
     for n in 0..TOO_MUCH {
         write(&*store, vec![put(KEY, &n.to_string())]).await?;
     }

@@ -13,20 +13,22 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RowId(pub(super) i64);
 
-/// Bits of a row ID for the place in the transaction.
-const OP_BITS: u32 = MAX_OPS.trailing_zeros();
-const _: () = assert!(MAX_OPS.is_power_of_two());
+/// Bits of a row ID for the place in the transaction. The file's format: they cannot be changed.
+const OP_BITS: u32 = 10;
+/// Places in a transaction.
+const PLACES: usize = 1 << OP_BITS;
+const _: () = assert!(MAX_OPS <= PLACES);
 
 impl RowId {
     /// `None` after 2^53 revisions.
     pub(super) fn new(revision: Revision, op: usize) -> Option<Self> {
-        let id = revision.0.checked_mul(MAX_OPS as u64)? | op as u64;
+        let id = revision.0.checked_mul(PLACES as u64)? | op as u64;
         i64::try_from(id).ok().map(Self)
     }
 
     /// The last possible row of a revision.
     pub(super) fn last_of(revision: Revision) -> Self {
-        Self::new(revision, MAX_OPS - 1).unwrap_or(Self(i64::MAX))
+        Self::new(revision, PLACES - 1).unwrap_or(Self(i64::MAX))
     }
 
     pub(super) fn revision(self) -> Revision {

@@ -160,6 +160,16 @@ fn plant_faults(_: &Connection, _: SqliteOptions) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Lets the revisions of an empty store go on after `past`.
+pub(super) fn begin_after(connection: &Connection, past: Revision) -> rusqlite::Result<()> {
+    connection
+        .execute(
+            "UPDATE meta SET value = max(value, ?1) WHERE name = 'compacted' AND NOT EXISTS (SELECT 1 FROM log)",
+            [past.0.cast_signed()],
+        )
+        .map(drop)
+}
+
 fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
