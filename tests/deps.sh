@@ -8,10 +8,10 @@ set -euo pipefail
 tools=$(mkdir -p "$1" && cd "$1" && pwd)
 
 packages=(build-essential pkg-config libseccomp-dev iptables iproute2 conntrack ca-certificates curl python3 python3-pip
-  openssl containernetworking-plugins docker-registry skopeo hey busybox-static)
+  openssl containernetworking-plugins docker-registry skopeo hey busybox-static protobuf-compiler libprotobuf-dev)
 # A package by the program of it that is asked afterwards whether it is there: apt may take one away to make room for
 # another.
-programs=(gcc pkg-config iptables ip conntrack curl python3 openssl docker-registry skopeo hey busybox)
+programs=(gcc pkg-config iptables ip conntrack curl python3 openssl docker-registry skopeo hey busybox protoc)
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 missing=()
 for package in "${packages[@]}"; do
@@ -57,6 +57,23 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 if ! cargo nextest --version >/dev/null 2>&1; then
   echo "installing cargo-nextest"
   cargo install --locked cargo-nextest
+fi
+
+# Taken out of its package: installed, it would be a service that starts with the machine.
+if [[ ! -x $tools/etcd ]]; then
+  echo "installing etcd (Debian package etcd-server)"
+  rm -rf "$tools/etcd.new"
+  mkdir -p "$tools/etcd.new"
+  # Whoever is not root downloads, too; the list of packages may be too old for it.
+  (cd "$tools/etcd.new" && { apt-get download -q etcd-server || { apt-get update -q && apt-get download -q etcd-server; }; }) \
+    >>"$tools/apt.log" 2>&1 || {
+    tail -n 20 "$tools/apt.log" >&2
+    echo "tests/deps.sh: apt-get could not download etcd-server; the whole log is $tools/apt.log" >&2
+    exit 1
+  }
+  dpkg -x "$tools"/etcd.new/etcd-server_*.deb "$tools/etcd.new/root"
+  mv "$tools/etcd.new/root/usr/bin/etcd" "$tools/etcd"
+  rm -rf "$tools/etcd.new"
 fi
 
 if [[ ! -x $tools/kubectl ]]; then

@@ -63,6 +63,9 @@ impl Fixture {
     }
 }
 
+/// Makes a store for each check.
+pub type MakeFixture<'a> = dyn Fn() -> BoxFuture<'a, Fixture> + Sync + 'a;
+
 /// A broken promise, in words.
 #[derive(Debug)]
 pub struct Violation(pub String);
@@ -141,7 +144,7 @@ const CHECKS: &[(&str, Check)] = checks![
 ];
 
 /// Runs every check, each on its own store.
-pub async fn run(make: &(dyn Fn() -> Fixture + Sync)) -> Report {
+pub async fn run(make: &MakeFixture<'_>) -> Report {
     let mut results = Vec::with_capacity(CHECKS.len());
     for (name, check) in CHECKS {
         results.push((*name, run_one(make, *check).await));
@@ -150,7 +153,7 @@ pub async fn run(make: &(dyn Fn() -> Fixture + Sync)) -> Report {
 }
 
 /// The first check that finds a violation, if one does.
-pub async fn first_violation(make: &(dyn Fn() -> Fixture + Sync)) -> Option<&'static str> {
+pub async fn first_violation(make: &MakeFixture<'_>) -> Option<&'static str> {
     for (name, check) in CHECKS {
         if run_one(make, *check).await.is_err() {
             return Some(name);
@@ -159,8 +162,8 @@ pub async fn first_violation(make: &(dyn Fn() -> Fixture + Sync)) -> Option<&'st
     None
 }
 
-async fn run_one(make: &(dyn Fn() -> Fixture + Sync), check: Check) -> Outcome {
-    let fixture = make();
+async fn run_one(make: &MakeFixture<'_>, check: Check) -> Outcome {
+    let fixture = make().await;
     let checked = tokio::time::timeout(DEADLINE, check(Arc::clone(&fixture.store))).await;
     checked.unwrap_or_else(|_| Err(Violation("took too long".to_owned())))
 }

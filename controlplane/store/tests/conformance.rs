@@ -1,7 +1,7 @@
 //! Both engines keep the store's promises, and the suite that says so catches every planted fault.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
-use std::sync::Arc;
+use std::{future::ready, sync::Arc};
 
 use coracle_store::conformance::{
     self, Fixture,
@@ -10,12 +10,16 @@ use coracle_store::conformance::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_engine_conforms() {
-    conformance::run(&Fixture::memory).await.assert_passed();
+    conformance::run(&|| Box::pin(ready(Fixture::memory())))
+        .await
+        .assert_passed();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_engine_conforms() {
-    conformance::run(&Fixture::sqlite).await.assert_passed();
+    conformance::run(&|| Box::pin(ready(Fixture::sqlite())))
+        .await
+        .assert_passed();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +32,9 @@ async fn every_planted_fault_is_caught() {
                 guard,
             }
         };
-        let caught_by = conformance::run(&plant).await.failed();
+        let caught_by = conformance::run(&|| Box::pin(ready(plant())))
+            .await
+            .failed();
         assert!(!caught_by.is_empty(), "{fault:?} was not caught");
         eprintln!("{fault:?} is caught by {}", caught_by.join(", "));
     }

@@ -17,6 +17,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-telemetry", &[]),
     ("coracle-store", &["coracle-telemetry"]),
     (
+        "coracle-store-etcd",
+        &["coracle-telemetry", "coracle-store"],
+    ),
+    (
         "coracle-registry",
         &["coracle-telemetry", "coracle-api", "coracle-store"],
     ),
@@ -60,6 +64,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-api",
             "coracle-client",
             "coracle-store",
+            "coracle-store-etcd",
             "coracle-apiserver",
             "coracle-scheduler",
             "coracle-controllers",

@@ -60,6 +60,11 @@ pub(super) async fn revision_is_never_split(store: Arc<dyn Backend>) -> Outcome 
             ensure(batch.events.len() % 10 == 0, || {
                 format!("{} events of whole transactions", batch.events.len())
             })?;
+            let keys: Vec<&str> = batch.events.iter().map(|event| &*event.kv.key).collect();
+            let is_ordered = keys.chunks(10).all(|keys| keys.is_sorted());
+            ensure(is_ordered, || {
+                format!("events in another order than their writes: {keys:?}")
+            })?;
             seen = batch.revision;
         }
     }
