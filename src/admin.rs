@@ -1,12 +1,12 @@
 //! Calls of the API as administrator, by the kubeconfig that the server has written.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, anyhow};
 use base64::Engine;
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use sha2::{Digest, Sha256};
 
@@ -31,7 +31,7 @@ pub(crate) async fn connect(
             path.display()
         )
     };
-    let kubeconfig = Kubeconfig::read_from(&path).with_context(read)?;
+    let kubeconfig = read_kubeconfig(&path).with_context(read)?;
     let ca = kubeconfig
         .clusters
         .first()
@@ -52,6 +52,14 @@ pub(crate) async fn connect(
     config.read_timeout = Some(patience);
     let client = Client::try_from(config).with_context(read)?;
     Ok((client, ca_hash(&pem)?))
+}
+
+/// The error leaves the path to whoever reports it.
+fn read_kubeconfig(path: &Path) -> anyhow::Result<Kubeconfig> {
+    Kubeconfig::read_from(path).map_err(|error| match error {
+        KubeconfigError::ReadConfig(source, _) => source.into(),
+        other => other.into(),
+    })
 }
 
 fn ca_hash(pem: &[u8]) -> anyhow::Result<String> {

@@ -74,7 +74,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether other servers may have the same store open. Then one of them leads, by Lease; else
     /// whoever has it open does.
     fn is_shared(&self) -> bool {
-        false
+        self.known_revision().is_none()
     }
     /// Everything that is stored at this moment, in the engine's own form, in a file without a
     /// name. Writers are not held up.
