@@ -27,23 +27,23 @@ pub enum PullError {
     Resolve {
         /// In full.
         reference: String,
-        /// Why.
+        /// The cause.
         source: RegistryError,
     },
     /// The config did not come.
     #[error("failed to fetch config {digest}")]
     FetchConfig {
-        /// Which.
+        /// Of the blob or the document.
         digest: String,
-        /// Why.
+        /// The cause.
         source: RegistryError,
     },
     /// A layer did not come, or not whole.
     #[error("failed to fetch layer {digest}")]
     FetchLayer {
-        /// Which.
+        /// Of the blob or the document.
         digest: String,
-        /// Why.
+        /// The cause.
         source: RegistryError,
     },
     /// Other layers took all the places until the wait was over.
@@ -51,7 +51,7 @@ pub enum PullError {
         "failed to fetch layer {digest}: waited {minutes} min for other layers that this node is pulling"
     )]
     Crowded {
-        /// Which.
+        /// Of the blob or the document.
         digest: String,
         /// So long.
         minutes: u64,
@@ -65,9 +65,9 @@ pub enum PullError {
     /// The unpacker panicked.
     #[error("unpack layer {digest}")]
     Unpacker {
-        /// Which.
+        /// Of the blob or the document.
         digest: String,
-        /// Why.
+        /// The cause.
         source: tokio::task::JoinError,
     },
     /// The local store failed.
@@ -108,11 +108,11 @@ pub enum DocumentError {
     /// Neither a manifest nor an index, such as a manifest of Docker's first schema.
     #[error("manifest {digest} of media type {media_type:?} is not supported")]
     Manifest {
-        /// Which.
+        /// Of the blob or the document.
         digest: String,
         /// As the registry calls it.
         media_type: String,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
     /// Not an image config.
@@ -121,7 +121,7 @@ pub enum DocumentError {
     /// A manifest names a config that is larger than any.
     #[error("config {digest} of {size} bytes is larger than this node accepts")]
     ConfigSize {
-        /// Which.
+        /// Of the blob or the document.
         digest: String,
         /// As announced.
         size: i64,
@@ -169,7 +169,7 @@ pub enum DocumentError {
     /// No size.
     #[error("layer {digest} has a size of {size} bytes")]
     LayerSize {
-        /// Which.
+        /// Of the blob or the document.
         digest: String,
         /// As written.
         size: i64,
@@ -188,9 +188,9 @@ fn io_errors<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a i
 pub struct StoreError {
     /// Doing what.
     pub operation: &'static str,
-    /// Where.
+    /// The file or directory.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
 }
 

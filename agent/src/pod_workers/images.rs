@@ -305,8 +305,8 @@ fn failed(
 }
 
 /// The event's reason and text, and the waiting reason, in the words of upstream's
-/// `image_manager.go` at v1.37. Its `SignatureValidationFailed` does not come: no signature is looked
-/// at.
+/// `image_manager.go` at v1.37. Its `SignatureValidationFailed` does not come: no signature is
+/// looked at.
 fn told(reference: &str, error: &ImageError) -> (&'static str, String, StatusReason) {
     let cause = ErrorChain(error).to_string();
     let (waiting, event, text, message) = match error {

@@ -114,8 +114,8 @@ impl Parts {
     }
 }
 
-/// Pods that this node has had: each has had a directory for its volumes or its logs before anything
-/// of it ran.
+/// Pods that this node has had: each has had a directory for its volumes or its logs before
+/// anything of it ran.
 async fn own_pods(config: &AgentConfig) -> OwnPods {
     let (pods_dir, logs_dir) = (config.pods_dir(), config.logs_dir());
     let uids = blocking(move || {

@@ -6,8 +6,8 @@
 //! seconds after the last agent: that they can no longer be found is how they know (`home` in
 //! `coracle-shim`). What they held of the network is released with all that belongs to no sandbox.
 //!
-//! Only cgroups of pods that this node has had are touched, however many others there are: a kubelet
-//! or another agent may have its own in the same place.
+//! Only cgroups of pods that this node has had are touched, however many others there are: a
+//! kubelet or another agent may have its own in the same place.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,8 +35,8 @@ pub struct OwnPods {
     pub uids: BTreeSet<PodUid>,
 }
 
-/// Ends what runs of the node's own pods without a sandbox that knows it, and removes their cgroups.
-/// Which pods ran.
+/// Ends what runs of the node's own pods without a sandbox that knows it, and removes their
+/// cgroups. Which pods ran.
 pub(super) async fn end(inner: &Arc<Inner>, own: OwnPods) -> Vec<PodUid> {
     let known = known_cgroups(inner);
     let looking = Arc::clone(inner);

@@ -30,12 +30,11 @@ use std::{
 
 use bytes::Bytes;
 use coracle_api::{meta::NODE_LEASE_NAMESPACE, status::Status};
+use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES, UserInfo};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use self::share::FlowLocks;
 pub(crate) use self::share::{Flow, Permit, Share};
-use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES, UserInfo};
-
 use crate::{
     request_info::{RequestInfo, ResourceRequest, Verb},
     slow::{Step, Timing},

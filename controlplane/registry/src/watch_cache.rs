@@ -72,7 +72,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use beginning::Beginning;
 pub use config::{Convert, ResourceConfig, WatchCacheLimits};
-pub use entry::Entry;
+pub use entry::{Entry, LINES_BYTES};
 pub use error::WatchCacheError;
 pub use event::{Delivery, EventKind, WatchEvent};
 pub use fields::FieldIndex;
@@ -80,7 +80,7 @@ pub use list::{Continue, ListAt, ListRequest, ListResult};
 pub use resource::ResourceCache;
 pub use selection::{Filter, KeyScope, Selection};
 pub use snapshot::Snapshot;
-pub use watcher::{LINES_BYTES, Watcher};
+pub use watcher::Watcher;
 
 use feed::{Feed, Source};
 use register::Aside;

@@ -2,7 +2,8 @@
 //!
 //! Links and `..` are followed as the kernel would inside the root, and never out of it; a `..` of
 //! what is not there leads back, as it does where a directory is made first. What the kernel would
-//! be given with a `..` in it is given without, as it could lead elsewhere once volumes are mounted.
+//! be given with a `..` in it is given without, as it could lead elsewhere once volumes are
+//! mounted.
 //!
 //! Source: `mountToRootfs` in runc's `libcontainer/rootfs_linux.go` at v1.3, `SecureJoin` in
 //! `filepath-securejoin`.

@@ -9,7 +9,7 @@ pub(in crate::image) enum Challenge {
     Basic,
     /// A token from somewhere.
     Bearer {
-        /// Where.
+        /// The URL of the token service.
         realm: String,
         /// For whom.
         service: Option<String>,

@@ -37,7 +37,7 @@ pub enum LayerError {
     Read {
         /// Which layer.
         layer: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The node's disk has no room for it.
@@ -53,7 +53,7 @@ pub enum LayerError {
     Unpack {
         /// Which layer.
         layer: String,
-        /// Why.
+        /// The cause.
         source: UnpackError,
     },
     /// The store failed.
@@ -63,7 +63,7 @@ pub enum LayerError {
 
 impl LayerError {
     /// Why the bytes of `layer` ended.
-    pub(in crate::image) fn read(layer: String, source: io::Error) -> Self {
+    pub(crate) fn read(layer: String, source: io::Error) -> Self {
         match TooLarge::within(&source) {
             Some(source) => Self::TooLarge { layer, source },
             None => Self::Read { layer, source },
@@ -71,7 +71,7 @@ impl LayerError {
     }
 
     /// Why `layer` was not unpacked.
-    pub(in crate::image) fn unpack(layer: String, source: UnpackError) -> Self {
+    pub(crate) fn unpack(layer: String, source: UnpackError) -> Self {
         if let Some(source) = TooLarge::within(&source) {
             return Self::TooLarge { layer, source };
         }
@@ -134,7 +134,7 @@ pub enum UnpackError {
         operation: &'static str,
         /// The entry's path as the archive has it.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The layer is refused.

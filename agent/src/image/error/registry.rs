@@ -32,7 +32,7 @@ pub enum RegistryError {
     CaFile {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// It has no certificates in it.
@@ -40,7 +40,7 @@ pub enum RegistryError {
     Certificates {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: reqwest::Error,
     },
     /// No client for it could be made.
@@ -48,7 +48,7 @@ pub enum RegistryError {
     Client {
         /// Which endpoint.
         host: String,
-        /// Why.
+        /// The cause.
         source: reqwest::Error,
     },
     /// It sends the node where the node does not go.
@@ -69,7 +69,7 @@ pub enum RegistryError {
     Unreachable {
         /// Whom.
         host: String,
-        /// Why.
+        /// The cause.
         source: reqwest::Error,
     },
     /// The connection ended before the answer did.
@@ -77,7 +77,7 @@ pub enum RegistryError {
     Broken {
         /// To whom.
         host: String,
-        /// Why.
+        /// The cause.
         source: reqwest::Error,
     },
     /// It says nothing.
@@ -169,7 +169,7 @@ pub enum RegistryError {
 
 impl RegistryError {
     /// What ended a request to `host`. Leaves the URL out, which may have a signature in it.
-    pub(in crate::image) fn of_request(host: &str, error: reqwest::Error) -> Self {
+    pub(crate) fn of_request(host: &str, error: reqwest::Error) -> Self {
         let (host, source) = (host.to_owned(), error.without_url());
         if source.is_connect() {
             Self::Unreachable { host, source }
@@ -188,7 +188,7 @@ impl RegistryError {
 
     /// Whether the same request may well be answered a moment later. Whom nobody reaches, or who
     /// says nothing, is asked again by the pod's back-off alone.
-    pub(in crate::image) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self.innermost(),
             Self::Broken { .. } | Self::TooManyRequests { .. } | Self::Unwell { .. }
@@ -196,7 +196,7 @@ impl RegistryError {
     }
 
     /// Whether what was on its way may go on: the registry was there, so it will be again.
-    pub(in crate::image) fn is_interruption(&self) -> bool {
+    pub(crate) fn is_interruption(&self) -> bool {
         self.is_transient()
             || matches!(
                 self.innermost(),
@@ -223,12 +223,12 @@ impl RegistryError {
     }
 
     /// Whether it says no more than that.
-    pub(in crate::image) fn is_denied(&self) -> bool {
+    pub(crate) fn is_denied(&self) -> bool {
         matches!(self.innermost(), Self::Denied { .. })
     }
 
     /// Whether other credentials may get another answer.
-    pub(in crate::image) fn is_of_credentials(&self) -> bool {
+    pub(crate) fn is_of_credentials(&self) -> bool {
         matches!(
             self.innermost(),
             Self::Denied { .. } | Self::NotFound { .. } | Self::TooManyRequests { .. }
@@ -236,7 +236,7 @@ impl RegistryError {
     }
 
     /// When the registry wants to be asked again.
-    pub(in crate::image) fn retry_after(&self) -> Option<Duration> {
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self.innermost() {
             Self::TooManyRequests { retry_after, .. } | Self::Unwell { retry_after, .. } => {
                 *retry_after

@@ -13,8 +13,11 @@ use coracle_store::Revision;
 use parking_lot::Mutex;
 
 use super::{
-    WatchCacheError, entry::Entry, event::EventKind, selection::Selection, snapshot::Snapshot,
-    watcher::LINES_BYTES,
+    WatchCacheError,
+    entry::{Entry, LINES_BYTES},
+    event::EventKind,
+    selection::Selection,
+    snapshot::Snapshot,
 };
 
 type Loan = Mutex<Option<Snapshot>>;

@@ -21,6 +21,9 @@ use crate::stored;
 
 const LINE_SUFFIX: &[u8] = b"}\n";
 
+/// Most bytes of lines at once. A client that does not read holds so much.
+pub const LINES_BYTES: usize = 16 * 1024;
+
 /// A stored object, ready to be served.
 pub struct Entry {
     key: Arc<str>,

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::{
     WatchCacheError,
+    entry::LINES_BYTES,
     event::Delivery,
     resource::{ResourceCache, pending::Position},
     ring::Group,
@@ -15,8 +16,6 @@ use super::{
 
 /// Most deliveries at once. What a client has not taken yet stays in the ring, shared.
 const BATCH: usize = 128;
-/// Most bytes of lines at once. A client that does not read holds so much.
-pub const LINES_BYTES: usize = 16 * 1024;
 
 /// A running watch. Dropping it ends it.
 pub struct Watcher {

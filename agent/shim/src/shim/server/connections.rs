@@ -83,7 +83,8 @@ impl Server {
         }
     }
 
-    /// Ends with all containers if the sandbox's directory is lost and nobody is there to tell of it.
+    /// Ends with all containers if the sandbox's directory is lost and nobody is there to tell of
+    /// it.
     pub(super) fn end_without_home(&mut self) {
         let occupied = !self.connections.is_empty() || self.shutdown.is_some();
         if self.home.is_lost(occupied, Instant::now()) {
