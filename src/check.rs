@@ -3,6 +3,8 @@
 //! [`Machine::probe`] looks (files and effective capabilities, nothing is changed or loaded);
 //! [`findings`] judges by the tables of [`needs`], purely.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 mod machine;
 mod needs;
 
@@ -14,7 +16,11 @@ use self::{
     machine::{Firewall, Machine},
     needs::{CAPABILITIES, CONTROLLERS, KERNEL_MIN, KERNEL_OPTIONS, NOSWAP_MIN, PROGRAMS},
 };
-use crate::{Failure, cli::CheckArgs, say};
+use crate::{
+    Failure,
+    cli::{CheckArgs, StoreArgs},
+    say,
+};
 
 /// How much it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let machine = Machine::probe();
     let mut findings = findings(&machine);
     findings.push(cgroup_root(&args.cgroup_root));
+    findings.extend(store(&args.store)?);
     for finding in &findings {
         let word = match finding.level {
             Level::Ok => "ok  ",
@@ -60,11 +67,28 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     {
         0 => Ok(()),
         n => Err(anyhow!(
-            "{n} of {} things that a node needs are missing: see FAIL above",
+            "{n} of {} things that are needed are missing: see FAIL above",
             findings.len()
         )
         .into()),
     }
+}
+
+#[cfg(feature = "etcd")]
+fn store(args: &StoreArgs) -> Result<Vec<Finding>, Failure> {
+    // For what the flags say against each other, whatever the engine.
+    crate::store::engine(&args.store, &args.etcd).map_err(Failure::Usage)?;
+    let crate::cli::Store::Etcd(urls) = &args.store else {
+        return Ok(Vec::new());
+    };
+    let config = crate::store::etcd_config(urls, &args.etcd).map_err(Failure::Usage)?;
+    Ok(etcd::findings(&config)?)
+}
+
+#[cfg(not(feature = "etcd"))]
+fn store(args: &StoreArgs) -> Result<Vec<Finding>, Failure> {
+    crate::store::engine(&args.store, &args.etcd).map_err(Failure::Usage)?;
+    Ok(Vec::new())
 }
 
 fn findings(machine: &Machine) -> Vec<Finding> {

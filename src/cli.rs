@@ -1,5 +1,7 @@
 //! The command line: flags as they are written. What they mean is decided in [`crate::settings`].
 
+mod store;
+
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -7,6 +9,8 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
+
+pub(crate) use self::store::{EtcdArgs, Store, StoreArgs, StoreCommand};
 
 /// A whole Kubernetes cluster, node and control plane, small enough to carry.
 #[derive(Debug, Parser)]
@@ -49,7 +53,7 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run control plane and node in one process: a cluster on one machine.
-    Up(UpArgs),
+    Up(Box<UpArgs>),
     /// Run the control plane: API server, scheduler, controllers.
     Server(ServerArgs),
     /// Run a node that joins a server.
@@ -60,7 +64,7 @@ pub(crate) enum Command {
     /// Manage the images of this node.
     #[command(subcommand)]
     Image(ImageCommand),
-    /// Back up what the server keeps, and restore it.
+    /// Manage what keeps the objects: back it up, restore it, copy it.
     #[command(subcommand)]
     Store(StoreCommand),
     /// Say what this machine has of what a node needs, and what to do about the rest.
@@ -96,15 +100,6 @@ fn ipv4_range(text: &str) -> Result<Ipv4Net, &'static str> {
         .map_err(|_| "expected an IPv4 range such as 10.96.0.0/16")
 }
 
-/// What keeps the objects.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Store {
-    /// One file below the data directory.
-    Sqlite,
-    /// Nothing: all is gone with the process.
-    Memory,
-}
-
 /// The control plane's own flags.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControlPlaneArgs {
@@ -121,9 +116,8 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) tls_san: Vec<String>,
 
-    /// Where objects are kept.
-    #[arg(long, value_enum, default_value_t = Store::Sqlite)]
-    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
 
     /// Where the administrator's kubeconfig is written [default: DATA_DIR/admin.kubeconfig].
     #[arg(long, value_name = "FILE")]
@@ -346,33 +340,14 @@ pub(crate) enum ImageCommand {
     },
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum StoreCommand {
-    /// Write all objects to a file, while the server runs or not. Certificates and keys are not
-    /// among them: keep DATA_DIR/server/pki as well.
-    Backup {
-        #[command(flatten)]
-        api: ApiArgs,
-        /// Replace FILE if it is there.
-        #[arg(long)]
-        force: bool,
-        /// Where to write them.
-        file: PathBuf,
-    },
-    /// Put a backup in the place of what a stopped server has, which is kept beside it.
-    Restore {
-        #[command(flatten)]
-        data: DataDir,
-        /// What `coracle store backup` has written.
-        file: PathBuf,
-    },
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The cgroup above all pods.
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub(crate) cgroup_root: String,
+
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -389,55 +364,4 @@ pub(crate) struct ResetArgs {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn every_documented_command_parses() {
-        for line in [
-            "coracle up",
-            "coracle server --data-dir D --bind 198.18.0.1:6443",
-            "coracle server --pod-network overlay --vxlan-port 8472",
-            "coracle agent --server https://198.18.0.1:6443 --token T --node-name n1 --node-ip 198.18.0.2 --data-dir D1 --run-dir R1 --registries r.yaml",
-            "coracle token create --data-dir D",
-            "coracle token list",
-            "coracle token delete abcdef",
-            "coracle image import f.tar",
-            "coracle image list",
-            "coracle image pull nginx",
-            "coracle image remove nginx",
-            "coracle store backup --data-dir D f.db",
-            "coracle store backup --kubeconfig K --force f.db",
-            "coracle store restore --data-dir D f.db",
-            "coracle check",
-            "coracle version --log-format json -v",
-            "coracle reset --delete-data",
-            "coracle up --kube-reserved cpu=100m,memory=512Mi --system-reserved pid=1000",
-        ] {
-            Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
-        }
-    }
-
-    #[test]
-    fn unusable_values_are_refused() {
-        for line in [
-            "coracle up --bind nonsense",
-            "coracle up --service-cidr 10.0.0.1",
-            "coracle up --cluster-cidr fd00::/64",
-            "coracle up --store paper",
-            "coracle up --kube-reserved cpu=-1",
-            "coracle up --pod-network tunnel",
-            "coracle server --vxlan-port 0",
-            "coracle",
-        ] {
-            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
-        }
-    }
-}
+mod tests;

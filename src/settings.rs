@@ -9,9 +9,12 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use coracle_agent::AgentConfig;
-use coracle_controlplane::{PodNetworkMode, ServerConfig, StoreEngine};
+use coracle_controlplane::{PodNetworkMode, ServerConfig};
 
-use crate::cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs, Store};
+use crate::{
+    cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs},
+    store,
+};
 
 /// What the server is told.
 pub(crate) fn server_config(
@@ -39,10 +42,7 @@ pub(crate) fn server_config(
         .parse::<PodNetworkMode>()
         .map_err(|expected| anyhow!("--pod-network: {expected}"))?;
     config.vxlan_port = args.vxlan_port;
-    config.store = match args.store {
-        Store::Sqlite => StoreEngine::Sqlite,
-        Store::Memory => StoreEngine::Memory,
-    };
+    config.store = store::engine(&args.store.store, &args.store.etcd)?;
     if let Some(path) = &args.kubeconfig_out {
         config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;
     }

@@ -1,88 +1,179 @@
-//! `coracle store`: backs up what the server keeps, and puts it back.
+//! Which engine the flags mean, and `coracle store`.
 
-use std::{path::Path, time::Duration};
+mod backup;
 
-use anyhow::Context;
-use coracle_controlplane::backup::{self, BackupError, Existing, PendingFile, Source};
+use std::path::Path;
+
+use anyhow::bail;
+use coracle_controlplane::StoreEngine;
 
 use crate::{
-    Failure, admin,
-    cli::{ApiArgs, DataDir, StoreCommand},
-    say,
+    Failure,
+    cli::{EtcdArgs, Store, StoreCommand},
 };
 
-/// Until the server has made its copy, and for each piece of it.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// What the flags say.
+pub(crate) fn engine(store: &Store, etcd: &EtcdArgs) -> anyhow::Result<StoreEngine> {
+    let given = [
+        ("--etcd-cacert", etcd.etcd_cacert.is_some()),
+        ("--etcd-cert", etcd.etcd_cert.is_some()),
+        ("--etcd-key", etcd.etcd_key.is_some()),
+        ("--etcd-prefix", etcd.etcd_prefix.is_some()),
+    ];
+    if let Store::Etcd(urls) = store {
+        return etcd_engine(urls, etcd);
+    }
+    if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+        bail!(
+            "{flag} is of no use without an etcd: name its members (--store etcd=URL,...), or leave it out"
+        );
+    }
+    Ok(match store {
+        Store::Memory => StoreEngine::Memory,
+        Store::Sqlite | Store::Etcd(_) => StoreEngine::Sqlite,
+    })
+}
+
+#[cfg(feature = "etcd")]
+pub(crate) fn etcd_config(
+    urls: &[String],
+    args: &EtcdArgs,
+) -> anyhow::Result<coracle_controlplane::etcd::EtcdConfig> {
+    use coracle_controlplane::etcd::{EtcdConfig, EtcdTls};
+
+    let mut config = EtcdConfig::new(urls.to_vec());
+    if let Some(prefix) = &args.etcd_prefix {
+        config.prefix.clone_from(prefix);
+    }
+    config.tls = EtcdTls {
+        ca: args.etcd_cacert.clone(),
+        cert: args.etcd_cert.clone(),
+        key: args.etcd_key.clone(),
+    };
+    config.validate()?;
+    Ok(config)
+}
+
+#[cfg(feature = "etcd")]
+fn etcd_engine(urls: &[String], args: &EtcdArgs) -> anyhow::Result<StoreEngine> {
+    Ok(StoreEngine::Etcd(etcd_config(urls, args)?))
+}
+
+#[cfg(not(feature = "etcd"))]
+const WITHOUT: &str =
+    "this program was built without etcd: build it with --features etcd, or use --store sqlite";
+
+#[cfg(not(feature = "etcd"))]
+fn etcd_engine(_: &[String], _: &EtcdArgs) -> anyhow::Result<StoreEngine> {
+    bail!(WITHOUT)
+}
 
 /// Carries out one subcommand.
 pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
-        StoreCommand::Backup { api, force, file } => {
-            let existing = if force {
-                Existing::Replace
-            } else {
-                Existing::Keep
-            };
-            back_up(&api, existing, &file)?;
+        StoreCommand::Backup { api, force, file } => backup::back_up(&api, force, &file)?,
+        StoreCommand::Restore { data, file } => backup::restore(&data, &file)?,
+        StoreCommand::Copy {
+            data,
+            from,
+            to,
+            etcd,
+        } => {
+            let (from, to) = copy_engines(&from, &to, &etcd).map_err(Failure::Usage)?;
+            copy(&data.data_dir, &from, &to)?;
         }
-        StoreCommand::Restore { data, file } => restore(&data, &file)?,
     }
     Ok(())
 }
 
-fn back_up(api: &ApiArgs, existing: Existing, path: &Path) -> anyhow::Result<()> {
-    let mut file = PendingFile::create(path, existing)?;
-    // A server is asked first: it may keep its objects elsewhere than in the directory, which then
-    // has what it had before.
-    if let Err(error) = fetch(api, &mut file) {
-        let refused = matches!(
-            error.downcast_ref(),
-            Some(
-                BackupError::Ask(kube::Error::Api(_))
-                    | BackupError::Receive(_)
-                    | BackupError::Files(_)
-            )
-        );
-        let data_dir = &api.data.data_dir;
-        if refused || api.kubeconfig.is_some() || !backup::has_store(data_dir) {
-            return Err(error);
-        }
-        match backup::copy_stopped(data_dir, &file)? {
-            Source::Stopped => {}
-            Source::Running => return Err(error),
-        }
-    }
-    let contents = backup::finish(file)?;
-    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
-    say(format_args!(
-        "{} objects at revision {}, {:.1} MB: {}",
-        contents.keys,
-        contents.revision,
-        bytes as f64 / 1e6,
-        path.display()
-    ));
-    Ok(())
+#[cfg(not(feature = "etcd"))]
+fn copy(_: &Path, _: &StoreEngine, _: &StoreEngine) -> anyhow::Result<()> {
+    bail!(WITHOUT)
 }
 
-fn fetch(api: &ApiArgs, file: &mut PendingFile) -> anyhow::Result<()> {
+#[cfg(feature = "etcd")]
+fn copy(data_dir: &Path, from: &StoreEngine, to: &StoreEngine) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    use coracle_controlplane::{Copied, copy_store};
+
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
-        let (client, _) = admin::connect(api, PATIENCE).await?;
-        Ok(backup::fetch(&client, file).await?)
-    })
+    let Copied {
+        keys,
+        bytes,
+        from: past,
+        to: now,
+    } = runtime
+        .block_on(copy_store(data_dir, from, to))
+        .context("no copy was made")?;
+    crate::say(format_args!(
+        "copied {keys} objects ({bytes} bytes) at revision {past}, compared them, and found no difference"
+    ));
+    crate::say(format_args!(
+        "resourceVersions go on after {now}; the old store is as it was: start the server on the new one"
+    ));
+    Ok(())
 }
 
-fn restore(data: &DataDir, file: &Path) -> anyhow::Result<()> {
-    let data_dir = std::path::absolute(&data.data_dir).context("--data-dir")?;
-    let restored = backup::put_back(&data_dir, file)?;
-    say(format_args!(
-        "{} objects are restored; clients go on at revision {}",
-        restored.contents.keys, restored.contents.revision
-    ));
-    if let Some(kept) = restored.kept {
-        say(format_args!("what was there before is {}", kept.display()));
+/// One of the two may be etcd, and takes the flags.
+fn copy_engines(
+    from: &Store,
+    to: &Store,
+    etcd: &EtcdArgs,
+) -> anyhow::Result<(StoreEngine, StoreEngine)> {
+    let none = EtcdArgs::default();
+    match (from, to) {
+        (Store::Sqlite, Store::Etcd(_)) => Ok((engine(from, &none)?, engine(to, etcd)?)),
+        (Store::Etcd(_), Store::Sqlite) => Ok((engine(from, etcd)?, engine(to, &none)?)),
+        _ => {
+            bail!("a copy goes --from sqlite --to etcd=URL,... or --from etcd=URL,... --to sqlite")
+        }
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn etcd() -> Store {
+        Store::Etcd(vec!["http://127.0.0.1:2379".to_owned()])
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let prefix = EtcdArgs {
+            etcd_prefix: Some("/a".to_owned()),
+            ..EtcdArgs::default()
+        };
+        let refused = |store: &Store, args: &EtcdArgs| match engine(store, args) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        for store in [Store::Sqlite, Store::Memory] {
+            let said = refused(&store, &prefix);
+            assert!(said.starts_with("--etcd-prefix is of no use"), "{said}");
+        }
+        assert_eq!(refused(&Store::Sqlite, &EtcdArgs::default()), "");
+        if cfg!(feature = "etcd") {
+            assert_eq!(refused(&etcd(), &prefix), "");
+            let said = refused(&Store::Etcd(Vec::new()), &prefix);
+            assert!(said.contains("names no member"), "{said}");
+        } else {
+            assert!(refused(&etcd(), &prefix).contains("without etcd"));
+        }
+    }
+
+    #[test]
+    fn a_copy_has_two_different_ends() {
+        let none = EtcdArgs::default();
+        for (from, to) in [
+            (Store::Sqlite, Store::Sqlite),
+            (etcd(), etcd()),
+            (Store::Memory, etcd()),
+            (etcd(), Store::Memory),
+        ] {
+            assert!(copy_engines(&from, &to, &none).is_err(), "{from:?} {to:?}");
+        }
+    }
 }

@@ -13,13 +13,16 @@ use ipnet::Ipv4Net;
 pub(crate) const NODE_MASK_BITS: u8 = 24;
 
 /// Where objects are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StoreEngine {
     /// `DATA_DIR/server/store.db`.
     #[default]
     Sqlite,
     /// Nowhere: gone when the process ends.
     Memory,
+    /// In etcd.
+    #[cfg(feature = "etcd")]
+    Etcd(coracle_store_etcd::EtcdConfig),
 }
 
 /// A control plane's configuration.

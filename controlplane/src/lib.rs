@@ -9,20 +9,32 @@
 //! |---|---|
 //! | [`backup`] | the store as a file, and back |
 //! | `config` | what a control plane is started with |
+//! | `copy` | moves all objects from one engine to another |
 //! | `identity` | which API servers there are, by Lease |
 //! | `leading` | what only one of several servers does |
 //! | `server` | starts and stops the parts |
+//! | `store` | opens what keeps the objects |
 #![forbid(unsafe_code)]
 
 pub mod backup;
 mod config;
+#[cfg(feature = "etcd")]
+mod copy;
 mod identity;
 mod leading;
 mod server;
+mod store;
 #[cfg(test)]
 mod tests;
 
 pub use config::{ServerConfig, ServerConfigError, StoreEngine};
+#[cfg(feature = "etcd")]
+pub use copy::{CopyStoreError, copy_store};
 pub use coracle_api::pod_network::Mode as PodNetworkMode;
 pub use coracle_apiserver::UserInfo;
+#[cfg(feature = "etcd")]
+pub use coracle_store::copy::Copied;
+#[cfg(feature = "etcd")]
+pub use coracle_store_etcd as etcd;
 pub use server::{Server, ServerError};
+pub use store::OpenError;

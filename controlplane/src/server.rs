@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fs::File,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -16,12 +16,12 @@ use std::{
 
 use coracle_apiserver::{
     ApiServer, ApiServerConfig, ApiServerError, UserInfo,
-    pki::{self, KeyPair, Pki, PkiError, ServerNames},
+    pki::{self, KeyPair, Pki, PkiError},
     token_file::{self, TokenFileError},
 };
 use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
 use coracle_scheduler::SchedulerConfig;
-use coracle_store::{Backend, StoreError, memory::MemoryBackend, sqlite::SqliteBackend};
+use coracle_store::{Backend, sqlite::SqliteBackend};
 use coracle_telemetry::{Tasks, spawn};
 use kube::Api;
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -29,9 +29,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    config::{NODE_MASK_BITS, ServerConfig, ServerConfigError, StoreEngine},
+    config::{NODE_MASK_BITS, ServerConfig, ServerConfigError},
     identity,
     leading::{self, Choice, RESTART},
+    store::{self, OpenError},
 };
 
 /// How long controllers and scheduler get to end.
@@ -47,9 +48,9 @@ pub enum ServerError {
     /// The configuration cannot work.
     #[error(transparent)]
     Config(#[from] ServerConfigError),
-    /// The data directory cannot be used.
+    /// What keeps the objects, or the certificates, cannot be opened.
     #[error(transparent)]
-    OpenStore(#[from] StoreError),
+    Open(#[from] OpenError),
     /// Certificates cannot be made or read.
     #[error(transparent)]
     OpenPki(#[from] PkiError),
@@ -133,9 +134,9 @@ impl Server {
     /// `None` if no server was ever there.
     ///
     /// # Errors
-    /// [`ServerError::OpenStore`] while a server runs on it: stop that one first.
+    /// [`ServerError::Open`] while a server runs on it: stop that one first.
     pub fn keep_off(data_dir: &Path) -> Result<Option<File>, ServerError> {
-        Ok(SqliteBackend::keep_off(&server_dir(data_dir))?)
+        Ok(SqliteBackend::keep_off(&server_dir(data_dir)).map_err(OpenError::Store)?)
     }
 
     /// Starts every part; returns once the API server answers.
@@ -150,7 +151,7 @@ impl Server {
         // Before anything is written: who mistypes an address leaves no cluster behind.
         let listener = listen(config.bind).await?;
         let server_dir = server_dir(&config.data_dir);
-        let opened = open(&config, server_dir.clone()).await?;
+        let opened = store::open(&config, server_dir.clone()).await?;
         Self::start_on(config, listener, opened, server_dir, shutdown).await
     }
 
@@ -284,40 +285,6 @@ fn read_tokens(path: &Path) -> Result<HashMap<String, UserInfo>, ServerError> {
         path: path.to_owned(),
         source,
     })
-}
-
-/// Opens the store, which locks the directory, and then the certificates. Both block.
-pub(crate) async fn open(
-    config: &ServerConfig,
-    server_dir: PathBuf,
-) -> Result<(Arc<dyn Backend>, Pki), ServerError> {
-    let mut addresses: Vec<IpAddr> = vec![
-        config.bind.ip(),
-        config.advertise,
-        config.kubernetes_service_ip(),
-    ];
-    addresses.retain(|address| !address.is_unspecified());
-    let names = ServerNames {
-        dns: config
-            .names
-            .iter()
-            .chain(&config.own_node)
-            .cloned()
-            .collect(),
-        addresses,
-    };
-    let engine = config.store;
-    let opened = tokio::task::spawn_blocking(move || {
-        let backend: Arc<dyn Backend> = match engine {
-            StoreEngine::Sqlite => Arc::new(SqliteBackend::open(&server_dir)?),
-            StoreEngine::Memory => Arc::new(MemoryBackend::new()),
-        };
-        let pki = Pki::open(&server_dir.join("pki"), &names)?;
-        Ok::<_, ServerError>((backend, pki))
-    });
-    opened
-        .await
-        .map_err(|_| ServerError::PartDied { part: "the store" })?
 }
 
 /// Each controller as its own service account, with what `system:controller:*` gives it; what they

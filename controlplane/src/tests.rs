@@ -1,6 +1,8 @@
 //! Whole control planes in this process.
 
 mod backups;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod several;
 
 use std::{
@@ -10,7 +12,7 @@ use std::{
 use coracle_store::{Backend, testing::FailingBackend};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Server, ServerConfig, ServerError, UserInfo, server};
+use crate::{Server, ServerConfig, ServerError, UserInfo, server, store};
 
 fn config(dir: &Path) -> ServerConfig {
     ServerConfig::new(dir, SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -159,7 +161,7 @@ async fn what_cannot_be_used_is_said_in_one_sentence() {
 async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path());
-    let (inner, pki) = server::open(&config, dir.path().join("server"))
+    let (inner, pki) = store::open(&config, dir.path().join("server"))
         .await
         .unwrap();
     let backend = Arc::new(FailingBackend::over(inner));

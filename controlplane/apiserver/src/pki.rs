@@ -247,12 +247,17 @@ impl Pki {
     /// # Errors
     /// [`PkiError::Parse`].
     pub fn ca_hash(&self) -> Result<String, PkiError> {
-        use sha2::Digest as _;
-        let chain = self.ca.chain()?;
-        let der = chain.first().ok_or(PkiError::Parse {
-            what: "the CA certificate",
-        })?;
-        Ok(hex::encode(sha2::Sha256::digest(der.as_ref())))
+        hash(&self.ca)
+    }
+
+    /// The same of the certificates in `dir`, of which nothing is made or renewed; `None` if there
+    /// are none.
+    ///
+    /// # Errors
+    /// As [`Pki::open`].
+    pub fn ca_hash_in(dir: &Path) -> Result<Option<String>, PkiError> {
+        let ca = file::read_pair(dir, CA.name)?;
+        ca.as_ref().map(hash).transpose()
     }
 
     /// The administrator's kubeconfig for the server at `url`, everything inline.
@@ -270,6 +275,15 @@ fn ensure_authority(dir: &Path, called: &AuthorityName) -> Result<(KeyPair, Auth
     };
     let authority = Authority::load(&pair, called)?;
     Ok((pair, authority))
+}
+
+fn hash(authority: &KeyPair) -> Result<String, PkiError> {
+    use sha2::Digest as _;
+    let chain = authority.chain()?;
+    let der = chain.first().ok_or(PkiError::Parse {
+        what: "the CA certificate",
+    })?;
+    Ok(hex::encode(sha2::Sha256::digest(der.as_ref())))
 }
 
 fn admin_profile() -> Profile {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::config;
-use crate::{Server, UserInfo, server};
+use crate::{Server, UserInfo, server, store::open};
 
 const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
 
@@ -29,7 +29,7 @@ async fn start(dir: &Path, host: &str, store: &Arc<MemoryBackend>) -> One {
     let mut config = config(dir);
     config.host_name = host.to_owned();
     config.store = crate::StoreEngine::Memory;
-    let (_, pki) = server::open(&config, dir.join("server")).await.unwrap();
+    let (_, pki) = open(&config, dir.join("server")).await.unwrap();
     let backend = FailingBackend::over(Arc::clone(store) as Arc<dyn Backend>).shared();
     let shutdown = CancellationToken::new();
     let listener = server::listen(config.bind).await.unwrap();

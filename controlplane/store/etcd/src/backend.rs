@@ -1,6 +1,6 @@
 //! [`EtcdBackend`]: the store's promises, kept by etcd.
 
-use std::{sync::Arc, time::Duration};
+use std::{fs::File, sync::Arc, time::Duration};
 
 use coracle_store::{
     Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome,
@@ -332,6 +332,12 @@ impl Backend for EtcdBackend {
             }
             tokio::time::sleep(AGAIN).await;
         }
+    }
+
+    async fn backup(&self) -> Result<File, StoreError> {
+        Err(StoreError::NoBackup {
+            advice: "its objects are in etcd: back up with `etcdctl snapshot save`",
+        })
     }
 
     fn failure(&self) -> Option<String> {

@@ -1,0 +1,53 @@
+use clap::CommandFactory;
+
+use super::*;
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_documented_command_parses() {
+    for line in [
+        "coracle up",
+        "coracle server --data-dir D --bind 198.18.0.1:6443",
+        "coracle server --pod-network overlay --vxlan-port 8472",
+        "coracle agent --server https://198.18.0.1:6443 --token T --node-name n1 --node-ip 198.18.0.2 --data-dir D1 --run-dir R1 --registries r.yaml",
+        "coracle token create --data-dir D",
+        "coracle token list",
+        "coracle token delete abcdef",
+        "coracle image import f.tar",
+        "coracle image list",
+        "coracle image pull nginx",
+        "coracle image remove nginx",
+        "coracle store backup --data-dir D f.db",
+        "coracle store backup --kubeconfig K --force f.db",
+        "coracle store restore --data-dir D f.db",
+        "coracle check",
+        "coracle check --store etcd=https://198.18.0.1:2379 --etcd-cacert ca.pem",
+        "coracle server --store etcd=http://127.0.0.1:2379 --etcd-prefix /other",
+        "coracle store copy --from sqlite --to etcd=https://198.18.0.1:2379 --etcd-cacert ca.pem --etcd-cert c --etcd-key k",
+        "coracle version --log-format json -v",
+        "coracle reset --delete-data",
+        "coracle up --kube-reserved cpu=100m,memory=512Mi --system-reserved pid=1000",
+    ] {
+        Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+}
+
+#[test]
+fn unusable_values_are_refused() {
+    for line in [
+        "coracle up --bind nonsense",
+        "coracle up --service-cidr 10.0.0.1",
+        "coracle up --cluster-cidr fd00::/64",
+        "coracle up --store paper",
+        "coracle up --kube-reserved cpu=-1",
+        "coracle up --pod-network tunnel",
+        "coracle server --vxlan-port 0",
+        "coracle",
+    ] {
+        assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+    }
+}
