@@ -1,3 +1,5 @@
+//! Which command lines are taken, and what they mean.
+
 use clap::CommandFactory;
 
 use super::*;

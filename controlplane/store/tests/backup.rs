@@ -82,10 +82,13 @@ async fn a_backup_is_the_store_at_one_moment_while_others_write() {
         while rounds.load(Ordering::Relaxed) < nth {
             tokio::task::yield_now().await;
         }
-        let before = store.current_revision();
+        let before = store.current_revision().await.unwrap();
         back_up(&store, &backup).await.unwrap();
         let contents = check::verify(&backup).unwrap();
-        assert!(before <= contents.revision && contents.revision <= store.current_revision());
+        assert!(
+            before <= contents.revision
+                && contents.revision <= store.current_revision().await.unwrap()
+        );
         let other = dir.path().join(format!("restored{nth}"));
         restore::restore(&other, &backup).unwrap();
         // At one moment the first objects are of one round, and the others of the one before.
@@ -149,7 +152,7 @@ async fn a_stopped_store_is_backed_up_with_what_is_in_its_log() {
     file.finish().unwrap();
     let contents = check::verify(&target).unwrap();
     let running = SqliteBackend::open(&store).unwrap();
-    assert_eq!(contents.revision, running.current_revision());
+    assert_eq!(contents.revision, running.current_revision().await.unwrap());
     let refused = PendingFile::create(&dir.path().join("other.db"), Existing::Keep).unwrap();
     let error = backup::of_stopped(&store, &refused).unwrap_err();
     assert_eq!(kind(&error), "Locked");

@@ -361,7 +361,8 @@ async fn leases_of_an_idle_cluster_write_little_more_than_themselves() {
         };
         store.txn(txn).await.unwrap();
         if beat.is_multiple_of(3) {
-            store.compact(store.current_revision()).await.unwrap();
+            let newest = store.current_revision().await.unwrap();
+            store.compact(newest).await.unwrap();
         }
     }
     let frames = (log() - before) / 4120;

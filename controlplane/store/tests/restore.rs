@@ -64,7 +64,10 @@ async fn what_was_backed_up_is_there_and_revisions_go_on() {
     assert_eq!(restored.contents.keys, OBJECTS);
     assert_eq!(value_of_all(&store, OBJECTS).await, "then");
     let running = SqliteBackend::open(&store).unwrap();
-    assert_eq!(running.current_revision(), restored.contents.revision);
+    assert_eq!(
+        running.current_revision().await.unwrap(),
+        restored.contents.revision
+    );
     // Whoever was there before lists anew.
     for known in [
         Revision(1),
@@ -261,7 +264,10 @@ async fn a_killed_restore_leaves_one_of_the_two() {
         assert!(["first", "a", "b"].contains(&value.as_str()), "{value}");
         assert!(!store.join("store.db.restoring").exists());
         let running = SqliteBackend::open(&store).unwrap();
-        assert!(running.current_revision() >= newest, "kill {kill}");
+        assert!(
+            running.current_revision().await.unwrap() >= newest,
+            "kill {kill}"
+        );
         newest = put(&running, 0, &value).await;
     }
     eprintln!("15 kills, {leftovers} restores cut short, newest revision {newest}");

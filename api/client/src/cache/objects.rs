@@ -13,7 +13,7 @@ use kube::Resource;
 /// The index of an object among those of all namespaces; one that is free is used again.
 type Place = usize;
 
-/// See the module.
+/// Objects of one kind.
 #[derive(Debug)]
 pub(super) struct Objects<K> {
     /// By namespace and name; no namespace is empty.

@@ -46,7 +46,7 @@ pub(crate) async fn filled(dir: &Path, objects: usize, value: &str) -> Revision 
     for name in 0..objects {
         put(&store, name, value).await;
     }
-    store.current_revision()
+    store.current_revision().await.unwrap()
 }
 
 /// The value of all objects of the store in `dir`, which is opened for it.
