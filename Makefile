@@ -31,12 +31,21 @@ deps: ## Install what building and testing need (Debian packages, Rust, kubectl)
 
 .PHONY: build
 build: deps ## Release binaries in target/bin
-	cargo build --locked --release -p coracle -p coracle-cni
-	host=$$(rustc -vV | sed -n 's/^host: //p')
+	$(MAKE) --jobs="$$(nproc)" build-coracle build-shim
+
+# Beside each other, from one pool of jobs: the end of either keeps but one core busy.
+.PHONY: build-coracle
+build-coracle:
+	+cargo build --locked --release -p coracle -p coracle-cni
+	mkdir -p "$(BIN)"
+	install -m 0755 "$(TARGET)"/release/coracle "$(TARGET)"/release/coracle-cni "$(BIN)/"
+
+.PHONY: build-shim
+build-shim:
+	+host=$$(rustc -vV | sed -n 's/^host: //p')
 	LIBSECCOMP_LINK_TYPE=static LIBSECCOMP_LIB_PATH=$$(dirname "$$(gcc -print-file-name=libseccomp.a)") \
 	  RUSTFLAGS="$(SHIM_RUSTFLAGS)" cargo build --locked --profile shim --target "$$host" -p coracle-shim
 	mkdir -p "$(BIN)"
-	install -m 0755 "$(TARGET)"/release/coracle "$(TARGET)"/release/coracle-cni "$(BIN)/"
 	install -m 0755 "$(TARGET)/$$host"/shim/coracle-shim "$(TARGET)/$$host"/shim/coracle-oci "$(BIN)/"
 
 .PHONY: images
@@ -44,7 +53,7 @@ images: ## The demo's and the tests' container images, from Debian packages
 	tests/images/build.sh "$(IMAGES)"
 
 .PHONY: run
-run: build images ## Start a one-node cluster with nginx behind a Service (ISOLATED=1: in a network namespace of its own); 10 to 15 minutes the first time
+run: build images ## Start a one-node cluster with nginx behind a Service (ISOLATED=1: in a network namespace of its own); 8 to 15 minutes the first time
 	examples/demo.sh start "$(BIN)" "$(TOOLS)" "$(IMAGES)"
 
 .PHONY: stop
@@ -64,8 +73,8 @@ fuzz: deps ## Every fuzz target, 50,000 executions each (FUZZ_RUNS=10000000 befo
 	fuzz/run.sh "$(TARGET)" "$(or $(FUZZ_RUNS),50000)" $(FUZZ_TARGETS)
 
 .PHONY: check-deploy
-check-deploy: ## shellcheck, vagrant validate, and what `make stop` ends
-	tests/check-deploy.sh
+check-deploy: deps ## shellcheck, vagrant validate, what `make stop` ends, servers that share an etcd
+	tests/check-deploy.sh "$(TOOLS)"
 
 .PHONY: check
 check: deps ## fmt, clippy, doc, deny, tidy
@@ -88,7 +97,7 @@ dist: build ## Release archive in target/dist: binaries, units, provision.sh, ex
 	tests/dist.sh "$(BIN)" "$(TARGET)/dist"
 
 .PHONY: test-vm
-test-vm: dist images ## provision.sh and a whole cluster in VMs of their own (no KVM needed; VM_NODES=1 for a smaller one)
+test-vm: dist images ## provision.sh and a whole cluster in VMs of their own (no KVM needed; VM_NODES=1 for a smaller one; VM_SERVERS=3: etcd and three servers, of which `make test` runs nothing)
 	tests/vm/run.sh "$(TARGET)/dist" "$(TOOLS)" "$(IMAGES)" "$(TARGET)/vm"
 
 .PHONY: test-vm-half

@@ -1,6 +1,9 @@
 //! Calls of the API as administrator, by the kubeconfig that the server has written.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use base64::Engine;
@@ -21,16 +24,8 @@ pub(crate) async fn connect(
     args: &ApiArgs,
     patience: Duration,
 ) -> anyhow::Result<(Client, String)> {
-    let path = args
-        .kubeconfig
-        .clone()
-        .unwrap_or_else(|| args.data.data_dir.join("admin.kubeconfig"));
-    let read = || {
-        format!(
-            "read kubeconfig {} (is this the server's --data-dir?)",
-            path.display()
-        )
-    };
+    let path = path(args);
+    let read = || reading(&path);
     let kubeconfig = read_kubeconfig(&path).with_context(read)?;
     let ca = kubeconfig
         .clusters
@@ -52,6 +47,28 @@ pub(crate) async fn connect(
     config.read_timeout = Some(patience);
     let client = Client::try_from(config).with_context(read)?;
     Ok((client, ca_hash(&pem)?))
+}
+
+/// The address in the administrator's kubeconfig, which others can use, too.
+pub(crate) fn server(args: &ApiArgs) -> anyhow::Result<String> {
+    let path = path(args);
+    let kubeconfig = read_kubeconfig(&path).with_context(|| reading(&path))?;
+    let cluster = kubeconfig.clusters.into_iter().next();
+    cluster
+        .and_then(|cluster| cluster.cluster?.server)
+        .ok_or_else(|| anyhow!("kubeconfig {} names no server", path.display()))
+}
+
+fn path(args: &ApiArgs) -> PathBuf {
+    let own = || args.data.data_dir.join("admin.kubeconfig");
+    args.kubeconfig.clone().unwrap_or_else(own)
+}
+
+fn reading(path: &Path) -> String {
+    format!(
+        "read kubeconfig {} (is this the server's --data-dir?)",
+        path.display()
+    )
 }
 
 /// The error leaves the path to whoever reports it.

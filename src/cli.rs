@@ -1,16 +1,17 @@
 //! The command line: flags as they are written. What they mean is decided in [`crate::settings`].
 
+mod control_plane;
 mod store;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-};
+use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
 
-pub(crate) use self::store::{EtcdArgs, Store, StoreArgs, StoreCommand};
+pub(crate) use self::{
+    control_plane::{ControlPlaneArgs, JoinArgs},
+    store::{EtcdArgs, Store, StoreArgs, StoreCommand},
+};
 
 /// A whole Kubernetes cluster, node and control plane, small enough to carry.
 #[derive(Debug, Parser)]
@@ -58,7 +59,7 @@ pub(crate) enum Command {
     Server(ServerArgs),
     /// Run a node that joins a server.
     Agent(AgentArgs),
-    /// Manage the tokens by which nodes join.
+    /// Manage the tokens by which nodes and servers join.
     #[command(subcommand)]
     Token(TokenCommand),
     /// Manage the images of this node.
@@ -98,53 +99,6 @@ pub(crate) struct ClusterArgs {
 fn ipv4_range(text: &str) -> Result<Ipv4Net, &'static str> {
     text.parse()
         .map_err(|_| "expected an IPv4 range such as 10.96.0.0/16")
-}
-
-/// The control plane's own flags.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ControlPlaneArgs {
-    /// Where the API server listens.
-    #[arg(long, default_value = "0.0.0.0:6443", value_name = "ADDRESS:PORT")]
-    pub(crate) bind: SocketAddr,
-
-    /// The address that nodes and pods reach the API server at [default: --bind's, or this
-    /// machine's].
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) advertise_address: Option<IpAddr>,
-
-    /// More names or addresses for the server certificate.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) tls_san: Vec<String>,
-
-    #[command(flatten)]
-    pub(crate) store: StoreArgs,
-
-    /// Where the administrator's kubeconfig is written [default: DATA_DIR/admin.kubeconfig].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig_out: Option<PathBuf>,
-
-    /// Static bearer tokens: a line `token,user,uid,"group1,group2"` for each.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_auth_file: Option<PathBuf>,
-
-    /// How pods of different nodes reach each other: `direct` to nodes of the same subnet (the
-    /// network must know the way to others), `overlay` (VXLAN) everywhere, as clouds need it that
-    /// drop packets with pods' addresses, or `auto`: direct within a subnet, overlay between
-    /// subnets. All nodes follow, also when it is changed.
-    #[arg(long, default_value = "auto", value_parser = ["direct", "overlay", "auto"], value_name = "WAY")]
-    pub(crate) pod_network: String,
-
-    /// UDP port of the overlay, on every node.
-    #[arg(long, default_value_t = 4789, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
-    pub(crate) vxlan_port: u16,
-
-    /// Seconds of silence after which a node is Unknown.
-    #[arg(long, default_value_t = 50, value_name = "SECONDS")]
-    pub(crate) node_monitor_grace_period: u64,
-
-    /// Seconds that pods stay on a node that is not ready, unless they say otherwise.
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    pub(crate) pod_eviction_timeout: u64,
 }
 
 /// The node's own flags.
@@ -247,9 +201,20 @@ pub(crate) struct ServerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// The API server.
-    #[arg(long, value_name = "https://ADDRESS:PORT")]
-    pub(crate) server: String,
+    /// The API servers: any of the cluster's, or an address that leads to them. The node learns of
+    /// the others, and goes on with them when one fails.
+    #[arg(
+        long,
+        required = true,
+        value_delimiter = ',',
+        value_name = "https://ADDRESS:PORT"
+    )]
+    pub(crate) server: Vec<String>,
+
+    /// Where on 127.0.0.1 others on this node reach whichever server is well [default: 6444, or any
+    /// if that is taken].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
+    pub(crate) lb_server_port: Option<u16>,
 
     /// The token to join with (`coracle token create`); not needed once this node has its
     /// certificates.
@@ -282,6 +247,17 @@ pub(crate) enum TokenCommand {
         /// What it is for.
         #[arg(long, default_value = "", value_name = "TEXT")]
         description: String,
+        /// Print the command by which a node joins, with the token in it.
+        #[arg(long)]
+        print_join_command: bool,
+    },
+    /// Print the token by which servers join this one: whoever has it has the cluster.
+    Server {
+        #[command(flatten)]
+        data: DataDir,
+        /// Print the command by which a server joins, with the token in it.
+        #[arg(long)]
+        print_join_command: bool,
     },
     /// List the tokens, without their secrets.
     List {

@@ -8,6 +8,7 @@ mod admin;
 mod check;
 mod cli;
 mod image;
+mod join;
 mod logging;
 mod memory;
 mod reset;
@@ -16,9 +17,9 @@ mod settings;
 mod store;
 mod token;
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, process::ExitCode};
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use coracle_telemetry::ErrorChain;
 
 use crate::cli::{Cli, Command};
@@ -42,8 +43,11 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 
 fn main() -> ExitCode {
     memory::tune();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command()
+        .try_get_matches()
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, join::given(&matches))));
+    let (cli, given) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             let _stream_may_be_closed = error.print();
             return if error.use_stderr() {
@@ -53,7 +57,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    match dispatch(cli) {
+    match dispatch(cli, given) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(error)) => {
             complain(&error);
@@ -66,13 +70,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli) -> Result<(), Failure> {
+fn dispatch(cli: Cli, given: BTreeSet<&'static str>) -> Result<(), Failure> {
     logging::init(&cli.log).map_err(Failure::Usage)?;
     // rustls has more than one user here: say once which provider all of them take.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
     match cli.command {
-        Command::Up(args) => run::up(&args),
-        Command::Server(args) => run::server(&args),
+        Command::Up(args) => run::up(&args, given),
+        Command::Server(args) => run::server(&args, given),
         Command::Agent(args) => run::agent(&args),
         Command::Token(command) => token::run(command),
         Command::Image(command) => image::run(command),

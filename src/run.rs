@@ -3,7 +3,7 @@
 //! A first SIGTERM or SIGINT stops in order and leaves pods running; a second one ends the process
 //! at once.
 
-use std::{future::Future, pin::pin, time::Duration};
+use std::{collections::BTreeSet, future::Future, pin::pin, time::Duration};
 
 use anyhow::Context;
 use coracle_agent::ApiAccess;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Failure,
     cli::{AgentArgs, ServerArgs, UpArgs},
-    memory, settings,
+    join, memory, settings,
 };
 
 /// How long blocking work may go on once everything else has stopped.
@@ -25,13 +25,19 @@ const RUNTIME_STOP_DEADLINE: Duration = Duration::from_secs(2);
 const SPARE_THREAD_LIFE: Duration = Duration::from_secs(1);
 
 /// `coracle up`.
-pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
-    let agent =
+pub(crate) fn up(args: &UpArgs, given: BTreeSet<&'static str>) -> Result<(), Failure> {
+    let mut agent =
         settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
     let mut server = settings::server_config(&args.data, &args.cluster, &args.control_plane)
         .map_err(Failure::Usage)?;
     server.own_node = Some(agent.node_name.clone());
+    let joining = args.control_plane.join.clone();
     block_on(async move |shutdown| {
+        let Some(server) = join::prepared(server, &joining, given, &shutdown).await? else {
+            return Ok(());
+        };
+        agent.cluster_cidr = Some(server.cluster_cidr.into());
+        agent.service_cidr = Some(server.service_cidr.into());
         let server = Server::start(server, shutdown.clone()).await?;
         let client = server.client(UserInfo::node(&agent.node_name));
         announce_ready();
@@ -54,10 +60,14 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
 }
 
 /// `coracle server`.
-pub(crate) fn server(args: &ServerArgs) -> Result<(), Failure> {
+pub(crate) fn server(args: &ServerArgs, given: BTreeSet<&'static str>) -> Result<(), Failure> {
     let config = settings::server_config(&args.data, &args.cluster, &args.control_plane)
         .map_err(Failure::Usage)?;
+    let joining = args.control_plane.join.clone();
     block_on(async move |shutdown| {
+        let Some(config) = join::prepared(config, &joining, given, &shutdown).await? else {
+            return Ok(());
+        };
         let server = Server::start(config, shutdown).await?;
         announce_ready();
         Ok(server.stopped().await?)
@@ -69,7 +79,8 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
     let config =
         settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
     let access = ApiAccess::Join {
-        server: args.server.clone(),
+        servers: args.server.clone(),
+        lb_server_port: args.lb_server_port,
         token: args.token.clone(),
     };
     block_on(async move |shutdown| {

@@ -35,6 +35,9 @@ pub(crate) fn server_config(
     // Nobody needs it where there is one server.
     config.host_name = host_name().unwrap_or(config.host_name);
     config.names.clone_from(&args.tls_san);
+    config
+        .control_plane_endpoint
+        .clone_from(&args.control_plane_endpoint);
     config.service_cidr = cluster.service_cidr;
     config.cluster_cidr = cluster.cluster_cidr;
     config.pod_network = args

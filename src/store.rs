@@ -60,7 +60,7 @@ fn etcd_engine(urls: &[String], args: &EtcdArgs) -> anyhow::Result<StoreEngine> 
 }
 
 #[cfg(not(feature = "etcd"))]
-const WITHOUT: &str =
+pub(crate) const WITHOUT: &str =
     "this program was built without etcd: build it with --features etcd, or use --store sqlite";
 
 #[cfg(not(feature = "etcd"))]

@@ -1,5 +1,5 @@
-//! `coracle token`: bootstrap tokens, kept as Kubernetes keeps them (Secrets of type
-//! `bootstrap.kubernetes.io/token`).
+//! `coracle token`: bootstrap tokens for nodes, kept as Kubernetes keeps them (Secrets of type
+//! `bootstrap.kubernetes.io/token`); and the server token, which is a file.
 //!
 //! The printed form is `K10<SHA-256 of the CA certificate>::<id>.<secret>`: a node can tell the
 //! real server from any other before it sends the secret.
@@ -18,7 +18,7 @@ use rand::RngExt;
 
 use crate::{
     Failure, admin,
-    cli::{ApiArgs, TokenCommand},
+    cli::{ApiArgs, DataDir, TokenCommand},
     say,
 };
 
@@ -42,10 +42,23 @@ pub(crate) fn run(command: TokenCommand) -> Result<(), Failure> {
                 api,
                 ttl,
                 description,
+                print_join_command,
             } => {
                 let ttl = parse_ttl(&ttl).map_err(Failure::Usage)?;
-                create(&api, ttl, &description).await?;
+                let token = create(&api, ttl, &description).await?;
+                if print_join_command {
+                    let server = admin::server(&api)?;
+                    say(format_args!(
+                        "coracle agent --server {server} --token {token}"
+                    ));
+                } else {
+                    say(format_args!("{token}"));
+                }
             }
+            TokenCommand::Server {
+                data,
+                print_join_command,
+            } => print_servers(data, print_join_command)?,
             TokenCommand::List { api } => list(&api).await?,
             TokenCommand::Delete { api, token } => {
                 let id = token_id(&token).map_err(Failure::Usage)?;
@@ -56,7 +69,11 @@ pub(crate) fn run(command: TokenCommand) -> Result<(), Failure> {
     })
 }
 
-async fn create(args: &ApiArgs, ttl: Option<Duration>, description: &str) -> anyhow::Result<()> {
+async fn create(
+    args: &ApiArgs,
+    ttl: Option<Duration>,
+    description: &str,
+) -> anyhow::Result<String> {
     let (client, ca_hash) = admin::connect(args, DEADLINE).await?;
     let (id, secret) = (random(ID_LENGTH), random(SECRET_LENGTH));
     let mut data = BTreeMap::from([
@@ -90,8 +107,37 @@ async fn create(args: &ApiArgs, ttl: Option<Duration>, description: &str) -> any
         .create(&PostParams::default(), &object)
         .await
         .context("store the token")?;
-    say(format_args!("K10{ca_hash}::{id}.{secret}"));
+    Ok(format!("K10{ca_hash}::{id}.{secret}"))
+}
+
+/// The token by which servers join: a file of a server, and nothing that the API knows.
+#[cfg(feature = "etcd")]
+fn print_servers(data: DataDir, print_join_command: bool) -> anyhow::Result<()> {
+    let dir = &data.data_dir;
+    let token = coracle_controlplane::joining::read_token(dir)?.ok_or_else(|| {
+        anyhow!(
+            "{} has no server token: one is made where servers share a store (--store etcd=URL,...), on the first of them",
+            dir.display()
+        )
+    })?;
+    if print_join_command {
+        let api = ApiArgs {
+            data,
+            kubeconfig: None,
+        };
+        let server = admin::server(&api)?;
+        say(format_args!(
+            "coracle server --join {server} --token {token}"
+        ));
+    } else {
+        say(format_args!("{token}"));
+    }
     Ok(())
+}
+
+#[cfg(not(feature = "etcd"))]
+fn print_servers(_: DataDir, _: bool) -> anyhow::Result<()> {
+    bail!(crate::store::WITHOUT)
 }
 
 async fn list(args: &ApiArgs) -> anyhow::Result<()> {
@@ -172,7 +218,6 @@ mod tests {
     use coracle_telemetry::ErrorChain;
 
     use super::*;
-    use crate::cli::DataDir;
 
     #[test]
     fn the_id_is_found_in_every_form_of_a_token() {

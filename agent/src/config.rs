@@ -31,8 +31,11 @@ pub enum ApiAccess {
     /// Over HTTPS with certificates of its own, obtained with a bootstrap token if there are none
     /// yet.
     Join {
-        /// `https://host:port`.
-        server: String,
+        /// `https://host:port`, one or several: any servers of the cluster.
+        servers: Vec<String>,
+        /// Where on loopback others on the node reach the servers; 6444, or any where that is
+        /// taken, when absent.
+        lb_server_port: Option<u16>,
         /// `K10<CA hash>::<id>.<secret>`; may be empty once the node has certificates.
         token: String,
     },
@@ -159,6 +162,11 @@ impl AgentConfig {
     /// The agent's own directory below the data directory.
     pub fn agent_dir(&self) -> PathBuf {
         self.data_dir.join("agent")
+    }
+
+    /// The API servers that were known last.
+    pub(crate) fn servers_file(&self) -> PathBuf {
+        self.agent_dir().join("servers.json")
     }
 
     /// What pods have on the disk, one directory each.

@@ -13,23 +13,27 @@ mod client;
 mod credentials;
 pub(crate) mod csr;
 mod identity;
+mod reach;
 pub(crate) mod token;
 mod trust;
 
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
-use coracle_telemetry::{Backoff, ErrorChain, ExponentialBackoff};
+use coracle_telemetry::ErrorChain;
+use rustls::ClientConfig;
 use rustls_pki_types::CertificateDer;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::AgentConfig;
+use crate::{
+    balancer::{Balancer, ServerAddress},
+    config::AgentConfig,
+};
 
-pub(crate) use client::connect;
+#[cfg(test)]
+pub(crate) use client::{connect, tls};
 #[cfg(test)]
 pub(crate) use credentials::Stored;
 pub(crate) use credentials::first_certificate;
@@ -38,10 +42,6 @@ pub use token::TokenError;
 
 const CLIENT: &str = "client";
 const CA_FILE: &str = "ca.crt";
-/// How long a server that does not answer is waited for when joining.
-const JOIN_LIMIT: Duration = Duration::from_secs(120);
-const RETRY: ExponentialBackoff =
-    ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(5));
 
 /// Why the node cannot join.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,15 @@ pub enum JoinError {
     Server {
         /// As given.
         server: String,
+    },
+    /// The balancer's port cannot be listened on.
+    #[error("--lb-server-port {port}: listen on 127.0.0.1")]
+    Port {
+        /// As given, or by default.
+        port: u16,
+        /// What the kernel says.
+        #[source]
+        source: std::io::Error,
     },
     /// No certificate yet, and no token to get one.
     #[error("this node has no valid certificate in {}: give --token (made by `coracle token create` on the server)", pki.display())]
@@ -138,22 +147,44 @@ pub(crate) struct Joined {
     pub(crate) client: kube::Client,
     pub(crate) identity: Arc<Identity>,
     pub(crate) ca: CertificateDer<'static>,
+    /// What the client speaks with.
+    pub(crate) tls: ClientConfig,
+}
+
+impl Joined {
+    fn new(
+        balancer: &Balancer,
+        identity: Identity,
+        ca: CertificateDer<'static>,
+    ) -> Result<Self, JoinError> {
+        let identity = Arc::new(identity);
+        let tls = client::tls(&ca, Some(Arc::clone(&identity)))?;
+        Ok(Self {
+            client: client::connect(balancer, tls.clone(), None)?,
+            identity,
+            ca,
+            tls,
+        })
+    }
+}
+
+/// Where the servers are that were given.
+pub(crate) fn addresses(servers: &[String]) -> Result<Vec<ServerAddress>, JoinError> {
+    let address = |server: &String| {
+        ServerAddress::of_url(server).ok_or_else(|| JoinError::Server {
+            server: server.clone(),
+        })
+    };
+    servers.iter().map(address).collect()
 }
 
 /// Uses the stored identity, or gets one with the token.
 pub(crate) async fn join(
     config: &AgentConfig,
-    server: &str,
+    balancer: &Balancer,
     token: &str,
     shutdown: &CancellationToken,
 ) -> Result<Joined, JoinError> {
-    let uri: http::Uri = server
-        .parse()
-        .ok()
-        .filter(|uri: &http::Uri| uri.scheme_str() == Some("https") && uri.host().is_some())
-        .ok_or_else(|| JoinError::Server {
-            server: server.to_owned(),
-        })?;
     let pki = pki_dir(config);
     credentials::make_private_dir(&pki)?;
     let user = node_user(&config.node_name);
@@ -167,13 +198,7 @@ pub(crate) async fn join(
             });
         }
         if stored.is_valid() {
-            let identity = Arc::new(Identity::new(stored));
-            let client = connect(&uri, &ca, Some(Arc::clone(&identity)), None)?;
-            return Ok(Joined {
-                client,
-                identity,
-                ca,
-            });
+            return Joined::new(balancer, Identity::new(stored), ca);
         }
         tracing::warn!("the node's client certificate has expired");
     }
@@ -181,31 +206,26 @@ pub(crate) async fn join(
         return Err(JoinError::NoToken { pki });
     }
     let token = token::parse(token)?;
-    let ca = reach(server, &uri, &token, shutdown).await?;
-    let bootstrap = connect(&uri, &ca, None, Some(&token.bearer))?;
-    let pair = ask(&bootstrap, config, server, &pki).await?;
+    let (server, ca) = reach::first(balancer, &token, shutdown).await?;
+    let bootstrap = client::connect(balancer, client::tls(&ca, None)?, Some(&token.bearer))?;
+    let pair = ask(&bootstrap, config, server.to_string(), &pki).await?;
     credentials::save(&pki, CLIENT, &pair)?;
     credentials::write_private(
         &pki.join(CA_FILE),
         credentials::pem("CERTIFICATE", &ca).as_bytes(),
     )?;
-    let identity = Arc::new(Identity::new(credentials::Stored::from_pair(pair)?));
-    let client = connect(&uri, &ca, Some(Arc::clone(&identity)), None)?;
-    Ok(Joined {
-        client,
-        identity,
-        ca,
-    })
+    let identity = Identity::new(credentials::Stored::from_pair(pair)?);
+    Joined::new(balancer, identity, ca)
 }
 
 /// A certificate for the node's key, by token.
 async fn ask(
     bootstrap: &kube::Client,
     config: &AgentConfig,
-    server: &str,
+    server: String,
     pki: &Path,
 ) -> Result<csr::Pair, JoinError> {
-    let (wanted, server) = (csr::Wanted::client(&config.node_name), server.to_owned());
+    let wanted = csr::Wanted::client(&config.node_name);
     let key = credentials::kept_key(pki, CLIENT)?;
     let pair = csr::obtain_for(bootstrap, &wanted, &key).await;
     pair.map_err(|error| match error {
@@ -230,41 +250,6 @@ pub(crate) fn pki_dir(config: &AgentConfig) -> PathBuf {
 /// The user name of a node.
 pub(crate) fn node_user(node_name: &str) -> String {
     format!("system:node:{node_name}")
-}
-
-/// The CA's certificate, with the patience that a server needs that starts at the same time.
-async fn reach(
-    server: &str,
-    uri: &http::Uri,
-    token: &token::Token,
-    shutdown: &CancellationToken,
-) -> Result<CertificateDer<'static>, JoinError> {
-    let end = Instant::now() + JOIN_LIMIT;
-    let (mut told, mut retry) = (false, Backoff::of(RETRY));
-    loop {
-        let message = match trust::fetch_ca(uri, &token.ca_hash).await {
-            Ok(ca) => return Ok(ca),
-            Err(trust::TrustError::WrongCa) => {
-                return Err(JoinError::WrongCa {
-                    server: server.to_owned(),
-                });
-            }
-            Err(error) => ErrorChain(&error).to_string(),
-        };
-        if Instant::now() >= end || shutdown.is_cancelled() {
-            return Err(JoinError::Unreachable {
-                server: server.to_owned(),
-                message,
-            });
-        }
-        if !std::mem::replace(&mut told, true) {
-            tracing::warn!(server, message, "wait for the server");
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = tokio::time::sleep(retry.pause()) => {}
-        }
-    }
 }
 
 fn load_ca(pki: &Path) -> Result<Option<CertificateDer<'static>>, JoinError> {

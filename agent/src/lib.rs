@@ -6,8 +6,9 @@
 //! | `run`, `context` | puts the parts together and keeps them running; what each pod worker gets of them |
 //! | `reset` | takes a stopped node apart |
 //! | `join` | certificates: how the node gets its identity and keeps it |
+//! | `balancer` | the way to the API servers: which there are, how they are, which one is used |
 //! | `node_lock` | one agent a run directory |
-//! | `blocking` | work that blocks, away from the threads that serve everything else |
+//! | `blocking`, `private_file` | work that blocks, away from the threads that serve everything else; files that are root's alone |
 //! | `node`, `reserved` | registration, status and Lease of the Node object; what is kept from pods |
 //! | `informers` | what the node follows in the API, each kind once |
 //! | `pod_manager` | the pods wanted here, kept on disk |
@@ -35,6 +36,7 @@
 mod admission;
 mod allocation;
 mod backoff;
+mod balancer;
 mod blocking;
 pub mod config;
 mod container_config;
@@ -60,6 +62,7 @@ mod pod_files;
 mod pod_manager;
 mod pod_status;
 mod pod_workers;
+mod private_file;
 mod prober;
 pub mod proxy;
 mod psi;

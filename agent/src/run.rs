@@ -1,5 +1,6 @@
 //! Puts the parts of a node together and keeps them running.
 
+mod api;
 mod network;
 mod parts;
 
@@ -9,10 +10,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use coracle_client::pulse::Pulse;
 use coracle_telemetry::{ExponentialBackoff, Health, Tasks};
-use rustls_pki_types::CertificateDer;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use self::api::Api;
 use crate::{
     AgentConfig, AgentError, ApiAccess,
     context::NodeContext,
@@ -20,7 +21,6 @@ use crate::{
     eviction,
     gc::{self, Collector},
     informers::{Informers, Nodes},
-    join,
     node::{self, NodeManager, NodeView, OwnNode, facts::Machine},
     node_lock::NodeLock,
     objects::Objects,
@@ -54,24 +54,7 @@ pub(crate) async fn run(
     let _lock = NodeLock::acquire_soon(&config.run_dir).await?;
     Machine::read(&config).check()?;
     let mut groups = Groups::new(shutdown.clone());
-    let (client, client_ca) = match access {
-        ApiAccess::InProcess(client) => (client, read_ca(&config)?),
-        ApiAccess::Join { server, token } => {
-            let joined = join::join(&config, &server, &token, &shutdown).await?;
-            let renewal = join::Renewal {
-                client: joined.client.clone(),
-                pki: join::pki_dir(&config),
-                purpose: join::Purpose::client(&config.node_name),
-                identity: joined.identity,
-                announced_ca: || None,
-            };
-            groups.tasks.add(
-                "renew the client certificate",
-                join::keep_renewed(renewal, shutdown.clone()),
-            );
-            (joined.client, Some(joined.ca))
-        }
-    };
+    let (api, client_ca) = Api::open(&mut groups, &config, access).await?;
     let parts = real_parts(&config, client_ca).await?;
     let pulse = Pulse::default();
     let nodes = if config.cni_conf_dir.is_none() {
@@ -79,7 +62,9 @@ pub(crate) async fn run(
     } else {
         Nodes::Own
     };
+    let client = api.client.clone();
     let mut informers = Informers::new(&client, &config.node_name, nodes, &pulse);
+    api.keep(&mut groups.tasks, &config, &mut informers);
     let (events, event_writer) = EventRecorder::new(client.clone(), &config.node_name);
     groups
         .late
@@ -114,25 +99,6 @@ fn make_private_dir(path: PathBuf) -> Result<(), AgentError> {
         .create(&path);
     made.and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)))
         .map_err(|source| AgentError::Directory { path, source })
-}
-
-/// In one process with the server its CA is a file in the same data directory.
-fn read_ca(config: &AgentConfig) -> Result<Option<CertificateDer<'static>>, AgentError> {
-    use rustls_pki_types::pem::PemObject;
-    let path = config
-        .client_ca
-        .clone()
-        .unwrap_or_else(|| config.data_dir.join("server/pki/ca.crt"));
-    match std::fs::read(&path) {
-        Ok(text) => CertificateDer::from_pem_slice(&text)
-            .map(Some)
-            .map_err(|source| AgentError::ClientCa { path, source }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            tracing::warn!(path = %path.display(), "no CA of API clients: logs and exec will not work");
-            Ok(None)
-        }
-        Err(source) => Err(AgentError::Directory { path, source }),
-    }
 }
 
 /// Everything but the network: what runs the same in tests.

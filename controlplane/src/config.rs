@@ -7,6 +7,8 @@ use std::{
 };
 
 use coracle_api::pod_network::{DEFAULT_VXLAN_PORT, Mode};
+use coracle_apiserver::pki::ServerNames;
+use hyper::http::uri::Authority;
 use ipnet::Ipv4Net;
 
 /// Prefix length of each node's podCIDR: 254 pods, as upstream.
@@ -39,8 +41,11 @@ pub struct ServerConfig {
     pub own_node: Option<String>,
     /// What this machine calls itself: where several servers share a store, each is known by it.
     pub host_name: String,
-    /// More names for the server certificate.
+    /// More names and addresses for the server certificate.
     pub names: Vec<String>,
+    /// `HOST` or `HOST:PORT` at which the API is always reached, whichever server is there: it is
+    /// in the certificate, and kubeconfigs name it.
+    pub control_plane_endpoint: Option<String>,
     /// Where ClusterIPs come from.
     pub service_cidr: Ipv4Net,
     /// Where nodes get their podCIDRs from.
@@ -51,6 +56,10 @@ pub struct ServerConfig {
     pub vxlan_port: u16,
     /// Where objects are kept.
     pub store: StoreEngine,
+    /// The token by which servers join, if somebody has chosen it; for a store that is shared.
+    pub server_token: Option<String>,
+    /// Whether this server has joined others, and goes by what they share.
+    pub has_joined: bool,
     /// Where the administrator's kubeconfig goes.
     pub kubeconfig_out: PathBuf,
     /// Static bearer tokens, as [`coracle_apiserver::token_file`] reads them.
@@ -96,6 +105,20 @@ pub enum ServerConfigError {
         "--vxlan-port 0 cannot be used: expected a UDP port that is free on every node, such as 4789"
     )]
     VxlanPort,
+    /// The stable address is none.
+    #[error(
+        "--control-plane-endpoint {endpoint:?} cannot be used: expected HOST or HOST:PORT, such as api.example.org:6443"
+    )]
+    ControlPlaneEndpoint {
+        /// What was given.
+        endpoint: String,
+    },
+    /// A name for the certificate is none.
+    #[error("--tls-san {name:?} cannot be used: expected a DNS name or an address")]
+    Name {
+        /// What was given.
+        name: String,
+    },
     /// No definite address to advertise.
     #[error("--bind {bind} names no definite address: give one that nodes can reach")]
     Advertise {
@@ -116,11 +139,14 @@ impl ServerConfig {
             own_node: None,
             host_name: "localhost".to_owned(),
             names: Vec::new(),
+            control_plane_endpoint: None,
             service_cidr: Ipv4Net::new_assert([10, 96, 0, 0].into(), 16),
             cluster_cidr: Ipv4Net::new_assert([10, 244, 0, 0].into(), 16),
             pod_network: Mode::default(),
             vxlan_port: DEFAULT_VXLAN_PORT,
             store: StoreEngine::default(),
+            server_token: None,
+            has_joined: false,
             token_auth_file: None,
             node_monitor_grace: Duration::from_secs(50),
             eviction_timeout: Duration::from_secs(300),
@@ -153,16 +179,90 @@ impl ServerConfig {
         if self.vxlan_port == 0 {
             return Err(ServerConfigError::VxlanPort);
         }
+        self.endpoint()?;
+        if let Some(name) = self.names.iter().find(|name| !is_name(name)) {
+            return Err(ServerConfigError::Name { name: name.clone() });
+        }
         if self.advertise.is_unspecified() {
             return Err(ServerConfigError::Advertise { bind: self.bind });
         }
         Ok(())
     }
 
+    /// Host and port of the address at which the API is always reached.
+    fn endpoint(&self) -> Result<Option<(String, Option<u16>)>, ServerConfigError> {
+        let Some(endpoint) = &self.control_plane_endpoint else {
+            return Ok(None);
+        };
+        let wrong = || ServerConfigError::ControlPlaneEndpoint {
+            endpoint: endpoint.clone(),
+        };
+        let authority: Authority = endpoint.parse().map_err(|_| wrong())?;
+        let port = authority.port_u16();
+        let is_whole = match endpoint.strip_prefix(authority.host()) {
+            Some("") => true,
+            Some(rest) => rest.starts_with(':') && port.is_some(),
+            None => false,
+        };
+        let host = authority.host().trim_matches(['[', ']']);
+        if is_whole && is_name(host) {
+            Ok(Some((host.to_owned(), port)))
+        } else {
+            Err(wrong())
+        }
+    }
+
+    /// What clients of this server are told to connect to; it listens at `advertise`.
+    pub(crate) fn url(&self, advertise: SocketAddr) -> String {
+        match self.endpoint() {
+            Ok(Some((host, port))) => {
+                let host = match host.parse::<IpAddr>() {
+                    Ok(IpAddr::V6(_)) => format!("[{host}]"),
+                    _ => host,
+                };
+                format!("https://{host}:{}", port.unwrap_or(advertise.port()))
+            }
+            _ => format!("https://{advertise}"),
+        }
+    }
+
+    /// All names and addresses of this server beside those that every server has.
+    pub(crate) fn server_names(&self) -> ServerNames {
+        let endpoint = self.endpoint().ok().flatten().map(|(host, _)| host);
+        // It may be anything that the machine is called.
+        let host_name = Some(&self.host_name).filter(|name| is_name(name));
+        let named = self.names.iter().chain(&self.own_node).chain(host_name);
+        let mut names = ServerNames::default();
+        for name in named.chain(&endpoint) {
+            match name.parse() {
+                Ok(address) => names.addresses.push(address),
+                Err(_) => names.dns.push(name.to_lowercase()),
+            }
+        }
+        names
+            .addresses
+            .extend([self.bind.ip(), self.advertise, self.kubernetes_service_ip()]);
+        names.addresses.retain(|address| !address.is_unspecified());
+        names
+    }
+
     /// The first address of the service range: where the `kubernetes` Service lives.
     pub fn kubernetes_service_ip(&self) -> IpAddr {
         coracle_apiserver::first_service_ip(&self.service_cidr.into())
     }
+}
+
+/// A DNS name, perhaps with `*.` before it, or an address.
+fn is_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    let rest = name.strip_prefix("*.").unwrap_or(name);
+    name.parse::<IpAddr>().is_ok() || (name.len() <= 253 && rest.split('.').all(is_label))
 }
 
 #[cfg(test)]
@@ -204,6 +304,53 @@ mod tests {
         for (change, expected) in cases {
             let message = check(change).unwrap_or_default();
             assert!(message.contains(expected), "{message}");
+        }
+    }
+    #[test]
+    fn the_stable_address_is_in_certificate_and_kubeconfig() {
+        let advertise = "198.18.0.1:7443".parse().unwrap();
+        let mut config = ServerConfig::new("/data", advertise);
+        assert_eq!(config.url(advertise), "https://198.18.0.1:7443");
+        for (endpoint, url) in [
+            ("api.example", "https://api.example:7443"),
+            ("api.example:443", "https://api.example:443"),
+            ("198.18.0.9", "https://198.18.0.9:7443"),
+            ("[fd00::1]:443", "https://[fd00::1]:443"),
+        ] {
+            config.control_plane_endpoint = Some(endpoint.to_owned());
+            config.validate().unwrap();
+            assert_eq!(config.url(advertise), url);
+        }
+        config.control_plane_endpoint = Some("api.example".to_owned());
+        config.host_name = "Machine-1".to_owned();
+        config.names = vec!["198.18.0.9".to_owned(), "other.example".to_owned()];
+        let names = config.server_names();
+        assert_eq!(names.dns, ["other.example", "machine-1", "api.example"]);
+        let addresses = ["198.18.0.9", "198.18.0.1", "198.18.0.1", "10.96.0.1"];
+        assert_eq!(
+            names.addresses,
+            addresses.map(|one| one.parse::<IpAddr>().unwrap())
+        );
+        config.host_name = "no name".to_owned();
+        assert_eq!(config.server_names().dns, ["other.example", "api.example"]);
+    }
+
+    #[test]
+    fn names_that_are_none_are_refused() {
+        for endpoint in ["", "https://api", "a@b", "api:none", "api:70000", "a b"] {
+            let said = check(|config| config.control_plane_endpoint = Some(endpoint.to_owned()));
+            let said = said.unwrap_or_default();
+            assert!(
+                said.contains("expected HOST or HOST:PORT"),
+                "{endpoint}: {said}"
+            );
+        }
+        for name in ["", "a b", "a..b", "https://a"] {
+            let said = check(|config| config.names = vec![name.to_owned()]);
+            assert!(
+                said.unwrap_or_default().contains("expected a DNS name"),
+                "{name}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Source: `pkg/controlplane/apiserver/server.go`, `pkg/controlplane/controller/apiserverleasegc`
 //! and `k8s.io/component-helpers/apimachinery/lease` at v1.37.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use coracle_apiserver::UserInfo;
 use coracle_telemetry::ErrorChain;
@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, PostParams, Preconditions},
 };
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -23,8 +23,13 @@ use tokio_util::sync::CancellationToken;
 const LABEL: &str = "apiserver.kubernetes.io/identity";
 const KUBE_APISERVER: &str = "kube-apiserver";
 const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Where the server is reached: what the `kubernetes` Service leads to for as long as this stands
+/// there and the Lease is renewed.
+const ADDRESS: &str = "coracle.dev/apiserver-address";
 const DURATION_SECS: i32 = 3600;
 const RENEW: Duration = Duration::from_secs(10);
+/// After one that failed: others wait for it.
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
 /// How often it is looked for Leases that nobody renews.
 const LOOK: Duration = Duration::from_secs(3600);
 /// For one call.
@@ -62,22 +67,32 @@ fn base32(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Keeps the Lease of the server on `host` until `stop`. It stays after that, as upstream: whoever
-/// reads it sees when the server was there last.
-pub(crate) async fn renew(
-    leases: Api<Lease>,
-    host: String,
-    holder: String,
-    stop: CancellationToken,
-) {
+/// A server, as its Lease tells of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    /// The machine's name.
+    pub(crate) host: String,
+    /// The process.
+    pub(crate) holder: String,
+    /// Where it is reached, if it is by others than this machine.
+    pub(crate) address: Option<SocketAddr>,
+}
+
+/// Keeps the Lease of a server until `stop`. It stays after that, as upstream: whoever reads it
+/// sees when the server was there last.
+pub(crate) async fn renew(leases: Api<Lease>, identity: Identity, stop: CancellationToken) {
     let mut known = None;
     loop {
-        let renewed = tokio::time::timeout(DEADLINE, renew_once(&leases, &host, &holder, known));
+        let renewed = tokio::time::timeout(DEADLINE, renew_once(&leases, &identity, known));
         known = match stop.run_until_cancelled(renewed).await {
             None => return,
             Some(Ok(Ok(lease))) => Some(lease),
             Some(Ok(Err(error))) => {
-                tracing::warn!(error = %ErrorChain(&error), "cannot renew the Lease of this API server");
+                tracing::warn!(
+                    host = identity.host,
+                    error = %ErrorChain(&error),
+                    "cannot renew the Lease of this API server: no other server may have its host name"
+                );
                 None
             }
             Some(Err(_)) => {
@@ -85,8 +100,9 @@ pub(crate) async fn renew(
                 None
             }
         };
+        let pause = if known.is_some() { RENEW } else { RENEW_AGAIN };
         if stop
-            .run_until_cancelled(tokio::time::sleep(RENEW))
+            .run_until_cancelled(tokio::time::sleep(pause))
             .await
             .is_none()
         {
@@ -95,38 +111,67 @@ pub(crate) async fn renew(
     }
 }
 
+/// Says that the server is reached no more.
+///
+/// # Errors
+/// What the API said: others find out by the Lease that is not renewed.
+pub(crate) async fn withdraw(leases: &Api<Lease>, identity: &Identity) -> kube::Result<()> {
+    let gone = Identity {
+        address: None,
+        ..identity.clone()
+    };
+    match renew_once(leases, &gone, None).await {
+        // The last renewal was still on its way.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            renew_once(leases, &gone, None).await.map(drop)
+        }
+        ended => ended.map(drop),
+    }
+}
+
 /// Writes it on top of what is known, or of what is there.
 async fn renew_once(
     leases: &Api<Lease>,
-    host: &str,
-    holder: &str,
+    identity: &Identity,
     known: Option<Lease>,
 ) -> kube::Result<Lease> {
-    let name = name(host);
+    let name = name(&identity.host);
     let found = match known {
         Some(lease) => Some(lease),
         None => leases.get_opt(&name).await?,
     };
-    let Some(mut lease) = found else {
-        let metadata = ObjectMeta {
-            name: Some(name),
-            labels: Some(labels(host)),
-            ..ObjectMeta::default()
-        };
-        let lease = Lease {
-            metadata,
-            spec: Some(spec(holder)),
-        };
-        return leases.create(&PostParams::default(), &lease).await;
-    };
+    let is_new = found.is_none();
+    let mut lease = found.unwrap_or_default();
+    lease.metadata.name = Some(name.clone());
     lease.metadata.managed_fields = None;
-    lease
-        .metadata
-        .labels
-        .get_or_insert_default()
-        .extend(labels(host));
-    lease.spec = Some(spec(holder));
-    leases.replace(&name, &PostParams::default(), &lease).await
+    let labels = lease.metadata.labels.get_or_insert_default();
+    labels.extend(self::labels(&identity.host));
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    match identity.address {
+        Some(address) => annotations.insert(ADDRESS.to_owned(), address.to_string()),
+        None => annotations.remove(ADDRESS),
+    };
+    lease.spec = Some(spec(&identity.holder));
+    match is_new {
+        true => leases.create(&PostParams::default(), &lease).await,
+        false => leases.replace(&name, &PostParams::default(), &lease).await,
+    }
+}
+
+/// Where the server of a Lease says that it is reached.
+pub(crate) fn address(lease: &Lease) -> Option<SocketAddr> {
+    let annotations = lease.metadata.annotations.as_ref()?;
+    annotations.get(ADDRESS)?.parse().ok()
+}
+
+/// All Leases of servers, from this server's cache: what may be a moment old.
+pub(crate) async fn list(leases: &Api<Lease>) -> kube::Result<Vec<Lease>> {
+    let ours = servers().match_any();
+    leases.list(&ours).await.map(|found| found.items)
+}
+
+fn servers() -> ListParams {
+    ListParams::default().labels(&format!("{LABEL}={KUBE_APISERVER}"))
 }
 
 fn labels(host: &str) -> BTreeMap<String, String> {
@@ -165,8 +210,7 @@ pub(crate) async fn forget_old(leases: Api<Lease>, stop: CancellationToken) {
 }
 
 async fn sweep(leases: &Api<Lease>, now: Timestamp) -> kube::Result<()> {
-    let ours = ListParams::default().labels(&format!("{LABEL}={KUBE_APISERVER}"));
-    for lease in leases.list(&ours).await? {
+    for lease in leases.list(&servers()).await? {
         let Some(name) = lease
             .metadata
             .name

@@ -76,6 +76,7 @@ pub(crate) fn groups(
     let scheduler = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
     let leases = Api::namespaced(apiserver.client(identity::user()), NAMESPACE);
     let (compacted, forgetting) = (Arc::clone(backend), Arc::clone(apiserver));
+    let repairing = Arc::clone(apiserver);
     let (clients, settings) = controllers;
     [
         Group::new(
@@ -95,6 +96,9 @@ pub(crate) fn groups(
                 }),
                 Part::endless("event-expiry", move |stop| {
                     Arc::clone(&forgetting).forget_old_events(stop)
+                }),
+                Part::endless("service-allocation-repair", move |stop| {
+                    Arc::clone(&repairing).repair_allocations(stop)
                 }),
                 Part::endless("identity-lease-gc", move |stop| {
                     identity::forget_old(leases.clone(), stop)

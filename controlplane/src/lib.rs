@@ -11,7 +11,9 @@
 //! | `config` | what a control plane is started with |
 //! | `copy` | moves all objects from one engine to another |
 //! | `identity` | which API servers there are, by Lease |
+//! | [`joining`] | how a server comes to a cluster that has one already |
 //! | `leading` | what only one of several servers does |
+//! | `presence` | to which servers the `kubernetes` Service leads |
 //! | `server` | starts and stops the parts |
 //! | `store` | opens what keeps the objects |
 #![forbid(unsafe_code)]
@@ -21,7 +23,10 @@ mod config;
 #[cfg(feature = "etcd")]
 mod copy;
 mod identity;
+#[cfg(feature = "etcd")]
+pub mod joining;
 mod leading;
+mod presence;
 mod server;
 mod store;
 #[cfg(test)]

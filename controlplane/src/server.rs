@@ -23,15 +23,17 @@ use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
 use coracle_scheduler::SchedulerConfig;
 use coracle_store::{Backend, sqlite::SqliteBackend};
 use coracle_telemetry::{Tasks, spawn};
-use kube::Api;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+#[cfg(feature = "etcd")]
+use crate::{config::StoreEngine, joining};
 use crate::{
     config::{NODE_MASK_BITS, ServerConfig, ServerConfigError},
-    identity,
+    identity::Identity,
     leading::{self, Choice, RESTART},
+    presence,
     store::{self, OpenError},
 };
 
@@ -54,6 +56,10 @@ pub enum ServerError {
     /// Certificates cannot be made or read.
     #[error(transparent)]
     OpenPki(#[from] PkiError),
+    /// What the servers of a cluster share cannot be put into their store.
+    #[cfg(feature = "etcd")]
+    #[error(transparent)]
+    Share(#[from] joining::JoinError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {}", bind_hint(.error))]
     Bind {
@@ -81,11 +87,11 @@ pub enum ServerError {
     /// The API server failed.
     #[error(transparent)]
     ApiServer(#[from] ApiServerError),
-    /// The store has closed: what is on its disk is in doubt.
-    #[error("the store in {} has closed by itself: the state of its disk is in doubt, and only a new start can tell", path.display())]
+    /// The store has closed: what it keeps is in doubt.
+    #[error("the store has closed by itself: {why}; only a new start can tell what is there")]
     StoreClosed {
-        /// Where it is.
-        path: PathBuf,
+        /// What is the matter with it.
+        why: String,
     },
     /// A part died in a way that it cannot be started again.
     #[error("{part} ended unexpectedly")]
@@ -152,6 +158,10 @@ impl Server {
         let listener = listen(config.bind).await?;
         let server_dir = server_dir(&config.data_dir);
         let opened = store::open(&config, server_dir.clone()).await?;
+        #[cfg(feature = "etcd")]
+        if let StoreEngine::Etcd(etcd) = &config.store {
+            joining::publish(&config, &opened.1, etcd, opened.0.as_ref()).await?;
+        }
         Self::start_on(config, listener, opened, server_dir, shutdown).await
     }
 
@@ -175,14 +185,14 @@ impl Server {
             api_config.static_tokens = read_tokens(path)?;
         }
         let apiserver = ApiServer::new(api_config, Arc::clone(&backend)).await?;
-        let kubeconfig = pki.admin_kubeconfig(&format!("https://{advertise}"));
+        let kubeconfig = pki.admin_kubeconfig(&config.url(advertise));
         pki::keep_private(&config.kubeconfig_out, kubeconfig.as_bytes())?;
         let stop_serving = CancellationToken::new();
         let serving = spawn(
             "the API server",
             Arc::clone(&apiserver).serve(listener, stop_serving.clone()),
         );
-        let parts = start_parts(&config, &apiserver, &backend, &pki, &shutdown);
+        let parts = start_parts(&config, advertise, &apiserver, &backend, &pki, &shutdown);
         Ok(Self {
             apiserver,
             address,
@@ -221,13 +231,14 @@ impl Server {
     /// # Errors
     /// What failed.
     pub async fn stopped(mut self) -> Result<(), ServerError> {
-        let mut is_store_closed = false;
+        let mut closed = None;
         let early = tokio::select! {
             () = self.shutdown.cancelled() => None,
             ended = &mut self.serving => Some(ended),
             () = self.backend.closed() => {
-                is_store_closed = true;
-                tracing::error!(store = %self.store_dir.display(), "the store has closed by itself; ending");
+                let why = why_closed(&*self.backend, &self.store_dir);
+                tracing::error!(why, "the store has closed by itself; ending");
+                closed = Some(why);
                 None
             }
         };
@@ -250,19 +261,21 @@ impl Server {
             part: "the API server",
         })??;
         let Self {
-            apiserver,
-            backend,
-            store_dir,
-            ..
+            apiserver, backend, ..
         } = self;
         drop(apiserver);
         close(backend).await;
-        if is_store_closed {
-            Err(ServerError::StoreClosed { path: store_dir })
-        } else {
-            Ok(())
+        match closed {
+            Some(why) => Err(ServerError::StoreClosed { why }),
+            None => Ok(()),
         }
     }
+}
+
+/// What is the matter with a store that has closed.
+fn why_closed(backend: &dyn Backend, dir: &Path) -> String {
+    let failure = backend.is_shared().then(|| backend.failure()).flatten();
+    failure.unwrap_or_else(|| format!("the state of the disk of {} is in doubt", dir.display()))
 }
 
 /// Closes the store once nobody else holds it, so that the directory is free when the server says
@@ -303,6 +316,7 @@ fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
 /// Starts what is the cluster's, of which one server does each, and what is this server's own.
 fn start_parts(
     config: &ServerConfig,
+    advertise: SocketAddr,
     apiserver: &Arc<ApiServer>,
     backend: &Arc<dyn Backend>,
     pki: &Pki,
@@ -310,9 +324,17 @@ fn start_parts(
 ) -> Tasks {
     let mut parts = Tasks::new(shutdown.clone());
     let choice = if backend.is_shared() {
-        let identity = format!("{}_{}", config.host_name, Uuid::new_v4());
-        keep_identity(config, &identity, apiserver, &mut parts);
-        Choice::ByLease { identity }
+        let holder = format!("{}_{}", config.host_name, Uuid::new_v4());
+        let told = Identity {
+            host: config.host_name.clone(),
+            holder: holder.clone(),
+            address: Some(advertise).filter(|advertise| !advertise.ip().is_loopback()),
+        };
+        let telling = Arc::clone(apiserver);
+        parts.keep("presence", RESTART, apiserver.health(), move |stop| {
+            presence::run(Arc::clone(&telling), told.clone(), stop)
+        });
+        Choice::ByLease { identity: holder }
     } else {
         Choice::Alone
     };
@@ -328,20 +350,6 @@ fn start_parts(
         group.start(&choice, apiserver, &mut parts);
     }
     parts
-}
-
-/// Tells the other servers of this one.
-fn keep_identity(
-    config: &ServerConfig,
-    holder: &str,
-    apiserver: &Arc<ApiServer>,
-    parts: &mut Tasks,
-) {
-    let leases = Api::namespaced(apiserver.client(identity::user()), leading::NAMESPACE);
-    let (host, holder) = (config.host_name.clone(), holder.to_owned());
-    parts.keep("identity-lease", RESTART, apiserver.health(), move |stop| {
-        identity::renew(leases.clone(), host.clone(), holder.clone(), stop)
-    });
 }
 
 fn controllers_config(

@@ -1,7 +1,6 @@
 //! Opens what keeps the objects, and the certificates beside it.
 
 use std::{
-    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -36,7 +35,7 @@ pub(crate) async fn open(
     config: &ServerConfig,
     server_dir: PathBuf,
 ) -> Result<(Arc<dyn Backend>, Pki), OpenError> {
-    let names = names(config);
+    let names = config.server_names();
     match config.store.clone() {
         StoreEngine::Sqlite => {
             blocking(move || {
@@ -65,24 +64,6 @@ pub(crate) async fn open(
 
 fn pki(server_dir: &Path, names: &ServerNames) -> Result<Pki, OpenError> {
     Ok(Pki::open(&server_dir.join("pki"), names)?)
-}
-
-fn names(config: &ServerConfig) -> ServerNames {
-    let mut addresses: Vec<IpAddr> = vec![
-        config.bind.ip(),
-        config.advertise,
-        config.kubernetes_service_ip(),
-    ];
-    addresses.retain(|address| !address.is_unspecified());
-    ServerNames {
-        dns: config
-            .names
-            .iter()
-            .chain(&config.own_node)
-            .cloned()
-            .collect(),
-        addresses,
-    }
 }
 
 async fn blocking<T: Send + 'static>(

@@ -3,6 +3,8 @@
 mod backups;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "etcd")]
+mod joining;
 mod several;
 
 use std::{

@@ -37,7 +37,7 @@ impl FromStr for Store {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgs {
     /// Where objects are kept: `sqlite`, one file below the data directory; `etcd=URL,URL,...`, the
-    /// members of an etcd, for a cluster of several servers; or `memory`, gone with the process.
+    /// members of an etcd, which several servers can share; or `memory`, gone with the process.
     #[arg(long, default_value = "sqlite", value_name = "ENGINE")]
     pub(crate) store: Store,
 

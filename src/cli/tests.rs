@@ -16,7 +16,13 @@ fn every_documented_command_parses() {
         "coracle server --data-dir D --bind 198.18.0.1:6443",
         "coracle server --pod-network overlay --vxlan-port 8472",
         "coracle agent --server https://198.18.0.1:6443 --token T --node-name n1 --node-ip 198.18.0.2 --data-dir D1 --run-dir R1 --registries r.yaml",
+        "coracle agent --server https://198.18.0.1:6443,https://198.18.0.2:6443 --server https://kube.example --lb-server-port 6445",
         "coracle token create --data-dir D",
+        "coracle token create --print-join-command",
+        "coracle token server --data-dir D",
+        "coracle server --join https://198.18.0.1 --token T --tls-san a.example,198.18.0.9",
+        "coracle up --join https://198.18.0.1:6443 --token T",
+        "coracle server --control-plane-endpoint api.example:6443",
         "coracle token list",
         "coracle token delete abcdef",
         "coracle image import f.tar",
@@ -48,6 +54,8 @@ fn unusable_values_are_refused() {
         "coracle up --kube-reserved cpu=-1",
         "coracle up --pod-network tunnel",
         "coracle server --vxlan-port 0",
+        "coracle agent --token T",
+        "coracle agent --server https://198.18.0.1:6443 --lb-server-port 0",
         "coracle",
     ] {
         assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");

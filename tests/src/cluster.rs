@@ -261,16 +261,7 @@ impl Cluster {
 
     /// Imports the test images on a host.
     pub fn import(&self, host: &str) {
-        for image in ["nginx", "busybox"] {
-            let data = self.site.subdir(&format!("{host}-data"));
-            let mut command = Command::new(binary("coracle"));
-            succeed(
-                command
-                    .args(["image", "import", "--data-dir"])
-                    .arg(data)
-                    .arg(image_archive(image)),
-            );
-        }
+        import(&self.site, host);
     }
 
     /// The node on which a pod runs.
@@ -295,29 +286,7 @@ impl Cluster {
         if let Some(mut agent) = self.nodes[index].agent.take() {
             agent.stop();
         }
-        let name = self.nodes[index].name.clone();
-        let output = crate::process::run(&mut self.reset_command(&name));
-        let mut left = residue::find(&self.site, &name);
-        left.extend(residue::node_cgroups(&self.site, &name));
-        if !output.status.success() {
-            left.push(format!(
-                "coracle reset: {}",
-                String::from_utf8_lossy(&output.stderr)
-            ));
-        }
-        left
-    }
-
-    fn reset_command(&self, name: &str) -> Command {
-        let mut command = self.site.command(name, binary("coracle"));
-        command.arg("reset").args(dirs(&self.site, name));
-        command.args([
-            "--node-name",
-            name,
-            "--cgroup-root",
-            &self.site.cgroup(name),
-        ]);
-        command
+        reset(&self.site, &self.nodes[index].name)
     }
 }
 
@@ -336,6 +305,37 @@ impl Drop for Cluster {
     }
 }
 
+/// Imports the test images on a host.
+pub(crate) fn import(site: &Site, host: &str) {
+    for image in ["nginx", "busybox"] {
+        let data = site.subdir(&format!("{host}-data"));
+        let mut command = Command::new(binary("coracle"));
+        succeed(
+            command
+                .args(["image", "import", "--data-dir"])
+                .arg(data)
+                .arg(image_archive(image)),
+        );
+    }
+}
+
+/// Resets a node whose agent has ended, and says what is left of it.
+pub(crate) fn reset(site: &Site, name: &str) -> Vec<String> {
+    let mut command = site.command(name, binary("coracle"));
+    command.arg("reset").args(dirs(site, name));
+    command.args(["--node-name", name, "--cgroup-root", &site.cgroup(name)]);
+    let output = crate::process::run(&mut command);
+    let mut left = residue::find(site, name);
+    left.extend(residue::node_cgroups(site, name));
+    if !output.status.success() {
+        left.push(format!(
+            "coracle reset: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    left
+}
+
 fn dirs(site: &Site, host: &str) -> Vec<String> {
     let path = |name: String| -> String { site.subdir(&name).to_string_lossy().into_owned() };
     vec![
@@ -346,7 +346,7 @@ fn dirs(site: &Site, host: &str) -> Vec<String> {
     ]
 }
 
-fn node_args(site: &Site, name: &str, address: &str) -> Vec<String> {
+pub(crate) fn node_args(site: &Site, name: &str, address: &str) -> Vec<String> {
     let mut args = dirs(site, name);
     for (flag, value) in [
         ("--node-name", name),

@@ -5,6 +5,9 @@
 //! | [`site`] | a directory, a set of namespaces joined by a bridge, a cgroup: one test's own ground |
 //! | [`process`] | child processes inside a namespace, ended by PID |
 //! | [`cluster`] | a server and nodes, or one `coracle up` |
+//! | [`several`] | several servers on one etcd, and a node |
+//! | [`machines`] | several servers, each with a member of etcd |
+//! | [`faults`] | what fails when, and whether what clients saw of it may be |
 //! | [`kubectl`] | the real kubectl on such a cluster |
 //! | [`session`], [`matrix`] | what users of a client type and see, played; the table of it |
 //! | [`registry`] | Debian's docker-registry with the test images |
@@ -15,12 +18,15 @@
 //! Everything made here goes away when its owner is dropped, also when a test fails.
 
 pub mod cluster;
+pub mod faults;
 pub mod kubectl;
+pub mod machines;
 pub mod matrix;
 pub mod process;
 pub mod registry;
 pub mod residue;
 pub mod session;
+pub mod several;
 pub mod site;
 pub mod spans;
 pub mod wait;

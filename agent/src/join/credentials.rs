@@ -1,10 +1,9 @@
 //! Certificates and keys on disk.
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     net::IpAddr,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -17,6 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::{JoinError, csr};
+use crate::private_file;
 
 /// Renewed when this part of its life is over.
 const RENEW_AT: f64 = 0.75;
@@ -137,21 +137,7 @@ pub(super) fn kept_key(pki: &Path, name: &str) -> Result<rcgen::KeyPair, JoinErr
 
 /// Writes whole, mode 0600, and so that a power cut does not take it back.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), JoinError> {
-    let temporary = path.with_extension("new");
-    let write = || {
-        let _ = fs::remove_file(&temporary);
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        path.parent()
-            .map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
-    };
-    write().map_err(|source| JoinError::File {
+    private_file::write(path, bytes).map_err(|source| JoinError::File {
         operation: "write",
         path: path.to_owned(),
         source,

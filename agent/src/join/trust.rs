@@ -17,6 +17,8 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
 use tokio::net::TcpStream;
 
+use crate::balancer::{SERVER_NAME, ServerAddress};
+
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Why the CA is not known.
@@ -24,15 +26,15 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) enum TrustError {
     #[error("the chain has no CA with the token's hash")]
     WrongCa,
-    #[error("connect to {host}")]
+    #[error("connect to {server}")]
     Connect {
-        host: String,
+        server: ServerAddress,
         #[source]
         source: io::Error,
     },
-    #[error("TLS handshake with {host}")]
+    #[error("TLS handshake with {server}")]
     Handshake {
-        host: String,
+        server: ServerAddress,
         #[source]
         source: io::Error,
     },
@@ -40,13 +42,11 @@ pub(super) enum TrustError {
     Timeout,
     #[error("set up TLS")]
     Tls(#[from] rustls::Error),
-    #[error("no host in the URL")]
-    NoHost,
 }
 
 /// Connects and returns the CA's certificate.
 pub(super) async fn fetch_ca(
-    server: &http::Uri,
+    server: &ServerAddress,
     hash: &[u8; 32],
 ) -> Result<CertificateDer<'static>, TrustError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -61,25 +61,21 @@ pub(super) async fn fetch_ca(
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>)
         .with_no_client_auth();
-    let host = server
-        .host()
-        .ok_or(TrustError::NoHost)?
-        .trim_matches(['[', ']'])
-        .to_owned();
-    let port = server.port_u16().unwrap_or(443);
-    let name = ServerName::try_from(host.clone()).map_err(|_| TrustError::NoHost)?;
+    // Not the name that it was reached by: a stable address need not be in each certificate, and
+    // nobody but an API server has one of this authority for servers.
+    let name = ServerName::IpAddress(SERVER_NAME.into());
     let connect = async {
-        let stream = TcpStream::connect((host.as_str(), port))
+        let stream = TcpStream::connect(server.as_str())
             .await
             .map_err(|source| TrustError::Connect {
-                host: host.clone(),
+                server: server.clone(),
                 source,
             })?;
         let tls = tokio_rustls::TlsConnector::from(Arc::new(config))
             .connect(name, stream)
             .await;
         tls.map_err(|source| TrustError::Handshake {
-            host: host.clone(),
+            server: server.clone(),
             source,
         })
     };

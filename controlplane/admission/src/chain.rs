@@ -5,7 +5,9 @@
 //! our own, which upstream does in the storage of their kinds: what they check is what the others
 //! have made of it.
 
+use async_trait::async_trait;
 use coracle_api::status::Status;
+use coracle_registry::store::companions::{Companion, Companions, Write};
 use serde_json::Value;
 
 use crate::{
@@ -16,7 +18,7 @@ use crate::{
     },
     default_toleration_seconds::DefaultTolerationSeconds,
     limit_ranger::LimitRanger,
-    namespace_lifecycle::NamespaceLifecycle,
+    namespace_lifecycle::{NamespaceLifecycle, OpenNamespace},
     node_restriction::NodeRestriction,
     parts::Parts,
     plugin::Plugin,
@@ -32,7 +34,37 @@ use crate::{
 /// The plugins of one server.
 pub struct Chain {
     ordered: Vec<Box<dyn Plugin>>,
+    lifecycle: NamespaceLifecycle,
     quota: Option<ResourceQuota>,
+}
+
+/// What admission says in the transaction of one write, and its turn at the quotas of its
+/// namespace: while it is kept, others of the namespace wait.
+pub struct Turn<'a> {
+    namespace: Option<OpenNamespace<'a>>,
+    quota: Option<QuotaLock<'a>>,
+}
+
+#[async_trait]
+impl Companion for Turn<'_> {
+    async fn companions(&self, write: Write<'_>) -> Result<Companions, Status> {
+        let mut all = Companions::default();
+        if let Some(namespace) = &self.namespace {
+            all = all.and(namespace.companions(write).await?);
+        }
+        if let Some(quota) = &self.quota {
+            all = all.and(quota.companions(write).await?);
+        }
+        Ok(all)
+    }
+
+    fn exhausted(&self) -> Status {
+        match (&self.quota, &self.namespace) {
+            (None, Some(namespace)) => namespace.exhausted(),
+            (Some(quota), _) => quota.exhausted(),
+            (None, None) => Status::internal("nothing has changed, and nothing was written"),
+        }
+    }
 }
 
 impl Chain {
@@ -60,6 +92,7 @@ impl Chain {
         ];
         Self {
             ordered,
+            lifecycle: NamespaceLifecycle::new(parts),
             quota: ResourceQuota::new(parts),
         }
     }
@@ -111,8 +144,8 @@ impl Chain {
     }
 
     /// The last of all: waits for a turn at the quotas that the write is charged to, if there are
-    /// some. The turn is the companion of its transaction; while it is kept, others of the
-    /// namespace wait. `change` is from what to what, of an update.
+    /// some. What it brings is the companion of the write's transaction. `change` is from what to
+    /// what, of an update.
     ///
     /// # Errors
     /// The cache cannot follow.
@@ -120,10 +153,13 @@ impl Chain {
         &self,
         request: &Request<'_>,
         change: Option<(&Value, &Value)>,
-    ) -> Result<Option<QuotaLock<'_>>, Status> {
-        match &self.quota {
-            Some(quota) => quota.turn(request, change).await,
-            None => Ok(None),
-        }
+    ) -> Result<Option<Turn<'_>>, Status> {
+        let namespace = self.lifecycle.of_new(request);
+        let quota = match &self.quota {
+            Some(quota) => quota.turn(request, change).await?,
+            None => None,
+        };
+        let is_needed = namespace.is_some() || quota.is_some();
+        Ok(is_needed.then_some(Turn { namespace, quota }))
     }
 }

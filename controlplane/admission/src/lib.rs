@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! write.rs of the server: prepare > mutate > (defaults again) > validate (strategy) > Services' addresses
-//!    > validating admission > companions of the transaction: ResourceQuota, and what the registry adds by itself
+//!    > validating admission > companions of the transaction: the namespace, ResourceQuota, and what the registry adds by itself
 //! ```
 //!
 //! | module | does |
@@ -12,7 +12,7 @@
 //! | [`plugin`] | what a plugin is |
 //! | [`parts`] | what plugins are made from |
 //! | [`chain`] | all of them, in order |
-//! | `namespace_lifecycle` | new content needs a namespace that lives; some namespaces stay for ever |
+//! | `namespace_lifecycle` | new content needs a namespace that lives, up to its transaction; some namespaces stay for ever |
 //! | `limit_ranger` | what containers ask for by default, and may ask for |
 //! | `service_account` | a pod's account, its token and pull secrets |
 //! | `node_restriction` | what a node may write, where the URL does not show it |
@@ -21,7 +21,7 @@
 //! | `certificates` | who approves and signs which certificates, and who asks for one |
 //! | `service_account_tokens` | token Secrets (upstream: a controller) |
 //! | `role_escalation` | nobody grants what they do not hold (upstream: the storage of roles) |
-//! | [`resource_quota`] | charges quotas in the transaction that writes |
+//! | `resource_quota` | charges quotas in the transaction that writes |
 //! | `pod` | what the plugins for pods share |
 //!
 //! Every write of a client comes through here, whatever its verb: create, update, each patch
@@ -42,7 +42,7 @@ pub mod parts;
 pub mod plugin;
 mod pod;
 mod priority;
-pub mod resource_quota;
+mod resource_quota;
 mod role_escalation;
 mod runtime_class;
 mod service_account;
@@ -50,6 +50,6 @@ mod service_account_tokens;
 mod taint_nodes_by_condition;
 
 pub use attributes::{Attributes, Operation, Request};
-pub use chain::Chain;
+pub use chain::{Chain, Turn};
 pub use parts::Parts;
 pub use plugin::Plugin;

@@ -1,5 +1,8 @@
 //! NamespaceLifecycle: new content needs a namespace that lives, and some namespaces stay for ever.
 //!
+//! What the cache shows is looked at first, for upstream's answers. Whether the namespace still
+//! takes anything is then a comparison in the transaction ([`open_namespaces`]).
+//!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go` at v1.37.
 
 use std::sync::Arc;
@@ -9,10 +12,18 @@ use coracle_api::{
     meta,
     status::{Cause, Status},
 };
-use coracle_registry::{api_resource::ApiResource, resource::Registry, store::Store};
+use coracle_registry::{
+    api_resource::ApiResource,
+    open_namespaces,
+    resource::{Registry, Resource},
+    store::{
+        Current, Store,
+        companions::{Companion, Companions, Write},
+    },
+};
 
 use crate::{
-    attributes::{Attributes, Operation},
+    attributes::{Attributes, Operation, Request},
     parts::Parts,
     plugin::Plugin,
 };
@@ -32,21 +43,78 @@ impl NamespaceLifecycle {
         }
     }
 
+    /// What the transaction of a new object has to see; `None` for a write that makes none in a
+    /// namespace.
+    pub(crate) fn of_new(&self, request: &Request<'_>) -> Option<OpenNamespace<'_>> {
+        let is_new = request.operation == Operation::Create && request.subresource.is_empty();
+        (is_new && request.resource.is_namespaced()).then_some(OpenNamespace { of: self })
+    }
+
     /// Whether the namespace is there, and whether it goes.
     async fn is_terminating(&self, namespace: &str) -> Result<bool, Status> {
         let Some(namespaces) = self.registry.core("namespaces") else {
             return Ok(false);
         };
-        let key = namespaces.key("", namespace);
-        if let Some(entry) = namespaces.cache.get(&key) {
-            return Ok(entry.is_terminating());
+        let cached = namespaces.cache.get(&namespaces.key("", namespace));
+        if cached.is_some_and(|entry| !entry.is_terminating()) {
+            return Ok(false);
         }
-        // Perhaps just made: the cache may be behind the store.
-        match self.store.fresh(&key).await? {
-            Some(current) => Ok(meta::is_terminating(&current.object)),
-            None => Err(Status::not_found(&namespaces.group_resource, namespace)),
-        }
+        // Perhaps just made, or made anew: the cache may be behind the store.
+        let current = self.fresh(namespaces, namespace).await?;
+        Ok(meta::is_terminating(&current.object))
     }
+
+    async fn fresh(&self, namespaces: &Resource, namespace: &str) -> Result<Current, Status> {
+        let found = self.store.fresh(&namespaces.key("", namespace)).await?;
+        found.ok_or_else(|| Status::not_found(&namespaces.group_resource, namespace))
+    }
+}
+
+/// Holds a new object to the namespace that admission saw: it may have gone meanwhile, also through
+/// another server.
+pub(crate) struct OpenNamespace<'a> {
+    of: &'a NamespaceLifecycle,
+}
+
+#[async_trait]
+impl Companion for OpenNamespace<'_> {
+    async fn companions(&self, write: Write<'_>) -> Result<Companions, Status> {
+        let namespace = meta::namespace(write.new);
+        if write.tries > 0
+            && let Some(namespaces) = self.of.registry.core("namespaces")
+        {
+            // Perhaps because of this: it goes, or it is one that an older release has made.
+            let current = self.of.fresh(namespaces, namespace).await?;
+            if meta::is_terminating(&current.object) {
+                let (of, name) = (&write.resource.group_resource, meta::name(write.new));
+                return Err(terminating(namespace, |why| {
+                    Status::forbidden(of, name, why)
+                }));
+            }
+            open_namespaces::repair::open(&self.of.store, &current).await?;
+        }
+        Ok(Companions {
+            compare: vec![open_namespaces::is_open(namespace)],
+            ..Companions::default()
+        })
+    }
+
+    fn exhausted(&self) -> Status {
+        Status::internal("the namespace did not stay as it was during any try")
+    }
+}
+
+/// What a client is told of a namespace that goes.
+fn terminating(namespace: &str, forbidden: impl FnOnce(String) -> Status) -> Status {
+    let mut status = forbidden(format!(
+        "unable to create new content in namespace {namespace} because it is being terminated"
+    ));
+    status.details.get_or_insert_default().causes.push(Cause {
+        kind: "NamespaceTerminating".to_owned(),
+        message: format!("namespace {namespace} is being terminated"),
+        field: "metadata.namespace".to_owned(),
+    });
+    status
 }
 
 /// Whether it asks who may do something in a namespace, which need not be there for that.
@@ -84,14 +152,6 @@ impl Plugin for NamespaceLifecycle {
         if !is_terminating || attributes.operation == Operation::Update {
             return Ok(());
         }
-        let mut status = attributes.forbidden(format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        ));
-        status.details.get_or_insert_default().causes.push(Cause {
-            kind: "NamespaceTerminating".to_owned(),
-            message: format!("namespace {namespace} is being terminated"),
-            field: "metadata.namespace".to_owned(),
-        });
-        Err(status)
+        Err(terminating(namespace, |why| attributes.forbidden(why)))
     }
 }

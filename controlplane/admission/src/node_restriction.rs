@@ -12,7 +12,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use coracle_api::{address, meta, status::Status};
-use coracle_auth::authz::UnionAuthorizer;
+use coracle_auth::authz::{self, ResourceTarget, Target, UnionAuthorizer};
 use coracle_registry::{
     api_resource::ApiResource,
     resource::Registry,
@@ -60,6 +60,25 @@ impl NodeRestriction {
             service_cidr: parts.service_cidr,
             advertise: parts.advertise,
         }
+    }
+
+    /// Whether the node may do what no volume of its pod asks for: by a role, in the namespace of
+    /// its request.
+    fn is_authorized(
+        &self,
+        attributes: &Attributes<'_>,
+        verb: &str,
+        target: ResourceTarget<'_>,
+    ) -> bool {
+        let target = ResourceTarget {
+            namespace: attributes.namespace,
+            ..target
+        };
+        self.authorizer.allows(&authz::Attributes {
+            user: attributes.user,
+            verb,
+            target: Target::Resource(target),
+        })
     }
 
     async fn create(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Status> {

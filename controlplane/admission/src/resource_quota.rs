@@ -51,7 +51,7 @@ pub(crate) struct ResourceQuota {
 }
 
 /// A turn at the quotas of one namespace, for the transaction of one write.
-pub struct QuotaLock<'a> {
+pub(crate) struct QuotaLock<'a> {
     of: &'a ResourceQuota,
     _guard: OwnedMutexGuard<()>,
 }

@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use crate::{
     limits::Seat,
     progress::{PATIENCE, Progress},
+    tls_session::LargeAnswer,
 };
 
 /// Most of a whole body that is given away at once: what has been given away is out of sight.
@@ -40,6 +41,14 @@ pub enum Body {
     },
     /// As long as it lasts.
     Stream(BoxStream<'static, Result<Bytes, BoxError>>),
+}
+
+impl Body {
+    /// Whether it is more than a piece, as far as is known before it is made.
+    pub(crate) fn is_large(&self) -> bool {
+        let size = self.size_hint().exact();
+        size.is_none_or(|size| size > PIECE as u64)
+    }
 }
 
 impl std::fmt::Debug for Body {
@@ -132,6 +141,7 @@ impl http_body::Body for Body {
 pub struct Held {
     body: Body,
     seat: Option<Seat>,
+    large: Option<LargeAnswer>,
     progress: Option<Arc<Progress>>,
     /// Of a body without an end: how long the client may take for each piece.
     patience: Option<Duration>,
@@ -155,10 +165,17 @@ impl Held {
         Self {
             body,
             seat,
+            large: None,
             progress,
             patience,
             rest: Bytes::new(),
         }
+    }
+
+    /// The body, of which its connection knows that it is large if it is.
+    pub(crate) fn on(mut self, large: Option<LargeAnswer>) -> Self {
+        self.large = large;
+        self
     }
 
     /// The next piece of a body without an end, once the one before has been sent.
@@ -212,9 +229,34 @@ impl http_body::Body for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        drop(self.seat.take());
+        drop((self.seat.take(), self.large.take()));
         if let Some(progress) = &self.progress {
             progress.settle();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_a_piece_is_large() {
+        let chunks = |left| Body::Chunks {
+            source: Box::new(std::iter::empty()),
+            left,
+        };
+        let endless = Body::Stream(Box::pin(futures::stream::pending()));
+        for (body, is_large) in [
+            (Body::Empty, false),
+            (Body::from("a few words"), false),
+            (Body::from(vec![0; PIECE]), false),
+            (Body::from(vec![0; PIECE + 1]), true),
+            (chunks(PIECE as u64), false),
+            (chunks(PIECE as u64 + 1), true),
+            (endless, true),
+        ] {
+            assert_eq!(body.is_large(), is_large, "{body:?}");
         }
     }
 }

@@ -7,25 +7,26 @@
 //! `pkg/registry/scheduling/rest/storage_scheduling.go` at v1.37.
 
 mod defaults;
+mod endpoints;
 mod roles;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use coracle_api::{
     meta::{self, NODE_LEASE_NAMESPACE},
     status::Status,
 };
 use coracle_registry::{
+    open_namespaces,
     part::Part,
     resource::Resource,
-    service_ips,
     store::{Current, WriteOptions, update::UpdateTarget},
     unenforced::DEFAULT_SERVICE_CIDR,
 };
 use coracle_telemetry::ErrorChain;
 use serde_json::{Value, json};
 
-use crate::{config::first_service_ip, error::ApiServerError, state::State};
+use crate::{allocation_repair, config::first_service_ip, error::ApiServerError, state::State};
 
 const NAMESPACES: &[&str] = &[
     "default",
@@ -55,6 +56,13 @@ const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 pub(crate) async fn start(server: &State) -> Result<(), ApiServerError> {
     defaults::fill(server).await;
     ensure(server).await?;
+    // Of what older releases have stored, before anybody is given what these have.
+    allocation_repair::once(server).await?;
+    let opened = open_namespaces::repair::repair(&server.store, &server.registry).await;
+    if let Err(Status { message, .. }) = opened {
+        // Such as for a full disk. What lacks then is made when it is missed.
+        tracing::warn!(message, "cannot write which namespaces take new objects");
+    }
     roles::ensure(server).await
 }
 
@@ -64,18 +72,12 @@ async fn ensure(server: &State) -> Result<(), ApiServerError> {
     ensure_priority_classes(server).await?;
     ensure_service(server).await?;
     ensure_service_cidr(server).await?;
-    service_ips::repair(&server.store, &server.registry)
-        .await
-        .map_err(|status| ApiServerError::Bootstrap {
-            what: "ipaddresses of services".to_owned(),
-            message: status.message,
-        })?;
-    if server.config.advertise.ip().is_loopback() {
-        // Nobody but this machine reaches it there, and Endpoints may not say so.
+    if server.config.advertise.ip().is_loopback() || server.store.backend.is_shared() {
+        // Nobody but this machine reaches it there, and Endpoints may not say so. Where there may
+        // be other servers, who knows them all says where the Service leads.
         return Ok(());
     }
-    ensure_endpoints(server).await?;
-    ensure_endpoint_slice(server).await
+    lead_to(server, &[server.config.advertise]).await
 }
 
 async fn ensure_namespaces(server: &State) -> Result<(), ApiServerError> {
@@ -103,7 +105,8 @@ async fn ensure_service(server: &State) -> Result<(), ApiServerError> {
     let service_ip = first_service_ip(&config.service_cidr).to_string();
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
-        "metadata": kubernetes(json!({"component": "apiserver", "provider": "kubernetes"})),
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {
             "type": "ClusterIP", "sessionAffinity": "None",
             "clusterIP": service_ip, "clusterIPs": [service_ip],
@@ -111,40 +114,21 @@ async fn ensure_service(server: &State) -> Result<(), ApiServerError> {
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": config.advertise.port()}],
         },
     });
+    if server.store.backend.is_shared() {
+        // As upstream, only made: servers whose ports differ would change it to and fro.
+        return ensure_object(server, Kind::core("services"), service, &[]).await;
+    }
     ensure_object(server, Kind::core("services"), service, &["spec"]).await
 }
 
-/// Where that Service leads, in the old form.
-async fn ensure_endpoints(server: &State) -> Result<(), ApiServerError> {
-    let advertise = server.config.advertise;
-    let endpoints = json!({
-        "apiVersion": "v1", "kind": "Endpoints",
-        "metadata": kubernetes(json!({"endpointslice.kubernetes.io/skip-mirror": "true"})),
-        "subsets": [{
-            "addresses": [{"ip": advertise.ip().to_string()}],
-            "ports": [{"name": "https", "port": advertise.port(), "protocol": "TCP"}],
-        }],
-    });
-    ensure_object(server, Kind::core("endpoints"), endpoints, &["subsets"]).await
-}
-
-/// The same in the new form.
-async fn ensure_endpoint_slice(server: &State) -> Result<(), ApiServerError> {
-    let advertise = server.config.advertise;
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": kubernetes(json!({"kubernetes.io/service-name": "kubernetes"})),
-        "addressType": if advertise.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{"addresses": [advertise.ip().to_string()], "conditions": {"ready": true}}],
-        "ports": [{"name": "https", "port": advertise.port(), "protocol": "TCP"}],
-    });
+/// Has the `kubernetes` Service lead to `servers`, in the old form and in the new one.
+pub(crate) async fn lead_to(server: &State, servers: &[SocketAddr]) -> Result<(), ApiServerError> {
+    let Some((old, new)) = endpoints::of(servers) else {
+        return Ok(());
+    };
+    ensure_object(server, Kind::core("endpoints"), old, &["subsets"]).await?;
     let kind = Kind::of("discovery.k8s.io", "endpointslices");
-    ensure_object(server, kind, slice, &["endpoints", "ports"]).await
-}
-
-/// The metadata of what is called `kubernetes`, with these labels.
-fn kubernetes(labels: Value) -> Value {
-    json!({"name": "kubernetes", "namespace": "default", "labels": labels})
+    ensure_object(server, kind, new, &["endpoints", "ports"]).await
 }
 
 /// The range that Services' addresses come from, as an object. One that says something else is left

@@ -20,7 +20,7 @@ use crate::{
     body::{Body, Held},
     catalog::{self, Catalog, Serving},
     encoding::Form,
-    gzip,
+    gzip, joining,
     limits::{Limits, RETRY_SECS, Requester, Seat},
     metrics::Observation,
     nonresource,
@@ -29,6 +29,7 @@ use crate::{
     reply,
     request_info::{RequestInfo, ResourceRequest, Verb},
     route,
+    serve::connection::Connection,
     slow::{self, Step, Timing},
     source::Source,
     state::State,
@@ -96,7 +97,10 @@ where
     let patience = state
         .patience
         .filter(|_| response.status() == StatusCode::OK);
-    response.map(|body| Held::new(body, state.seat, source.progress(), patience))
+    response.map(|body| {
+        let large = patience.is_none().then(|| source.begin_answer(&body));
+        Held::new(body, state.seat, source.progress(), patience).on(large.flatten())
+    })
 }
 
 /// What became of a request on its way.
@@ -141,6 +145,10 @@ async fn route<B>(
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
+    if parts.uri.path() == joining::PATH {
+        let peer = source.connection().and_then(Connection::peer);
+        return joining::serve(server, peer, parts).await;
+    }
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
     // Who asks comes before everything that can be answered: bad credentials are told so whatever

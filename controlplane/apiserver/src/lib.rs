@@ -15,7 +15,7 @@
 //! | `error` | why one cannot start |
 //! | `state` | what its parts share: data only |
 //! | `write` | the steps of a client's object to the store |
-//! | `serve` | listening, TLS, connections |
+//! | `serve`, `tls_session` | listening, TLS, connections; how much is held for a client |
 //! | `handler` | one request from parts to response |
 //! | `limits`, `weight`, `progress` | what requests may take at once, how large they are, and how long answers may stand still |
 //! | [`request_info`], `query`, `list_options` | what a URL asks for, in upstream's terms |
@@ -30,7 +30,9 @@
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
 //! | `bootstrap` | the objects every cluster starts with |
 //! | `backup` | the whole store as a file, for `coracle store backup` |
+//! | [`joining`] | what servers share, for another one that joins |
 //! | `event_expiry` | forgets old Events |
+//! | `allocation_repair` | keeps what Services have been given in step with them |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //! | `reply`, [`body`] | answers: whole, in pieces or endless |
 //! | `encoding`, [`table`] | answers in protobuf, YAML and indented JSON; as Table and metadata alone |
@@ -47,6 +49,7 @@
 //! Architecture invariant: clients reach the store through this crate alone.
 #![forbid(unsafe_code)]
 
+mod allocation_repair;
 mod authorization;
 mod backup;
 pub mod body;
@@ -63,6 +66,7 @@ mod event_expiry;
 pub mod fuzzing;
 mod gzip;
 mod handler;
+pub mod joining;
 mod limits;
 mod list_options;
 mod metrics;
@@ -88,6 +92,7 @@ pub mod testing;
 pub mod discovery;
 pub mod openapi;
 pub mod table;
+mod tls_session;
 mod unstored;
 mod weight;
 mod write;

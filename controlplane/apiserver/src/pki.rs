@@ -33,7 +33,7 @@ mod issue;
 mod kubeconfig;
 
 use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES};
-pub use file::{keep_private, write_private};
+pub use file::{ensure_private_dir, keep_private, write_private};
 use issue::{Authority, AuthorityName, CA, KUBELET_CA, Profile};
 
 /// CN of the client certificate that the API server shows to the nodes' port 10250. Agents admit it
@@ -41,6 +41,8 @@ use issue::{Authority, AuthorityName, CA, KUBELET_CA, Profile};
 pub const KUBELET_CLIENT_NAME: &str = "kube-apiserver-kubelet-client";
 /// Its group, which no role is given to: the certificate opens nothing of the API.
 const GROUP_KUBELET_CLIENTS: &str = "system:kubelet-clients";
+/// The file with the key that signs service-account tokens.
+const SERVICE_ACCOUNT_KEY: &str = "sa.key";
 /// CN of the administrator's client certificate.
 pub const ADMIN_NAME: &str = "kubernetes-admin";
 
@@ -180,7 +182,7 @@ impl Pki {
             &kubelet_authority,
             kubelet_client_profile(),
         )?;
-        let key_path = dir.join("sa.key");
+        let key_path = dir.join(SERVICE_ACCOUNT_KEY);
         let service_account_key_pem = match file::read_optional(&key_path)? {
             Some(pem) => pem,
             None => {
@@ -258,6 +260,30 @@ impl Pki {
     pub fn ca_hash_in(dir: &Path) -> Result<Option<String>, PkiError> {
         let ca = file::read_pair(dir, CA.name)?;
         ca.as_ref().map(hash).transpose()
+    }
+
+    /// The same of a certificate that is no file yet.
+    ///
+    /// # Errors
+    /// [`PkiError::Parse`].
+    pub fn hash_of(certificate_pem: &str) -> Result<String, PkiError> {
+        hash(&KeyPair {
+            cert_pem: certificate_pem.to_owned(),
+            key_pem: String::new(),
+        })
+    }
+
+    /// What all servers of a cluster have in common: the name of each file in the directory, and
+    /// what is in it. Everything else each server makes of these for itself.
+    #[must_use]
+    pub fn shared_files(&self) -> [(&'static str, &str); 5] {
+        [
+            ("ca.key", &self.ca.key_pem),
+            ("ca.crt", &self.ca.cert_pem),
+            ("kubelet-ca.key", &self.kubelet_ca.key_pem),
+            ("kubelet-ca.crt", &self.kubelet_ca.cert_pem),
+            (SERVICE_ACCOUNT_KEY, &self.service_account_key_pem),
+        ]
     }
 
     /// The administrator's kubeconfig for the server at `url`, everything inline.

@@ -24,7 +24,7 @@ use tokio::{
     task::JoinSet,
     time::Instant,
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -32,7 +32,13 @@ use self::{
     socket::Socket,
 };
 use crate::{
-    body::Held, error::ApiServerError, handler, progress::Streams, source::Source, state::State,
+    body::Held,
+    error::ApiServerError,
+    handler,
+    progress::Streams,
+    source::Source,
+    state::State,
+    tls_session::{self, Session},
 };
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,8 +57,6 @@ const H2_STREAM_WINDOW: u32 = 256 * 1024;
 const H2_CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The head of a request over HTTP/1.1, and what waits to be sent.
 const H1_BUFFER: usize = 128 * 1024;
-/// Of what a connection has encrypted and its client does not take, this much is held.
-const TLS_BUFFER: usize = 16 * 1024;
 
 /// Serves until `shutdown`.
 pub(crate) async fn serve(
@@ -127,8 +131,8 @@ async fn connection(
     drain: CancellationToken,
 ) {
     let opened = Instant::now();
-    let accepted = acceptor.accept_with(socket.clone(), |session| {
-        session.set_buffer_limit(Some(TLS_BUFFER));
+    let accepted = acceptor.accept_with(socket.clone(), |tls| {
+        tls.set_buffer_limit(Some(tls_session::SMALL_BUFFER));
     });
     let stream = match tokio::time::timeout(connection::ANONYMOUS, accepted).await {
         Ok(Ok(stream)) => stream,
@@ -144,18 +148,24 @@ async fn connection(
         .and_then(|chain| chain.first());
     let connection = Arc::new(Connection::new(
         certificate.and_then(x509::Holder::of),
+        socket.peer(),
         slot,
     ));
     socket.keep(Arc::clone(&connection));
     let guard = IdleGuard::new(Arc::clone(&connection), socket, opened);
-    exchange(server, connection, stream, guard, drain).await;
+    let session = Session::new(
+        stream,
+        connection.large_answers().clone(),
+        Socket::bound_unsent,
+    );
+    exchange(server, connection, session, guard, drain).await;
 }
 
 /// Speaks HTTP until one of the two has enough.
 async fn exchange(
     server: Arc<State>,
     connection: Arc<Connection>,
-    stream: TlsStream<Socket>,
+    session: Session<Socket>,
     mut guard: IdleGuard,
     drain: CancellationToken,
 ) {
@@ -169,7 +179,7 @@ async fn exchange(
         })
     });
     let builder = builder();
-    let mut speaking = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let mut speaking = pin!(builder.serve_connection_with_upgrades(TokioIo::new(session), service));
     let mut alarm = pin!(tokio::time::sleep_until(guard.first_check()));
     let mut is_draining = false;
     loop {

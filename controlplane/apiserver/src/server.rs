@@ -3,6 +3,7 @@
 //! It does not listen by itself: [`ApiServer::serve`] takes a bound listener.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,13 +28,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bootstrap,
+    allocation_repair, bootstrap,
     catalog::{Catalog, Catalogs, Serving},
     client,
     config::ApiServerConfig,
     custom_resources,
     error::ApiServerError,
     event_expiry,
+    joining::attempts::Attempts,
     limits::Limits,
     metrics::Metrics,
     metrics_api,
@@ -114,6 +116,7 @@ impl ApiServer {
             signer,
             node_tls,
             limits: Limits::new(config.max_in_flight, config.max_connections),
+            join_attempts: Attempts::default(),
             shutdown,
             bootstrapped: AtomicBool::new(false),
             metrics,
@@ -166,9 +169,24 @@ impl ApiServer {
         serve::serve(Arc::clone(&self.state), listener, shutdown).await
     }
 
+    /// Has the `kubernetes` Service lead to `servers`: for who knows all servers of a store that is
+    /// shared. Without one, it leads where it did.
+    ///
+    /// # Errors
+    /// [`ApiServerError::Bootstrap`] names the object that could not be written.
+    pub async fn lead_to(&self, servers: &[SocketAddr]) -> Result<(), ApiServerError> {
+        bootstrap::lead_to(&self.state, servers).await
+    }
+
     /// Deletes old Events until `stop`: for one of several servers.
     pub async fn forget_old_events(self: Arc<Self>, stop: CancellationToken) {
         event_expiry::run(Arc::clone(&self.state), stop).await;
+    }
+
+    /// Keeps what Services have been given in step with them until `stop`: for one of several
+    /// servers.
+    pub async fn repair_allocations(self: Arc<Self>, stop: CancellationToken) {
+        allocation_repair::run(Arc::clone(&self.state), stop).await;
     }
 
     /// Ends watches and the cache. [`ApiServer::serve`] does this too when it ends.

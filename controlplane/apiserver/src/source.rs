@@ -8,9 +8,11 @@ use coracle_auth::{authn::Authenticator, user::UserInfo};
 use http::HeaderMap;
 
 use crate::{
+    body::Body,
     limits::{Limits, Requester},
     progress::Progress,
     serve::connection::Connection,
+    tls_session::LargeAnswer,
 };
 
 /// Where a request comes from.
@@ -48,6 +50,17 @@ impl Source {
     pub(crate) fn connection(&self) -> Option<&Connection> {
         match self {
             Self::Connection(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// Lets the connection hold more for its client until the answer has gone, if that is large
+    /// and has an end.
+    pub(crate) fn begin_answer(&self, body: &Body) -> Option<LargeAnswer> {
+        match self {
+            Self::Connection(connection) if body.is_large() => {
+                Some(connection.large_answers().begin())
+            }
             _ => None,
         }
     }

@@ -20,8 +20,8 @@ use coracle_telemetry::Health;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    catalog::Catalogs, config::ApiServerConfig, limits::Limits, metrics::Metrics,
-    slow::SlowRequests,
+    catalog::Catalogs, config::ApiServerConfig, joining::attempts::Attempts, limits::Limits,
+    metrics::Metrics, slow::SlowRequests,
 };
 
 /// The state of one server.
@@ -40,6 +40,8 @@ pub(crate) struct State {
     pub(crate) addresses: Option<ServiceAddresses>,
     pub(crate) admission: admission::Chain,
     pub(crate) limits: Limits,
+    /// Of servers that would join.
+    pub(crate) join_attempts: Attempts,
     pub(crate) shutdown: CancellationToken,
     pub(crate) bootstrapped: AtomicBool,
     pub(crate) metrics: Metrics,

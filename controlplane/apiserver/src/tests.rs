@@ -25,6 +25,7 @@ mod rbac;
 mod reads;
 mod routes;
 mod services;
+mod several;
 mod slow;
 mod spans;
 mod streams;

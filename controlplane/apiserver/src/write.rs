@@ -5,23 +5,23 @@
 //! behalf it gives to the store itself.
 //!
 //! ```text
-//! create   prepare_new                    > mutate > check > reserve > validate > turn > insert
-//! update   begin > (change > prepare      > mutate > check > reserve > validate > turn > commit) until the race is won
-//! delete   begin > (                        mutate                   > validate        > commit) until the race is won
+//! create   prepare_new               > mutate > check > (fill > validate > turn > insert) until nobody else has its addresses
+//! update   begin > (change > prepare > mutate > check >  fill > validate > turn > commit) until the race is won
+//! delete   begin > (                   mutate                 > validate        > commit) until the race is won
 //! ```
 //!
-//! A Service's addresses are reserved before it is shown to those who validate, as upstream's
-//! registry does in its BeginCreate: what they see is what will be stored. A reservation is held by
-//! no lock, so admission may wait as long as it likes: others draw other addresses. The turn at the
-//! namespace's quotas is taken last, with only the transaction after it.
+//! A Service gets its addresses before it is shown to those who validate, as in upstream's
+//! BeginCreate: what they see is what will be stored. Nothing is held meanwhile, so admission may
+//! wait as long as it likes: whether they are still free is decided by the transaction. The turn at
+//! the namespace's quotas is taken last, with only the transaction after it.
 
-use coracle_admission::{Attributes, Request, attributes::Seen, resource_quota::QuotaLock};
+use coracle_admission::{Attributes, Request, Turn, attributes::Seen};
 use coracle_api::status::Status;
 use coracle_registry::{
     managed_fields::FieldManager,
     part::Part,
     resource::Resource,
-    service_addresses::{Reservation, ServiceAddresses},
+    service_addresses::ServiceAddresses,
     store::{
         Written,
         companions::Companion,
@@ -52,17 +52,25 @@ impl State {
             .prepare_new(resource, request.namespace, object, Some(manager))?;
         let mutated = self.mutated(request.about(&mut new.object, None)).await?;
         new.check(mutated.is_changed)?;
-        let mut reservation = match self.addresses_of(resource) {
-            Some(addresses) => Some(reserve(addresses, None, &mut new.object).await?),
-            None => None,
-        };
-        let validated = self.validated(request.about(&mut new.object, None)).await?;
-        let turn = self.turn(request, None).await?;
-        reservation.iter_mut().for_each(Reservation::sent);
-        let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
-        let written = self.store.insert(new, request.options, companion).await;
-        settle(reservation, request.options.dry_run || is_refused(&written));
-        Ok(warning(written?, mutated, validated))
+        let addresses = self.addresses_of(resource);
+        // As it is without what it is given, in case others have that.
+        let asked = addresses.map(|_| new.object.clone());
+        loop {
+            if let Some(addresses) = addresses {
+                let lost = new.taken().to_vec();
+                addresses.fill(None, &mut new.object, &lost).await?;
+            }
+            let validated = self.validated(request.about(&mut new.object, None)).await?;
+            let turn = self.turn(request, None).await?;
+            let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
+            let inserting = self.store.insert(&mut new, request.options, companion);
+            if let Some(written) = inserting.await? {
+                return Ok(warning(written, mutated, validated));
+            }
+            if let Some(asked) = &asked {
+                new.object.clone_from(asked);
+            }
+        }
     }
 
     /// Changes an object. `change` makes what is wanted of what there is, and is asked anew after a
@@ -79,10 +87,10 @@ impl State {
             let wanted = change(&update.present());
             let written = match wanted {
                 Ok(wanted) => {
-                    let reserving = self
+                    let addresses = self
                         .addresses_of(resource)
                         .filter(|_| target.part == Part::Main);
-                    self.replace(request, reserving, &mut update, wanted).await
+                    self.replace(request, addresses, &mut update, wanted).await
                 }
                 Err(status) => Err(status),
             };
@@ -95,12 +103,12 @@ impl State {
         }
     }
 
-    /// Puts `wanted` in the object's place, with what `reserving` has to give it; `None` if
+    /// Puts `wanted` in the object's place, with what `addresses` have to give it; `None` if
     /// somebody else was faster.
     async fn replace(
         &self,
         request: &Request<'_>,
-        reserving: Option<&ServiceAddresses>,
+        addresses: Option<&ServiceAddresses>,
         update: &mut Update<'_>,
         wanted: Value,
     ) -> Result<Option<Written>, Status> {
@@ -109,25 +117,18 @@ impl State {
             .mutated(request.about(&mut changed.object, Some(update.current())))
             .await?;
         update.check(&mut changed, mutated.is_changed)?;
-        let mut reservation = match reserving {
-            Some(addresses) => {
-                Some(reserve(addresses, Some(update.key()), &mut changed.object).await?)
-            }
-            None => None,
-        };
+        if let Some(addresses) = addresses {
+            let (old, lost) = (Some(update.current()), update.taken());
+            addresses.fill(old, &mut changed.object, lost).await?;
+        }
         let validated = self
             .validated(request.about(&mut changed.object, Some(update.current())))
             .await?;
         let change = (update.current(), &changed.object);
         let turn = self.turn(request, Some(change)).await?;
-        reservation.iter_mut().for_each(Reservation::sent);
         let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
-        let written = update.commit(changed, companion).await;
-        settle(
-            reservation,
-            request.options.dry_run || matches!(written, Ok(None)) || is_refused(&written),
-        );
-        Ok(written?.map(|written| warning(written, mutated, validated)))
+        let written = update.commit(changed, companion).await?;
+        Ok(written.map(|written| warning(written, mutated, validated)))
     }
 
     /// Deletes an object.
@@ -200,7 +201,7 @@ impl State {
         &self,
         request: &Request<'_>,
         change: Option<(&Value, &Value)>,
-    ) -> Result<Option<QuotaLock<'_>>, Status> {
+    ) -> Result<Option<Turn<'_>>, Status> {
         let _timing = Timing::of(Step::Admission);
         self.admission
             .turn(request, change)
@@ -214,28 +215,6 @@ impl State {
             .as_ref()
             .filter(|_| resource.is_core("services"))
     }
-}
-
-async fn reserve<'a>(
-    addresses: &'a ServiceAddresses,
-    key: Option<&str>,
-    service: &mut Value,
-) -> Result<Reservation<'a>, Status> {
-    addresses.catch_up().await?;
-    addresses.fill(key, service)
-}
-
-/// Gives back what was reserved for nothing. What may have been written keeps it until the Service
-/// shows.
-fn settle(reservation: Option<Reservation<'_>>, is_free: bool) {
-    if let Some(reservation) = reservation.filter(|_| is_free) {
-        reservation.free();
-    }
-}
-
-/// Whether nothing was written for sure: a store that fails may have written all the same.
-fn is_refused<T>(written: &Result<T, Status>) -> bool {
-    written.as_ref().is_err_and(|status| status.code < 500)
 }
 
 fn warning(mut written: Written, mutated: Seen, validated: Seen) -> Written {

@@ -22,7 +22,8 @@
 //! | [`managed_fields`] | field managers: who owns which field |
 //! | [`object_meta`], [`lifecycle`] | what all objects have in common: metadata, generations |
 //! | [`encode`], [`stored`] | objects to stored bytes and back, and how their text is laid out |
-//! | [`service_addresses`], [`service_ips`] | addresses and ports of Services, and the IPAddress objects that go with them |
+//! | [`service_addresses`], [`service_allocations`] | addresses and ports of Services: which one gets, and the entries that say whose they are |
+//! | [`open_namespaces`] | which namespaces take new objects |
 //! | [`unenforced`] | warnings about what is kept and has no effect here |
 //! | [`cells`], [`check`], [`fill`] | what strategies share: table cells, validation, defaults |
 //! | `testing` | a registry in memory, and what kinds' tests share (feature `testing`) |
@@ -42,10 +43,11 @@ pub mod kinds;
 pub mod lifecycle;
 pub mod managed_fields;
 pub mod object_meta;
+pub mod open_namespaces;
 pub mod part;
 pub mod resource;
 pub mod service_addresses;
-pub mod service_ips;
+pub mod service_allocations;
 mod storage_version;
 pub mod store;
 pub mod stored;

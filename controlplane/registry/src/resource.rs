@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api_resource::{ApiResource, Text},
     encode, kinds,
+    service_allocations::ports,
     storage_version::StorageVersion,
     strategy::{AnyStrategy, BuiltIn, Conversion, View},
     unenforced,
@@ -192,6 +193,7 @@ impl Registry {
         };
         let configs = stored()
             .map(|kind| cache_config(&kind.resource().into(), kind.into(), &fields(kind)))
+            .chain([ports::cache()])
             .collect();
         let cache = WatchCache::start(
             Arc::clone(backend),

@@ -7,6 +7,7 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/registry/generic/registry/store.go` at v1.37.
 
+pub(crate) mod amend;
 pub mod companions;
 pub mod create;
 pub mod delete;
@@ -16,17 +17,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
-use coracle_store::{Backend, Compare, KeyValue, Op, Revision, StoreError, Txn, TxnOutcome};
+use coracle_store::{Backend, Compare, KeyValue, Op, Revision, StoreError, TxnOutcome};
 use coracle_telemetry::ErrorChain;
 use serde_json::Value;
 
 use self::companions::{Companion, Companions, Write};
-use super::{encode, resource::Resource, service_ips};
+use super::{encode, open_namespaces, resource::Resource, service_allocations};
 use crate::watch_cache::{WatchCache, WatchCacheError};
 
 /// How often a write is tried when its companions change under it. Writers of this server take
-/// turns at a quota, so it is the controller that changes them.
+/// turns at a quota, so it is the controller that changes them, and other servers.
 const COMPANION_TRIES: usize = 32;
+/// How often a write is tried anew with something else to claim. Of those that claim the same, one
+/// succeeds.
+const CLAIM_TRIES: usize = 64;
+/// When a client may try again what certainly was not done.
+const RETRY_SECS: u32 = 1;
 
 /// The store and the cache over it.
 #[derive(Clone)]
@@ -124,6 +130,8 @@ enum OptimisticWrite<T> {
     Succeeded(T),
     /// Somebody else was faster: the object as it is now, unless it has gone.
     Conflict(Option<Current>),
+    /// Others have these, which the write was to claim.
+    Taken(Vec<Arc<str>>),
 }
 
 impl<T> OptimisticWrite<T> {
@@ -131,8 +139,15 @@ impl<T> OptimisticWrite<T> {
         match self {
             Self::Succeeded(written) => OptimisticWrite::Succeeded(change(written)),
             Self::Conflict(found) => OptimisticWrite::Conflict(found),
+            Self::Taken(keys) => OptimisticWrite::Taken(keys),
         }
     }
+}
+
+/// What objects of some kinds are always written with, whoever writes them.
+fn companions_of_kind(resource: &Resource, old: Option<&Value>, new: Option<&Value>) -> Companions {
+    service_allocations::companions(resource, old, new)
+        .and(open_namespaces::companions(resource, old, new))
 }
 
 /// What takes an object's place.
@@ -141,7 +156,7 @@ struct Replacement {
     value: Bytes,
     /// Written in the same transaction.
     with: Companions,
-    /// See [`Txn::may_use_disk_reserve`].
+    /// See [`coracle_store::Txn::may_use_disk_reserve`].
     may_use_disk_reserve: bool,
 }
 
@@ -150,7 +165,7 @@ struct Swap {
     op: Op,
     /// Written in the same transaction.
     with: Companions,
-    /// See [`Txn::may_use_disk_reserve`].
+    /// See [`coracle_store::Txn::may_use_disk_reserve`].
     may_use_disk_reserve: bool,
 }
 
@@ -206,7 +221,8 @@ impl Store {
         let Some((companion, write)) = companion else {
             return self.swap(resource, current, put(value, with)).await;
         };
-        for _ in 0..COMPANION_TRIES {
+        for tries in 0..COMPANION_TRIES {
+            let write = Write { tries, ..write };
             let with = with.clone().and(companion.companions(write).await?);
             match self
                 .swap(resource, current, put(value.clone(), with))
@@ -226,7 +242,7 @@ impl Store {
         resource: &Resource,
         current: &Current,
     ) -> Result<OptimisticWrite<Revision>, Status> {
-        let with = service_ips::companions(resource, Some(&current.object), None);
+        let with = companions_of_kind(resource, Some(&current.object), None);
         let op = Op::Delete {
             key: Arc::clone(&current.key),
         };
@@ -254,26 +270,27 @@ impl Store {
             may_use_disk_reserve,
         } = to;
         let unchanged = Compare::ModRevision(Arc::clone(&current.key), current.revision);
-        let mut txn = Txn {
-            compare: vec![unchanged],
-            ops: vec![op],
-            may_use_disk_reserve,
+        let claims = with.claims.clone();
+        let txn = with.txn(unchanged, op, may_use_disk_reserve);
+        let found = match self.backend.txn(txn).await.map_err(store_status)? {
+            TxnOutcome::Committed(revision) => return Ok(OptimisticWrite::Succeeded(revision)),
+            TxnOutcome::Conflict(found) => found,
         };
-        txn.compare.extend(with.compare);
-        txn.ops.extend(with.ops);
-        match self.backend.txn(txn).await.map_err(store_status)? {
-            TxnOutcome::Committed(revision) => Ok(OptimisticWrite::Succeeded(revision)),
-            TxnOutcome::Conflict(found) => {
-                let found = found.into_iter().next().flatten();
-                let found = found.map(|kv| Current::of_resource(resource, &kv));
-                Ok(OptimisticWrite::Conflict(found.transpose()?))
-            }
+        let taken = Companions::taken(&claims, &found);
+        let present = found.into_iter().next().flatten();
+        // An object that has changed may have claimed it by itself.
+        if !taken.is_empty()
+            && present
+                .as_ref()
+                .is_some_and(|kv| kv.mod_revision == current.revision)
+        {
+            return Ok(OptimisticWrite::Taken(taken));
         }
+        let present = present.map(|kv| Current::of_resource(resource, &kv));
+        Ok(OptimisticWrite::Conflict(present.transpose()?))
     }
 }
 
-/// When a client may try again what certainly was not done.
-const RETRY_SECS: u32 = 1;
 const SHUTTING_DOWN: &str = "the server is shutting down";
 const TOO_SLOW: &str = "the watcher did not keep up with the changes: watch again";
 /// Of a list, as upstream; a watch says it in its stream.

@@ -16,7 +16,8 @@
 //! LIST rv=""       cache.catch_up().await?; pods.list(&ListRequest { at: Latest, limit, .. })
 //! LIST rv="0"      pods.list(&ListRequest { at: Latest, .. })
 //! LIST rv=R        NotOlderThan: cache.wait_for(R).await? and as above; Exact: ListRequest { at: Exact(R), .. }
-//! LIST continue    token carries `Continue`: ListRequest { at: Exact(revision), after, remaining, .. }
+//! LIST continue    token carries `Continue`: cache.wait_for(revision).await?; ListRequest { at: Exact(revision), after, remaining, .. };
+//!                  cache.list(&pods, &ListRequest { .. }).await also knows states that only the store has
 //! WATCH rv=R       cache.wait_for(R).await?; pods.watch(selection, R)?
 //! WATCH rv="",0    let (beginning, watcher) = pods.begin_and_watch(selection);
 //!                  first beginning.next_lines() to its end, then the watcher
@@ -38,6 +39,7 @@ mod error;
 mod event;
 mod feed;
 mod fields;
+mod history;
 mod list;
 mod managed;
 mod metadata;
@@ -67,7 +69,11 @@ use std::{
 use coracle_store::{Backend, Revision, StoreError};
 use coracle_telemetry::ErrorChain;
 use parking_lot::{Mutex, RwLock};
-use tokio::{sync::watch, task::JoinHandle, time::Instant};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 pub use beginning::Beginning;
@@ -102,6 +108,8 @@ pub struct WatchCache {
     feed: Mutex<Option<JoinHandle<()>>>,
     /// When the store was last asked how far it is, of what the cache has come to.
     asked: Mutex<Option<Instant>>,
+    /// Lists that are read from the store.
+    stored_lists: Semaphore,
 }
 
 impl WatchCache {
@@ -134,6 +142,7 @@ impl WatchCache {
             registering: Default::default(),
             feed: Mutex::new(Some(feed)),
             asked: Mutex::default(),
+            stored_lists: Semaphore::new(history::AT_ONCE),
         });
         cache.catch_up().await?;
         Ok(cache)
@@ -216,6 +225,28 @@ impl WatchCache {
                 current: self.shared.applied(),
             }),
         }
+    }
+
+    /// The same for a revision that somebody says this cluster has come to: what the store has not
+    /// come to is refused at once.
+    ///
+    /// # Errors
+    /// As there, and [`WatchCacheError::Store`] if the store does not say how far it is.
+    pub async fn wait_for_written(&self, revision: Revision) -> Result<(), WatchCacheError> {
+        if self.shared.applied() >= revision {
+            return Ok(());
+        }
+        let current = match self.backend.known_revision() {
+            Some(current) => current,
+            None => self.backend.current_revision().await?,
+        };
+        if revision > current {
+            return Err(WatchCacheError::TooLarge {
+                asked: revision,
+                current,
+            });
+        }
+        self.wait_for(revision).await
     }
 
     /// Whether [`WatchCache::catch_up`] would return at once; of a store that others write to as

@@ -1,10 +1,19 @@
 use coracle_apiserver::testing;
 use coracle_telemetry::spawn;
+use kube::api::ObjectMeta;
 
 use super::*;
 
 async fn leases() -> Api<Lease> {
     Api::namespaced(testing::server().await.client(user()), "kube-system")
+}
+
+fn identity() -> Identity {
+    Identity {
+        host: "h".to_owned(),
+        holder: "h_1".to_owned(),
+        address: Some("198.18.0.1:6443".parse().unwrap()),
+    }
 }
 
 #[test]
@@ -29,15 +38,7 @@ fn names_are_upstreams() {
 async fn a_server_tells_that_it_is_there_for_as_long_as_it_is() {
     let leases = leases().await;
     let stop = CancellationToken::new();
-    let renewing = spawn(
-        "renew",
-        renew(
-            leases.clone(),
-            "h".to_owned(),
-            "h_1".to_owned(),
-            stop.clone(),
-        ),
-    );
+    let renewing = spawn("renew", renew(leases.clone(), identity(), stop.clone()));
     let name = name("h");
     let mut versions = std::collections::BTreeSet::new();
     for _ in 0..3 {
@@ -49,6 +50,8 @@ async fn a_server_tells_that_it_is_there_for_as_long_as_it_is() {
         let labels = lease.metadata.labels.unwrap();
         assert_eq!(labels[LABEL], "kube-apiserver");
         assert_eq!(labels[HOSTNAME], "h");
+        let annotations = lease.metadata.annotations.unwrap();
+        assert_eq!(annotations[ADDRESS], "198.18.0.1:6443");
         versions.insert(lease.metadata.resource_version.unwrap());
     }
     assert_eq!(versions.len(), 3, "renewed each time: {versions:?}");
@@ -58,10 +61,11 @@ async fn a_server_tells_that_it_is_there_for_as_long_as_it_is() {
         .await
         .unwrap();
     tokio::time::sleep(3 * RENEW).await;
-    leases.get(&name).await.unwrap();
+    assert!(address(&leases.get(&name).await.unwrap()).is_some());
     stop.cancel();
     renewing.await.unwrap();
-    leases.get(&name).await.unwrap();
+    withdraw(&leases, &identity()).await.unwrap();
+    assert_eq!(address(&leases.get(&name).await.unwrap()), None);
 }
 
 #[tokio::test]

@@ -6,7 +6,10 @@ use coracle_store_etcd::testing::Etcd;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
 
-use super::*;
+use super::{
+    several::races::{Two, small_range},
+    *,
+};
 use crate::{
     StoreEngine,
     backup::{self, Existing, PendingFile},
@@ -27,7 +30,7 @@ impl Running {
         let shutdown = CancellationToken::new();
         let config = ServerConfig {
             store,
-            ..config(dir)
+            ..small_range(config(dir))
         };
         let server = Server::start(config, shutdown.clone()).await.unwrap();
         let client = server.client(UserInfo::master("test"));
@@ -141,6 +144,23 @@ async fn what_another_server_writes_is_read_here() {
         assert!(one.maps.get_opt(&name).await.unwrap().is_none());
     }
     two.stop().await;
+    one.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_give_nothing_out_twice() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    // The certificates are there, as joining brings them.
+    let first = Running::start(dir.path(), StoreEngine::Memory).await;
+    first.stop().await;
+    let start = || Running::start(dir.path(), StoreEngine::Etcd(etcd.config()));
+    let (one, other) = tokio::join!(start(), start());
+    let two = Two::of(&one.server, &other.server);
+    two.give_out_addresses().await;
+    two.delete_what_is_filled().await;
+    drop(two);
+    other.stop().await;
     one.stop().await;
 }
 

@@ -1,11 +1,14 @@
-//! Two servers over one store: one leads, and the other takes over.
+//! Two servers over one store: one leads, and the other takes over; both serve.
+
+pub(super) mod races;
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use coracle_store::{Backend, memory::MemoryBackend, testing::FailingBackend};
 use k8s_openapi::api::{
     coordination::v1::Lease,
-    core::v1::{Namespace, ServiceAccount},
+    core::v1::{Endpoints, Namespace, ServiceAccount},
+    discovery::v1::EndpointSlice,
 };
 use kube::{
     Api,
@@ -15,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::config;
-use crate::{Server, UserInfo, server, store::open};
+use crate::{Server, ServerConfig, UserInfo, server, store::open};
 
 const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
 
@@ -26,11 +29,17 @@ struct One {
 
 /// A server called `host` over the same store as others.
 async fn start(dir: &Path, host: &str, store: &Arc<MemoryBackend>) -> One {
-    let mut config = config(dir);
+    let mut config = races::small_range(config(dir));
     config.host_name = host.to_owned();
+    start_with(config, store).await
+}
+
+async fn start_with(mut config: ServerConfig, store: &Arc<MemoryBackend>) -> One {
+    let dir = config.data_dir.clone();
     config.store = crate::StoreEngine::Memory;
     let (_, pki) = open(&config, dir.join("server")).await.unwrap();
-    let backend = FailingBackend::over(Arc::clone(store) as Arc<dyn Backend>).shared();
+    let store = Arc::clone(store) as Arc<dyn Backend>;
+    let backend = FailingBackend::over(store).shared().far();
     let shutdown = CancellationToken::new();
     let listener = server::listen(config.bind).await.unwrap();
     let opened = (Arc::new(backend) as Arc<dyn Backend>, pki);
@@ -123,6 +132,74 @@ async fn one_of_two_servers_leads_and_the_other_takes_over() {
     first.stop().await;
     second.led_by("b").await;
     second.controllers_work("by-b").await;
+    second.stop().await;
+}
+
+impl One {
+    /// Addresses to which the Service of the API leads, by both of its objects.
+    async fn led_to(&self) -> [Vec<String>; 2] {
+        let old: Api<Endpoints> = Api::namespaced(self.client(), "default");
+        let new: Api<EndpointSlice> = Api::namespaced(self.client(), "default");
+        let old = old.get_opt("kubernetes").await.unwrap();
+        let new = new.get_opt("kubernetes").await.unwrap();
+        let subsets = old.and_then(|old| old.subsets).unwrap_or_default();
+        let addresses = subsets
+            .into_iter()
+            .flat_map(|subset| subset.addresses.unwrap_or_default());
+        let endpoints = new.and_then(|new| new.endpoints).unwrap_or_default();
+        [
+            addresses.map(|address| address.ip).collect(),
+            endpoints
+                .into_iter()
+                .flat_map(|one| one.addresses)
+                .collect(),
+        ]
+    }
+
+    async fn leads_to(&self, expected: &[&str]) {
+        let expected: Vec<String> = expected.iter().map(|&one| one.to_owned()).collect();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let found = self.led_to().await;
+            if found.iter().all(|found| *found == expected) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{found:?}, not {expected:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_of_the_api_leads_to_all_servers_and_to_none_that_has_stopped() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), Arc::new(MemoryBackend::new()));
+    let advertised = |host: &str, last: u8| {
+        let mut config = config(&dir.path().join(host));
+        config.host_name = host.to_owned();
+        config.advertise = [198, 18, 0, last].into();
+        config
+    };
+    // Both on one port, as servers of a cluster are.
+    let first = start_with(advertised("a", 1), &store).await;
+    let port = first.server.address().port();
+    first.leads_to(&["198.18.0.1"]).await;
+    let mut config = advertised("b", 2);
+    config.bind = ([127, 0, 0, 2], port).into();
+    let second = start_with(config, &store).await;
+    for one in [&first, &second] {
+        one.leads_to(&["198.18.0.1", "198.18.0.2"]).await;
+    }
+    let changes: Api<Endpoints> = Api::namespaced(second.client(), "default");
+    let version = async || {
+        let found = changes.get("kubernetes").await.unwrap();
+        found.metadata.resource_version.unwrap()
+    };
+    let before = version().await;
+    first.stop().await;
+    // It has said so itself: nobody had to wait for its Lease.
+    assert_eq!(second.led_to().await[0], ["198.18.0.2"]);
+    second.leads_to(&["198.18.0.2"]).await;
+    assert_ne!(version().await, before);
     second.stop().await;
 }
 

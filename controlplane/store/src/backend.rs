@@ -86,8 +86,9 @@ pub trait Backend: Send + Sync + 'static {
             advice: "its engine has no files of this server's",
         })
     }
-    /// Returns once the store has closed by itself, because the state of its disk is in doubt:
-    /// nothing can be written any more, and only a new start knows what is there.
+    /// Returns once the store has closed by itself, because the state of its disk is in doubt, or
+    /// what it kept has gone back to an earlier state: nothing can be written any more, and only a
+    /// new start knows what is there.
     async fn closed(&self) {
         std::future::pending().await
     }

@@ -117,6 +117,7 @@ macro_rules! checks {
 
 const CHECKS: &[(&str, Check)] = checks![
     transactions::absent_key_compares_as_absent,
+    transactions::present_key_compares_as_present,
     transactions::stale_revision_conflicts,
     transactions::conflict_writes_nothing_and_shows_the_present,
     transactions::revision_grows_by_one_for_each_change,
@@ -207,6 +208,10 @@ fn delete(key: &str) -> Op {
 
 fn absent(key: &str) -> Compare {
     Compare::Absent(key.into())
+}
+
+fn present(key: &str) -> Compare {
+    Compare::Present(key.into())
 }
 
 fn at_revision(key: &str, revision: Revision) -> Compare {

@@ -146,6 +146,7 @@ impl State {
     fn holds(&self, compare: &Compare) -> bool {
         match compare {
             Compare::Absent(key) => !self.live.contains_key(key),
+            Compare::Present(key) => self.live.contains_key(key),
             Compare::ModRevision(key, revision) => self
                 .live
                 .get(key)

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use futures::{StreamExt, stream};
@@ -19,6 +20,9 @@ use crate::{
     types::{KeyValue, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome},
 };
 
+/// See [`FailingBackend::far`].
+const WAY: Duration = Duration::from_millis(1);
+
 /// A good engine until it is told otherwise.
 pub struct FailingBackend {
     inner: Arc<dyn Backend>,
@@ -28,6 +32,7 @@ pub struct FailingBackend {
     cut: Arc<Notify>,
     held: Option<Held>,
     is_shared: bool,
+    is_far: bool,
     /// As if others wrote to it too: places of events that watches may show.
     remote: Option<Arc<Semaphore>>,
 }
@@ -57,6 +62,7 @@ impl FailingBackend {
             cut: Arc::default(),
             held: None,
             is_shared: false,
+            is_far: false,
             remote: None,
         }
     }
@@ -66,6 +72,15 @@ impl FailingBackend {
     pub fn shared(self) -> Self {
         Self {
             is_shared: true,
+            ..self
+        }
+    }
+
+    /// Transactions take a moment to get there: what was read before may be old by then.
+    #[must_use]
+    pub fn far(self) -> Self {
+        Self {
+            is_far: true,
             ..self
         }
     }
@@ -142,6 +157,9 @@ impl Backend for FailingBackend {
             return Err(StoreError::DiskFull {
                 path: "/full".into(),
             });
+        }
+        if self.is_far {
+            tokio::time::sleep(WAY).await;
         }
         self.inner.txn(txn).await
     }

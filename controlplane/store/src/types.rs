@@ -39,6 +39,8 @@ pub struct KeyValue {
 pub enum Compare {
     /// The key does not exist.
     Absent(Arc<str>),
+    /// The key exists, whatever it holds.
+    Present(Arc<str>),
     /// The key exists and was last written at this revision.
     ModRevision(Arc<str>, Revision),
 }
@@ -132,7 +134,7 @@ impl Compare {
     #[must_use]
     pub fn key(&self) -> &Arc<str> {
         match self {
-            Self::Absent(key) | Self::ModRevision(key, _) => key,
+            Self::Absent(key) | Self::Present(key) | Self::ModRevision(key, _) => key,
         }
     }
 }

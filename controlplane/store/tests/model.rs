@@ -99,6 +99,7 @@ impl Model {
     fn txn(&mut self, txn: &Txn) -> TxnOutcome {
         let holds = txn.compare.iter().all(|compare| match compare {
             Compare::Absent(key) => !self.state().contains_key(&**key),
+            Compare::Present(key) => self.state().contains_key(&**key),
             Compare::ModRevision(key, revision) => self
                 .state()
                 .get(&**key)
@@ -161,6 +162,7 @@ fn txn_of(
 ) -> Txn {
     let compare = compare.iter().map(|(key, back)| match back {
         None => Compare::Absent(KEYS[*key].into()),
+        Some(3) => Compare::Present(KEYS[*key].into()),
         // Mostly the present revision of the key, so that it often holds.
         Some(back) => {
             let present = model

@@ -1,6 +1,6 @@
 //! What another run of the agent, or of a worker, makes of what the last one has left.
 
-use super::{super::read_ca, *};
+use super::{super::api::read_ca, *};
 use crate::config::AgentConfig;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@
 //! not know yet; here everything is read as it is, so that a difference is one.
 
 use coracle_api::{meta, status::Status};
-use coracle_auth::authz::{self, ResourceTarget, Target};
+use coracle_auth::authz::ResourceTarget;
 use coracle_registry::store::cache_status;
 use serde_json::Value;
 
@@ -39,15 +39,10 @@ impl NodeRestriction {
         let target = ResourceTarget {
             group: GROUP,
             resource: &resource,
-            namespace: attributes.namespace,
             name: meta::get_str(spec, &["serviceAccountName"]),
             ..ResourceTarget::default()
         };
-        if self.authorizer.allows(&authz::Attributes {
-            user: attributes.user,
-            verb: VERB,
-            target: Target::Resource(target),
-        }) {
+        if self.is_authorized(attributes, VERB, target) {
             return Ok(());
         }
         Err(attributes.forbidden(format!(

@@ -9,7 +9,7 @@
 //! its volume says is ours.
 
 use coracle_api::{meta, status::Status};
-use coracle_auth::authz::{self, ResourceTarget, Target};
+use coracle_auth::authz::ResourceTarget;
 use coracle_registry::{resource::Registry, store::cache_status};
 use serde_json::Value;
 
@@ -80,15 +80,10 @@ impl NodeRestriction {
         }
         let target = ResourceTarget {
             resource: audience,
-            namespace: attributes.namespace,
             name: attributes.name,
             ..ResourceTarget::default()
         };
-        if self.authorizer.allows(&authz::Attributes {
-            user: attributes.user,
-            verb: VERB,
-            target: Target::Resource(target),
-        }) {
+        if self.is_authorized(attributes, VERB, target) {
             return Ok(());
         }
         Err(attributes.forbidden(format!(

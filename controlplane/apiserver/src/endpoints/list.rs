@@ -137,6 +137,8 @@ pub(crate) async fn read(
             request.after = Some(format!("{}{}", call.resource.prefix, token.start));
             match u64::try_from(token.rv) {
                 Ok(revision) => {
+                    // Another server may have given it, which was further. Or nobody.
+                    cache.wait_for_written(Revision(revision)).await?;
                     request.at = ListAt::Exact(Revision(revision));
                     request.remaining = token.remaining;
                 }
@@ -151,7 +153,7 @@ pub(crate) async fn read(
             request.at = ListAt::Exact(revision);
         }
     }
-    call.resource.cache.list(&request)
+    cache.list(&call.resource.cache, &request).await
 }
 
 /// 410 with a token that goes on in the present state.

@@ -55,7 +55,11 @@ pub fn keep_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
     }
 }
 
-pub(super) fn ensure_private_dir(dir: &Path) -> Result<(), PkiError> {
+/// Makes `dir`, and what is missing above it, for its owner alone.
+///
+/// # Errors
+/// [`PkiError::Write`] names it.
+pub fn ensure_private_dir(dir: &Path) -> Result<(), PkiError> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

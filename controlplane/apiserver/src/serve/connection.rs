@@ -1,6 +1,7 @@
 //! One client's connection: what is known of it, and when it has to go.
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -14,6 +15,7 @@ use super::socket::Socket;
 use crate::{
     limits::{Limits, Permit, Requester, Seat},
     progress::Progress,
+    tls_session::LargeAnswers,
 };
 
 /// By when somebody must have shown who they are.
@@ -26,6 +28,7 @@ const CHECK_PERIOD: Duration = Duration::from_secs(5);
 /// A connection.
 pub(crate) struct Connection {
     certificate: Option<Holder>,
+    peer: Option<SocketAddr>,
     /// Of the answers over HTTP/1.1, which come one after the other.
     progress: Arc<Progress>,
     slot: Slot,
@@ -33,22 +36,35 @@ pub(crate) struct Connection {
     known: OnceLock<Option<Permit>>,
     /// Of the request that made a stream of it.
     upgrade: OnceLock<Seat>,
+    large_answers: LargeAnswers,
 }
 
 impl Connection {
-    pub(super) fn new(certificate: Option<Holder>, slot: Slot) -> Self {
+    pub(super) fn new(certificate: Option<Holder>, peer: Option<SocketAddr>, slot: Slot) -> Self {
         Self {
             certificate,
+            peer,
             progress: Arc::default(),
             slot,
             known: OnceLock::new(),
             upgrade: OnceLock::new(),
+            large_answers: LargeAnswers::default(),
         }
+    }
+
+    /// Those under way.
+    pub(crate) fn large_answers(&self) -> &LargeAnswers {
+        &self.large_answers
     }
 
     /// Who the client was when the connection was made, by its certificate.
     pub(crate) fn certificate(&self) -> Option<&Holder> {
         self.certificate.as_ref()
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     /// How the answer over HTTP/1.1 gets on.

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     pin::Pin,
     sync::{Arc, OnceLock},
     task::{Context, Poll, ready},
@@ -20,6 +21,8 @@ use super::connection::Connection;
 
 /// What the kernel takes of a connection whose client does not, beyond what is on its way.
 const UNSENT: u32 = 32 * 1024;
+/// And while a large answer is under way.
+const UNSENT_LARGE: u32 = 256 * 1024;
 
 /// The connection. Its clones are the same connection.
 #[derive(Clone)]
@@ -36,19 +39,35 @@ impl Socket {
     /// Takes `stream`, and has the kernel watch its peer.
     pub(super) fn new(stream: TcpStream) -> Self {
         Peer::watch(&stream);
-        if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT) {
-            tracing::debug!(error = %ErrorChain(&error), "cannot bound what the kernel holds for a client");
-        }
-        Self(Arc::new(Inner {
+        let socket = Self(Arc::new(Inner {
             stream,
             kept: OnceLock::new(),
-        }))
+        }));
+        socket.bound_unsent(false);
+        socket
+    }
+
+    /// Bounds what the kernel holds for the client, with or without a large answer under way.
+    pub(super) fn bound_unsent(&self, has_large_answer: bool) {
+        let most = if has_large_answer {
+            UNSENT_LARGE
+        } else {
+            UNSENT
+        };
+        if let Err(error) = SockRef::from(&self.0.stream).set_tcp_notsent_lowat(most) {
+            tracing::debug!(error = %ErrorChain(&error), "cannot bound what the kernel holds for a client");
+        }
     }
 
     /// Keeps what is known of the connection until the socket is closed.
     pub(super) fn keep(&self, connection: Arc<Connection>) {
         // Once for each socket.
         let _ = self.0.kept.set(connection);
+    }
+
+    /// Who is at the other end.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.0.stream.peer_addr().ok()
     }
 
     /// Whether the peer has said that nothing more will come. Seen even while nobody reads.

@@ -88,3 +88,45 @@ async fn a_default_that_is_new_changes_all_templates_before_anybody_compares_the
     assert_eq!(revision(backend.get(deployment).await.unwrap()), before);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_store_of_before_servers_were_several_gets_what_they_compare() {
+    let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
+    let (server, raw) = admin_over(&backend).await;
+    let (services, maps) = (
+        "/api/v1/namespaces/default/services",
+        "/api/v1/namespaces/default/configmaps",
+    );
+    let service = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}})
+    };
+    assert_eq!(raw.post(services, service("a")).await.0, 201);
+    server.stop().await;
+    let entries = [
+        "/registry/ranges/servicenodeports/30080",
+        "/registry/open-namespaces/default",
+    ];
+    let forget = async || {
+        let delete = |key: &str| Op::Delete { key: key.into() };
+        let ops = Vec::from(entries.map(delete));
+        let txn = Txn {
+            ops,
+            ..Txn::default()
+        };
+        backend.txn(txn).await.unwrap();
+    };
+    forget().await;
+    let (server, raw) = admin_over(&backend).await;
+    for key in entries {
+        assert!(backend.get(key).await.unwrap().is_some(), "{key}");
+    }
+    assert_eq!(raw.post(services, service("b")).await.0, 422);
+    // Missed while it runs, it is made by who misses it.
+    forget().await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let (code, made) = raw.post(maps, map).await;
+    assert_eq!(code, 201, "{made}");
+    assert!(backend.get(entries[1]).await.unwrap().is_some());
+    server.stop().await;
+}

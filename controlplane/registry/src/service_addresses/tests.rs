@@ -2,93 +2,172 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    resource::Registry,
     store::{Store, WriteOptions},
     testing,
 };
 
+/// Fourteen addresses, of which one is the `kubernetes` Service's, and few ports.
 fn allocator((store, registry): &(Store, Registry)) -> ServiceAddresses {
-    let range = "10.96.0.0/16".parse().unwrap();
-    ServiceAddresses::new(range, 30000..=32767, registry, Arc::clone(&store.cache)).unwrap()
+    let (range, cache) = ("10.96.0.0/28".parse().unwrap(), Arc::clone(&store.cache));
+    ServiceAddresses::new(range, 30000..=30003, registry, cache).unwrap()
 }
 
-fn service(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {
-        "type": "NodePort", "clusterIP": "10.96.3.3", "clusterIPs": ["10.96.3.3"],
-        "ports": [{"port": 80, "nodePort": 30080}]}})
+fn service(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+}
+
+fn node_port(name: &str, ports: Value) -> Value {
+    service(name, json!({"type": "NodePort", "ports": ports}))
 }
 
 async fn write((store, registry): &(Store, Registry), object: Value) -> Result<(), Status> {
     let services = registry.core("services").unwrap();
-    store
-        .create(services, "default", object, WriteOptions::default())
-        .await
-        .map(drop)
+    let made = store.create(services, "default", object, WriteOptions::default());
+    made.await.map(drop)
+}
+
+/// Fills, and says what the client is told of it.
+async fn refused(addresses: &ServiceAddresses, mut new: Value, lost: &[Arc<str>]) -> String {
+    let filled = addresses.fill(None, &mut new, lost).await;
+    filled.unwrap_err().message
 }
 
 #[tokio::test]
-async fn a_dropped_reservation_frees_nothing_that_may_have_been_written() {
+async fn all_of_a_range_are_given_out_and_none_twice() {
     let kept = testing::started().await;
     let addresses = allocator(&kept);
-    addresses.catch_up().await.unwrap();
-    for has_shown in [true, false] {
-        let mut reservation = addresses.fill(None, &mut service("a")).unwrap();
-        reservation.sent();
-        // Through, and nobody waits for the answer.
-        write(&kept, service("a")).await.unwrap();
-        if has_shown {
-            addresses.catch_up().await.unwrap();
-        }
-        drop(reservation);
-        assert!(
-            addresses.fill(None, &mut service("b")).is_err(),
-            "shown: {has_shown}"
-        );
-        addresses.catch_up().await.unwrap();
-        assert!(
-            addresses.fill(None, &mut service("b")).is_err(),
-            "shown: {has_shown}"
-        );
-        let services = kept.1.core("services").unwrap();
-        kept.0
-            .delete(services, "default", "a", &Default::default())
-            .await
-            .unwrap();
-        addresses.catch_up().await.unwrap();
-        addresses.fill(None, &mut service("b")).unwrap().free();
+    let mut seen = BTreeSet::new();
+    for n in 0..13 {
+        let mut new = service(&format!("s{n}"), json!({"ports": [{"port": 80}]}));
+        addresses.fill(None, &mut new, &[]).await.unwrap();
+        let address = meta::get_str(&new, &["spec", "clusterIP"]).to_owned();
+        assert!(seen.insert(address), "{new}");
+        write(&kept, new).await.unwrap();
     }
+    let full = refused(&addresses, service("x", json!({})), &[]).await;
+    assert!(full.contains("range is full"), "{full}");
 }
 
 #[tokio::test]
-async fn a_freed_reservation_is_free_at_once_and_a_lost_one_in_time() {
-    let kept = testing::started().await;
-    let addresses = allocator(&kept);
-    addresses.fill(None, &mut service("a")).unwrap().free();
-    // Given up before anything was sent.
-    drop(addresses.fill(None, &mut service("a")).unwrap());
-    let mut lost = addresses.fill(None, &mut service("a")).unwrap();
-    lost.sent();
-    drop(lost);
-    assert!(addresses.fill(None, &mut service("b")).is_err());
-    let later = Instant::now() + SETTLE + Duration::from_secs(1);
-    addresses.state.lock().settle(later);
-    addresses.fill(None, &mut service("b")).unwrap().free();
+async fn what_was_lost_is_not_drawn_again_and_refused_if_it_was_chosen() {
+    let addresses = allocator(&testing::started().await);
+    let of = |port| Allocation::Port(port).key();
+    for left in 30000..=30003_u16 {
+        let lost: Vec<_> = (30000..=30003)
+            .filter(|port| *port != left)
+            .map(of)
+            .collect();
+        let mut new = node_port("a", json!([{"port": 80}]));
+        addresses.fill(None, &mut new, &lost).await.unwrap();
+        assert_eq!(new["spec"]["ports"][0]["nodePort"], left);
+    }
+    let chosen = node_port("a", json!([{"port": 80, "nodePort": 30002}]));
+    let said = refused(&addresses, chosen, &[of(30002)]).await;
+    assert!(
+        said.contains(
+            "spec.ports[0].nodePort: Invalid value: 30002: provided port is already allocated"
+        ),
+        "{said}"
+    );
+    let address = "10.96.0.9";
+    let chosen = service("a", json!({"clusterIP": address}));
+    let lost = [Allocation::Address(address.parse().unwrap()).key()];
+    let said = refused(&addresses, chosen, &lost).await;
+    assert!(
+        said.contains("failed to allocate IP 10.96.0.9: provided IP is already allocated"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
-async fn what_is_reserved_stays_so_when_all_is_read_anew() {
+async fn ports_of_one_service_are_its_own() {
     let kept = testing::started().await;
     let addresses = allocator(&kept);
-    let reservation = addresses.fill(None, &mut service("a")).unwrap();
-    addresses.state.lock().reload(&addresses.services);
-    assert!(addresses.fill(None, &mut service("b")).is_err());
-    reservation.free();
-    addresses.fill(None, &mut service("b")).unwrap().free();
+    // The chosen one comes last, and is not drawn for those before it.
+    let port = |name: &str, protocol: &str, node_port: u16| json!({"name": name, "port": 80, "protocol": protocol, "nodePort": node_port});
+    let mut ports: Vec<Value> = ["a", "b", "c"].map(|name| port(name, "TCP", 0)).to_vec();
+    for (at, one) in ports.iter_mut().enumerate() {
+        one["port"] = (at + 1).into();
+    }
+    ports.extend([port("t", "TCP", 30001), port("u", "UDP", 30001)]);
+    let mut new = node_port("a", ports.into());
+    addresses.fill(None, &mut new, &[]).await.unwrap();
+    let drawn: BTreeSet<_> = (0..3)
+        .map(|at| new["spec"]["ports"][at]["nodePort"].as_u64().unwrap())
+        .collect();
+    assert_eq!(drawn, BTreeSet::from([30000, 30002, 30003]));
+    write(&kept, new.clone()).await.unwrap();
+    let health = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
+        "externalTrafficPolicy": "Local", "healthCheckNodePort": 30001});
+    let said = refused(&addresses, service("b", health), &[]).await;
+    assert!(
+        said.contains(
+            "spec.healthCheckNodePort: Invalid value: 30001: provided port is already allocated"
+        ),
+        "{said}"
+    );
+    // What it has, it may have again.
+    addresses
+        .fill(Some(&new.clone()), &mut new, &[])
+        .await
+        .unwrap();
+    assert!(
+        write(
+            &kept,
+            node_port("b", json!([{"port": 80, "nodePort": 30000}]))
+        )
+        .await
+        .is_err()
+    );
+}
+
+#[tokio::test]
+async fn a_service_gets_no_more_than_a_transaction_can_write() {
+    let (store, registry) = testing::started().await;
+    let (range, cache) = ("10.96.0.0/28".parse().unwrap(), Arc::clone(&store.cache));
+    let addresses = ServiceAddresses::new(range, 30000..=32767, &registry, cache).unwrap();
+    // One of them is the address.
+    let most = u16::try_from(MOST_AT_ONCE).unwrap() - 1;
+    let ports = |count: u16| -> Value {
+        let port = |port: u16| json!({"name": format!("p{port}"), "port": port});
+        (1..=count).map(port).collect()
+    };
+    let mut new = node_port("a", ports(most));
+    addresses.fill(None, &mut new, &[]).await.unwrap();
+    let kept = (store, registry);
+    write(&kept, new).await.unwrap();
+    let more = refused(&addresses, node_port("b", ports(most + 1)), &[]).await;
+    assert!(
+        more.contains("more than 100 cannot be allocated at once"),
+        "{more}"
+    );
 }
 
 #[tokio::test]
 async fn the_store_itself_refuses_an_address_twice() {
     let kept = testing::started().await;
-    write(&kept, service("a")).await.unwrap();
-    assert!(write(&kept, service("b")).await.is_err());
+    let chosen = |name| {
+        service(
+            name,
+            json!({"clusterIP": "10.96.0.9", "ports": [{"port": 80}]}),
+        )
+    };
+    write(&kept, chosen("a")).await.unwrap();
+    assert_eq!(write(&kept, chosen("b")).await.unwrap_err().code, 500);
+    let port = |name| node_port(name, json!([{"port": 80, "nodePort": 30000}]));
+    write(&kept, port("c")).await.unwrap();
+    assert_eq!(write(&kept, port("d")).await.unwrap_err().code, 500);
+}
+
+#[tokio::test]
+async fn first_address_is_kept_for_the_service_of_the_api() {
+    let addresses = allocator(&testing::started().await);
+    let first = json!({"clusterIP": "10.96.0.1"});
+    let said = refused(&addresses, service("a", first.clone()), &[]).await;
+    assert!(said.contains("provided IP is already allocated"), "{said}");
+    let mut new = service("kubernetes", first.clone());
+    addresses.fill(None, &mut new, &[]).await.unwrap();
+    // One that has it already, of an older release, may be written.
+    let (old, mut new) = (service("a", first.clone()), service("a", first));
+    addresses.fill(Some(&old), &mut new, &[]).await.unwrap();
 }

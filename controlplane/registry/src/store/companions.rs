@@ -4,9 +4,11 @@
 //! The store says what is about to be written and asks anew for every try. Who answers stands above
 //! it: nothing here knows a quota.
 
+use std::{iter, sync::Arc};
+
 use async_trait::async_trait;
 use coracle_api::status::Status;
-use coracle_store::{Compare, Op};
+use coracle_store::{Compare, KeyValue, Op, Txn};
 use serde_json::Value;
 
 use crate::resource::Resource;
@@ -20,11 +22,15 @@ pub struct Write<'a> {
     pub new: &'a Value,
     /// `None` for a new object.
     pub old: Option<&'a Value>,
+    /// How many tries at it have lost a race before.
+    pub tries: usize,
 }
 
 /// What must hold, and what is written, in the transaction of an object.
 #[derive(Debug, Clone, Default)]
 pub struct Companions {
+    /// Keys that are made with it, and that nobody may have.
+    pub claims: Vec<Arc<str>>,
     /// Of other objects: what must still be so.
     pub compare: Vec<Compare>,
     /// What else is written.
@@ -34,9 +40,35 @@ pub struct Companions {
 impl Companions {
     /// Both.
     pub fn and(mut self, other: Self) -> Self {
+        self.claims.extend(other.claims);
         self.compare.extend(other.compare);
         self.ops.extend(other.ops);
         self
+    }
+
+    /// The transaction of an object, which must be as `object` says, and `op` on it.
+    pub(super) fn txn(self, object: Compare, op: Op, may_use_disk_reserve: bool) -> Txn {
+        let claims = self.claims.into_iter().map(Compare::Absent);
+        Txn {
+            compare: iter::once(object)
+                .chain(claims)
+                .chain(self.compare)
+                .collect(),
+            ops: iter::once(op).chain(self.ops).collect(),
+            may_use_disk_reserve,
+        }
+    }
+
+    /// Of what was to be claimed, what others had when the transaction came: the conflict's answer
+    /// says it in the order of [`Companions::txn`].
+    pub(super) fn taken(claims: &[Arc<str>], found: &[Option<KeyValue>]) -> Vec<Arc<str>> {
+        let found = found.iter().skip(1);
+        claims
+            .iter()
+            .zip(found)
+            .filter(|(_, found)| found.is_some())
+            .map(|(claim, _)| Arc::clone(claim))
+            .collect()
     }
 }
 
@@ -74,7 +106,7 @@ mod tests {
             let compare = vec![Compare::ModRevision("/registry/none".into(), Revision(1))];
             Ok(Companions {
                 compare,
-                ops: Vec::new(),
+                ..Companions::default()
             })
         }
 
@@ -93,7 +125,7 @@ mod tests {
             .expect("an object");
         new.check(false).expect("a valid one");
         let inserted = store
-            .insert(new, WriteOptions::default(), Some(&Restless))
+            .insert(&mut new, WriteOptions::default(), Some(&Restless))
             .await;
         store
             .create(maps, "default", map("first"), WriteOptions::default())

@@ -1,31 +1,29 @@
 //! POST: a new object.
 
-use std::sync::Arc;
+use std::{mem::take, sync::Arc};
 
 use bytes::Bytes;
 use coracle_api::{
     meta,
     status::{Reason, Status},
 };
-use coracle_store::{Compare, Op, Txn, TxnOutcome};
+use coracle_store::{Compare, Op, TxnOutcome};
 use serde_json::Value;
 
 use super::{
-    COMPANION_TRIES, Store, WriteOptions, Written,
+    CLAIM_TRIES, COMPANION_TRIES, RETRY_SECS, Store, WriteOptions, Written,
     companions::{Companion, Companions, Write},
-    store_status,
+    companions_of_kind, store_status,
 };
 use crate::{
     encode,
     managed_fields::{self, FieldManager},
     object_meta,
     resource::Resource,
-    service_ips,
 };
 
 /// Names tried for one `generateName`, as upstream.
 const GENERATE_TRIES: usize = 8;
-const RETRY_SECS: u32 = 1;
 
 /// An object on its way into the store: prepared, then checked, then written.
 ///
@@ -40,9 +38,30 @@ pub struct NewObject<'a> {
     is_generated: bool,
     /// What its preparation leaves no trace of.
     warnings: Vec<String>,
+    taken: Vec<Arc<str>>,
+    claims_left: usize,
+}
+
+/// How one try to write a new object has ended.
+enum Put {
+    /// The object as clients see it.
+    Done(Bytes),
+    /// There is one of this name.
+    NameTaken,
+    /// Others have these, which it was to claim.
+    Taken(Vec<Arc<str>>),
 }
 
 impl NewObject<'_> {
+    /// What it was to claim so far, and others have.
+    pub fn taken(&self) -> &[Arc<str>] {
+        &self.taken
+    }
+
+    fn contended(&self) -> Status {
+        contended(self.resource.storing())
+    }
+
     /// Names, completes and validates it. `is_changed` says that it is no longer as it was
     /// prepared.
     ///
@@ -80,7 +99,9 @@ impl Store {
     ) -> Result<Written, Status> {
         let mut new = self.prepare_new(resource, namespace, object, None)?;
         new.check(false)?;
-        self.insert(new, options, None).await
+        let written = self.insert(&mut new, options, None).await?;
+        // What it claims is what it says: nothing else would do.
+        written.ok_or_else(|| new.contended())
     }
 
     /// The first step: the object as [`Resource::storing`] stores it, with an identity, its
@@ -120,120 +141,118 @@ impl Store {
             resource,
             is_generated: false,
             warnings: Vec::new(),
+            taken: Vec::new(),
+            claims_left: CLAIM_TRIES,
         })
     }
 
-    /// The last step: writes what is checked, and its companions.
+    /// The last step: writes what is checked, and its companions. `None` if it was to claim what
+    /// others have: then [`NewObject::taken`] says what, and it may claim something else.
     ///
     /// # Errors
     /// 409 if the name is taken, and what `companion` says.
     pub async fn insert(
         &self,
-        new: NewObject<'_>,
+        new: &mut NewObject<'_>,
         options: WriteOptions,
         companion: Option<&dyn Companion>,
-    ) -> Result<Written, Status> {
-        let NewObject {
-            mut object,
-            resource,
-            is_generated,
-            mut warnings,
-        } = new;
-        let stored = resource.storing();
-        warnings.extend(stored.warnings(&object, None));
-        encode::strip(&mut object);
-        let generated = meta::generate_name(&object).to_owned();
+    ) -> Result<Option<Written>, Status> {
+        let (resource, stored) = (new.resource, new.resource.storing());
+        let warnings = stored.warnings(&new.object, None);
+        encode::strip(&mut new.object);
+        let generated = meta::generate_name(&new.object).to_owned();
         for _ in 0..GENERATE_TRIES {
-            if let Some(json) = self.put_new(stored, &object, options, companion).await? {
-                return Ok(Written {
-                    json: resource.shown_json(json),
-                    created: true,
-                    warnings,
-                });
+            match self
+                .put_new(stored, &new.object, options, companion)
+                .await?
+            {
+                Put::Done(json) => {
+                    return Ok(Some(Written {
+                        json: resource.shown_json(json),
+                        created: true,
+                        warnings: [take(&mut new.warnings), warnings].concat(),
+                    }));
+                }
+                Put::Taken(keys) => {
+                    new.claims_left = new.claims_left.saturating_sub(1);
+                    if new.claims_left == 0 {
+                        return Err(new.contended());
+                    }
+                    new.taken.extend(keys);
+                    return Ok(None);
+                }
+                Put::NameTaken if !new.is_generated => {
+                    return Err(Status::already_exists(
+                        &stored.group_resource,
+                        meta::name(&new.object),
+                    ));
+                }
+                Put::NameTaken => {
+                    let name = coracle_api::name::generate(&generated);
+                    meta::set_text(&mut new.object, "name", name);
+                }
             }
-            if !is_generated {
-                return Err(Status::already_exists(
-                    &stored.group_resource,
-                    meta::name(&object),
-                ));
-            }
-            let name = coracle_api::name::generate(&generated);
-            meta::set_text(&mut object, "name", name);
         }
         Err(Status::generate_name_conflict(
             &stored.group_resource,
-            meta::name(&object),
+            meta::name(&new.object),
             1,
         ))
     }
 
-    /// The object as clients see it; `None` if the name is taken.
     async fn put_new(
         &self,
         resource: &Resource,
         object: &Value,
         options: WriteOptions,
         companion: Option<&dyn Companion>,
-    ) -> Result<Option<Bytes>, Status> {
+    ) -> Result<Put, Status> {
         let key: Arc<str> = resource
             .key(meta::namespace(object), meta::name(object))
             .into();
         let value = encode::bounded(&resource.to_store(object), 0)?;
-        for _ in 0..COMPANION_TRIES {
+        for tries in 0..COMPANION_TRIES {
             let write = Write {
                 resource,
                 new: object,
                 old: None,
+                tries,
             };
-            let own = service_ips::companions(resource, None, Some(object));
-            let reserved = own.compare.len();
-            let Companions { compare, ops } = match companion {
+            let own = companions_of_kind(resource, None, Some(object));
+            let with = match companion {
                 Some(companion) => own.and(companion.companions(write).await?),
                 None => own,
             };
             if options.dry_run {
-                let is_free = self
-                    .backend
-                    .get(&key)
-                    .await
-                    .map_err(store_status)?
-                    .is_none();
-                return Ok(is_free.then_some(value));
+                let found = self.backend.get(&key).await.map_err(store_status)?;
+                return Ok(found.map_or(Put::Done(value), |_| Put::NameTaken));
             }
-            let mut txn = Txn {
-                compare: vec![Compare::Absent(Arc::clone(&key))],
-                ops: vec![Op::Put {
-                    key: Arc::clone(&key),
-                    value: value.clone(),
-                }],
-                may_use_disk_reserve: false,
+            let claims = with.claims.clone();
+            let put = Op::Put {
+                key: Arc::clone(&key),
+                value: value.clone(),
             };
-            txn.compare.extend(compare);
-            txn.ops.extend(ops);
-            match self.backend.txn(txn).await.map_err(store_status)? {
+            let txn = with.txn(Compare::Absent(Arc::clone(&key)), put, false);
+            let found = match self.backend.txn(txn).await.map_err(store_status)? {
                 TxnOutcome::Committed(revision) => {
-                    return Ok(Some(encode::with_revision(&value, revision)));
+                    return Ok(Put::Done(encode::with_revision(&value, revision)));
                 }
-                // Somebody has made the address' object a moment ago. Another address is free when
-                // the client is back.
-                TxnOutcome::Conflict(found)
-                    if matches!(found.first(), Some(None))
-                        && found.iter().skip(1).take(reserved).any(Option::is_some) =>
-                {
-                    return Err(Status::server_timeout(
-                        &resource.group_resource,
-                        "create",
-                        RETRY_SECS,
-                    ));
-                }
-                // Not the name: a companion has changed meanwhile.
-                TxnOutcome::Conflict(found) if matches!(found.first(), Some(None)) => {}
-                TxnOutcome::Conflict(_) => return Ok(None),
+                TxnOutcome::Conflict(found) => found,
+            };
+            if !matches!(found.first(), Some(None)) {
+                return Ok(Put::NameTaken);
             }
+            let taken = Companions::taken(&claims, &found);
+            if !taken.is_empty() {
+                return Ok(Put::Taken(taken));
+            }
+            // Not the name: a companion has changed meanwhile.
         }
-        Err(companion.map_or_else(
-            || Status::server_timeout(&resource.group_resource, "create", RETRY_SECS),
-            Companion::exhausted,
-        ))
+        Err(companion.map_or_else(|| contended(resource), Companion::exhausted))
     }
+}
+
+/// What is told of a write that has lost all its races.
+fn contended(resource: &Resource) -> Status {
+    Status::server_timeout(&resource.group_resource, "create", RETRY_SECS)
 }

@@ -13,7 +13,7 @@ use coracle_api::{meta, resource::GroupResource, status::Status};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Current, OptimisticWrite, Replacement, Store, companions::Companions};
+use super::{Current, OptimisticWrite, Replacement, Store, companions_of_kind};
 use crate::{
     encode,
     resource::Resource,
@@ -174,9 +174,11 @@ impl Delete<'_> {
         }
         let found = match self.write(resource).await? {
             OptimisticWrite::Succeeded(deleted) => return Ok(Some(self.shown(deleted))),
-            OptimisticWrite::Conflict(found) => found,
+            OptimisticWrite::Conflict(found) => found.ok_or_else(|| self.not_found())?,
+            // Nothing that goes claims anything.
+            OptimisticWrite::Taken(_) => self.current.clone(),
         };
-        self.current = found.ok_or_else(|| self.not_found())?;
+        self.current = found;
         self.tries_left = self.tries_left.saturating_sub(1);
         if self.tries_left == 0 {
             return Err(Status::modified(&resource.group_resource, self.name));
@@ -217,7 +219,7 @@ impl Delete<'_> {
                 }
                 let new = Replacement {
                     value: value.clone(),
-                    with: Companions::default(),
+                    with: companions_of_kind(resource, Some(&current.object), Some(&marked)),
                     may_use_disk_reserve: true,
                 };
                 let replaced = store.replace(resource, current, new, None).await?;

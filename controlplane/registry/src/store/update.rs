@@ -19,8 +19,9 @@ use coracle_api::{meta, status::Status};
 use serde_json::Value;
 
 use super::{
-    Current, OptimisticWrite, Replacement, Store, WriteOptions, Written,
+    CLAIM_TRIES, Current, OptimisticWrite, RETRY_SECS, Replacement, Store, WriteOptions, Written,
     companions::{Companion, Write},
+    companions_of_kind,
 };
 use crate::{
     encode,
@@ -28,7 +29,6 @@ use crate::{
     object_meta,
     part::Part,
     resource::Resource,
-    service_ips,
 };
 use lock::check_lock;
 use writable::{restore, validate};
@@ -76,6 +76,8 @@ pub struct Update<'a> {
     target: UpdateTarget<'a>,
     current: Current,
     tries_left: usize,
+    taken: Vec<Arc<str>>,
+    claims_left: usize,
 }
 
 /// An object on its way to take the present one's place. Between the steps it is its owner's, as a
@@ -135,6 +137,8 @@ impl Store {
             target,
             current,
             tries_left: target.tries.unwrap_or(TRIES),
+            taken: Vec::new(),
+            claims_left: CLAIM_TRIES,
         })
     }
 }
@@ -153,9 +157,9 @@ impl Update<'_> {
         &self.current.object
     }
 
-    /// Its key.
-    pub fn key(&self) -> &Arc<str> {
-        &self.current.key
+    /// What it was to claim so far, and others have.
+    pub fn taken(&self) -> &[Arc<str>] {
+        &self.taken
     }
 
     /// Looks again after a refusal, which the cache may be to blame for: it can be behind, and
@@ -229,7 +233,8 @@ impl Update<'_> {
     }
 
     /// The last step: puts, skips or removes, as the object demands, with its companions. `None` if
-    /// somebody else was faster: then all of it is to be done again, for the object as it is now.
+    /// somebody else was faster: then all of it is to be done again, for the object as it is now,
+    /// and without a claim to what is [`Update::taken`].
     ///
     /// # Errors
     /// 404 if the object has gone, 409 if it was to replace another version or the races are too
@@ -259,6 +264,16 @@ impl Update<'_> {
                 }));
             }
             OptimisticWrite::Conflict(found) => found,
+            OptimisticWrite::Taken(keys) => {
+                // No race for the object, so none of its tries.
+                self.claims_left = self.claims_left.saturating_sub(1);
+                if self.claims_left == 0 {
+                    let of = &resource.group_resource;
+                    return Err(Status::server_timeout(of, "update", RETRY_SECS));
+                }
+                self.taken.extend(keys);
+                return Ok(None);
+            }
         };
         let modified = || Status::modified(&resource.group_resource, target.name);
         if found.is_some() && is_conditional && self.current.is_fresh {
@@ -315,9 +330,10 @@ impl Update<'_> {
             resource,
             new: &new,
             old: Some(&current.object),
+            tries: 0,
         };
         let companion = companion.map(|companion| (companion, write));
-        let with = service_ips::companions(resource, Some(&current.object), Some(&new));
+        let with = companions_of_kind(resource, Some(&current.object), Some(&new));
         let may_use_disk_reserve =
             may_use_disk_reserve(resource, target.part, &new, &current.object);
         let replacement = Replacement {

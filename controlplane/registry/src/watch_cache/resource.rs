@@ -38,7 +38,7 @@ pub struct ResourceCache {
     /// Revision up to which the whole cache, all resources, has been fed.
     applied: Arc<AtomicU64>,
     state: RwLock<State>,
-    /// What objects share: values of indexed fields, what managers own. Touched by the feed alone.
+    /// What objects share: values of indexed fields, what managers own.
     pool: Pool,
 }
 
@@ -272,7 +272,12 @@ impl ResourceCache {
     }
 
     /// What cannot be decoded is left out, loudly: one broken object must not hide the others.
-    fn decode(&self, kv: &KeyValue, kind: EventKind, prev: Option<&Entry>) -> Option<Arc<Entry>> {
+    pub(super) fn decode(
+        &self,
+        kv: &KeyValue,
+        kind: EventKind,
+        prev: Option<&Entry>,
+    ) -> Option<Arc<Entry>> {
         let ResourceConfig {
             prefix, namespaced, ..
         } = &self.config;

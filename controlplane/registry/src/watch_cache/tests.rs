@@ -3,6 +3,7 @@
 mod beginnings;
 mod entries;
 mod feeding;
+mod forgotten;
 mod lists;
 mod registering;
 mod shared;

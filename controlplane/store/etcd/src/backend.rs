@@ -11,6 +11,7 @@ use etcd_client::GetOptions;
 use parking_lot::Mutex;
 
 use crate::{
+    back::Highest,
     config::EtcdConfig,
     error::{CallError, Cause, OpenError, read_failed, write_failed},
     follow::{Follower, Followers, Need},
@@ -36,6 +37,7 @@ pub struct EtcdBackend {
     followers: Followers,
     newest: Coalesced<Result<Revision, CallError>>,
     writing: Coalesced<()>,
+    highest: Arc<Highest>,
     /// What the last transaction failed with.
     failure: Mutex<Option<String>>,
     /// The record of a copy that is under way.
@@ -110,6 +112,7 @@ impl EtcdBackend {
             followers: Followers::default(),
             newest: Coalesced::default(),
             writing: Coalesced::default(),
+            highest: Arc::default(),
             failure: Mutex::default(),
             copying: None,
         })
@@ -117,8 +120,10 @@ impl EtcdBackend {
 
     async fn newest(&self) -> Result<Revision, CallError> {
         let (members, keys) = (Arc::clone(&self.members), self.keys.clone());
+        let highest = Arc::clone(&self.highest);
         self.newest
             .ask(move || async move {
+                let known = highest.known();
                 // Linearizable: the member asks the others how far they are.
                 let key = keys.record();
                 let response = members
@@ -129,7 +134,9 @@ impl EtcdBackend {
                     })
                     .await?;
                 let header = response.header();
-                Ok(keys.revision(header.map_or(0, etcd_client::ResponseHeader::revision)))
+                let newest = keys.revision(header.map_or(0, etcd_client::ResponseHeader::revision));
+                highest.judge(known, newest);
+                Ok(newest)
             })
             .await
     }
@@ -207,6 +214,10 @@ fn no_answer() -> StoreError {
 impl Backend for EtcdBackend {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
         txn.check()?;
+        if self.highest.gone_back().is_some() {
+            return Err(StoreError::Closed);
+        }
+        let known = self.highest.known();
         let answer = self
             .members
             .call(Repeat::IfUnsent, |member| {
@@ -222,7 +233,12 @@ impl Backend for EtcdBackend {
             _ => None,
         });
         *self.failure.lock() = failure;
-        request::outcome(&self.keys, &answer?).ok_or_else(no_answer)
+        let answer = answer?;
+        if let Some(header) = answer.header() {
+            self.highest
+                .judge(known, self.keys.revision(header.revision()));
+        }
+        request::outcome(&self.keys, &answer).ok_or_else(no_answer)
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
@@ -341,6 +357,11 @@ impl Backend for EtcdBackend {
     }
 
     fn failure(&self) -> Option<String> {
-        self.failure.lock().clone()
+        let gone_back = self.highest.gone_back().map(|back| back.to_string());
+        gone_back.or_else(|| self.failure.lock().clone())
+    }
+
+    async fn closed(&self) {
+        self.highest.has_gone_back().await;
     }
 }

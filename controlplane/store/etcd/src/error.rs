@@ -219,6 +219,10 @@ impl Cause {
             "mvcc: database space exceeded" => Self::Full,
             "no leader" => Self::NoLeader,
             "too many requests" => Self::Busy,
+            // One that has just joined; others answer.
+            "rpc not supported for learner" => {
+                Self::Unreachable("it is a learner, which answers nobody yet".to_owned())
+            }
             "request is too large" => Self::TooLarge,
             "permission denied"
             | "user name is empty"
@@ -391,6 +395,11 @@ mod tests {
                 Code::ResourceExhausted,
                 "etcdserver: too many requests",
                 Cause::Busy,
+            ),
+            (
+                Code::Unavailable,
+                "etcdserver: rpc not supported for learner",
+                Cause::Unreachable("it is a learner, which answers nobody yet".to_owned()),
             ),
             (
                 Code::InvalidArgument,

@@ -23,11 +23,13 @@
 //! | `record` | whose data it is, and of which version |
 //! | `keys`, `request` | from the store's terms to etcd's, and back |
 //! | `revision` | how far etcd is: one question for all who ask at a time |
+//! | `back` | whether etcd has gone back, as by restoring a backup under a running server |
 //! | `watch`, `follow` | watches, and what brings them to a revision at which nothing was written here |
 //! | [`status`] | what `coracle check` tells |
 //! | `testing` (feature) | starts an etcd for a test |
 #![forbid(unsafe_code)]
 
+mod back;
 mod backend;
 pub mod config;
 pub mod error;

@@ -42,17 +42,6 @@ pub(crate) enum Found {
 
 /// Looks, and writes nothing.
 pub(crate) async fn find(keys: &Keys, members: &Members) -> Result<Found, CallError> {
-    let key = keys.record();
-    let response = members
-        .call(Repeat::Harmless, |member| {
-            let (mut kv, key) = (member.kv.clone(), key.clone());
-            async move { kv.get(key, None).await }
-        })
-        .await?;
-    if let Some(kv) = response.kvs().first() {
-        let record = serde_json::from_slice(kv.value());
-        return Ok(record.map_or(Found::Foreign, Found::Cluster));
-    }
     let (first, end) = keys.everything();
     let all = members
         .call(Repeat::Harmless, |member| {
@@ -61,10 +50,21 @@ pub(crate) async fn find(keys: &Keys, members: &Members) -> Result<Found, CallEr
             async move { kv.get(first, Some(options)).await }
         })
         .await?;
-    Ok(match all.count() {
-        0 => Found::Nothing,
-        _ => Found::Foreign,
-    })
+    if all.count() == 0 {
+        return Ok(Found::Nothing);
+    }
+    // After that, not before: of what another server begins to write meanwhile the record is the
+    // first.
+    let key = keys.record();
+    let response = members
+        .call(Repeat::Harmless, |member| {
+            let (mut kv, key) = (member.kv.clone(), key.clone());
+            async move { kv.get(key, None).await }
+        })
+        .await?;
+    let record = response.kvs().first();
+    let record = record.and_then(|kv| serde_json::from_slice(kv.value()).ok());
+    Ok(record.map_or(Found::Foreign, Found::Cluster))
 }
 
 impl Record {

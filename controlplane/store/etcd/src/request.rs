@@ -40,6 +40,9 @@ fn comparison(keys: &Keys, compare: &Compare) -> etcd_client::Compare {
         Compare::Absent(key) => {
             etcd_client::Compare::create_revision(keys.full(key), CompareOp::Equal, 0)
         }
+        Compare::Present(key) => {
+            etcd_client::Compare::create_revision(keys.full(key), CompareOp::Greater, 0)
+        }
         Compare::ModRevision(key, revision) => {
             let revision = match keys.of_etcd(*revision) {
                 0 => NEVER,

@@ -172,6 +172,37 @@ impl Etcd {
         }
     }
 
+    /// All that is on the disks of the members, one file after the other.
+    ///
+    /// # Panics
+    /// If it cannot be read.
+    #[must_use]
+    pub fn files(&self) -> Vec<u8> {
+        let mut found = Vec::new();
+        let mut directories = vec![self.dir.path().to_owned()];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).expect("the data is there") {
+                let path = entry.expect("the data is there").path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else {
+                    let mut file = std::fs::read(path).unwrap_or_default();
+                    // The log is made long before it is filled.
+                    let end = file.iter().rposition(|byte| *byte != 0);
+                    file.truncate(end.map_or(0, |end| end + 1));
+                    found.append(&mut file);
+                }
+            }
+        }
+        found
+    }
+
+    /// Where a member keeps its data.
+    #[must_use]
+    pub fn data(&self, number: usize) -> PathBuf {
+        self.dir.path().join(format!("m{number}"))
+    }
+
     /// What a member has logged.
     #[must_use]
     pub fn log(&self, number: usize) -> String {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Outcome, Violation, absent, at_revision, counted, delete, ensure, ensure_eq, put, write,
+    Outcome, Violation, absent, at_revision, counted, delete, ensure, ensure_eq, present, put,
+    write,
 };
 use crate::{
     backend::Backend,
@@ -35,6 +36,35 @@ pub(super) async fn absent_key_compares_as_absent(store: Arc<dyn Backend>) -> Ou
         &store.txn(create).await?,
         &TxnOutcome::Committed(at(3)),
         "the create after a delete",
+    )
+}
+
+pub(super) async fn present_key_compares_as_present(store: Arc<dyn Backend>) -> Outcome {
+    let beside = |value| Txn {
+        compare: vec![present(KEY)],
+        ops: vec![put(OTHER, value)],
+        ..Txn::default()
+    };
+    let before = store.txn(beside("1")).await?;
+    ensure_eq(
+        &before,
+        &TxnOutcome::Conflict(vec![None]),
+        "beside what never was",
+    )?;
+    // Whatever it holds: also nothing.
+    for value in ["", "1"] {
+        write(&*store, vec![put(KEY, value)]).await?;
+        let outcome = store.txn(beside("2")).await?;
+        ensure(matches!(outcome, TxnOutcome::Committed(_)), || {
+            format!("beside what is there ended as {outcome:?}")
+        })?;
+    }
+    write(&*store, vec![delete(KEY)]).await?;
+    let after = store.txn(beside("3")).await?;
+    ensure_eq(
+        &after,
+        &TxnOutcome::Conflict(vec![None]),
+        "beside what has gone",
     )
 }
 

@@ -246,6 +246,46 @@ async fn forgotten_state_is_too_old() {
 }
 
 #[tokio::test]
+async fn forgotten_state_is_read_from_the_store_in_chunks() {
+    let limits = WatchCacheLimits {
+        ring_events: 2,
+        pins: 0,
+        ..WatchCacheLimits::default()
+    };
+    let cluster = Cluster::with(Arc::new(MemoryBackend::new()), limits).await;
+    for name in ["a/p0", "ns/p0", "ns/p1", "ns/p2", "ns/p3", "nz/p0"] {
+        cluster.pod(name, "web", "").await;
+    }
+    let then = cluster.cache.revision();
+    cluster.delete("ns/p1").await;
+    for n in 0..10 {
+        cluster.pod("ns/p2", &n.to_string(), "").await;
+    }
+    let mut request = ListRequest {
+        at: ListAt::Exact(then),
+        limit: Some(2),
+        ..ListRequest::all(namespace("ns"))
+    };
+    let (mut seen, mut left) = (Vec::new(), Vec::new());
+    loop {
+        let chunk = cluster.cache.list(&cluster.pods, &request).await.unwrap();
+        assert_eq!(chunk.revision, then);
+        seen.extend(chunk.entries.iter().map(|entry| entry.name().to_owned()));
+        let Some(next) = chunk.next else { break };
+        left.push(next.remaining);
+        request.after = Some(next.after);
+    }
+    assert_eq!(seen, ["p0", "p1", "p2", "p3"]);
+    assert_eq!(left, [Some(2)]);
+    request.limit = None;
+    let whole = cluster.cache.list(&cluster.pods, &request).await;
+    assert!(
+        matches!(whole, Err(WatchCacheError::TooOld { .. })),
+        "{whole:?}"
+    );
+}
+
+#[tokio::test]
 async fn state_that_keeps_too_much_alive_is_forgotten() {
     let limits = WatchCacheLimits {
         ring_events: 4,

@@ -192,6 +192,55 @@ async fn a_full_etcd_says_so_and_lets_delete() {
     assert_eq!(facts.alarms, ["NOSPACE"]);
 }
 
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .args([from, to])
+        .status();
+    assert!(copied.unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_that_has_gone_back_closes_the_store() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let store = open(&etcd).await;
+    write_all(&store, 0, 1).await;
+    let backup = tempfile::tempdir().unwrap();
+    etcd.kill(0);
+    copy(&etcd.data(0), &backup.path().join("m0"));
+    etcd.run(0);
+    write_all(&store, 1, 20).await;
+    assert_eq!(store.failure(), None);
+    etcd.kill(0);
+    std::fs::remove_dir_all(etcd.data(0)).unwrap();
+    copy(&backup.path().join("m0"), &etcd.data(0));
+    etcd.run(0);
+    let asked = async {
+        while store.current_revision().await.is_err() {}
+        std::future::pending::<()>().await;
+    };
+    tokio::time::timeout(SOON, async {
+        tokio::select! {
+            () = store.closed() => {}
+            () = asked => {}
+        }
+    })
+    .await
+    .unwrap();
+    let why = store.failure().unwrap();
+    eprintln!("{why}");
+    assert!(why.contains("etcd has gone back from revision"), "{why}");
+    let refused = put(&store, "a", "later").await.unwrap_err();
+    assert!(matches!(refused, StoreError::Closed), "{refused:?}");
+    // A new start takes it as it is.
+    let store = open(&etcd).await;
+    assert_eq!(value(&store, "0").await.as_deref(), Some("0"));
+    assert_eq!(value(&store, "5").await, None);
+    put(&store, "a", "later").await.unwrap();
+}
+
 #[tokio::test]
 async fn a_write_too_large_for_etcd_is_refused() {
     let Some(etcd) = Etcd::start(1) else { return };

@@ -123,3 +123,14 @@ async fn nobody_there_is_told_in_a_sentence() {
     );
     eprintln!("{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_start_at_once_on_nothing_are_of_one_cluster() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let servers = (0..12).map(async |n: usize| {
+        let store = open(&etcd).await;
+        // Before the others have looked.
+        put(&store, &n.to_string(), "first").await.unwrap();
+    });
+    futures::future::join_all(servers).await;
+}

@@ -90,6 +90,7 @@ impl Writer {
     fn holds(&self, compare: &Compare, batch: &Batch) -> bool {
         match compare {
             Compare::Absent(key) => self.known(key, batch).is_none(),
+            Compare::Present(key) => self.known(key, batch).is_some(),
             Compare::ModRevision(key, revision) => self
                 .known(key, batch)
                 .is_some_and(|(_, live)| live.row.revision() == *revision),

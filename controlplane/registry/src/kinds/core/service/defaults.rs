@@ -103,9 +103,7 @@ pub(super) fn update(new: &mut Value, old: &Value) {
     if needs_node_ports(old) && needs_node_ports(new) {
         keep_node_ports(new, old);
     }
-    let both_local =
-        |spec: &Value| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local";
-    if both_local(old) && both_local(new) && !old["healthCheckNodePort"].is_null() {
+    if needs_health_check(old) && needs_health_check(new) && !old["healthCheckNodePort"].is_null() {
         fill::number(
             new,
             "healthCheckNodePort",
@@ -136,6 +134,10 @@ fn needs_cluster_ip(spec: &Value) -> bool {
         string(&spec["type"]),
         "ClusterIP" | "NodePort" | "LoadBalancer"
     )
+}
+
+fn needs_health_check(spec: &Value) -> bool {
+    spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
 fn needs_node_ports(spec: &Value) -> bool {
@@ -202,15 +204,15 @@ fn drop_type_dependent(new: &mut Value, old: &Value) {
         remove(new, "externalTrafficPolicy");
     }
     if old["type"] == "LoadBalancer" && new["type"] != "LoadBalancer" {
-        for field in [
-            "allocateLoadBalancerNodePorts",
-            "healthCheckNodePort",
-            "loadBalancerClass",
-        ] {
+        for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
             if unchanged(new, field) {
                 remove(new, field);
             }
         }
+    }
+    if needs_health_check(old) && !needs_health_check(new) && unchanged(new, "healthCheckNodePort")
+    {
+        remove(new, "healthCheckNodePort");
     }
     if old["type"] == "ExternalName"
         && new["type"] != "ExternalName"
