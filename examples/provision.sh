@@ -5,6 +5,7 @@
 #   ROLE=server                                            examples/provision.sh [FROM]
 #   ROLE=agent SERVER=https://ADDRESS:6443 TOKEN=K10...    examples/provision.sh [FROM]
 #   ROLE=up                                                examples/provision.sh [FROM]
+#   ROLE=server ETCD_MEMBERS=...                           examples/provision.sh [FROM]    several servers: docs/servers.md
 #   examples/provision.sh --uninstall
 #
 # FROM is a release archive (make dist) or a directory with the binaries [default: where this script was unpacked].
@@ -14,8 +15,19 @@
 #   TOKEN_FILE    read the token from this file
 #   NODE_IP       the address other machines reach this one at [default: that of the default route]
 #   NODE_NAME     the node's name [default: the host name]
+#   SERVER        for agents: one server, or several with commas between them
 #   SERVER_ARGS, AGENT_ARGS    more flags of `coracle server` and `coracle agent` (see --help of both); ROLE=up has both
 #   REGISTRIES    a registries.yaml to install (mirrors and credentials of registries; see examples/node/registries.yaml)
+#
+# Servers that share an etcd, each with a member of it on its own machine (Debian's etcd-server, with TLS):
+#
+#   ETCD_MEMBERS  the addresses (NODE_IP) of all of them with commas between, the same on each. A server that has had its
+#                 objects in SQLite takes them along
+#   JOIN, TOKEN   on all but the first: https://ADDRESS:6443 of a server, and what `coracle token server` prints there;
+#                 TOKEN on the first is one of your own choice (16 characters at least)
+#   ETCD_CA       on all but the first: a copy of the first one's /etc/coracle/etcd/ca.pem. Who has it has the cluster
+#   ETCD_ARGS     more flags of etcd
+#   FORCE=1       take a machine back that the other members do not let go; begin an etcd though others do not answer
 set -euo pipefail
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -31,6 +43,8 @@ packages=(iptables kmod iproute2 ca-certificates libseccomp2)
 modules=(overlay veth bridge br_netfilter nf_conntrack nf_nat xt_comment xt_conntrack xt_statistic xt_mark xt_nat
   xt_addrtype xt_MASQUERADE xt_recent nf_conntrack_netlink vxlan)
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=examples/provision-etcd.sh
+source "$here/provision-etcd.sh"
 
 say() { printf '==> %s\n' "$*"; }
 die() {
@@ -146,13 +160,13 @@ find_release() {
 check_settings() {
   [[ -z $token_file || -r $token_file ]] || die "TOKEN_FILE=$token_file cannot be read"
   if [[ $token_file ]]; then token=$(<"$token_file"); fi
-  if [[ $token && ! $token =~ ^K10[0-9a-f]{64}::[a-z0-9]{6}\.[a-z0-9]{16}$ ]]; then
-    die "TOKEN is none: expected K10<64 hex digits>::<id>.<secret>, as 'coracle token create' on the server prints it"
-  fi
+  check_etcd_settings
+  check_token
   [[ -z $registries || -r $registries ]] || die "REGISTRIES=$registries cannot be read"
   if [[ " $role " == *" agent "* ]]; then
     if [[ ! $server ]]; then die "SERVER is missing: https://ADDRESS:6443 of the server"; fi
-    if [[ ! $server =~ ^https://[^/]+:[0-9]+/?$ ]]; then die "SERVER=$server: expected https://ADDRESS:PORT"; fi
+    local one='https://[^/,]+:[0-9]+/?'
+    if [[ ! $server =~ ^$one(,$one)*$ ]]; then die "SERVER=$server: expected https://ADDRESS:PORT"; fi
     if [[ ! $token && ! -e $etc/token.env && ! -e /var/lib/coracle/agent/pki ]]; then
       die "TOKEN is missing: run 'coracle token create' on the server"
     fi
@@ -160,12 +174,54 @@ check_settings() {
   fi
 }
 
+# Whether the server has what it needs of its token, below its usual --data-dir.
+keeps_server_token() {
+  local dir=/var/lib/coracle/server
+  [[ -e $dir/token ]] && [[ ! $join || -e $dir/joined.json ]]
+}
+
+# That a token is not given in vain.
+check_kept_token() {
+  local kept
+  if ! keeps_server_token; then return 0; fi
+  kept=$(</var/lib/coracle/server/token)
+  [[ $kept == "$token" || $kept == *::server:"$token" ]] ||
+    die "TOKEN is not the one that this server keeps: 'coracle token server' prints that, and docs/adr/0020 says how it is changed"
+}
+
+# Servers have one form and nodes another.
+check_token() {
+  if [[ " $server_args " =~ [[:space:]]--token[[:space:]=] ]]; then
+    die "SERVER_ARGS: leave out --token, which everybody on this machine could read, and give it as TOKEN"
+  fi
+  if [[ $role == server && $join && ! $token && ! -e $etc/server-token.env ]] && ! keeps_server_token; then
+    die "TOKEN is missing: run 'coracle token server' on a server"
+  fi
+  if [[ ! $token ]]; then return 0; fi
+  if [[ $role == server ]]; then
+    check_kept_token
+    if [[ ! $join ]] && ! has_etcd && [[ $server_args != *--store*etcd=* ]]; then
+      die "TOKEN is of no use to a server without JOIN=https://ADDRESS:6443 of another one, or an etcd that others can share"
+    fi
+    # The first server's may be a secret of somebody's choice. It becomes a quoted line of a file that systemd reads.
+    if [[ ! $join && $token != K10* && $token =~ ^[[:graph:]]{16,256}$ && $token != *[\'\\]* ]]; then return 0; fi
+    if [[ ! $token =~ ^K10[0-9a-f]{64}::server:[[:graph:]]{16,256}$ || $token == *[\'\\]* ]]; then
+      die "TOKEN is none of a server: expected K10<64 hex digits>::server:<secret>, as 'coracle token server' on a server prints it"
+    fi
+  elif [[ ! $token =~ ^K10[0-9a-f]{64}::[a-z0-9]{6}\.[a-z0-9]{16}$ ]]; then
+    die "TOKEN is none: expected K10<64 hex digits>::<id>.<secret>, as 'coracle token create' on the server prints it"
+  fi
+}
+
 # Sends nothing; a server that is not up yet is no reason to stop: the agent keeps trying.
 reach_server() {
-  local address=${server#https://}
-  address=${address%/}
-  timeout 5 bash -c "exec 3<>/dev/tcp/${address%:*}/${address##*:}" 2>/dev/null ||
-    say "warning: nothing answers at $address yet; the node keeps trying to join"
+  local one address
+  for one in ${server//,/ }; do
+    address=${one#https://}
+    address=${address%/}
+    if timeout 5 bash -c "exec 3<>/dev/tcp/${address%:*}/${address##*:}" 2>/dev/null; then return 0; fi
+  done
+  say "warning: nothing answers at ${server//,/, } yet; the node keeps trying to join"
 }
 
 # === What is changed
@@ -177,10 +233,13 @@ install_packages() {
   done
   ((${#missing[@]})) || return 0
   say "installing packages: ${missing[*]}"
+  hold_package_etcd "${missing[@]}"
   if ! { apt-get update -q && apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$work/apt.log" 2>&1; then
+    release_package_etcd "${missing[@]}"
     tail -n 15 "$work/apt.log" >&2
     die "apt-get could not install ${missing[*]}: see above"
   fi
+  release_package_etcd "${missing[@]}"
 }
 
 prepare_kernel() {
@@ -220,6 +279,7 @@ install_programs() {
   done
   put 0755 "$units/hold-cgroup" "$lib_dir/hold-cgroup" || true
   put 0755 "$here/provision.sh" "$lib_dir/provision.sh" || true
+  put 0644 "$here/provision-etcd.sh" "$lib_dir/provision-etcd.sh" || true
   for name in README.md LICENSE LICENSES.txt; do
     if [[ -e $release/$name ]]; then put 0644 "$release/$name" "$doc_dir/$name" || true; fi
   done
@@ -229,21 +289,23 @@ install_units() {
   local word unit
   wanted=()
   for word in $role; do wanted+=("coracle-$word.service"); done
-  for unit in coracle.slice coracle-pods.service "${wanted[@]}"; do
+  for unit in coracle.slice coracle-pods.service coracle-etcd.service "${wanted[@]}"; do
     if [[ $unit == coracle-pods.service && $role == server ]]; then continue; fi
+    if [[ $unit == coracle-etcd.service ]] && ! has_etcd; then continue; fi
     if put 0644 "$units/$unit" "$unit_dir/$unit"; then
       reload=1
       # coracle-pods.service must go on: pods live in it. A new text is for the next boot.
-      case $unit in coracle-server.service | coracle-agent.service | coracle-up.service) restart_later "$unit" ;; esac
+      case $unit in coracle-server.service | coracle-etcd.service | coracle-agent.service | coracle-up.service) restart_later "$unit" ;; esac
     fi
   done
 }
 
 # Settings that are not given stay as they are: what was given last is kept in $etc/settings.
+settings=(server node_ip node_name server_args agent_args join etcd_members etcd_args)
 load_settings() {
   local name
   if [[ ! -e $etc/settings ]]; then return 0; fi
-  for name in server node_ip node_name server_args agent_args; do
+  for name in "${settings[@]}"; do
     if [[ ! ${!name} ]]; then
       printf -v "$name" %s "$(sed -n "s/^$name=//p" "$etc/settings")"
     fi
@@ -251,8 +313,8 @@ load_settings() {
 }
 
 write_settings() {
-  local word name node_flags=() server_flags=()
-  for name in server node_ip node_name server_args agent_args; do
+  local word name servers=${server//\/,/,} node_flags=() server_flags=()
+  for name in "${settings[@]}"; do
     [[ ${!name} != *$'\n'* ]] || die "${name^^} holds a line break"
     printf '%s=%s\n' "$name" "${!name}"
   done | put_text 0600 "$etc/settings" || true
@@ -263,17 +325,22 @@ write_settings() {
     node_flags+=(--node-ip "$node_ip")
     server_flags+=(--advertise-address "$node_ip")
   fi
+  if [[ $join ]]; then server_flags+=(--join "${join%/}"); fi
+  if has_etcd; then server_flags+=("$(etcd_flags --store)"); fi
   if [[ $node_name ]]; then node_flags+=(--node-name "$node_name"); fi
   if [[ -e $etc/registries.yaml ]]; then node_flags+=(--registries "$etc/registries.yaml"); fi
   for word in $role; do
     case $word in
     server) flags server "${server_flags[@]}" "$server_args" ;;
-    agent) flags agent --server "${server%/}" "${node_flags[@]}" "$agent_args" ;;
+    agent) flags agent --server "${servers%/}" "${node_flags[@]}" "$agent_args" ;;
     up) flags up "${server_flags[@]}" "${node_flags[@]}" "$server_args" "$agent_args" ;;
     esac
   done
-  if [[ $token ]]; then
-    # Not in agent.env: it may be shown, and is of no use once the node has its certificates.
+  # Not in agent.env or server.env: it may be shown, and is of no use once the machine has its certificates.
+  if [[ $token && $role == server ]]; then
+    printf "CORACLE_SERVER_TOKEN='%s'\n" "$token" | put_text 0600 "$etc/server-token.env" || true
+    if ! keeps_server_token; then restart_later coracle-server.service; fi
+  elif [[ $token ]]; then
     printf 'CORACLE_TOKEN=%s\n' "$token" | put_text 0600 "$etc/token.env" || true
   fi
 }
@@ -310,6 +377,9 @@ start_services() {
       say "$unit is running and up to date"
     fi
   done
+  server_is_stopped=
+  # With another token after a rotation it would not start.
+  if keeps_server_token; then rm -f "$etc/server-token.env"; fi
 }
 
 failed() {
@@ -331,6 +401,7 @@ closing_words() {
   *" server "* | *" up "*)
     echo "kubeconfig:   /var/lib/coracle/admin.kubeconfig"
     echo "more nodes:   coracle token create"
+    if has_etcd; then echo "more servers: coracle token server, and $etcd_dir/ca.pem"; fi
     ;;
   *) echo "this node joins its server; there: kubectl get nodes" ;;
   esac
@@ -342,14 +413,19 @@ provision() {
   load_settings
   check_settings
   if [[ $from == *.xz ]]; then packages+=(xz-utils); fi
+  if has_etcd; then packages+=("${etcd_packages[@]}"); fi
   install_packages
   find_release
   mkdir -p "$etc"
   prepare_kernel
   check_machine
   install_programs
-  write_settings
   install_units
+  if has_etcd; then
+    set_up_etcd
+    move_to_etcd
+  fi
+  write_settings
   start_services
   closing_words
 }
@@ -359,6 +435,10 @@ provision() {
 uninstall() {
   look_at_machine "this script has installed nothing here; 'coracle reset --delete-data' takes back a node that was started by hand"
   local unit name left=()
+  if [[ -e $unit_dir/coracle-etcd.service ]]; then
+    load_settings
+    leave_etcd
+  fi
   say "stopping services and pods"
   for unit in coracle-up coracle-agent coracle-server; do
     if [[ -e $unit_dir/$unit.service ]]; then
@@ -372,8 +452,12 @@ uninstall() {
       left+=("parts of pods")
     systemctl stop coracle-pods.service || true
   fi
+  if [[ -e $unit_dir/coracle-etcd.service ]]; then
+    systemctl -q disable coracle-etcd.service 2>/dev/null || true
+    systemctl stop coracle-etcd.service || true
+  fi
   say "removing files"
-  for name in coracle-up.service coracle-agent.service coracle-server.service coracle-pods.service coracle.slice; do
+  for name in coracle-up.service coracle-agent.service coracle-server.service coracle-etcd.service coracle-pods.service coracle.slice; do
     if [[ -e $unit_dir/$name ]]; then rm -f "$unit_dir/$name"; fi
   done
   systemctl stop coracle.slice 2>/dev/null || true
@@ -381,8 +465,8 @@ uninstall() {
   systemctl reset-failed 'coracle*' 2>/dev/null || true
   for name in "${binaries[@]}"; do rm -f "$bin_dir/$name"; done
   if [[ -e $etc/sysctl.before ]]; then sysctl -q -e -p "$etc/sysctl.before" >/dev/null 2>&1 || true; fi
-  rm -rf "$etc" "$doc_dir" "$lib_dir" /var/lib/coracle /run/coracle "$modules_file" "$sysctl_file"
-  for name in "$doc_dir" "$lib_dir" "$etc" /var/lib/coracle /run/coracle; do
+  rm -rf "$etc" "$doc_dir" "$lib_dir" /var/lib/coracle "$etcd_data" /run/coracle "$modules_file" "$sysctl_file"
+  for name in "$doc_dir" "$lib_dir" "$etc" /var/lib/coracle "$etcd_data" /run/coracle; do
     [[ ! -e $name ]] || left+=("$name")
   done
   ((${#left[@]} == 0)) || die "could not remove: ${left[*]}"
@@ -398,6 +482,8 @@ esac
 [[ $# -le 1 ]] || usage 64 >&2
 role=${ROLE:-} server=${SERVER:-} token=${TOKEN:-} token_file=${TOKEN_FILE:-} registries=${REGISTRIES:-}
 node_ip=${NODE_IP:-} node_name=${NODE_NAME:-} server_args=${SERVER_ARGS:-} agent_args=${AGENT_ARGS:-} from=${1:-}
+join=${JOIN:-} etcd_members=${ETCD_MEMBERS:-} etcd_ca=${ETCD_CA:-} etcd_args=${ETCD_ARGS:-} others=()
+force=${FORCE:-} etcd_is_new="" server_is_stopped=""
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'start_stopped_server; rm -rf "$work"' EXIT
 "$action"

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # What can be said of deployment without a VM: the scripts are clean, the Vagrantfile is valid, `make stop` ends what it
-# should.
+# should, servers share an etcd.
 # As root it installs what that needs; otherwise what is missing is skipped, visibly.
+#
+#   tests/check-deploy.sh TOOLS_DIR
 set -euo pipefail
+tools=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 
 install_missing() {
@@ -28,9 +31,18 @@ if has shellcheck; then
   echo "shellcheck: clean"
 fi
 if [[ $(id -u) == 0 ]]; then tests/check-demo.sh; else echo "SKIPPED: only root can check the demo"; fi
+if [[ $(id -u) != 0 ]]; then
+  echo "SKIPPED: only root can check servers that share an etcd"
+elif [[ ! -x $tools/etcd || ! -x $tools/etcdctl ]]; then
+  echo "SKIPPED: no etcd or etcdctl in $tools (make deps)"
+else
+  tests/check-provision.sh "$tools"
+fi
 if has vagrant; then
   # No hypervisor is needed to say whether the file is valid; its directory is vagrant's own.
   VAGRANT_HOME=$(mktemp -d)
   trap 'rm -rf "$VAGRANT_HOME"' EXIT
-  VAGRANT_HOME=$VAGRANT_HOME VAGRANT_CHECKPOINT_DISABLE=1 timeout 120 vagrant validate --ignore-provider
+  for servers in 1 3; do
+    CORACLE_SERVERS=$servers VAGRANT_HOME=$VAGRANT_HOME VAGRANT_CHECKPOINT_DISABLE=1 timeout 120 vagrant validate --ignore-provider
+  done
 fi

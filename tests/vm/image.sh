@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the disk that the test VMs boot: Debian with its cloud kernel, systemd and SSH, nothing of Coracle.
 #
-#   tests/vm/image.sh OUT_DIR [SUITE]
+#   tests/vm/image.sh OUT_DIR [SUITE [PACKAGE...]]
 #
 # writes OUT_DIR/disk.raw (ext4), OUT_DIR/vmlinuz, OUT_DIR/initrd and the key pair OUT_DIR/id. Nothing is done when they
 # are newer than this script. Debian's packages come by apt's ordinary configuration; the VMs themselves have no network
@@ -21,7 +21,8 @@ root=$work/root
 
 # What a bare cloud image has, what a node needs (provision.sh installs it where there is a network), and SSH.
 packages=(systemd-sysv udev dbus kmod iproute2 procps less openssh-server curl ca-certificates iputils-ping util-linux
-  linux-image-cloud-amd64 initramfs-tools zstd iptables nftables conntrack apparmor xz-utils)
+  linux-image-cloud-amd64 initramfs-tools zstd iptables nftables conntrack apparmor xz-utils
+  "${@:3}")
 
 [[ -e $out/id ]] || ssh-keygen -q -t ed25519 -N '' -C coracle-test -f "$out/id"
 
@@ -82,6 +83,8 @@ EOF
 chroot "$root" systemctl -q enable test-network.service ssh.service
 chroot "$root" systemctl -q mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap.service \
   fstrim.timer dpkg-db-backup.timer getty@tty1.service serial-getty@ttyS0.service
+# As after provision.sh has installed it: Debian's own service does not run.
+if [[ -e $root/lib/systemd/system/etcd.service ]]; then chroot "$root" systemctl -q disable etcd.service; fi
 install -d -m 0700 "$root/root/.ssh"
 install -m 0600 "$out/id.pub" "$root/root/.ssh/authorized_keys"
 printf 'UseDNS no\n' >"$root/etc/ssh/sshd_config.d/test.conf"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `make test-vm`: examples/provision.sh on real kernels. A server VM and node VMs without a network but their own are
 # provisioned, run nginx, and suffer what machines suffer: restarts, SIGKILL, reboots, a power cut, an upgrade, the end.
+# With several servers, other steps (servers.sh): they share an etcd, and one of them fails.
 #
 #   tests/vm/run.sh RELEASE TOOLS_DIR IMAGES_DIR OUT_DIR
 #
@@ -10,9 +11,11 @@
 #   VM_HALF=1       the first half only: up to services that are restarted and killed (what CI has time for)
 #   VM_ONLY=WORDS   only these steps (functions of steps.sh) and those that a cluster needs: VM_ONLY="power_cut uninstall"
 #   VM_NODES        number of nodes [2]; the last one is on a subnet of its own (VM_FAR=0: on the others')
+#   VM_SERVERS      number of servers [1]
 #   VM_SERVER_NODE=1   the server runs pods too: VM_NODES=1 is a cluster of two nodes then
 #   VM_SUITE        Debian's release in the VMs [bookworm]
-#   VM_ACCEL, VM_CPUS, VM_LIMIT, VM_PATIENCE   accelerator [tcg], CPUs of each VM [1], seconds for everything [5400],
+#   VM_ACCEL, VM_CPUS, VM_LIMIT, VM_PATIENCE   accelerator [tcg], CPUs of each VM [1], seconds for everything [5400;
+#                   with several servers 7200],
 #                   factor of all other time limits [4]
 #   VM_TRIES        whole runs until one passes [1]; each that fails is told
 #   VM_KEEP=SECONDS keeps the VMs for a look after a failure
@@ -25,7 +28,7 @@ if [[ ! ${VM_BOUNDED:-} ]]; then
   mkdir -p "$4"
   tries=${VM_TRIES:-1}
   for ((try = 1; try <= tries; try++)); do
-    if VM_BOUNDED=1 timeout --kill-after=20 "${VM_LIMIT:-5400}" "$0" "$@" 2>&1 | tee "$4/transcript.txt"; then exit; else status=$?; fi
+    if VM_BOUNDED=1 timeout --kill-after=20 "${VM_LIMIT:-$((${VM_SERVERS:-1} > 1 ? 7200 : 5400))}" "$0" "$@" 2>&1 | tee "$4/transcript.txt"; then exit; else status=$?; fi
     # Interrupted.
     if ((status > 128)); then exit "$status"; fi
     rm -rf "$4/logs-$try"
@@ -36,7 +39,11 @@ if [[ ! ${VM_BOUNDED:-} ]]; then
 fi
 release=$(cd "$1" && pwd) tools=$(cd "$2" && pwd) images=$(cd "$3" && pwd)
 suite=${VM_SUITE:-bookworm}
-image=$4/image-$suite out=$4/logs
+image=$4/image-$suite out=$4/logs more_packages=()
+if ((${VM_SERVERS:-1} > 1)); then
+  image+=-etcd
+  more_packages=(etcd-server etcd-client openssl)
+fi
 nodes=${VM_NODES:-2}
 mkdir -p "$image"
 image=$(cd "$image" && pwd)
@@ -50,6 +57,8 @@ export KUBECONFIG=$work/kubeconfig
 source "$here/machine.sh"
 # shellcheck source=tests/vm/steps.sh
 source "$here/steps.sh"
+# shellcheck source=tests/vm/servers.sh
+source "$here/servers.sh"
 
 # What is provisioned from: $from, by the name that it has on the medium.
 find_release() {
@@ -98,7 +107,7 @@ install_missing() {
 
 table=()
 step() {
-  local title=$1 begin end needed="boot take_inventories provision_server provision_nodes roll_out"
+  local title=$1 begin end needed="boot take_inventories provision_server provision_nodes roll_out move_to_etcd join_servers"
   shift
   if [[ ${VM_ONLY:-} && " $needed $VM_ONLY " != *" $1 "* ]]; then return 0; fi
   printf '\033[1m==> %s\033[0m\n' "$title"
@@ -144,9 +153,9 @@ finish() {
   trap finish EXIT
   trap 'exit 130' INT TERM
   install_missing
-  "$here/image.sh" "$image" "$suite"
+  "$here/image.sh" "$image" "$suite" "${more_packages[@]}"
   find_release
-  make_medium "$root/examples/provision.sh" "$root/examples/systemd" "$images/nginx.tar" "$images/busybox.tar" "$from"
+  make_medium "$root"/examples/provision{,-etcd}.sh "$root/examples/systemd" "$images/nginx.tar" "$images/busybox.tar" "$from"
   make_network
   begin_all=$SECONDS
   run_steps

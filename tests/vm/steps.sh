@@ -4,6 +4,8 @@
 
 node_names=()
 for ((number = 1; number <= nodes; number++)); do node_names+=("node$number"); done
+server_names=(server)
+for ((number = 2; number <= ${VM_SERVERS:-1}; number++)); do server_names+=("server$number"); done
 server_url=https://$prefix.0.10:6443
 # Nodes that run pods, and machine:service of everything that may be restarted.
 pod_nodes=("${node_names[@]}")
@@ -24,9 +26,14 @@ fail() {
 # === The machines
 
 boot() {
-  local name number=10 subnet=0
-  define_vm server 0 10 640
-  power_on server
+  local name number=11 subnet=0
+  # server, server2, ... from .10 down, nodes from there up.
+  for name in "${server_names[@]}"; do
+    number=$((number - 1))
+    define_vm "$name" 0 "$number" 640
+    power_on "$name"
+  done
+  number=10
   for name in "${node_names[@]}"; do
     number=$((number + 1))
     # The last node is elsewhere.
@@ -34,7 +41,7 @@ boot() {
     define_vm "$name" "$subnet" "$number" 640
     power_on "$name"
   done
-  for name in server "${node_names[@]}"; do eventually 180 "$name answers" reachable "$name"; done
+  for name in "${server_names[@]}" "${node_names[@]}"; do eventually 180 "$name answers" reachable "$name"; done
   on server 'uname -r; systemctl is-system-running --wait' || true
 }
 
@@ -429,13 +436,17 @@ both_on_one() {
 
 take_inventories() {
   local name
-  for name in server "${node_names[@]}"; do
+  for name in "${server_names[@]}" "${node_names[@]}"; do
     give_release "$name"
     inventory "$name" >"$work/$name.before"
   done
 }
 
 run_steps() {
+  if ((${#server_names[@]} > 1)); then
+    servers_steps
+    return 0
+  fi
   first_half
   if [[ ${VM_HALF:-} ]]; then return 0; fi
   second_half
