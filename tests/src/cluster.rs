@@ -44,6 +44,8 @@ pub struct Cluster {
     /// Where the control plane runs.
     pub server_host: String,
     server_args: Vec<String>,
+    /// What the server's `--store` says, if anything, from its next start on.
+    pub store: Option<String>,
     /// The ground. Dropped last.
     pub site: Site,
 }
@@ -73,6 +75,7 @@ impl Cluster {
             registry: None,
             server_host: "n1".to_owned(),
             server_args: Vec::new(),
+            store: None,
             site,
         };
         cluster.import("n1");
@@ -103,6 +106,7 @@ impl Cluster {
             registry: None,
             server_host: "server".to_owned(),
             server_args,
+            store: None,
             site,
         };
         cluster.start_server();
@@ -152,6 +156,7 @@ impl Cluster {
     pub fn start_server(&mut self) {
         let mut command = self.site.command(&self.server_host, binary("coracle"));
         command.args(&self.server_args);
+        command.args(self.store.iter().flat_map(|store| ["--store", store]));
         self.server = Some(Process::start(command, &self.site.dir().join("server.log")));
         self.wait_api();
     }

@@ -13,6 +13,7 @@
 //! | [`registry`] | Debian's docker-registry with the test images |
 //! | [`spans`] | what a process told of its spans |
 //! | [`wait`] | conditions with deadlines |
+//! | [`workload`] | what runs of `examples/nginx.yaml` |
 //! | [`residue`] | what a node may have left behind |
 //!
 //! Everything made here goes away when its owner is dropped, also when a test fails.
@@ -30,6 +31,7 @@ pub mod several;
 pub mod site;
 pub mod spans;
 pub mod wait;
+pub mod workload;
 
 use std::path::PathBuf;
 

@@ -8,7 +8,9 @@ use coracle_tests::{
     is_root_or_skip,
     kubectl::{Kubectl, PATIENCE},
     process::Process,
-    wait, workspace,
+    wait,
+    workload::{identities, nginx_pids},
+    workspace,
 };
 
 /// Shortened, so that node death is over within the test: Unknown after 8 s, eviction 2 s later.
@@ -128,33 +130,6 @@ fn a_second_machine_does_not_become_a_node_that_is_there(cluster: &mut Cluster, 
     let why = "node \"n1\" exists, and this machine does not have its key: give this machine another --node-name";
     assert!(!ended.success() && said.contains(why), "{ended}: {said}");
     assert_eq!(n1(), before);
-}
-
-/// PID, start time and ID of every container, and restart counts.
-fn identities(kubectl: &Kubectl) -> String {
-    kubectl.ok_args(&[
-        "get",
-        "pods",
-        "-l",
-        "app=nginx",
-        "--sort-by=.metadata.name",
-        "-o",
-        "jsonpath={range .items[*]}{.metadata.name} {.status.podIP} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.running.startedAt}{\"\\n\"}{end}",
-    ])
-}
-
-fn nginx_pids(cluster: &Cluster) -> Vec<String> {
-    let mut pids: Vec<String> = Vec::new();
-    for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
-        let cmdline = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let cgroup = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
-        let site = cluster.site.cgroup("");
-        if cmdline.starts_with(b"nginx: master") && cgroup.contains(site.trim_end_matches('/')) {
-            pids.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    pids.sort();
-    pids
 }
 
 fn killing_an_agent_under_traffic_changes_nothing(
