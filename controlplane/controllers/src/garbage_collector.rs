@@ -20,6 +20,7 @@ use std::{
 };
 
 use coracle_telemetry::ExponentialBackoff;
+use futures::future::join_all;
 use kube::{Client, api::ObjectMeta};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -30,7 +31,7 @@ use crate::{
     context::Context,
     controller::{self, Outcome, ReconcileError},
     owner::release_patch,
-    removals::Removals,
+    removals::{Gone, Removals},
     served_kinds::{GroupKind, ServedKinds},
     work_queue::WorkQueue,
 };
@@ -108,7 +109,19 @@ impl GarbageCollector {
     /// Collects until `shutdown`.
     async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let monitors = monitor::run(self.clone(), shutdown.clone());
-        tokio::join!(monitors, self.clone().work(shutdown));
+        let relists = shutdown.run_until_cancelled(self.tell_of_relists());
+        tokio::join!(monitors, relists, self.clone().work(shutdown.clone()));
+    }
+
+    /// Tells of each list of the kinds that informers feed.
+    async fn tell_of_relists(&self) {
+        let fed: Vec<Listed> = self.fed.lock().values().cloned().collect();
+        join_all(fed.into_iter().map(async |mut listed: Listed| {
+            while listed.changed().await.is_ok() {
+                self.removals.tell(Gone::Unseen);
+            }
+        }))
+        .await;
     }
 
     /// Works the queues off, once all kinds are known or that has lasted too long.
@@ -160,7 +173,7 @@ impl GarbageCollector {
         let work = graph.remove(uid);
         drop(graph);
         if let Some(namespace) = namespace.filter(|name| !name.is_empty()) {
-            self.removals.tell(&namespace);
+            self.removals.tell(Gone::In(&namespace));
         }
         self.enqueue(work);
     }

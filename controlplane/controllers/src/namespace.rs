@@ -24,6 +24,7 @@ use crate::{
     controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
     errors::message_of,
     pod::Pod,
+    removals::Gone,
     served_kinds::{ServedKind, ServedKinds},
     writes::Write,
 };
@@ -68,7 +69,9 @@ impl NamespaceController {
         controller.complete(this);
     }
 
-    fn content_removed(&self, namespace: &str, queue: &Queue) {
+    fn content_removed(&self, gone: Gone<'_>, queue: &Queue) {
+        // What was not seen to go is found by the next round: each comes by itself.
+        let Gone::In(namespace) = gone else { return };
         let key = Key::new("", namespace);
         if self.is_terminating(&key) {
             queue.add_after(key, GATHER);

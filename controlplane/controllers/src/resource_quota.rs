@@ -31,6 +31,7 @@ use crate::{
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler},
     pod::Pod,
+    removals::Gone,
     served_kinds::ServedKinds,
     writes::Write,
 };
@@ -73,7 +74,7 @@ impl ResourceQuotaController {
         controller.on_change(&this, Self::service_changed);
         controller.on_change(&this, Self::claim_changed);
         let removals = &context.removals;
-        removals.on_removed(&controller, &this, Self::look_again);
+        removals.on_removed(&controller, &this, Self::object_removed);
         controller.complete(this);
     }
 
@@ -109,6 +110,17 @@ impl ResourceQuotaController {
             && may_use_less(old, new)
         {
             self.look_again(new.meta().namespace.as_deref().unwrap_or_default(), queue);
+        }
+    }
+
+    fn object_removed(&self, gone: Gone<'_>, queue: &Queue) {
+        match gone {
+            Gone::In(namespace) => self.look_again(namespace, queue),
+            Gone::Unseen => self
+                .quotas
+                .all()
+                .iter()
+                .for_each(|quota| queue.add_after(Key::of(quota.as_ref()), SETTLE)),
         }
     }
 

@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use super::{GarbageCollector, Known, Listed, Uid, seen::Seen};
 use crate::{
     controller::{CallContext, ReconcileError},
+    removals::Gone,
     served_kinds::{GroupKind, ServedKind},
 };
 
@@ -186,6 +187,7 @@ async fn watch(
                     .difference(&known)
                     .for_each(|uid| collector.removed(uid));
                 listed.send_replace(true);
+                collector.removals.tell(Gone::Unseen);
             }
             Event::Delete(object) => {
                 let uid = object.metadata.uid.as_deref().unwrap_or_default();

@@ -176,6 +176,15 @@ async fn no_pod_is_made_twice_while_the_informer_lags() {
     cluster
         .wait("the two others", || async { pods(&cluster).await == 7 })
         .await;
+    let counts = async |replicas: i32| {
+        let is_counted = || async {
+            let rs: ReplicaSet = cluster.get_opt("default", "web").await.unwrap();
+            rs.status.is_some_and(|status| status.replicas == replicas)
+        };
+        cluster.wait("the status", is_counted).await;
+    };
+    // The controller has seen them, too.
+    counts(7).await;
     // None is deleted twice either.
     gate.send_replace(false);
     cluster
@@ -188,11 +197,7 @@ async fn no_pod_is_made_twice_while_the_informer_lags() {
     poke::<ReplicaSet>(&cluster, "web", patch, &metrics, "replicaset").await;
     assert_eq!(pods(&cluster).await, 4);
     gate.send_replace(true);
-    let is_counted = || async {
-        let rs: ReplicaSet = cluster.get_opt("default", "web").await.unwrap();
-        rs.status.is_some_and(|status| status.replicas == 4)
-    };
-    cluster.wait("the status", is_counted).await;
+    counts(4).await;
     assert_eq!(pods(&cluster).await, 4);
 }
 

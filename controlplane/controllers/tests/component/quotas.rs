@@ -3,12 +3,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
+use http::Request;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, Service},
     resource::v1::ResourceClaim,
 };
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{
+    Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    client::Body,
+};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::cluster::Cluster;
 
@@ -203,6 +209,45 @@ async fn devices_of_a_class_are_counted() {
     assert!(refused.contains(&expect), "{refused}");
     api.delete("new", &DeleteParams::default()).await.unwrap();
     used(&cluster, json!({DEVICES: "1"})).await;
+}
+
+/// A client that asks for ConfigMaps only once the gate is open.
+fn held_back(client: Client, gate: watch::Receiver<bool>) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, mut gate) = (client.clone(), gate.clone());
+        async move {
+            if request.uri().path().ends_with("/configmaps") {
+                let _ = gate.wait_for(|is_open| *is_open).await;
+            }
+            client.send(request).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_and_went_unseen_is_given_back() {
+    let (cluster, authorities) = Cluster::without_controllers().await;
+    let gate = watch::Sender::new(false);
+    let receiver = gate.subscribe();
+    let wrap = move |account: &str, client: Client| match account {
+        "generic-garbage-collector" => held_back(client, receiver.clone()),
+        _ => client,
+    };
+    cluster.run_controllers(authorities, |_| {}, wrap).await;
+    limit(&cluster, json!({"configmaps": "3"})).await;
+    used(&cluster, json!({"configmaps": "1"})).await;
+    let map = json!({"metadata": {"name": "short-lived"}});
+    cluster.create::<ConfigMap>("default", map).await;
+    let api = cluster.api::<ConfigMap>("default");
+    let charged = json!({"configmaps": "2"});
+    used(&cluster, charged).await;
+    api.delete("short-lived", &DeleteParams::default())
+        .await
+        .unwrap();
+    // Only now does the watch begin that tells of what goes.
+    gate.send_replace(true);
+    used(&cluster, json!({"configmaps": "1"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
