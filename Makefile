@@ -85,8 +85,8 @@ check: deps ## fmt, clippy, doc, deny, tidy
 	cargo nextest run --locked --workspace --test tidy
 
 .PHONY: bench
-bench: build images ## Figures of ARCHITECTURE.md, printed as a table
-	tests/bench.sh "$(BIN)" "$(TOOLS)" "$(IMAGES)"
+bench: build images ## Figures of ARCHITECTURE.md, printed as a table (SECTIONS="etcd scale" for some; BENCH_NODES, BENCH_PODS: docs/scale.md)
+	tests/bench.sh "$(BIN)" "$(TOOLS)" "$(IMAGES)" $(SECTIONS)
 
 .PHONY: bench-compare
 bench-compare: deps images ## Figures of two builds side by side: OLD=DIR NEW=DIR (RUNS=3, SECTIONS="pods api")

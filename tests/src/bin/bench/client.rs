@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 const DEADLINE: Duration = Duration::from_secs(120);
+const JSON: &str = "application/json";
 /// What Go's client grants a stream and a connection before it has read anything.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
@@ -122,7 +123,29 @@ pub(crate) struct Shared {
 impl Shared {
     /// Begins a watch; its body is the caller's to read.
     pub(crate) async fn watch(&mut self, path: &str) -> anyhow::Result<Incoming> {
+        let request = Request::get(format!("https://{}{path}", self.host));
+        self.begin(path, request).await
+    }
+
+    /// The same in the name of somebody else.
+    pub(crate) async fn watch_as(
+        &mut self,
+        path: &str,
+        user: &str,
+        group: &str,
+    ) -> anyhow::Result<Incoming> {
         let request = Request::get(format!("https://{}{path}", self.host))
+            .header("impersonate-user", user)
+            .header("impersonate-group", group);
+        self.begin(path, request).await
+    }
+
+    async fn begin(
+        &mut self,
+        path: &str,
+        request: hyper::http::request::Builder,
+    ) -> anyhow::Result<Incoming> {
+        let request = request
             .header("accept", "application/json")
             .body(Full::default())?;
         self.sender.ready().await?;
@@ -202,6 +225,31 @@ impl Connection {
         )?)
     }
 
+    /// Merges a patch into an object.
+    pub(crate) async fn merge(&mut self, path: &str, patch: &Value) -> anyhow::Result<()> {
+        let body = Bytes::from(patch.to_string());
+        let patch = "application/merge-patch+json";
+        let request = (Method::PATCH, path, Some(body));
+        let answer = self.send_as(request, patch, JSON).await?;
+        let status = answer.status();
+        let bytes = answer.into_body().collect().await?.to_bytes();
+        let said = || String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
+        anyhow::ensure!(status.is_success(), "PATCH {path}: {status} {}", said());
+        Ok(())
+    }
+
+    /// Gets in the form of `accept`, and reads the answer without keeping it.
+    pub(crate) async fn drain_as(&mut self, path: &str, accept: &str) -> anyhow::Result<usize> {
+        let request = (Method::GET, path, None);
+        let answer = self.send_as(request, JSON, accept).await?;
+        anyhow::ensure!(answer.status().is_success(), "{path}: {}", answer.status());
+        let (mut body, mut length) = (answer.into_body(), 0);
+        while let Some(frame) = body.frame().await {
+            length += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(length)
+    }
+
     /// Sends; the body of the answer is the caller's to read (a watch).
     pub(crate) async fn send(
         &mut self,
@@ -209,12 +257,21 @@ impl Connection {
         path: &str,
         body: Option<Bytes>,
     ) -> anyhow::Result<hyper::Response<Incoming>> {
+        self.send_as((method, path, body), JSON, JSON).await
+    }
+
+    async fn send_as(
+        &mut self,
+        (method, path, body): (Method, &str, Option<Bytes>),
+        content: &str,
+        accept: &str,
+    ) -> anyhow::Result<hyper::Response<Incoming>> {
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "bench")
-            .header("accept", "application/json")
-            .header("content-type", "application/json")
+            .header("accept", accept)
+            .header("content-type", content)
             .body(Full::new(body.unwrap_or_default()))?;
         self.sender.ready().await?;
         Ok(self.sender.send_request(request).await?)

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     process::Command,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -71,6 +72,12 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         }
         if wanted("api") || wanted("memory") {
             bench.memory()?;
+        }
+        if wanted("etcd") {
+            bench.etcd()?;
+        }
+        if wanted("scale") {
+            bench.scale()?;
         }
         Ok(())
     })();
@@ -144,9 +151,20 @@ impl Bench {
 
     /// As [`Bench::within`], of the server with another data directory.
     pub(crate) fn within_of(&self, data: &str, what: &str) -> anyhow::Result<Value> {
+        self.within_with(data, what, &[])
+    }
+
+    /// The same with more variables.
+    pub(crate) fn within_with(
+        &self,
+        data: &str,
+        what: &str,
+        variables: &[(&str, &Path)],
+    ) -> anyhow::Result<Value> {
         progress(what);
         let kubeconfig = self.site.dir().join(data).join("admin.kubeconfig");
         let mut command = self.site.command("n1", std::env::current_exe()?);
+        command.envs(variables.iter().copied());
         if let Some(up) = &self.up {
             command.env(PID_VARIABLE, up.pid().to_string());
         }
@@ -319,6 +337,14 @@ pub(crate) fn resident_mb(pid: i32) -> anyhow::Result<f64> {
     )? / 1e3)
 }
 
+/// The most that was resident at once.
+pub(crate) fn peak_mb(pid: i32) -> anyhow::Result<f64> {
+    Ok(kilobytes(
+        &fs::read_to_string(format!("/proc/{pid}/status"))?,
+        "VmHWM:",
+    )? / 1e3)
+}
+
 /// Without pages of files: what a load adds, whatever of the program is mapped meanwhile.
 pub(crate) fn anonymous_kb(pid: i32) -> anyhow::Result<f64> {
     kilobytes(
@@ -336,7 +362,7 @@ fn kilobytes(text: &str, field: &str) -> anyhow::Result<f64> {
 }
 
 /// User and system time in clock ticks: hundredths of a second on every Linux.
-fn cpu_ticks(pid: i32) -> anyhow::Result<f64> {
+pub(crate) fn cpu_ticks(pid: i32) -> anyhow::Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat
         .rsplit_once(')')

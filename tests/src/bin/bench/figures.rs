@@ -1,6 +1,8 @@
 //! The API's figures: rates and lists beside a whole node, memory and watches in servers of their
 //! own.
 
+use std::time::Instant;
+
 use anyhow::Context;
 use coracle_tests::{binary, process::Process};
 use serde_json::Value;
@@ -98,8 +100,60 @@ impl Bench {
         Ok(())
     }
 
+    /// A cluster that is made of objects.
+    pub(crate) fn scale(&mut self) -> anyhow::Result<()> {
+        // Room for the addresses of some thousand nodes.
+        let wide = ["--cluster-cidr", "100.64.0.0/10"];
+        self.start_server_with("scale", &wide)?;
+        let value = self.within_of("scale", "scale")?;
+        let number = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);
+        let told = [
+            ("resident without objects", "empty_mb", "MB"),
+            ("making all of it", "made_s", "s"),
+            ("resident for a watcher a node", "watchers_mb", "MB"),
+            (
+                "100 statuses/s and Leases: CPU of one core",
+                "cpu_percent",
+                "%",
+            ),
+            ("status written, p50", "status_p50_ms", "ms"),
+            ("status written, p99", "status_p99_ms", "ms"),
+            ("written to seen by its node, p50", "event_p50_ms", "ms"),
+            ("written to seen by its node, p99", "event_p99_ms", "ms"),
+            ("pods of one node, listed, p50", "list_node_p50_ms", "ms"),
+            ("all pods as a table", "table_s", "s"),
+            (
+                "all pods as a table: resident for it",
+                "table_peak_mb",
+                "MB",
+            ),
+            ("all pods as JSON", "json_s", "s"),
+            ("all pods as JSON: resident for it", "json_peak_mb", "MB"),
+        ];
+        let size = format!("({} nodes, {} pods)", value["nodes"], value["pods"]);
+        let what = format!("scale: resident {size}");
+        self.rows
+            .push(Row::at_most(what, number("pods_mb"), "MB", 600.0));
+        for (what, name, unit) in told {
+            let what = format!("scale: {what}");
+            self.rows.push(Row::told(what, number(name), unit));
+        }
+        let begin = Instant::now();
+        self.start_server_with("scale", &wide)?;
+        let ready = begin.elapsed().as_secs_f64();
+        self.rows
+            .push(Row::told("scale: exec to /readyz ok", ready, "s"));
+        self.stop_process();
+        Ok(())
+    }
+
     /// A control plane alone, over an empty store; returns its PID.
-    fn start_server(&mut self, data: &str) -> anyhow::Result<i32> {
+    pub(crate) fn start_server(&mut self, data: &str) -> anyhow::Result<i32> {
+        self.start_server_with(data, &[])
+    }
+
+    /// The same with more flags, over what its directory has.
+    pub(crate) fn start_server_with(&mut self, data: &str, flags: &[&str]) -> anyhow::Result<i32> {
         self.stop_process();
         let mut command = self.site.command("n1", binary("coracle"));
         command.args([
@@ -109,6 +163,7 @@ impl Bench {
             "--data-dir",
             &self.path(data),
         ]);
+        command.args(flags);
         let up = Process::start(command, &self.site.dir().join(format!("{data}.log")));
         let pid = up.pid().as_raw();
         self.up = Some(up);

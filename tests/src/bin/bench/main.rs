@@ -15,10 +15,13 @@ mod api;
 mod client;
 mod cluster;
 mod compare;
+mod etcd;
 mod figures;
 mod memory;
 mod pods;
 mod report;
+mod scale;
+mod scale_objects;
 mod service;
 mod stages;
 mod watchers;
@@ -72,6 +75,9 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
             "maps-memory" => memory::of_config_maps(kubeconfig).await,
             "pods-memory" => memory::of_pods(kubeconfig).await,
             "watchers" => watchers::delivery(kubeconfig).await,
+            "scale" => scale::measure(kubeconfig).await,
+            "etcd-bare" => etcd::bare().await,
+            "etcd-follow" => etcd::follow(kubeconfig).await,
             "connections" => watchers::connections(kubeconfig).await,
             other => bail!("no measurement is called {other:?}"),
         }
