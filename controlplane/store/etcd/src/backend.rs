@@ -1,5 +1,7 @@
 //! [`EtcdBackend`]: the store's promises, kept by etcd.
 
+mod full;
+
 use std::{fs::File, sync::Arc, time::Duration};
 
 use coracle_store::{
@@ -62,6 +64,27 @@ impl EtcdBackend {
         let record = record::claim(&backend.keys, &config.prefix, &backend.members, owner).await?;
         backend.keys = backend.keys.counted_from(Revision(record.past));
         Ok(backend)
+    }
+
+    /// As [`EtcdBackend::open`], and takes every member's word on how far it is, whatever its
+    /// version is.
+    ///
+    /// # Errors
+    /// As [`EtcdBackend::open`].
+    #[cfg(feature = "testing")]
+    pub async fn open_believing(config: &EtcdConfig, owner: &str) -> Result<Self, OpenError> {
+        let backend = Self::open(config, owner).await?;
+        backend.members.believe();
+        Ok(backend)
+    }
+
+    /// Connects to look at what is under the prefix, whosever it is. Its revisions are etcd's.
+    ///
+    /// # Errors
+    /// [`OpenError::Config`] for flags that cannot work.
+    pub async fn reading(config: &EtcdConfig) -> Result<Self, OpenError> {
+        config.validate()?;
+        Self::connected(config).await
     }
 
     /// Connects to fill an empty prefix with what another store holds. Revisions go on after
@@ -224,8 +247,14 @@ impl Backend for EtcdBackend {
                 let (mut kv, request) = (member.kv.clone(), request::txn(&self.keys, &txn));
                 async move { kv.txn(request).await }
             })
-            .await
-            .map_err(write_failed);
+            .await;
+        let answer = match answer {
+            Err(error) if *error.cause() == Cause::Full => {
+                *self.failure.lock() = None;
+                return self.without_room(&txn, known, error).await;
+            }
+            answer => answer.map_err(write_failed),
+        };
         let failure = answer.as_ref().err().and_then(|error| match error {
             StoreError::Unavailable { .. } | StoreError::Unsure { .. } => {
                 Some(ErrorChain(error).to_string())

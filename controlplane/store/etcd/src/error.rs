@@ -153,7 +153,8 @@ impl Cause {
                 "shows a certificate that --etcd-cacert does not vouch for, or that is for other names".to_owned()
             }
             Self::Distrusts => {
-                "does not take our certificate: look at --etcd-cert and --etcd-key".to_owned()
+                "does not take our certificate: look at --etcd-cert and --etcd-key (without them none is shown)"
+                    .to_owned()
             }
             Self::OtherScheme => {
                 "cannot be understood: one side speaks TLS and the other does not (http:// or https:// in --store)"

@@ -4,13 +4,13 @@
 //! so that they go on there. A member is looked at before its first use: of another etcd, or too
 //! old, it is not used.
 
-use std::{future::Future, sync::OnceLock, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::OnceLock, time::Duration};
 
 use coracle_telemetry::{Backoff, ErrorChain};
 use etcd_client::{Client, ConnectOptions, KvClient, MaintenanceClient, TlsOptions, WatchClient};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout},
 };
 
 use crate::{
@@ -54,6 +54,9 @@ pub(crate) struct Member {
     maintenance: MaintenanceClient,
     /// Once it was looked at and found good.
     version: OnceLock<Version>,
+    /// Whatever its version is.
+    #[cfg(feature = "testing")]
+    is_believed: std::sync::atomic::AtomicBool,
 }
 
 /// What a member says of itself.
@@ -91,6 +94,8 @@ impl Members {
                 watch: client.watch_client().max_decoding_message_size(usize::MAX),
                 maintenance: client.maintenance_client(),
                 version: OnceLock::new(),
+                #[cfg(feature = "testing")]
+                is_believed: false.into(),
             });
         }
         Ok(Self {
@@ -98,6 +103,16 @@ impl Members {
             current: watch::Sender::new(0),
             cluster: OnceLock::new(),
         })
+    }
+
+    /// Takes every member's word on how far it is.
+    #[cfg(feature = "testing")]
+    pub(crate) fn believe(&self) {
+        for member in &self.all {
+            member
+                .is_believed
+                .store(true, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn all(&self) -> &[Member] {
@@ -185,37 +200,29 @@ impl Members {
 }
 
 impl Member {
-    /// What it says of itself, and its alarms.
+    /// What it says of itself, and the alarms that it knows of. None of it needs the others.
     pub(crate) async fn about(&self, patience: Duration) -> Result<About, CallError> {
-        let deadline = Instant::now() + patience;
         let mut maintenance = self.maintenance.clone();
         let status = self.answer(patience, maintenance.status()).await?;
-        let alarms = maintenance.alarm(
-            etcd_client::AlarmAction::Get,
-            etcd_client::AlarmType::None,
-            None,
-        );
-        // Who may not ask for alarms, or asks one without a leader, does without.
-        let alarms = match timeout_at(deadline, alarms).await {
-            Ok(Ok(response)) => response
-                .alarms()
-                .iter()
-                .map(|alarm| format!("{:?}", alarm.alarm()).to_uppercase())
-                .collect(),
-            _ => Vec::new(),
-        };
         let header = status.header();
         Ok(About {
             version: status.version().to_owned(),
             cluster: header.map_or(0, etcd_client::ResponseHeader::cluster_id),
             is_leader: header.is_some_and(|header| header.member_id() == status.leader()),
             size_bytes: u64::try_from(status.db_size()).unwrap_or_default(),
-            alarms,
+            alarms: alarms(status.errors()),
         })
     }
 
-    pub(crate) fn version(&self) -> Option<Version> {
-        self.version.get().copied()
+    /// Whether its word on how far it is can be taken.
+    pub(crate) fn tells_progress(&self) -> bool {
+        #[cfg(feature = "testing")]
+        if self.is_believed.load(std::sync::atomic::Ordering::Relaxed) {
+            return true;
+        }
+        self.version
+            .get()
+            .is_some_and(|version| version.tells_progress())
     }
 
     async fn answer<T>(
@@ -228,6 +235,14 @@ impl Member {
             Err(_) => Err(CallError::new(&self.url, Cause::Silent(patience))),
         }
     }
+}
+
+/// Of what a member says is wrong, such as `memberID:10276657743932975437 alarm:NOSPACE `.
+fn alarms(errors: &[String]) -> Vec<String> {
+    let words = errors.iter().flat_map(|error| error.split_whitespace());
+    let alarms = words.filter_map(|word| word.strip_prefix("alarm:"));
+    let alarms: BTreeSet<&str> = alarms.collect();
+    alarms.into_iter().map(str::to_owned).collect()
 }
 
 /// The tries of one call.
@@ -296,5 +311,23 @@ impl<'a> Tries<'a> {
         }
         tokio::time::sleep(pause).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alarms_are_told_once_each() {
+        let errors = [
+            "etcdserver: no leader",
+            "memberID:10276657743932975437 alarm:NOSPACE ",
+            "memberID:10501334649042878790 alarm:NOSPACE ",
+            "memberID:10276657743932975437 alarm:CORRUPT ",
+        ]
+        .map(str::to_owned);
+        assert_eq!(alarms(&errors), ["CORRUPT", "NOSPACE"]);
+        assert_eq!(alarms(&[]), [""; 0]);
     }
 }

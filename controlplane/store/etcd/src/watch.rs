@@ -46,10 +46,7 @@ pub(crate) async fn open(keys: &Keys, members: &Members, start: i64) -> Result<O
                 .with_range(&*end)
                 .with_start_revision(start)
                 .with_prev_key();
-            if member
-                .version()
-                .is_some_and(|version| version.tells_progress())
-            {
+            if member.tells_progress() {
                 options = options.with_progress_notify();
             }
             async move {
@@ -81,8 +78,7 @@ pub(crate) async fn open(keys: &Keys, members: &Members, start: i64) -> Result<O
 impl Opened {
     /// Whether the member's word on how far it is can be taken.
     pub(crate) fn tells_progress(&self, members: &Members) -> bool {
-        let version = members.all()[self.number].version();
-        version.is_some_and(crate::version::Version::tells_progress)
+        members.all()[self.number].tells_progress()
     }
 
     /// The oldest revision there is, of a watch that begins before it; `None` if it does not.

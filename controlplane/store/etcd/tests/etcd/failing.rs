@@ -192,6 +192,38 @@ async fn a_full_etcd_says_so_and_lets_delete() {
     assert_eq!(facts.alarms, ["NOSPACE"]);
 }
 
+/// Etcd looks how large it is after a transaction, too: what it has just carried out then was one
+/// too many, and so it says.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_full_etcd_has_no_room_for_is_not_there() {
+    const AT_ONCE: usize = 8;
+    let flags = [format!("--quota-backend-bytes={}", 4 << 20)];
+    let Some(etcd) = Etcd::start_with(1, "http", &flags) else {
+        return;
+    };
+    let store = open(&etcd).await;
+    let large = "x".repeat(100_000);
+    let (mut number, mut refused) = (0, 0);
+    while refused == 0 {
+        assert!(number < 400, "it did not fill");
+        let names: Vec<String> = (number..number + AT_ONCE).map(|n| n.to_string()).collect();
+        number += AT_ONCE;
+        let puts = names.iter().map(|name| put(&store, name, &large));
+        let answers = futures::future::join_all(puts).await;
+        for (name, answer) in names.iter().zip(answers) {
+            let is_there = value(&store, name).await.is_some();
+            match answer {
+                Ok(_) => assert!(is_there, "{name}"),
+                Err(StoreError::Full { .. }) => {
+                    refused += 1;
+                    assert!(!is_there, "{name} was said not to be written");
+                }
+                Err(error) => panic!("{name}: {}", ErrorChain(&error)),
+            }
+        }
+    }
+}
+
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     let copied = std::process::Command::new("cp")
         .arg("-a")

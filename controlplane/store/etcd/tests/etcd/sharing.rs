@@ -36,6 +36,35 @@ async fn a_watch_comes_to_a_revision_of_somebody_elses() {
     }
 }
 
+/// How far a watch is brought by asking, and by writing: by the members' version, or against it.
+async fn is_written_for_a_watch(etcd: &Etcd, store: EtcdBackend) -> bool {
+    let start = store.current_revision().await.unwrap();
+    let mut watch = store.watch("/registry/", start).await.unwrap();
+    let mut outside = client(etcd).await;
+    outside.put("/other", "x", None).await.unwrap();
+    let current = store.current_revision().await.unwrap();
+    let events = tokio::select! {
+        events = follow(&mut watch, current) => events,
+        () = store.hasten(current) => panic!("it gave up"),
+    };
+    assert_eq!(events, 0);
+    store.current_revision().await.unwrap() > current
+}
+
+#[tokio::test]
+async fn a_member_that_can_be_believed_is_asked_and_nothing_is_written() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let store = open(&etcd).await;
+    let status = coracle_store_etcd::status::status(&etcd.config()).await;
+    let facts = status.unwrap().members.remove(0).said.unwrap();
+    eprintln!("{}: {}", facts.version, facts.tells_progress);
+    let is_written = is_written_for_a_watch(&etcd, store).await;
+    assert_eq!(is_written, !facts.tells_progress, "by its version");
+    // With one watch, which is in step, an old one tells the truth, too.
+    let believing = EtcdBackend::open_believing(&etcd.config(), OWNER).await;
+    assert!(!is_written_for_a_watch(&etcd, believing.unwrap()).await);
+}
+
 #[tokio::test]
 async fn a_new_watch_shows_the_past_and_goes_on() {
     let Some(etcd) = Etcd::start(1) else { return };
