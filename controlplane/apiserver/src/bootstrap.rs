@@ -20,7 +20,7 @@ use coracle_registry::{
     open_namespaces,
     part::Part,
     resource::Resource,
-    store::{Current, WriteOptions, update::UpdateTarget},
+    store::{Current, WriteOptions, delete::DeleteOptions, update::UpdateTarget},
     unenforced::DEFAULT_SERVICE_CIDR,
 };
 use coracle_telemetry::ErrorChain;
@@ -128,7 +128,44 @@ pub(crate) async fn lead_to(server: &State, servers: &[SocketAddr]) -> Result<()
     };
     ensure_object(server, Kind::core("endpoints"), old, &["subsets"]).await?;
     let kind = Kind::of("discovery.k8s.io", "endpointslices");
-    ensure_object(server, kind, new, &["endpoints", "ports"]).await
+    match remove_of_another_family(server, kind, &new).await? {
+        true => create(server, kind, new).await,
+        false => ensure_object(server, kind, new, &["endpoints", "ports"]).await,
+    }
+}
+
+/// A slice's addresses are of one family for as long as it is there. Whether it was removed.
+async fn remove_of_another_family(
+    server: &State,
+    kind: Kind,
+    wanted: &Value,
+) -> Result<bool, ApiServerError> {
+    let Some(resource) = kind.resource(server) else {
+        return Ok(false);
+    };
+    let (namespace, name) = (meta::namespace(wanted), meta::name(wanted));
+    let key = resource.key(namespace, name);
+    let found = server.store.current(resource, &key).await;
+    let found = found.map_err(|status| kind.failed(name, status))?;
+    let Some(Current { object, .. }) = found else {
+        return Ok(false);
+    };
+    if object["addressType"] == wanted["addressType"] {
+        return Ok(false);
+    }
+    let options = DeleteOptions {
+        uid: Some(meta::uid(&object).to_owned()),
+        ..DeleteOptions::default()
+    };
+    match server
+        .store
+        .delete(resource, namespace, name, &options)
+        .await
+    {
+        // Somebody was faster.
+        Err(status) if !matches!(status.code, 404 | 409) => Err(kind.failed(name, status)),
+        _ => Ok(true),
+    }
 }
 
 /// The range that Services' addresses come from, as an object. One that says something else is left
@@ -204,22 +241,27 @@ impl Kind {
         Self::of("", plural)
     }
 
+    fn failed(self, name: &str, status: Status) -> ApiServerError {
+        ApiServerError::Bootstrap {
+            what: format!("{} {name:?}", self.plural),
+            message: status.message,
+        }
+    }
+
     fn resource(self, server: &State) -> Option<&Arc<Resource>> {
         server.registry.get(self.group, "v1", self.plural)
     }
 }
 
-/// Creates the object, or puts the fields that are `owned` right if it is there.
+/// Creates the object, or puts the fields that are `owned` right if it is there, and its labels
+/// with them.
 async fn ensure_object(
     server: &State,
     kind: Kind,
     wanted: Value,
     owned: &[&str],
 ) -> Result<(), ApiServerError> {
-    let fail = |status: Status| ApiServerError::Bootstrap {
-        what: format!("{} {:?}", kind.plural, meta::name(&wanted)),
-        message: status.message,
-    };
+    let fail = |status: Status| kind.failed(meta::name(&wanted), status);
     let Some(resource) = kind.resource(server) else {
         return Ok(());
     };
@@ -230,20 +272,9 @@ async fn ensure_object(
         .await
         .map_err(fail)?;
     let Some(current) = current else {
-        let created = server
-            .store
-            .create(resource, namespace, wanted.clone(), WriteOptions::default())
-            .await;
-        return match created {
-            // Somebody was faster. The next round looks at what they made.
-            Err(status) if status.code != 409 => Err(fail(status)),
-            _ => Ok(()),
-        };
+        return create(server, kind, wanted).await;
     };
-    if owned
-        .iter()
-        .all(|field| contains(&current.object[*field], &wanted[*field]))
-    {
+    if is_right(&current.object, &wanted, owned) {
         return Ok(());
     }
     let target = UpdateTarget::own(namespace, &name, Part::Main);
@@ -252,11 +283,45 @@ async fn ensure_object(
         for field in owned {
             new[*field] = wanted[*field].clone();
         }
+        for (label, value) in labels(&wanted) {
+            meta::set(&mut new, &["metadata", "labels", label], value.clone());
+        }
         // Whoever else writes meanwhile: this is put right after them.
         meta::remove(&mut new, &["metadata", "resourceVersion"]);
         Ok(new)
     });
     changed.await.map(|_| ()).map_err(fail)
+}
+
+async fn create(server: &State, kind: Kind, wanted: Value) -> Result<(), ApiServerError> {
+    let Some(resource) = kind.resource(server) else {
+        return Ok(());
+    };
+    let (namespace, name) = (
+        meta::namespace(&wanted).to_owned(),
+        meta::name(&wanted).to_owned(),
+    );
+    let options = WriteOptions::default();
+    let created = server.store.create(resource, &namespace, wanted, options);
+    match created.await {
+        // Somebody was faster. The next round looks at what they made.
+        Err(status) if status.code != 409 => Err(kind.failed(&name, status)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether nothing of an object has to be put right. Labels that others have added may stay.
+fn is_right(present: &Value, wanted: &Value, owned: &[&str]) -> bool {
+    let has = |field: &&str| contains(&present[*field], &wanted[*field]);
+    let is_labelled = |(label, value): (&String, &Value)| {
+        present["metadata"]["labels"].get(label.as_str()) == Some(value)
+    };
+    owned.is_empty() || (owned.iter().all(has) && labels(wanted).all(is_labelled))
+}
+
+fn labels(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let labels = object["metadata"]["labels"].as_object();
+    labels.into_iter().flatten()
 }
 
 /// Whether `present` says everything that `wanted` says; defaults may have been added.

@@ -16,6 +16,7 @@ mod floods;
 mod forms;
 mod full_store;
 mod kinds;
+mod led_to;
 mod lists;
 mod nodes;
 mod pod_admission;
