@@ -312,7 +312,7 @@ move_to_etcd() {
   read -ra flags < <(etcd_flags --to)
   if ! said=$("$bin_dir/coracle" store copy --from sqlite "${flags[@]}" 2>&1); then
     start_stopped_server
-    die "the server goes on with SQLite: $said$(advise_on_copy)"
+    die "the server goes on with SQLite: $said$(advise_on_copy "$said")"
   fi
   printf '%s\n' "$said"
 }
@@ -325,9 +325,10 @@ start_stopped_server() {
   fi
 }
 
-# A copy goes into an empty etcd alone.
+# A copy goes into an empty etcd alone. Where a server runs on it nothing is to be deleted.
 advise_on_copy() {
   local record what
+  if [[ $1 == *" runs on "* ]]; then return 0; fi
   record=$(ask_etcd "$node_ip" -- get /coracle/.cluster --print-value-only) || return 0
   case $record in
   '') return 0 ;;

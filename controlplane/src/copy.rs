@@ -16,7 +16,10 @@ use coracle_store::{
 };
 use coracle_store_etcd::{EtcdBackend, EtcdConfig, OpenError, status::DataStatus};
 
-use crate::config::StoreEngine;
+use crate::{
+    alive::{self, Found},
+    config::StoreEngine,
+};
 
 /// Why nothing was copied.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +48,16 @@ pub enum CopyStoreError {
     Exists {
         /// What is there.
         path: PathBuf,
+    },
+    /// A server lives on the etcd.
+    #[error(
+        "{server} runs on {prefix} of this etcd: stop it, and every other server of that cluster, first"
+    )]
+    InUse {
+        /// Its host name and its address.
+        server: String,
+        /// The prefix.
+        prefix: String,
     },
     /// SQLite's store cannot be opened.
     #[error(transparent)]
@@ -99,6 +112,8 @@ async fn to_etcd(dir: &Path, owner: &str, etcd: &EtcdConfig) -> Result<Copied, C
     // Its lock says that no server runs.
     let from = SqliteBackend::open(dir)?;
     let past = from.current_revision().await?;
+    // What is there is not taken for something that may be deleted.
+    refuse_while_used(&Box::pin(EtcdBackend::reading(etcd)).await?, etcd).await?;
     let to = EtcdBackend::begin_copy(etcd, owner, past).await?;
     let copied = copy::copy(&from, &to).await?;
     to.finish_copy().await?;
@@ -106,6 +121,8 @@ async fn to_etcd(dir: &Path, owner: &str, etcd: &EtcdConfig) -> Result<Copied, C
 }
 
 async fn to_sqlite(dir: &Path, owner: &str, etcd: &EtcdConfig) -> Result<Copied, CopyStoreError> {
+    // Also against a server of this directory whose store is elsewhere.
+    let _lock = SqliteBackend::keep_off(dir)?;
     let file = dir.join("store.db");
     if file.exists() {
         return Err(CopyStoreError::Exists { path: file });
@@ -116,6 +133,8 @@ async fn to_sqlite(dir: &Path, owner: &str, etcd: &EtcdConfig) -> Result<Copied,
         return Err(CopyStoreError::NoSource { what });
     }
     let from = EtcdBackend::open(etcd, owner).await?;
+    refuse_while_used(&from, etcd).await?;
+    let killed = alive::find(&from).await?;
     let begin_after = from.current_revision().await?;
     let staging = dir.join("store.copy");
     let place = |source| CopyStoreError::Place {
@@ -132,6 +151,11 @@ async fn to_sqlite(dir: &Path, owner: &str, etcd: &EtcdConfig) -> Result<Copied,
     };
     let to = SqliteBackend::open_with(&staging, options)?;
     let copied = copy::copy(&from, &to).await?;
+    // One that has come meanwhile may have written what is not in the copy.
+    let came = alive::find(&from).await?;
+    if let Some(server) = came.into_iter().find(|server| !killed.contains(server)) {
+        return Err(in_use(&server, etcd));
+    }
     // All of it is in the one file once the store is closed.
     drop(to);
     // A log that was left behind belongs to another file.
@@ -146,4 +170,22 @@ async fn to_sqlite(dir: &Path, owner: &str, etcd: &EtcdConfig) -> Result<Copied,
         .map_err(place)?;
     std::fs::remove_dir_all(&staging).map_err(place)?;
     Ok(copied)
+}
+
+async fn refuse_while_used(backend: &EtcdBackend, etcd: &EtcdConfig) -> Result<(), CopyStoreError> {
+    match alive::running(backend).await? {
+        Some(server) => Err(in_use(&server, etcd)),
+        None => Ok(()),
+    }
+}
+
+fn in_use(server: &Found, etcd: &EtcdConfig) -> CopyStoreError {
+    let Found { host, address, .. } = server;
+    CopyStoreError::InUse {
+        server: match address {
+            Some(address) => format!("the server {host} ({address})"),
+            None => format!("the server {host}"),
+        },
+        prefix: etcd.prefix.clone(),
+    }
 }

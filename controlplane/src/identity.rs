@@ -1,5 +1,8 @@
-//! Which API servers there are: a Lease for each in kube-system, renewed for as long as it serves.
-//! The leader removes those of servers that are no more.
+//! Which API servers there are, for whoever asks the API: a Lease for each in kube-system, renewed
+//! for as long as it serves. The leader removes those of servers that are no more.
+//!
+//! Nothing here goes by these Leases: who may write Leases there could make one. Servers know each
+//! other by [`crate::alive`].
 //!
 //! Source: `pkg/controlplane/apiserver/server.go`, `pkg/controlplane/controller/apiserverleasegc`
 //! and `k8s.io/component-helpers/apimachinery/lease` at v1.37.
@@ -23,12 +26,9 @@ use tokio_util::sync::CancellationToken;
 const LABEL: &str = "apiserver.kubernetes.io/identity";
 const KUBE_APISERVER: &str = "kube-apiserver";
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Where the server is reached: what the `kubernetes` Service leads to for as long as this stands
-/// there and the Lease is renewed.
-const ADDRESS: &str = "coracle.dev/apiserver-address";
 const DURATION_SECS: i32 = 3600;
 const RENEW: Duration = Duration::from_secs(10);
-/// After one that failed: others wait for it.
+/// After one that failed.
 const RENEW_AGAIN: Duration = Duration::from_secs(1);
 /// How often it is looked for Leases that nobody renews.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -67,7 +67,7 @@ fn base32(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// A server, as its Lease tells of it.
+/// A server, as it tells of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     /// The machine's name.
@@ -111,24 +111,6 @@ pub(crate) async fn renew(leases: Api<Lease>, identity: Identity, stop: Cancella
     }
 }
 
-/// Says that the server is reached no more.
-///
-/// # Errors
-/// What the API said: others find out by the Lease that is not renewed.
-pub(crate) async fn withdraw(leases: &Api<Lease>, identity: &Identity) -> kube::Result<()> {
-    let gone = Identity {
-        address: None,
-        ..identity.clone()
-    };
-    match renew_once(leases, &gone, None).await {
-        // The last renewal was still on its way.
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            renew_once(leases, &gone, None).await.map(drop)
-        }
-        ended => ended.map(drop),
-    }
-}
-
 /// Writes it on top of what is known, or of what is there.
 async fn renew_once(
     leases: &Api<Lease>,
@@ -146,28 +128,11 @@ async fn renew_once(
     lease.metadata.managed_fields = None;
     let labels = lease.metadata.labels.get_or_insert_default();
     labels.extend(self::labels(&identity.host));
-    let annotations = lease.metadata.annotations.get_or_insert_default();
-    match identity.address {
-        Some(address) => annotations.insert(ADDRESS.to_owned(), address.to_string()),
-        None => annotations.remove(ADDRESS),
-    };
     lease.spec = Some(spec(&identity.holder));
     match is_new {
         true => leases.create(&PostParams::default(), &lease).await,
         false => leases.replace(&name, &PostParams::default(), &lease).await,
     }
-}
-
-/// Where the server of a Lease says that it is reached.
-pub(crate) fn address(lease: &Lease) -> Option<SocketAddr> {
-    let annotations = lease.metadata.annotations.as_ref()?;
-    annotations.get(ADDRESS)?.parse().ok()
-}
-
-/// All Leases of servers, from this server's cache: what may be a moment old.
-pub(crate) async fn list(leases: &Api<Lease>) -> kube::Result<Vec<Lease>> {
-    let ours = servers().match_any();
-    leases.list(&ours).await.map(|found| found.items)
 }
 
 fn servers() -> ListParams {

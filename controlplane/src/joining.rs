@@ -30,13 +30,13 @@ mod seal;
 mod shared;
 mod token;
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{collections::BTreeSet, fs::File, path::Path, time::Duration};
 
 use coracle_apiserver::{
     joining::{KEY, SharedRecord},
     pki::Pki,
 };
-use coracle_store::Backend as _;
+use coracle_store::{Backend as _, sqlite::SqliteBackend};
 use coracle_store_etcd::{
     EtcdBackend, EtcdConfig,
     status::{self, DataStatus},
@@ -83,6 +83,7 @@ pub async fn prepare(
     let dir = config.data_dir.join("server");
     match (&options.first, Joined::read(&dir)?) {
         (_, Some(joined)) => {
+            let _lock = keep_off(&dir)?;
             if let Some(token) = &options.token {
                 check_token(&dir, token)?;
             }
@@ -109,6 +110,14 @@ pub fn read_token(data_dir: &Path) -> Result<Option<String>, JoinError> {
     Ok(token.map(|token| token.text()))
 }
 
+/// Nothing of a server that runs is changed. A directory that is new has nobody yet.
+fn keep_off(dir: &Path) -> Result<Option<File>, JoinError> {
+    match dir.join("pki").exists() {
+        true => SqliteBackend::keep_off(dir).map_err(JoinError::Locked),
+        false => Ok(None),
+    }
+}
+
 /// A server that has joined is given a token again: fine, if it is the one that it keeps.
 fn check_token(dir: &Path, given: &str) -> Result<(), JoinError> {
     let hash = ca_hash(dir)?;
@@ -133,6 +142,7 @@ async fn join(
 ) -> Result<(), JoinError> {
     let token = ServerToken::parse(options.token.as_deref().ok_or(JoinError::NoToken)?)?;
     files::check_free(dir, &token.ca_hash)?;
+    let _lock = keep_off(dir)?;
     let keys = Keys::of_token(token.clone()).await.ok_or(JoinError::Died)?;
     let sealed = ask::ask(first, &token.ca_hash, &keys, &config.host_name).await?;
     let not_opened = || JoinError::NotOpened {

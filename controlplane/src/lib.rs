@@ -7,6 +7,7 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | `alive` | which servers run on a store that several share |
 //! | [`backup`] | the store as a file, and back |
 //! | `config` | what a control plane is started with |
 //! | `copy` | moves all objects from one engine to another |
@@ -18,6 +19,7 @@
 //! | `store` | opens what keeps the objects |
 #![forbid(unsafe_code)]
 
+mod alive;
 pub mod backup;
 mod config;
 #[cfg(feature = "etcd")]

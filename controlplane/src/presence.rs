@@ -2,7 +2,7 @@
 //! is no more.
 //!
 //! ```text
-//! a server's Lease, with its address, renewed every 10 s       identity
+//! a server's key, with its address, renewed every 10 s         alive
 //!   > every server looks at all of them every 2 s: which have changed lately, by its own clock   seen
 //!     > Endpoints and EndpointSlice                             the API server's
 //! ```
@@ -21,19 +21,21 @@ use std::{
 };
 
 use coracle_apiserver::ApiServer;
+use coracle_store::{Backend, StoreError};
 use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Endpoints};
 use kube::Api;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::seen::{Look, Seen};
+use self::seen::Seen;
 use crate::{
+    alive,
     identity::{self, Identity},
     leading::NAMESPACE,
 };
 
-/// How often Leases are looked at.
+/// How often the keys are looked at.
 const LOOK: Duration = Duration::from_secs(2);
 /// How often the objects are put right if nothing has changed.
 const REPAIR: Duration = Duration::from_secs(10);
@@ -42,38 +44,55 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// What is done at the end gets so long: others see anyway that nobody renews.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// What there is to look at, and with what.
+struct Ground {
+    apiserver: Arc<ApiServer>,
+    backend: Arc<dyn Backend>,
+}
+
+/// Why it is not known who is there.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error("cannot read their keys in the store")]
+    Keys(#[from] StoreError),
+    #[error("cannot read the Endpoints of the Service kubernetes")]
+    LedTo(#[source] Box<kube::Error>),
+}
+
 /// Tells of the server `identity` until `stop`, and then that it is gone.
-pub(crate) async fn run(apiserver: Arc<ApiServer>, identity: Identity, stop: CancellationToken) {
+pub(crate) async fn run(
+    apiserver: Arc<ApiServer>,
+    backend: Arc<dyn Backend>,
+    identity: Identity,
+    stop: CancellationToken,
+) {
     let leases: Api<Lease> = Api::namespaced(apiserver.client(identity::user()), NAMESPACE);
+    let ground = Ground { apiserver, backend };
     let mut seen = Seen::new(identity::name(&identity.host), identity.address);
     tokio::join!(
-        identity::renew(leases.clone(), identity.clone(), stop.clone()),
-        look(&apiserver, &leases, &mut seen, stop),
+        identity::renew(leases, identity.clone(), stop.clone()),
+        alive::renew(&*ground.backend, &identity, &stop),
+        look(&ground, &mut seen, &stop),
     );
     let farewell = async {
-        if let Err(error) = identity::withdraw(&leases, &identity).await {
+        if let Err(error) = alive::withdraw(&*ground.backend, &identity).await {
             tracing::warn!(error = %ErrorChain(&error), "cannot say that this API server is reached no more");
         }
         // Once more: somebody may have come a moment ago.
-        if let Err(error) = look_at(&apiserver, &leases, &mut seen).await {
+        if let Err(error) = look_at(&ground, &mut seen).await {
             tracing::warn!(error = %ErrorChain(&error), "cannot look which other API servers there are");
         }
-        lead_to(&apiserver, &seen.others()).await;
+        lead_to(&ground.apiserver, &seen.others()).await;
     };
     if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
         tracing::warn!("there was no time to say that this API server is reached no more");
     }
 }
 
-async fn look(
-    apiserver: &Arc<ApiServer>,
-    leases: &Api<Lease>,
-    seen: &mut Seen,
-    stop: CancellationToken,
-) {
+async fn look(ground: &Ground, seen: &mut Seen, stop: &CancellationToken) {
     let mut done: Option<(Vec<SocketAddr>, Instant)> = None;
     loop {
-        let looked = tokio::time::timeout(DEADLINE, look_once(apiserver, leases, seen, &mut done));
+        let looked = tokio::time::timeout(DEADLINE, look_once(ground, seen, &mut done));
         match stop.run_until_cancelled(looked).await {
             None => return,
             Some(Ok(())) => {}
@@ -90,12 +109,11 @@ async fn look(
 }
 
 async fn look_once(
-    apiserver: &Arc<ApiServer>,
-    leases: &Api<Lease>,
+    ground: &Ground,
     seen: &mut Seen,
     done: &mut Option<(Vec<SocketAddr>, Instant)>,
 ) {
-    let alive = match look_at(apiserver, leases, seen).await {
+    let alive = match look_at(ground, seen).await {
         Ok(alive) => alive,
         Err(error) => {
             return tracing::warn!(error = %ErrorChain(&error), "cannot look which API servers there are");
@@ -105,33 +123,27 @@ async fn look_once(
     let is_done = done
         .as_ref()
         .is_some_and(|(before, at)| *before == alive && now < *at + REPAIR);
-    if !is_done && lead_to(apiserver, &alive).await {
+    if !is_done && lead_to(&ground.apiserver, &alive).await {
         *done = Some((alive, now));
+    }
+    for (name, renewed) in seen.forgotten(now) {
+        if let Err(error) = alive::forget(&*ground.backend, &name, renewed).await {
+            tracing::debug!(name, error = %ErrorChain(&error), "cannot forget an API server that is no more");
+        }
     }
 }
 
 /// Who is alive.
-async fn look_at(
-    apiserver: &Arc<ApiServer>,
-    leases: &Api<Lease>,
-    seen: &mut Seen,
-) -> kube::Result<Vec<SocketAddr>> {
-    let found = identity::list(leases).await?;
+async fn look_at(ground: &Ground, seen: &mut Seen) -> Result<Vec<SocketAddr>, LookError> {
+    let found = alive::find(&*ground.backend).await?;
     let led_to = match seen.is_empty() {
-        true => led_to(apiserver).await?,
+        true => led_to(&ground.apiserver)
+            .await
+            .map_err(|error| LookError::LedTo(Box::new(error)))?,
         false => BTreeSet::new(),
     };
     let now = Instant::now();
-    let looks = found.iter().map(|lease| Look {
-        name: lease.metadata.name.as_deref().unwrap_or_default(),
-        version: lease
-            .metadata
-            .resource_version
-            .as_deref()
-            .unwrap_or_default(),
-        address: identity::address(lease),
-    });
-    seen.look(looks, &led_to, now);
+    seen.look(&found, &led_to, now);
     Ok(seen.alive(now))
 }
 

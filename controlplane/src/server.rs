@@ -1,6 +1,6 @@
 //! Starting and stopping the parts.
 //!
-//! Order of start: data directory (locked by the store), certificates, address, API server, then
+//! Order of start: data directory (locked), certificates, address, API server, then
 //! everything that speaks to it. Order of stop: the other way round, so that nobody loses the API
 //! server under its feet.
 
@@ -34,7 +34,7 @@ use crate::{
     identity::Identity,
     leading::{self, Choice, RESTART},
     presence,
-    store::{self, OpenError},
+    store::{self, OpenError, Opened},
 };
 
 /// How long controllers and scheduler get to end.
@@ -129,6 +129,8 @@ pub struct Server {
     pki: Arc<Pki>,
     backend: Arc<dyn Backend>,
     store_dir: PathBuf,
+    /// Of the data directory, where the store is not in it.
+    lock: Option<File>,
     serving: JoinHandle<Result<(), ApiServerError>>,
     parts: Tasks,
     shutdown: CancellationToken,
@@ -160,7 +162,7 @@ impl Server {
         let opened = store::open(&config, server_dir.clone()).await?;
         #[cfg(feature = "etcd")]
         if let StoreEngine::Etcd(etcd) = &config.store {
-            joining::publish(&config, &opened.1, etcd, opened.0.as_ref()).await?;
+            joining::publish(&config, &opened.pki, etcd, opened.backend.as_ref()).await?;
         }
         Self::start_on(config, listener, opened, server_dir, shutdown).await
     }
@@ -169,7 +171,7 @@ impl Server {
     pub(crate) async fn start_on(
         config: ServerConfig,
         listener: TcpListener,
-        (backend, pki): (Arc<dyn Backend>, Pki),
+        Opened { backend, pki, lock }: Opened,
         store_dir: PathBuf,
         shutdown: CancellationToken,
     ) -> Result<Self, ServerError> {
@@ -199,6 +201,7 @@ impl Server {
             pki,
             backend,
             store_dir,
+            lock,
             serving,
             parts,
             shutdown,
@@ -261,10 +264,14 @@ impl Server {
             part: "the API server",
         })??;
         let Self {
-            apiserver, backend, ..
+            apiserver,
+            backend,
+            lock,
+            ..
         } = self;
         drop(apiserver);
         close(backend).await;
+        drop(lock);
         match closed {
             Some(why) => Err(ServerError::StoreClosed { why }),
             None => Ok(()),
@@ -330,9 +337,14 @@ fn start_parts(
             holder: holder.clone(),
             address: Some(advertise).filter(|advertise| !advertise.ip().is_loopback()),
         };
-        let telling = Arc::clone(apiserver);
+        let (telling, shared) = (Arc::clone(apiserver), Arc::clone(backend));
         parts.keep("presence", RESTART, apiserver.health(), move |stop| {
-            presence::run(Arc::clone(&telling), told.clone(), stop)
+            presence::run(
+                Arc::clone(&telling),
+                Arc::clone(&shared),
+                told.clone(),
+                stop,
+            )
         });
         Choice::ByLease { identity: holder }
     } else {

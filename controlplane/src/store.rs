@@ -1,6 +1,7 @@
 //! Opens what keeps the objects, and the certificates beside it.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,37 +30,56 @@ pub enum OpenError {
     Died,
 }
 
-/// Opens the store and the certificates. SQLite comes first, because it locks the directory; etcd
-/// comes after them, because they say whose data it has to be.
-pub(crate) async fn open(
-    config: &ServerConfig,
-    server_dir: PathBuf,
-) -> Result<(Arc<dyn Backend>, Pki), OpenError> {
+/// What was opened.
+pub(crate) struct Opened {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) pki: Pki,
+    /// Of the directory; a store that is in it has it itself.
+    pub(crate) lock: Option<File>,
+}
+
+/// Opens the store and the certificates. The directory is locked first, whatever the store: SQLite
+/// does so itself. Etcd comes after the certificates, because they say whose data it has to be.
+pub(crate) async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<Opened, OpenError> {
     let names = config.server_names();
     match config.store.clone() {
         StoreEngine::Sqlite => {
             blocking(move || {
-                let backend = SqliteBackend::open(&server_dir)?;
-                Ok((
-                    Arc::new(backend) as Arc<dyn Backend>,
-                    pki(&server_dir, &names)?,
-                ))
+                let backend = Arc::new(SqliteBackend::open(&server_dir)?);
+                let pki = pki(&server_dir, &names)?;
+                Ok(Opened {
+                    backend,
+                    pki,
+                    lock: None,
+                })
             })
             .await
         }
         StoreEngine::Memory => {
-            let pki = blocking(move || pki(&server_dir, &names)).await?;
-            Ok((Arc::new(MemoryBackend::new()), pki))
+            let (pki, lock) = blocking(move || locked(&server_dir, &names)).await?;
+            Ok(Opened {
+                backend: Arc::new(MemoryBackend::new()),
+                pki,
+                lock: Some(lock),
+            })
         }
         #[cfg(feature = "etcd")]
         StoreEngine::Etcd(etcd) => {
-            let pki = blocking(move || pki(&server_dir, &names)).await?;
+            let (pki, lock) = blocking(move || locked(&server_dir, &names)).await?;
             let owner = pki.ca_hash()?;
             let opening = coracle_store_etcd::EtcdBackend::open(&etcd, &owner);
-            let backend = Box::pin(opening).await?;
-            Ok((Arc::new(backend), pki))
+            Ok(Opened {
+                backend: Arc::new(Box::pin(opening).await?),
+                pki,
+                lock: Some(lock),
+            })
         }
     }
+}
+
+fn locked(server_dir: &Path, names: &ServerNames) -> Result<(Pki, File), OpenError> {
+    let lock = SqliteBackend::take(server_dir)?;
+    Ok((pki(server_dir, names)?, lock))
 }
 
 fn pki(server_dir: &Path, names: &ServerNames) -> Result<Pki, OpenError> {

@@ -14,7 +14,7 @@ use std::{
 use coracle_store::{Backend, testing::FailingBackend};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Server, ServerConfig, ServerError, UserInfo, server, store};
+use crate::{Server, ServerConfig, ServerError, StoreEngine, UserInfo, server, store};
 
 fn config(dir: &Path) -> ServerConfig {
     ServerConfig::new(dir, SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -126,6 +126,11 @@ async fn what_cannot_be_used_is_said_in_one_sentence() {
         .unwrap();
     let locked = refused(config(dir.path())).await;
     assert!(locked.contains("is in use by another server"), "{locked}");
+    let elsewhere = ServerConfig {
+        store: StoreEngine::Memory,
+        ..config(dir.path())
+    };
+    assert_eq!(refused(elsewhere).await, locked, "whatever its store is");
     let kept = Server::keep_off(dir.path()).unwrap_err().to_string();
     assert_eq!(kept, locked, "nor can it be deleted");
     let other = tempfile::tempdir().unwrap();
@@ -163,15 +168,18 @@ async fn what_cannot_be_used_is_said_in_one_sentence() {
 async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path());
-    let (inner, pki) = store::open(&config, dir.path().join("server"))
+    let opened = store::open(&config, dir.path().join("server"))
         .await
         .unwrap();
-    let backend = Arc::new(FailingBackend::over(inner));
+    let backend = Arc::new(FailingBackend::over(opened.backend));
     let shutdown = CancellationToken::new();
-    let store = Arc::clone(&backend) as Arc<dyn Backend>;
+    let opened = store::Opened {
+        backend: Arc::clone(&backend) as Arc<dyn Backend>,
+        ..opened
+    };
     let listener = server::listen(config.bind).await.unwrap();
     let server_dir = dir.path().join("server");
-    let server = Server::start_on(config, listener, (store, pki), server_dir, shutdown)
+    let server = Server::start_on(config, listener, opened, server_dir, shutdown)
         .await
         .unwrap();
     let client = server.client(UserInfo::master("test"));

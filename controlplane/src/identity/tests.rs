@@ -50,8 +50,6 @@ async fn a_server_tells_that_it_is_there_for_as_long_as_it_is() {
         let labels = lease.metadata.labels.unwrap();
         assert_eq!(labels[LABEL], "kube-apiserver");
         assert_eq!(labels[HOSTNAME], "h");
-        let annotations = lease.metadata.annotations.unwrap();
-        assert_eq!(annotations[ADDRESS], "198.18.0.1:6443");
         versions.insert(lease.metadata.resource_version.unwrap());
     }
     assert_eq!(versions.len(), 3, "renewed each time: {versions:?}");
@@ -61,11 +59,9 @@ async fn a_server_tells_that_it_is_there_for_as_long_as_it_is() {
         .await
         .unwrap();
     tokio::time::sleep(3 * RENEW).await;
-    assert!(address(&leases.get(&name).await.unwrap()).is_some());
+    leases.get(&name).await.unwrap();
     stop.cancel();
     renewing.await.unwrap();
-    withdraw(&leases, &identity()).await.unwrap();
-    assert_eq!(address(&leases.get(&name).await.unwrap()), None);
 }
 
 #[tokio::test]

@@ -112,6 +112,9 @@ pub enum JoinError {
         /// The directory.
         dir: PathBuf,
     },
+    /// A server runs on the directory.
+    #[error(transparent)]
+    Locked(StoreError),
     /// The store is not that of the others.
     #[error(
         "the etcd that is named has no data of this cluster: name that of the other servers, or leave --store out"

@@ -53,13 +53,18 @@ struct Store {
 
 impl Store {
     fn own(etcd: &EtcdConfig) -> Self {
+        // What the flags say is seen from where the program was started.
+        let path = |path: &Option<PathBuf>| {
+            let path = path.as_deref()?;
+            Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+        };
         Self {
             endpoints: etcd.endpoints.clone(),
             prefix: etcd.prefix.clone(),
             is_own: true,
-            ca: etcd.tls.ca.clone(),
-            cert: etcd.tls.cert.clone(),
-            key: etcd.tls.key.clone(),
+            ca: path(&etcd.tls.ca),
+            cert: path(&etcd.tls.cert),
+            key: path(&etcd.tls.key),
         }
     }
 

@@ -1,7 +1,7 @@
-//! Which servers are alive, by what one of them has seen of all Leases. No I/O; the clock is given.
+//! Which servers are alive, by what one of them has seen of the keys of all. No I/O; the clock is
+//! given.
 //!
-//! A Lease that changes is renewed by somebody. When it changed is told by the clock of who looks,
-//! never by the time in it.
+//! A key that changes is renewed by its server. When it changed is told by the clock of who looks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,23 +9,19 @@ use std::{
     time::Duration,
 };
 
+use coracle_store::Revision;
 use tokio::time::Instant;
 
-/// A server whose Lease has not changed for so long is no more. Upstream's TTL, for renewals every
-/// 10 s.
-const ALIVE: Duration = Duration::from_secs(15);
+use crate::alive::{ALIVE, Found};
 
-/// A Lease as it was found.
-pub(super) struct Look<'a> {
-    pub(super) name: &'a str,
-    pub(super) version: &'a str,
-    /// What it says; nothing if its server has stopped.
-    pub(super) address: Option<SocketAddr>,
-}
+/// The key of a server that was killed, and does not come back, is of no use after that.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
 
-/// What is known of a Lease.
+/// What is known of a key.
 struct Known {
-    version: String,
+    renewed: Revision,
+    /// When it was first seen to be so.
+    since: Instant,
     address: Option<SocketAddr>,
     /// When it was seen to change; `None` for one that was there at the first look and that nobody
     /// else holds to be alive.
@@ -36,7 +32,7 @@ struct Known {
 pub(super) struct Seen {
     own: String,
     own_address: Option<SocketAddr>,
-    leases: BTreeMap<String, Known>,
+    servers: BTreeMap<String, Known>,
     /// When it was looked for the first time.
     first: Option<Instant>,
     /// Who is alive besides this server, as it was told last.
@@ -44,12 +40,12 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// For the server whose Lease is called `own`.
+    /// For the server whose key is called `own`.
     pub(super) fn new(own: String, own_address: Option<SocketAddr>) -> Self {
         Self {
             own,
             own_address,
-            leases: BTreeMap::new(),
+            servers: BTreeMap::new(),
             first: None,
             others: Vec::new(),
         }
@@ -61,39 +57,36 @@ impl Seen {
     }
 
     /// Takes in what is there now. At the first look those are taken to be alive that are among
-    /// `led_to`: it is not known when the other Leases changed, and they may be of long ago.
-    pub(super) fn look<'a>(
-        &mut self,
-        found: impl Iterator<Item = Look<'a>>,
-        led_to: &BTreeSet<SocketAddr>,
-        now: Instant,
-    ) {
+    /// `led_to`: it is not known when the other keys changed, and they may be of long ago.
+    pub(super) fn look(&mut self, found: &[Found], led_to: &BTreeSet<SocketAddr>, now: Instant) {
         let is_first = self.is_empty();
         let was_blind = self.is_blind(now);
-        let mut before = std::mem::take(&mut self.leases);
-        for look in found {
-            let known = before.remove(look.name);
-            let is_believed = look
+        let mut before = std::mem::take(&mut self.servers);
+        for found in found {
+            let known = before.remove(&found.name);
+            let unchanged = known.filter(|known| known.renewed == found.renewed);
+            let is_believed = found
                 .address
                 .is_some_and(|address| led_to.contains(&address));
-            let changed = match &known {
-                Some(known) if known.version == look.version => known.changed,
-                None if is_first && !is_believed => None,
-                _ => Some(now),
+            let (changed, since) = match unchanged {
+                Some(known) => (known.changed, known.since),
+                None if is_first && !is_believed => (None, now),
+                None => (Some(now), now),
             };
             let known = Known {
-                version: look.version.to_owned(),
-                address: look.address,
+                renewed: found.renewed,
+                since,
+                address: found.address,
                 changed,
             };
-            self.leases.insert(look.name.to_owned(), known);
+            self.servers.insert(found.name.clone(), known);
         }
         if is_first {
             self.first = Some(now);
         }
         if was_blind && !self.is_blind(now) {
             // Who was alive before may not have been able to renew either.
-            let were_alive = self.leases.values_mut().filter(|known| {
+            let were_alive = self.servers.values_mut().filter(|known| {
                 known
                     .address
                     .is_some_and(|address| self.others.contains(&address))
@@ -102,11 +95,11 @@ impl Seen {
         }
     }
 
-    /// Who is alive: this server, and those whose Lease has changed lately. While this server does
-    /// not even see its own Lease change, nobody is held to be gone: nothing can be said then.
+    /// Who is alive: this server, and those whose key has changed lately. While this server does
+    /// not even see its own key change, nobody is held to be gone: nothing can be said then.
     pub(super) fn alive(&mut self, now: Instant) -> Vec<SocketAddr> {
         if !self.is_blind(now) {
-            let alive = self.leases.iter().filter_map(|(name, known)| {
+            let alive = self.servers.iter().filter_map(|(name, known)| {
                 let until = known.changed? + ALIVE;
                 (*name != self.own && now < until).then_some(known.address?)
             });
@@ -126,9 +119,22 @@ impl Seen {
         others
     }
 
-    /// Whether what it sees is old. At the beginning its own Lease is on its way.
+    /// Keys that nobody has renewed for so long that nobody will.
+    pub(super) fn forgotten(&self, now: Instant) -> Vec<(String, Revision)> {
+        if self.is_blind(now) {
+            return Vec::new();
+        }
+        let old = self
+            .servers
+            .iter()
+            .filter(|(name, known)| **name != self.own && now >= known.since + FORGOTTEN);
+        old.map(|(name, known)| (name.clone(), known.renewed))
+            .collect()
+    }
+
+    /// Whether what it sees is old. At the beginning its own key is on its way.
     fn is_blind(&self, now: Instant) -> bool {
-        let own = self.leases.get(&self.own);
+        let own = self.servers.get(&self.own);
         let last = own.and_then(|own| own.changed).or(self.first);
         last.is_some_and(|last| now >= last + ALIVE)
     }

@@ -11,7 +11,7 @@ use super::{
     *,
 };
 use crate::{
-    StoreEngine,
+    alive,
     backup::{self, Existing, PendingFile},
     copy_store,
 };
@@ -81,6 +81,19 @@ impl Running {
     }
 }
 
+/// The directory of another server of the cluster: its certificates are there, as joining brings
+/// them.
+fn twin(dir: &Path) -> tempfile::TempDir {
+    let twin = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.join("server/pki"), twin.path().join("server/pki"));
+    std::fs::create_dir_all(&to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+    twin
+}
+
 fn version(map: &ConfigMap) -> u64 {
     map.metadata
         .resource_version
@@ -132,7 +145,8 @@ async fn what_another_server_writes_is_read_here() {
     let Some(etcd) = Etcd::start(1) else { return };
     let dir = tempfile::tempdir().unwrap();
     let one = Running::start(dir.path(), StoreEngine::Etcd(etcd.config())).await;
-    let two = Running::start(dir.path(), StoreEngine::Etcd(etcd.config())).await;
+    let other = twin(dir.path());
+    let two = Running::start(other.path(), StoreEngine::Etcd(etcd.config())).await;
     for n in 0..20 {
         let name = format!("m{n:02}");
         let made = one.create(&name).await;
@@ -151,11 +165,11 @@ async fn what_another_server_writes_is_read_here() {
 async fn two_servers_give_nothing_out_twice() {
     let Some(etcd) = Etcd::start(1) else { return };
     let dir = tempfile::tempdir().unwrap();
-    // The certificates are there, as joining brings them.
     let first = Running::start(dir.path(), StoreEngine::Memory).await;
     first.stop().await;
-    let start = || Running::start(dir.path(), StoreEngine::Etcd(etcd.config()));
-    let (one, other) = tokio::join!(start(), start());
+    let second = twin(dir.path());
+    let start = |dir| Running::start(dir, StoreEngine::Etcd(etcd.config()));
+    let (one, other) = tokio::join!(start(dir.path()), start(second.path()));
     let two = Two::of(&one.server, &other.server);
     two.give_out_addresses().await;
     two.delete_what_is_filled().await;
@@ -212,6 +226,7 @@ async fn objects_go_to_etcd_and_back_with_growing_versions() {
     assert!(version(&moved) > version(&made));
     let second = running.create("b").await;
     assert!(version(&second) > version(&moved));
+    servers_that_run_are_noticed(dir.path(), &in_etcd).await;
     running.stop().await;
 
     let there = copy_store(dir.path(), &in_etcd, &sqlite).await.unwrap_err();
@@ -221,11 +236,38 @@ async fn objects_go_to_etcd_and_back_with_growing_versions() {
         dir.path().join("old.db"),
     )
     .unwrap();
+    // One that has ended in order is not waited for.
+    let began = Instant::now();
     copy_store(dir.path(), &in_etcd, &sqlite).await.unwrap();
+    assert!(began.elapsed() < alive::ALIVE, "{:?}", began.elapsed());
     let running = Running::start(dir.path(), StoreEngine::Sqlite).await;
     assert_eq!(running.names().await, ["a", "b"]);
     let back = running.maps.get("b").await.unwrap();
     assert_eq!(back.metadata.uid, second.metadata.uid);
     assert!(version(&back) > version(&second));
     running.stop().await;
+}
+
+/// On this directory, and on this etcd by another one's flags.
+async fn servers_that_run_are_noticed(dir: &Path, in_etcd: &StoreEngine) {
+    let sqlite = StoreEngine::Sqlite;
+    let locked = Server::keep_off(dir).unwrap_err().to_string();
+    assert!(locked.contains("is in use by another server"), "{locked}");
+    let here = copy_store(dir, in_etcd, &sqlite).await.unwrap_err();
+    assert_eq!(here.to_string(), locked);
+    let (elsewhere, other) = (twin(dir), tempfile::tempdir().unwrap());
+    let running = Running::start(other.path(), StoreEngine::Sqlite).await;
+    running.stop().await;
+    let (from, onto) = tokio::join!(
+        copy_store(elsewhere.path(), in_etcd, &sqlite),
+        copy_store(other.path(), &sqlite, in_etcd),
+    );
+    // Nor is it said of what is in the way that it could be deleted.
+    for refused in [from, onto] {
+        let said = refused.unwrap_err().to_string();
+        assert!(
+            said.starts_with("the server localhost runs on /coracle of this etcd: stop it"),
+            "{said}"
+        );
+    }
 }

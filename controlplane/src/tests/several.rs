@@ -18,7 +18,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::config;
-use crate::{Server, ServerConfig, UserInfo, server, store::open};
+use crate::{
+    Server, ServerConfig, UserInfo, server,
+    store::{Opened, open},
+};
 
 const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
 
@@ -37,12 +40,15 @@ async fn start(dir: &Path, host: &str, store: &Arc<MemoryBackend>) -> One {
 async fn start_with(mut config: ServerConfig, store: &Arc<MemoryBackend>) -> One {
     let dir = config.data_dir.clone();
     config.store = crate::StoreEngine::Memory;
-    let (_, pki) = open(&config, dir.join("server")).await.unwrap();
+    let opened = open(&config, dir.join("server")).await.unwrap();
     let store = Arc::clone(store) as Arc<dyn Backend>;
     let backend = FailingBackend::over(store).shared().far();
     let shutdown = CancellationToken::new();
     let listener = server::listen(config.bind).await.unwrap();
-    let opened = (Arc::new(backend) as Arc<dyn Backend>, pki);
+    let opened = Opened {
+        backend: Arc::new(backend),
+        ..opened
+    };
     let server_dir = dir.join("server");
     let server = Server::start_on(config, listener, opened, server_dir, shutdown.clone());
     One {
@@ -189,6 +195,16 @@ async fn the_service_of_the_api_leads_to_all_servers_and_to_none_that_has_stoppe
     for one in [&first, &second] {
         one.leads_to(&["198.18.0.1", "198.18.0.2"]).await;
     }
+    // Who may write Leases here makes no server by it.
+    let forged = serde_json::json!({
+        "metadata": {"name": "apiserver-forged",
+            "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": "c"},
+            "annotations": {"coracle.dev/apiserver-address": "198.18.0.66:6443"}},
+        "spec": {"holderIdentity": "c_1", "leaseDurationSeconds": 3600, "renewTime": "2030-01-01T00:00:00.000000Z"},
+    });
+    let forged: Lease = serde_json::from_value(forged).unwrap();
+    let made = first.leases().create(&PostParams::default(), &forged).await;
+    made.unwrap();
     let changes: Api<Endpoints> = Api::namespaced(second.client(), "default");
     let version = async || {
         let found = changes.get("kubernetes").await.unwrap();

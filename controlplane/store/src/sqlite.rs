@@ -139,6 +139,16 @@ impl SqliteBackend {
         Self::open_with(dir, SqliteOptions::default())
     }
 
+    /// Takes `dir`, made if it does not exist, for a server whose store is elsewhere, until the
+    /// file is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] while another server runs on it, [`StoreError::NotWritable`],
+    /// [`StoreError::DiskFull`]: tell the user.
+    pub fn take(dir: &Path) -> Result<File, StoreError> {
+        schema::lock(dir)
+    }
+
     /// Keeps every server off the store in `dir` until the file is dropped, as who deletes it
     /// has to; `None` if there is no `dir`.
     ///

@@ -23,20 +23,17 @@ impl Watcher {
     /// Looks after `secs` seconds: names, versions, and the last number of addresses.
     fn look(&mut self, secs: u64, found: &[(&str, u32, u8)], led_to: &[u8]) -> Vec<SocketAddr> {
         self.now += Duration::from_secs(secs);
-        let versions: Vec<String> = found
+        let found: Vec<Found> = found
             .iter()
-            .map(|(_, version, _)| version.to_string())
-            .collect();
-        let looks = found
-            .iter()
-            .zip(&versions)
-            .map(|((name, _, last), version)| Look {
-                name,
-                version,
+            .map(|(name, version, last)| Found {
+                name: (*name).to_owned(),
+                host: String::new(),
                 address: (*last > 0).then(|| at(*last)),
-            });
+                renewed: Revision(u64::from(*version)),
+            })
+            .collect();
         let led_to = led_to.iter().map(|last| at(*last)).collect();
-        self.seen.look(looks, &led_to, self.now);
+        self.seen.look(&found, &led_to, self.now);
         self.seen.alive(self.now)
     }
 }
@@ -77,7 +74,7 @@ fn one_that_stops_goes_at_once() {
 }
 
 #[test]
-fn a_new_server_believes_who_is_led_to_and_no_old_lease() {
+fn a_new_server_believes_who_is_led_to_and_no_old_key() {
     let mut watcher = Watcher::new();
     let found = [("dead", 3, 4), ("b", 5, 2)];
     assert_eq!(watcher.look(0, &found, &[2]), [at(1), at(2)]);
@@ -113,4 +110,18 @@ fn who_sees_nothing_holds_nobody_to_be_gone() {
         watcher.look(10, &[(OWN, 13, 1), ("b", 11, 2)], &[]),
         [at(1)]
     );
+}
+
+#[test]
+fn a_key_that_nobody_renews_is_forgotten_after_an_hour() {
+    let mut watcher = Watcher::new();
+    watcher.look(0, &[(OWN, 1, 1), ("dead", 3, 4), ("b", 2, 2)], &[2]);
+    watcher.look(1800, &[(OWN, 2, 1), ("dead", 3, 4), ("b", 4, 2)], &[]);
+    assert_eq!(watcher.seen.forgotten(watcher.now), []);
+    watcher.look(1801, &[(OWN, 3, 1), ("dead", 3, 4), ("b", 4, 2)], &[]);
+    let forgotten = watcher.seen.forgotten(watcher.now);
+    assert_eq!(forgotten, [("dead".to_owned(), Revision(3))]);
+    // Who sees nothing forgets nobody.
+    watcher.look(3600, &[(OWN, 3, 1), ("dead", 3, 4), ("b", 4, 2)], &[]);
+    assert_eq!(watcher.seen.forgotten(watcher.now), []);
 }
