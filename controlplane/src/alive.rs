@@ -49,6 +49,10 @@ pub(crate) struct Found {
     /// That of its identity Lease.
     pub(crate) name: String,
     /// The machine's name.
+    #[cfg_attr(
+        not(feature = "etcd"),
+        allow(dead_code, reason = "who copies a store is told of it")
+    )]
     pub(crate) host: String,
     /// Where it is reached, if it is by others than its machine.
     pub(crate) address: Option<SocketAddr>,

@@ -312,7 +312,12 @@ impl Drop for Cluster {
 
 /// Imports the test images on a host.
 pub(crate) fn import(site: &Site, host: &str) {
-    for image in ["nginx", "busybox"] {
+    import_images(site, host, &["nginx", "busybox"]);
+}
+
+/// Imports some of them.
+pub(crate) fn import_images(site: &Site, host: &str, images: &[&str]) {
+    for image in images {
         let data = site.subdir(&format!("{host}-data"));
         let mut command = Command::new(binary("coracle"));
         succeed(

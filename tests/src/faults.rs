@@ -7,11 +7,13 @@
 //! linearizable  whether one register could have behaved so
 //! streams       what watches showed: every change once and in order, the same on every server
 //! claims        what the changes say: one leader, no address twice
+//! nodes         and of nodes: always Ready, no pod on two of them, none started twice
 //! ```
 //! The cluster itself is [`crate::machines`].
 
 pub mod claims;
 pub mod history;
 pub mod linearizable;
+pub mod nodes;
 pub mod plan;
 pub mod streams;

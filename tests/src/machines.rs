@@ -5,8 +5,12 @@
 //!   NAME-m0 198.18.0.1     NAME-m1 198.18.0.2     NAME-m2 198.18.0.3     NAME-clients 198.18.0.100
 //!   etcd :2379 :2380       etcd                   etcd
 //!   coracle server :6443   coracle server         coracle server
+//!   NAME-n0 198.18.0.50    NAME-n1 198.18.0.51    nodes, which know all servers
 //! ```
-//! A server names its own machine's member first, then the others.
+//! A server names its own machine's member first, then the others. The first server makes the
+//! cluster, the others join it.
+
+mod nodes;
 
 use std::{
     path::{Path, PathBuf},
@@ -16,11 +20,12 @@ use std::{
 
 use nix::sys::signal::{Signal, kill};
 
+pub use self::nodes::Node;
 use crate::{
     binary,
     faults::plan::{Fault, Part, Round, Way},
     kubectl::Kubectl,
-    process::{Process, run},
+    process::{Process, succeed},
     site::Site,
     tool, wait,
 };
@@ -39,6 +44,8 @@ const API_PORT: u16 = 6443;
 pub struct Plan {
     /// How many machines.
     pub machines: u8,
+    /// How many nodes besides.
+    pub nodes: u8,
     /// More flags of each member of etcd.
     pub etcd_flags: Vec<String>,
     /// More flags of each server.
@@ -67,6 +74,8 @@ pub struct Machine {
 pub struct Machines {
     /// The machines.
     pub all: Vec<Machine>,
+    /// The nodes.
+    pub nodes: Vec<Node>,
     /// Flags may be changed between two starts.
     pub plan: Plan,
     /// The ground. Dropped last.
@@ -92,31 +101,53 @@ impl Machines {
         site.add_host(CLIENTS, CLIENTS_LAST);
         // A sync costs nothing there, and a machine that loses its memory is another test.
         site.memory_dir("etcd");
-        Self { all, plan, site }
+        Self {
+            all,
+            nodes: Vec::new(),
+            plan,
+            site,
+        }
     }
 
-    /// A whole cluster: all members and all servers.
+    /// A whole cluster: all members, all servers and all nodes.
     pub fn start(plan: Plan) -> Self {
         let mut machines = Self::new(plan);
         for number in 0..machines.all.len() {
             machines.start_etcd(number);
         }
         for number in 0..machines.all.len() {
-            if number > 0 {
-                machines.join(number);
-            }
             machines.start_server(number);
             machines.wait_ready(number);
         }
+        machines.start_nodes();
         machines
     }
 
-    /// Makes a machine's server one of the first one's cluster: gives it that one's certificates.
-    fn join(&self, number: usize) {
-        let pki = |number| self.server_data(number).join("server/pki");
-        std::fs::create_dir_all(self.server_data(number).join("server")).expect("make it");
-        let copied = run(Command::new("cp").arg("-a").arg(pki(0)).arg(pki(number)));
-        assert!(copied.status.success(), "copy the certificates: {copied:?}");
+    /// The flags by which a server joins the first one's cluster; none if it is that one, or has.
+    fn joining(&self, number: usize) -> Vec<String> {
+        if number == 0 {
+            return Vec::new();
+        }
+        self.joining_with(&self.server_data(number))
+    }
+
+    /// The same for one that has its files in `data`.
+    fn joining_with(&self, data: &Path) -> Vec<String> {
+        if data.join("server/joined.json").exists() {
+            return Vec::new();
+        }
+        let mut token = Command::new(binary("coracle"));
+        token.args(["token", "server", "--data-dir"]);
+        let token = succeed(token.arg(self.server_data(0)));
+        let first = self.api(0);
+        ["--join", &first, "--token", token.trim()]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    /// The address of a server.
+    fn api(&self, number: usize) -> String {
+        format!("https://{}:{API_PORT}", self.all[number].address)
     }
 
     /// Where a server keeps its files.
@@ -174,7 +205,8 @@ impl Machines {
 
     /// Starts a server (again).
     pub fn start_server(&mut self, number: usize) {
-        let command = self.server_command(number, &self.server_data(number));
+        let mut command = self.server_command(number, &self.server_data(number));
+        command.args(self.joining(number));
         let log = self.server_log(number);
         self.all[number].server = Some(Process::start(command, &log));
     }
@@ -191,23 +223,20 @@ impl Machines {
         let urls: Vec<String> = (number..number + count)
             .map(|next| self.url(next % count))
             .collect();
-        // A machine has a name of its own, too.
-        let mut command = self.site.command(&machine.name, "unshare");
-        command.args([
-            "--uts",
-            "sh",
-            "-c",
-            "hostname \"$0\" && exec \"$@\"",
-            &machine.name,
-        ]);
-        command
-            .arg(binary("coracle"))
-            .arg("server")
-            .arg("--data-dir")
-            .arg(data);
+        let mut command = self.named_host(&machine.name);
+        command.arg("server").arg("--data-dir").arg(data);
         command.args(["--bind", &format!("{}:{API_PORT}", machine.address)]);
         command.args(["--store", &format!("etcd={}", urls.join(","))]);
         command.args(&self.plan.server_flags);
+        command
+    }
+
+    /// `coracle` on a host that calls itself so: servers are told apart by that.
+    fn named_host(&self, name: &str) -> Command {
+        let mut command = self.site.command(name, "unshare");
+        let script = "hostname \"$0\" && exec \"$@\"";
+        command.args(["--uts", "sh", "-c", script, name]);
+        command.arg(binary("coracle"));
         command
     }
 
@@ -310,6 +339,7 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
+        self.reset_nodes();
         // All at once, and not in order: nothing of them is looked at any more.
         for machine in &mut self.all {
             for process in [&mut machine.server, &mut machine.etcd]

@@ -1,8 +1,12 @@
 //! Three members of etcd and three servers that are killed, stopped and cut off at random, one
-//! machine a round, under clients that write, watch and give controllers work. Nothing acknowledged
-//! is lost, nothing happens twice, and what every client saw is what one register would have shown.
+//! machine a round, under clients that write, watch and give controllers work, and under nodes that
+//! run pods. Nothing acknowledged is lost, nothing happens twice, nodes stay Ready, and what every
+//! client saw is what one register would have shown.
 //!
 //! `FAULT_ROUNDS=200` runs the whole of it (half an hour), `FAULT_SEED` repeats a run.
+
+#[path = "faults/steady.rs"]
+mod steady;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +18,7 @@ use coracle_tests::{
     faults::{
         claims,
         history::{self, Action, Call, Clock, Facts, Micros, Object, Outcome, Record},
-        linearizable,
+        linearizable, nodes,
         plan::{self, Fault, Part, Round},
         streams::{self, Verdict},
     },
@@ -25,6 +29,7 @@ use coracle_tests::{
 };
 
 const MACHINES: u8 = 3;
+const NODES: u8 = 2;
 /// As many as fit into a minute and a half.
 const ROUNDS: usize = 6;
 /// Between two rounds.
@@ -61,9 +66,11 @@ fn nothing_acknowledged_is_lost_while_servers_and_members_fail() {
     eprintln!("FAULT_ROUNDS={count} FAULT_SEED={seed}");
     let mut machines = Machines::start(Plan {
         machines: MACHINES,
+        nodes: NODES,
         server_flags: FEW_ADDRESSES.map(str::to_owned).to_vec(),
         ..Plan::default()
     });
+    steady::start(&machines);
     let history = machines.site.dir().join("history");
     let stop = machines.site.dir().join("stop");
     let mut clients = start_clients(&machines, seed, &history, &stop);
@@ -112,6 +119,7 @@ fn nothing_acknowledged_is_lost_while_servers_and_members_fail() {
     assert!(ended.success(), "{ended}: {}", clients.output());
     let records = history::read(&history).expect("a history");
     judge(&records, &failed);
+    steady::each_has_started_once(&machines);
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -335,11 +343,12 @@ fn cluster(records: &[Record], verdict: &Verdict) -> Vec<String> {
     for (server, objects) in last_lists(records, "Pod") {
         let alive = objects.iter().filter(|pod| {
             matches!(
-                pod.facts,
+                &pod.facts,
                 Facts::Pod {
                     is_going: false,
+                    owner,
                     ..
-                }
+                } if !owner.is_empty()
             )
         });
         let names: Vec<&str> = alive.map(|pod| &*pod.name).collect();
@@ -354,8 +363,12 @@ fn cluster(records: &[Record], verdict: &Verdict) -> Vec<String> {
     if pods.len() != 1 {
         problems.push(format!("the servers have different pods: {pods:?}"));
     }
+    let (wrong, ran) = nodes::pods(changes("Pod"));
+    problems.extend(wrong);
+    problems.extend(nodes::lost(changes("Node")));
     eprintln!(
-        "Leases changed hands {acquisitions} times; {given} addresses and ports given out; {} pods at a time at most",
+        "Leases changed hands {acquisitions} times; {given} addresses and ports given out; {} pods of one owner at a time \
+         at most, {ran} have run",
         claims::most_pods(changes("Pod"))
     );
     problems

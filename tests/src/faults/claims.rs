@@ -101,7 +101,10 @@ pub fn most_pods(changes: &Changes) -> usize {
     let mut pods: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut most = 0;
     for ((_, name), seen) in changes {
-        let Facts::Pod { owner, is_going } = &seen.object.facts else {
+        let Facts::Pod {
+            owner, is_going, ..
+        } = &seen.object.facts
+        else {
             continue;
         };
         let of_owner = pods.entry(owner).or_default();
@@ -225,6 +228,9 @@ mod tests {
         let pod = |owner: &str, is_going| Facts::Pod {
             owner: owner.to_owned(),
             is_going,
+            node: String::new(),
+            containers: Vec::new(),
+            restarts: 0,
         };
         let seen = changes(vec![
             change(Change::Added, "a", "1", 1, pod("x", false)),

@@ -123,6 +123,17 @@ pub enum Facts {
         owner: String,
         /// Whether it is being deleted.
         is_going: bool,
+        /// Where it is bound to; empty before that.
+        node: String,
+        /// Its containers that have been started, by their IDs.
+        containers: Vec<String>,
+        /// How often one was started again.
+        restarts: u64,
+    },
+    /// Of a node: whether it is Ready.
+    Node {
+        /// As its condition says: `True`, `False`, `Unknown`.
+        ready: String,
     },
     /// Of a Service: what no other may have.
     Service(Vec<String>),

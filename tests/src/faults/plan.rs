@@ -111,7 +111,8 @@ fn hinders_leading(part: Part, fault: Fault) -> bool {
 }
 
 /// So many rounds. Each fault of each part comes once before one comes again. Long are, as far as
-/// there are any, those that hinder who leads.
+/// there are any, those that hinder who leads; the first of them stops it, and lets it go on as
+/// somebody who has led.
 pub fn rounds(seed: u64, count: usize, machines: usize) -> Vec<Round> {
     let mut random = Random::new(seed);
     let mut deck: Vec<(Part, Fault)> = Vec::new();
@@ -126,9 +127,16 @@ pub fn rounds(seed: u64, count: usize, machines: usize) -> Vec<Round> {
             let is_long = number % LONG_EVERY == LONG_EVERY - 1;
             let mut drawn = random.index(deck.len());
             if is_long {
-                let mut hindering = (0..deck.len()).map(|next| (drawn + next) % deck.len());
-                let found = hindering.find(|index| hinders_leading(deck[*index].0, deck[*index].1));
-                drawn = found.unwrap_or(drawn);
+                let is_first = number < LONG_EVERY;
+                let next = |wanted: fn(&Fault) -> bool| {
+                    let mut indexes = (0..deck.len()).map(|next| (drawn + next) % deck.len());
+                    indexes.find(|index| {
+                        let (part, fault) = deck[*index];
+                        hinders_leading(part, fault) && wanted(&fault)
+                    })
+                };
+                let stops = next(|fault| *fault == Fault::Stop).filter(|_| is_first);
+                drawn = stops.or_else(|| next(|_| true)).unwrap_or(drawn);
             }
             let (part, fault) = deck.swap_remove(drawn);
             Round {

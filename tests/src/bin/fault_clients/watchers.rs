@@ -10,7 +10,7 @@ use futures::{StreamExt as _, stream::BoxStream};
 use k8s_openapi::{
     api::{
         coordination::v1::Lease,
-        core::v1::{ConfigMap, Pod, Service},
+        core::v1::{ConfigMap, Node, Pod, Service},
     },
     jiff::Timestamp,
 };
@@ -28,8 +28,13 @@ use crate::{
 };
 
 /// What is watched.
-pub(crate) const KINDS: [fn() -> ApiResource; 4] =
-    [of::<ConfigMap>, of::<Lease>, of::<Pod>, of::<Service>];
+pub(crate) const KINDS: [fn() -> ApiResource; 5] = [
+    of::<ConfigMap>,
+    of::<Lease>,
+    of::<Node>,
+    of::<Pod>,
+    of::<Service>,
+];
 /// How long a watch lasts: so it is begun anew all the time.
 const LASTS_SECS: u32 = 15;
 /// Then the line is cut.
@@ -235,6 +240,7 @@ impl Watcher<'_> {
             facts: match &*self.kind {
                 "ConfigMap" => register(&object.data["data"]),
                 "Lease" => lease(&object.data["spec"]),
+                "Node" => node(&object.data["status"]),
                 "Service" => service(&object.data["spec"]),
                 _ => pod(object),
             },
@@ -298,8 +304,25 @@ fn pod(object: &DynamicObject) -> Facts {
         .filter(|owner| owner.controller == Some(true))
         .map(|owner| &owner.uid)
         .next();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let statuses = object.data["status"]["containerStatuses"].as_array();
+    let statuses = statuses.into_iter().flatten();
+    let ids = statuses.clone().map(|status| text(&status["containerID"]));
+    let restarts = statuses.map(|status| status["restartCount"].as_u64().unwrap_or_default());
     Facts::Pod {
         owner: owner.cloned().unwrap_or_default(),
         is_going: object.metadata.deletion_timestamp.is_some(),
+        node: text(&object.data["spec"]["nodeName"]),
+        containers: ids.filter(|id| !id.is_empty()).collect(),
+        restarts: restarts.sum(),
+    }
+}
+
+fn node(status: &Value) -> Facts {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.filter(|condition| condition["type"] == "Ready");
+    let ready = ready.filter_map(|condition| condition["status"].as_str());
+    Facts::Node {
+        ready: ready.map(str::to_owned).collect(),
     }
 }

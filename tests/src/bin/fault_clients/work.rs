@@ -1,5 +1,5 @@
 //! Work for controllers: a Deployment that is scaled up and down, and Services that come and go.
-//! There are no nodes: its pods stay Pending, and are deleted at once.
+//! Its pods run on the nodes that there are.
 
 use std::{future::Future, time::Duration};
 
@@ -86,7 +86,11 @@ pub(crate) async fn prepare(servers: &mut [Link], count: usize) -> Result<()> {
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "main", "image": "none"}]},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent",
+                        "command": ["sleep", "36000"]}],
+                },
             },
         },
     }))?;
