@@ -27,7 +27,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use tokio_util::sync::CancellationToken;
 
-use crate::identity;
+use crate::{allocation_events, identity};
 
 /// Where the Leases are.
 pub(crate) const NAMESPACE: &str = "kube-system";
@@ -98,7 +98,7 @@ pub(crate) fn groups(
                     Arc::clone(&forgetting).forget_old_events(stop)
                 }),
                 Part::endless("service-allocation-repair", move |stop| {
-                    Arc::clone(&repairing).repair_allocations(stop)
+                    allocation_events::run(Arc::clone(&repairing), stop)
                 }),
                 Part::endless("identity-lease-gc", move |stop| {
                     identity::forget_old(leases.clone(), stop)

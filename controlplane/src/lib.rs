@@ -8,6 +8,7 @@
 //! | module | does |
 //! |---|---|
 //! | `alive` | which servers run on a store that several share |
+//! | `allocation_events` | tells what is wrong with addresses and ports of Services |
 //! | [`backup`] | the store as a file, and back |
 //! | `config` | what a control plane is started with |
 //! | `copy` | moves all objects from one engine to another |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod alive;
+mod allocation_events;
 pub mod backup;
 mod config;
 #[cfg(feature = "etcd")]

@@ -8,6 +8,7 @@
 
 mod defaults;
 mod endpoints;
+mod kubernetes_service;
 mod roles;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -26,7 +27,7 @@ use coracle_registry::{
 use coracle_telemetry::ErrorChain;
 use serde_json::{Value, json};
 
-use crate::{allocation_repair, config::first_service_ip, error::ApiServerError, state::State};
+use crate::{allocation_repair, error::ApiServerError, state::State};
 
 const NAMESPACES: &[&str] = &[
     "default",
@@ -57,7 +58,13 @@ pub(crate) async fn start(server: &State) -> Result<(), ApiServerError> {
     defaults::fill(server).await;
     ensure(server).await?;
     // Of what older releases have stored, before anybody is given what these have.
-    allocation_repair::once(server).await?;
+    let repaired = allocation_repair::once(server).await?;
+    if !repaired.is_empty() {
+        tracing::info!(
+            found = repaired.len(),
+            "what is allocated to services was not in step with them"
+        );
+    }
     let opened = open_namespaces::repair::repair(&server.store, &server.registry).await;
     if let Err(Status { message, .. }) = opened {
         // Such as for a full disk. What lacks then is made when it is missed.
@@ -70,7 +77,7 @@ pub(crate) async fn start(server: &State) -> Result<(), ApiServerError> {
 async fn ensure(server: &State) -> Result<(), ApiServerError> {
     ensure_namespaces(server).await?;
     ensure_priority_classes(server).await?;
-    ensure_service(server).await?;
+    kubernetes_service::ensure(server).await?;
     ensure_service_cidr(server).await?;
     if server.config.advertise.ip().is_loopback() || server.store.backend.is_shared() {
         // Nobody but this machine reaches it there, and Endpoints may not say so. Where there may
@@ -97,28 +104,6 @@ async fn ensure_priority_classes(server: &State) -> Result<(), ApiServerError> {
         ensure_object(server, kind, class, &[]).await?;
     }
     Ok(())
-}
-
-/// The Service by which pods reach this server.
-async fn ensure_service(server: &State) -> Result<(), ApiServerError> {
-    let config = &server.config;
-    let service_ip = first_service_ip(&config.service_cidr).to_string();
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "kubernetes", "namespace": "default",
-            "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {
-            "type": "ClusterIP", "sessionAffinity": "None",
-            "clusterIP": service_ip, "clusterIPs": [service_ip],
-            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
-            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": config.advertise.port()}],
-        },
-    });
-    if server.store.backend.is_shared() {
-        // As upstream, only made: servers whose ports differ would change it to and fro.
-        return ensure_object(server, Kind::core("services"), service, &[]).await;
-    }
-    ensure_object(server, Kind::core("services"), service, &["spec"]).await
 }
 
 /// Has the `kubernetes` Service lead to `servers`, in the old form and in the new one.

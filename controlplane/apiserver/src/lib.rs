@@ -29,6 +29,7 @@
 //! | `subresource` | status, scale, binding, eviction, token, streams |
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
 //! | `bootstrap` | the objects every cluster starts with |
+//! | `first_address` | who was told to have the `kubernetes` Service's address |
 //! | `backup` | the whole store as a file, for `coracle store backup` |
 //! | [`joining`] | what servers share, for another one that joins |
 //! | `event_expiry` | forgets old Events |
@@ -62,6 +63,7 @@ mod encoding;
 mod endpoints;
 mod error;
 mod event_expiry;
+mod first_address;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gzip;
@@ -104,6 +106,9 @@ pub use config::{ApiServerConfig, first_service_ip};
 pub use coracle_auth::{
     authn::token_file,
     user::{self, UserInfo},
+};
+pub use coracle_registry::service_allocator::repair::{
+    About as AllocationAbout, Finding as AllocationFinding,
 };
 pub use error::ApiServerError;
 pub use server::ApiServer;

@@ -19,7 +19,9 @@ use coracle_auth::{
     user::UserInfo,
 };
 use coracle_registry::{
-    custom_resource::CustomResource, resource::Registry, service_addresses::ServiceAddresses,
+    custom_resource::CustomResource,
+    resource::Registry,
+    service_allocator::{Allocators, repair::Finding},
     store::Store,
 };
 use coracle_store::Backend;
@@ -35,6 +37,7 @@ use crate::{
     custom_resources,
     error::ApiServerError,
     event_expiry,
+    first_address::FirstAddress,
     joining::attempts::Attempts,
     limits::Limits,
     metrics::Metrics,
@@ -85,7 +88,7 @@ impl ApiServer {
             .ok_or(PkiError::Parse { what: "sa.key" })?;
         let node_tls = subresource::node_tls_config(&config.pki)?;
         let (range, ports) = (config.service_cidr, config.node_ports.clone());
-        let addresses = ServiceAddresses::new(range, ports, &registry, Arc::clone(&cache));
+        let allocators = Allocators::new(range, ports, &registry, Arc::clone(&cache));
         let store = Store { backend, cache };
         let signer = Arc::new(signer);
         let authorizer = Arc::new(UnionAuthorizer::new(&registry));
@@ -101,7 +104,8 @@ impl ApiServer {
         let tokens = config.static_tokens.clone();
         let cache = Arc::clone(&store.cache);
         let state = Arc::new(State {
-            addresses,
+            allocators,
+            first_address: FirstAddress::default(),
             admission: plugins.into_iter().fold(chain, admission::Chain::with),
             store,
             authenticator: Authenticator::new(
@@ -184,9 +188,13 @@ impl ApiServer {
     }
 
     /// Keeps what Services have been given in step with them until `stop`: for one of several
-    /// servers.
-    pub async fn repair_allocations(self: Arc<Self>, stop: CancellationToken) {
-        allocation_repair::run(Arc::clone(&self.state), stop).await;
+    /// servers. `tell` is for events: what lasts is told once.
+    pub async fn repair_allocations(
+        self: Arc<Self>,
+        stop: CancellationToken,
+        tell: impl Fn(Finding) + Send + Sync,
+    ) {
+        allocation_repair::run(Arc::clone(&self.state), stop, tell).await;
     }
 
     /// Ends watches and the cache. [`ApiServer::serve`] does this too when it ends.

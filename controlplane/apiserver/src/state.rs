@@ -15,13 +15,13 @@ use coracle_auth::{
     authn::{Authenticator, service_account::TokenSigner},
     authz::UnionAuthorizer,
 };
-use coracle_registry::{resource::Registry, service_addresses::ServiceAddresses, store::Store};
+use coracle_registry::{resource::Registry, service_allocator::Allocators, store::Store};
 use coracle_telemetry::Health;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    catalog::Catalogs, config::ApiServerConfig, joining::attempts::Attempts, limits::Limits,
-    metrics::Metrics, slow::SlowRequests,
+    catalog::Catalogs, config::ApiServerConfig, first_address::FirstAddress,
+    joining::attempts::Attempts, limits::Limits, metrics::Metrics, slow::SlowRequests,
 };
 
 /// The state of one server.
@@ -37,7 +37,8 @@ pub(crate) struct State {
     pub(crate) signer: Arc<TokenSigner>,
     /// For requests to nodes.
     pub(crate) node_tls: Arc<rustls::ClientConfig>,
-    pub(crate) addresses: Option<ServiceAddresses>,
+    pub(crate) allocators: Option<Allocators>,
+    pub(crate) first_address: FirstAddress,
     pub(crate) admission: admission::Chain,
     pub(crate) limits: Limits,
     /// Of servers that would join.

@@ -5,9 +5,9 @@
 //! behalf it gives to the store itself.
 //!
 //! ```text
-//! create   prepare_new               > mutate > check > (fill > validate > turn > insert) until nobody else has its addresses
-//! update   begin > (change > prepare > mutate > check >  fill > validate > turn > commit) until the race is won
-//! delete   begin > (                   mutate                 > validate        > commit) until the race is won
+//! create   prepare_new               > mutate > check > (allocate > validate > turn > insert) until nobody else has its addresses
+//! update   begin > (change > prepare > mutate > check >  allocate > validate > turn > commit) until the race is won
+//! delete   begin > (                   mutate                     > validate        > commit) until the race is won
 //! ```
 //!
 //! A Service gets its addresses before it is shown to those who validate, as in upstream's
@@ -21,7 +21,7 @@ use coracle_registry::{
     managed_fields::FieldManager,
     part::Part,
     resource::Resource,
-    service_addresses::ServiceAddresses,
+    service_allocator::{Allocators, Try},
     store::{
         Written,
         companions::Companion,
@@ -52,13 +52,17 @@ impl State {
             .prepare_new(resource, request.namespace, object, Some(manager))?;
         let mutated = self.mutated(request.about(&mut new.object, None)).await?;
         new.check(mutated.is_changed)?;
-        let addresses = self.addresses_of(resource);
+        let allocators = self.allocators_of(resource);
         // As it is without what it is given, in case others have that.
-        let asked = addresses.map(|_| new.object.clone());
+        let asked = allocators.map(|_| new.object.clone());
         loop {
-            if let Some(addresses) = addresses {
-                let lost = new.taken().to_vec();
-                addresses.fill(None, &mut new.object, &lost).await?;
+            if let Some(allocators) = allocators {
+                let (lost, dry_run) = (new.taken().to_vec(), request.options.dry_run);
+                let attempt = Try {
+                    lost: &lost,
+                    dry_run,
+                };
+                allocators.allocate(None, &mut new.object, attempt).await?;
             }
             let validated = self.validated(request.about(&mut new.object, None)).await?;
             let turn = self.turn(request, None).await?;
@@ -87,10 +91,10 @@ impl State {
             let wanted = change(&update.present());
             let written = match wanted {
                 Ok(wanted) => {
-                    let addresses = self
-                        .addresses_of(resource)
+                    let allocators = self
+                        .allocators_of(resource)
                         .filter(|_| target.part == Part::Main);
-                    self.replace(request, addresses, &mut update, wanted).await
+                    self.replace(request, allocators, &mut update, wanted).await
                 }
                 Err(status) => Err(status),
             };
@@ -103,12 +107,12 @@ impl State {
         }
     }
 
-    /// Puts `wanted` in the object's place, with what `addresses` have to give it; `None` if
+    /// Puts `wanted` in the object's place, with what `allocators` have to give it; `None` if
     /// somebody else was faster.
     async fn replace(
         &self,
         request: &Request<'_>,
-        addresses: Option<&ServiceAddresses>,
+        allocators: Option<&Allocators>,
         update: &mut Update<'_>,
         wanted: Value,
     ) -> Result<Option<Written>, Status> {
@@ -117,9 +121,11 @@ impl State {
             .mutated(request.about(&mut changed.object, Some(update.current())))
             .await?;
         update.check(&mut changed, mutated.is_changed)?;
-        if let Some(addresses) = addresses {
-            let (old, lost) = (Some(update.current()), update.taken());
-            addresses.fill(old, &mut changed.object, lost).await?;
+        if let Some(allocators) = allocators {
+            let (lost, dry_run) = (update.taken(), request.options.dry_run);
+            let (old, attempt) = (Some(update.current()), Try { lost, dry_run });
+            let allocating = allocators.allocate(old, &mut changed.object, attempt);
+            allocating.await?;
         }
         let validated = self
             .validated(request.about(&mut changed.object, Some(update.current())))
@@ -210,8 +216,8 @@ impl State {
     }
 
     /// The allocators, if this is the resource they are for.
-    fn addresses_of(&self, resource: &Resource) -> Option<&ServiceAddresses> {
-        self.addresses
+    fn allocators_of(&self, resource: &Resource) -> Option<&Allocators> {
+        self.allocators
             .as_ref()
             .filter(|_| resource.is_core("services"))
     }

@@ -22,7 +22,7 @@
 //! | [`managed_fields`] | field managers: who owns which field |
 //! | [`object_meta`], [`lifecycle`] | what all objects have in common: metadata, generations |
 //! | [`encode`], [`stored`] | objects to stored bytes and back, and how their text is laid out |
-//! | [`service_addresses`], [`service_allocations`] | addresses and ports of Services: which one gets, and the entries that say whose they are |
+//! | [`service_allocator`] | addresses and ports of Services: which one gets, and the entries that say whose they are |
 //! | [`open_namespaces`] | which namespaces take new objects |
 //! | [`unenforced`] | warnings about what is kept and has no effect here |
 //! | [`cells`], [`check`], [`fill`] | what strategies share: table cells, validation, defaults |
@@ -46,8 +46,7 @@ pub mod object_meta;
 pub mod open_namespaces;
 pub mod part;
 pub mod resource;
-pub mod service_addresses;
-pub mod service_allocations;
+pub mod service_allocator;
 mod storage_version;
 pub mod store;
 pub mod stored;

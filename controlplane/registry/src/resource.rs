@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api_resource::{ApiResource, Text},
     encode, kinds,
-    service_allocations::ports,
+    service_allocator::node_ports,
     storage_version::StorageVersion,
     strategy::{AnyStrategy, BuiltIn, Conversion, View},
     unenforced,
@@ -193,7 +193,7 @@ impl Registry {
         };
         let configs = stored()
             .map(|kind| cache_config(&kind.resource().into(), kind.into(), &fields(kind)))
-            .chain([ports::cache()])
+            .chain([node_ports::cache()])
             .collect();
         let cache = WatchCache::start(
             Arc::clone(backend),

@@ -22,7 +22,7 @@ use coracle_telemetry::ErrorChain;
 use serde_json::Value;
 
 use self::companions::{Companion, Companions, Write};
-use super::{encode, open_namespaces, resource::Resource, service_allocations};
+use super::{encode, open_namespaces, resource::Resource, service_allocator::allocation};
 use crate::watch_cache::{WatchCache, WatchCacheError};
 
 /// How often a write is tried when its companions change under it. Writers of this server take
@@ -146,8 +146,7 @@ impl<T> OptimisticWrite<T> {
 
 /// What objects of some kinds are always written with, whoever writes them.
 fn companions_of_kind(resource: &Resource, old: Option<&Value>, new: Option<&Value>) -> Companions {
-    service_allocations::companions(resource, old, new)
-        .and(open_namespaces::companions(resource, old, new))
+    allocation::companions(resource, old, new).and(open_namespaces::companions(resource, old, new))
 }
 
 /// What takes an object's place.

@@ -51,17 +51,27 @@ async fn chosen_address_is_honoured_once() {
             .contains("provided IP is already allocated"),
         "{taken}"
     );
-    let (code, outside) = raw
-        .post(SERVICES, service("b", json!({"clusterIP": "192.0.2.1"})))
-        .await;
-    assert_eq!(code, 422);
-    assert!(
-        outside["message"]
-            .as_str()
-            .unwrap()
-            .contains("The range of valid IPs is 10.96.0.0/16"),
-        "{outside}"
-    );
+    for (path, why) in [
+        (
+            SERVICES.to_owned(),
+            "the provided network does not match the current range",
+        ),
+        // By this clients find out the range.
+        (
+            format!("{SERVICES}?dryRun=All"),
+            "the provided IP (192.0.2.1) is not in the valid range. The range of valid IPs is 10.96.0.0/16",
+        ),
+    ] {
+        let wanted = json!({"clusterIP": "192.0.2.1"});
+        let (code, outside) = raw.post(&path, service("b", wanted)).await;
+        assert_eq!(code, 422);
+        assert_eq!(
+            outside["message"],
+            format!(
+                "Service \"b\" is invalid: spec.clusterIPs: Invalid value: [\"192.0.2.1\"]: failed to allocate IP 192.0.2.1: {why}"
+            )
+        );
+    }
     raw.delete(&format!("{SERVICES}/a"), json!({})).await;
     assert_eq!(raw.post(SERVICES, service("b", wanted)).await.0, 201);
 }
@@ -96,6 +106,47 @@ async fn node_ports_come_and_go_with_the_type() {
         "{changed}"
     );
     assert_eq!(raw.post(SERVICES, service("b", fixed)).await.0, 201);
+}
+
+#[tokio::test]
+async fn the_port_for_health_checks_comes_and_goes_with_the_policy() {
+    let raw = admin().await;
+    let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+    let (code, made) = raw.post(SERVICES, service("a", spec.clone())).await;
+    assert_eq!(code, 201, "{made}");
+    let port = made["spec"]["healthCheckNodePort"].as_i64().unwrap();
+    let mut same = spec;
+    same["healthCheckNodePort"] = port.into();
+    let (code, taken) = raw.post(SERVICES, service("b", same.clone())).await;
+    assert_eq!((code, &taken["reason"]), (500, &json!("InternalError")));
+    assert_eq!(
+        taken["message"],
+        format!(
+            "Internal error occurred: failed to allocate requested HealthCheck NodePort {port}: provided port is already allocated"
+        )
+    );
+    let path = format!("{SERVICES}/a");
+    let other = json!({"spec": {"healthCheckNodePort": 32767 - (port - 30000)}});
+    let (code, refused) = raw.merge(&path, other).await;
+    assert_eq!(
+        (code, &refused["message"]),
+        (
+            422,
+            &json!(
+                "Service \"a\" is invalid: spec.healthCheckNodePort: Forbidden: field is immutable"
+            )
+        )
+    );
+    let cluster = json!({"spec": {"externalTrafficPolicy": "Cluster"}});
+    let (code, changed) = raw.merge(&path, cluster).await;
+    assert_eq!(code, 200, "{changed}");
+    assert_eq!(changed["spec"]["healthCheckNodePort"], Value::Null);
+    assert_eq!(raw.post(SERVICES, service("b", same)).await.0, 201);
+    let local = json!({"spec": {"externalTrafficPolicy": "Local"}});
+    let (code, again) = raw.merge(&path, local).await;
+    assert_eq!(code, 200, "{again}");
+    let drawn = &again["spec"]["healthCheckNodePort"];
+    assert!(drawn.is_i64() && *drawn != port, "{again}");
 }
 
 #[tokio::test]

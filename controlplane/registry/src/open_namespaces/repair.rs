@@ -25,7 +25,7 @@ pub async fn open(store: &Store, namespace: &Current) -> Result<(), Status> {
         return Ok(());
     }
     let opening = opening(name, &namespace.key, namespace.revision);
-    store.amend(vec![opening]).await
+    store.amend(vec![opening]).await.map(drop)
 }
 
 /// Makes the keys that namespaces lack, and removes those of namespaces that are no more or go.
@@ -47,7 +47,7 @@ pub async fn repair(store: &Store, registry: &Registry) -> Result<(), Status> {
     for name in left {
         changes.extend(closing(store, namespaces, &name).await?);
     }
-    store.amend(changes).await
+    store.amend(changes).await.map(drop)
 }
 
 fn opening(name: &str, namespace_key: &str, revision: Revision) -> Amendment {

@@ -1,7 +1,7 @@
 //! Small changes that the server makes by itself to what it keeps beside objects.
 
 use coracle_api::status::Status;
-use coracle_store::{Compare, Op, Txn};
+use coracle_store::{Compare, Op, Txn, TxnOutcome};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{Store, store_status};
@@ -18,12 +18,12 @@ pub(crate) struct Amendment {
 }
 
 impl Store {
-    /// Makes each change whose reason still holds. Whoever has taken away the reason of another has
-    /// seen to it, or the next look does.
+    /// Makes each change whose reason still holds, and says of each whether it was made. Whoever
+    /// has taken away the reason of another has seen to it, or the next look does.
     ///
     /// # Errors
     /// The store cannot be written.
-    pub(crate) async fn amend(&self, changes: Vec<Amendment>) -> Result<(), Status> {
+    pub(crate) async fn amend(&self, changes: Vec<Amendment>) -> Result<Vec<bool>, Status> {
         let txns = stream::iter(changes.into_iter().map(|change| {
             self.backend.txn(Txn {
                 compare: change.compare,
@@ -31,8 +31,9 @@ impl Store {
                 ..Txn::default()
             })
         }));
-        txns.buffer_unordered(AT_ONCE)
-            .try_for_each(|_| std::future::ready(Ok(())))
+        txns.buffered(AT_ONCE)
+            .map_ok(|outcome| matches!(outcome, TxnOutcome::Committed(_)))
+            .try_collect()
             .await
             .map_err(store_status)
     }

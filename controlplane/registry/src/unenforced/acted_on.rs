@@ -152,7 +152,7 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
     (
         NETWORK,
         "ipaddresses",
-        By("controlplane/registry/src/service_allocations.rs"),
+        By("controlplane/registry/src/service_allocator.rs"),
     ),
     (NETWORK, "networkpolicies", Nobody("it blocks no traffic")),
     (

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
+pub(crate) use self::{defaults::needs_node_ports, load_balancer::needs_health_check};
 use crate::{
     cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide},
     fill,

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Value, json};
 
+use super::load_balancer::needs_health_check;
 use crate::{
     fill,
     value::{items, string},
@@ -136,16 +137,18 @@ fn needs_cluster_ip(spec: &Value) -> bool {
     )
 }
 
-fn needs_health_check(spec: &Value) -> bool {
-    spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
-}
-
-fn needs_node_ports(spec: &Value) -> bool {
+/// Whether each of its ports has one of the nodes.
+pub(crate) fn needs_node_ports(spec: &Value) -> bool {
     match string(&spec["type"]) {
         "NodePort" => true,
         "LoadBalancer" => spec["allocateLoadBalancerNodePorts"] != false,
         _ => false,
     }
+}
+
+/// Whether its type is one that may have ports of the nodes.
+fn has_node_ports(spec: &Value) -> bool {
+    matches!(string(&spec["type"]), "NodePort" | "LoadBalancer")
 }
 
 fn keep_node_ports(new: &mut Value, old: &Value) {
@@ -188,14 +191,18 @@ fn drop_type_dependent(new: &mut Value, old: &Value) {
             remove(new, field);
         }
     }
-    let node_ports = |spec: &Value| -> Vec<i64> {
-        items(&spec["ports"])
-            .iter()
-            .map(|port| port["nodePort"].as_i64().unwrap_or(0))
-            .collect()
-    };
-    if needs_node_ports(old) && !needs_node_ports(new) && node_ports(old) == node_ports(new) {
-        fill::each(new, "ports", |port| remove(port, "nodePort"));
+    if has_node_ports(old) && !has_node_ports(new) {
+        let node_ports = |spec: &Value| -> HashSet<i64> {
+            let ports = items(&spec["ports"]).iter();
+            ports
+                .map(|port| port["nodePort"].as_i64().unwrap_or(0))
+                .filter(|port| *port != 0)
+                .collect()
+        };
+        // Ports may come and go, as long as no port of the nodes is new.
+        if node_ports(old).is_superset(&node_ports(new)) {
+            fill::each(new, "ports", |port| remove(port, "nodePort"));
+        }
     }
     if is_externally_accessible(old)
         && !is_externally_accessible(new)

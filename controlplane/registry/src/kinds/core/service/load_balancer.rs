@@ -47,7 +47,8 @@ pub(super) fn health_port(errors: &mut FieldErrors, spec: &Value) {
     }
 }
 
-fn needs_health_check(spec: &Value) -> bool {
+/// Whether load balancers ask each node by a port of its own whether it has endpoints.
+pub(crate) fn needs_health_check(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 

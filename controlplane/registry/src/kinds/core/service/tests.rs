@@ -173,6 +173,69 @@ fn node_ports_stay_with_their_ports() {
 }
 
 #[test]
+fn ports_that_go_or_come_without_one_of_the_nodes_go_with_the_type() {
+    let mut old = stored("NodePort");
+    old["spec"]["ports"] = json!([{"name": "a", "port": 80, "nodePort": 30001}, {"name": "b", "port": 81, "nodePort": 30002}]);
+    let with_ports = |ports: Value| {
+        let mut new = with(&old, "/spec/ports", ports);
+        new["spec"]["type"] = json!("ClusterIP");
+        update_errors(&Service, new, &old)
+    };
+    assert_eq!(with_ports(json!([{"port": 81, "nodePort": 30002}])), "");
+    let other = json!([{"name": "a", "port": 80, "nodePort": 30001}, {"name": "c", "port": 82}]);
+    assert_eq!(with_ports(other), "");
+    assert_eq!(
+        with_ports(json!([{"port": 81, "nodePort": 30003}])),
+        "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
+    );
+    // Who wants no more of them has kept those that there are.
+    let balanced = stored("LoadBalancer");
+    let new = with(
+        &balanced,
+        "/spec/allocateLoadBalancerNodePorts",
+        json!(false),
+    );
+    let kept = updated(&Service, new, &balanced);
+    assert_eq!(kept["spec"]["ports"][0]["nodePort"], 30001);
+}
+
+#[test]
+fn addresses_are_checked_together() {
+    let of = |one: Value, all: Value| {
+        let mut new = with(&service(), "/spec/clusterIP", one);
+        new["spec"]["clusterIPs"] = all;
+        create_errors(&Service, new)
+    };
+    let at = "spec.clusterIPs: Invalid value";
+    let [a, b] = ["10.0.0.7", "10.0.0.8"];
+    for (one, all, said) in [
+        (
+            json!(a),
+            json!([b]),
+            format!("{at}: [\"{b}\"]: first value must match `clusterIP`"),
+        ),
+        (
+            Value::Null,
+            json!([a]),
+            format!("{at}: [\"{a}\"]: must be empty when `clusterIP` is not specified"),
+        ),
+        (
+            json!("None"),
+            json!(["None", a]),
+            format!("{at}: [\"None\",\"{a}\"]: 'None' must be the first and only value"),
+        ),
+        (
+            json!(a),
+            json!([a, b]),
+            format!("{at}: [\"{a}\",\"{b}\"]: may specify no more than one IP for each IP family"),
+        ),
+    ] {
+        let found = of(one, all);
+        assert!(found.contains(&said), "{found}");
+    }
+}
+
+#[test]
 fn becoming_an_external_name_gives_up_the_address() {
     let old = stored("ClusterIP");
     let mut new = with(&old, "/spec/type", json!("ExternalName"));

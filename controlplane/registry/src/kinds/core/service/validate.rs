@@ -16,6 +16,7 @@ use crate::{
 };
 
 const MAX_SESSION_SECS: i64 = 86400;
+const CLUSTER_IPS: &str = "spec.clusterIPs";
 
 pub(super) fn spec(errors: &mut FieldErrors, spec: &Value) {
     let kind = string(&spec["type"]);
@@ -160,40 +161,44 @@ fn cluster_ips(errors: &mut FieldErrors, spec: &Value) {
         &spec["ipFamilyPolicy"],
         &policies,
     );
-    let ips = items(&spec["clusterIPs"]);
+    addresses(errors, spec, families);
+}
+
+/// `clusterIP` and `clusterIPs`.
+fn addresses(errors: &mut FieldErrors, spec: &Value, families: &[Value]) {
+    let (all, ips) = (&spec["clusterIPs"], items(&spec["clusterIPs"]));
+    let one = string(&spec["clusterIP"]);
+    if one.is_empty() && !ips.is_empty() {
+        let message = "must be empty when `clusterIP` is not specified";
+        errors.invalid(CLUSTER_IPS, all, message);
+    } else if !one.is_empty() && !ips.is_empty() && ips[0] != one {
+        errors.invalid(CLUSTER_IPS, all, "first value must match `clusterIP`");
+    }
     let mut are_good = true;
     for (index, ip) in ips.iter().enumerate() {
-        let path = format!("spec.clusterIPs[{index}]");
-        if ip == "None" && ips.len() > 1 {
-            errors.invalid(path, ip, "'None' must be the first and only value");
-            are_good = false;
-        } else if ip != "None" && string(ip).parse::<IpAddr>().is_err() {
-            check::ip(errors, &path, ip);
+        if index == 0 && ip == "None" {
+            if ips.len() > 1 {
+                errors.invalid(CLUSTER_IPS, all, "'None' must be the first and only value");
+                are_good = false;
+            }
+        } else if string(ip).parse::<IpAddr>().is_err() {
+            check::ip(errors, &format!("{CLUSTER_IPS}[{index}]"), ip);
             are_good = false;
         }
     }
     if ips.len() > 2 {
-        errors.invalid(
-            "spec.clusterIPs",
-            &spec["clusterIPs"],
-            "may only hold up to 2 values",
-        );
+        errors.invalid(CLUSTER_IPS, all, "may only hold up to 2 values");
     }
-    let one = string(&spec["clusterIP"]);
-    if one.is_empty() && !ips.is_empty() {
-        errors.invalid(
-            "spec.clusterIPs",
-            &spec["clusterIPs"],
-            "must be empty when `clusterIP` is not specified",
-        );
-    } else if !one.is_empty() && !ips.is_empty() && ips[0] != one {
-        errors.invalid(
-            "spec.clusterIPs[0]",
-            &ips[0],
-            "first value must match `clusterIP`",
-        );
+    // What is said of a bad one would only be said again.
+    if !are_good {
+        return;
     }
-    if are_good && ips.first().is_some_and(|ip| ip != "None") {
+    let of_ipv6 = ips.iter().filter(|ip| string(ip).contains(':')).count();
+    if ips.len() > 1 && (of_ipv6 == 0 || of_ipv6 == ips.len()) {
+        let message = "may specify no more than one IP for each IP family";
+        errors.invalid(CLUSTER_IPS, all, message);
+    }
+    if ips.first().is_some_and(|ip| ip != "None") {
         families_of_ips(errors, ips, families);
     }
 }

@@ -1,15 +1,18 @@
+mod refusals;
+mod shared_ports;
+
 use serde_json::json;
 
-use super::*;
+use super::{allocation::Allocation, *};
 use crate::{
     store::{Store, WriteOptions},
     testing,
 };
 
-/// Fourteen addresses, of which one is the `kubernetes` Service's, and few ports.
-fn allocator((store, registry): &(Store, Registry)) -> ServiceAddresses {
+/// Fourteen allocators, of which one is the `kubernetes` Service's, and few ports.
+fn allocator((store, registry): &(Store, Registry)) -> Allocators {
     let (range, cache) = ("10.96.0.0/28".parse().unwrap(), Arc::clone(&store.cache));
-    ServiceAddresses::new(range, 30000..=30003, registry, cache).unwrap()
+    Allocators::new(range, 30000..=30003, registry, cache).unwrap()
 }
 
 fn service(name: &str, spec: Value) -> Value {
@@ -26,31 +29,47 @@ async fn write((store, registry): &(Store, Registry), object: Value) -> Result<(
     made.await.map(drop)
 }
 
-/// Fills, and says what the client is told of it.
-async fn refused(addresses: &ServiceAddresses, mut new: Value, lost: &[Arc<str>]) -> String {
-    let filled = addresses.fill(None, &mut new, lost).await;
-    filled.unwrap_err().message
+fn losing(lost: &[Arc<str>]) -> Try<'_> {
+    Try {
+        lost,
+        dry_run: false,
+    }
+}
+
+async fn filled(allocators: &Allocators, mut new: Value) -> Value {
+    let allocated = allocators.allocate(None, &mut new, Try::default()).await;
+    allocated.unwrap();
+    new
+}
+
+/// What the client is told of it.
+async fn refused(allocators: &Allocators, mut new: Value, lost: &[Arc<str>]) -> String {
+    let allocated = allocators.allocate(None, &mut new, losing(lost)).await;
+    allocated.unwrap_err().message
 }
 
 #[tokio::test]
 async fn all_of_a_range_are_given_out_and_none_twice() {
     let kept = testing::started().await;
-    let addresses = allocator(&kept);
+    let allocators = allocator(&kept);
     let mut seen = BTreeSet::new();
     for n in 0..13 {
         let mut new = service(&format!("s{n}"), json!({"ports": [{"port": 80}]}));
-        addresses.fill(None, &mut new, &[]).await.unwrap();
+        allocators
+            .allocate(None, &mut new, Try::default())
+            .await
+            .unwrap();
         let address = meta::get_str(&new, &["spec", "clusterIP"]).to_owned();
         assert!(seen.insert(address), "{new}");
         write(&kept, new).await.unwrap();
     }
-    let full = refused(&addresses, service("x", json!({})), &[]).await;
+    let full = refused(&allocators, service("x", json!({})), &[]).await;
     assert!(full.contains("range is full"), "{full}");
 }
 
 #[tokio::test]
 async fn what_was_lost_is_not_drawn_again_and_refused_if_it_was_chosen() {
-    let addresses = allocator(&testing::started().await);
+    let allocators = allocator(&testing::started().await);
     let of = |port| Allocation::Port(port).key();
     for left in 30000..=30003_u16 {
         let lost: Vec<_> = (30000..=30003)
@@ -58,11 +77,14 @@ async fn what_was_lost_is_not_drawn_again_and_refused_if_it_was_chosen() {
             .map(of)
             .collect();
         let mut new = node_port("a", json!([{"port": 80}]));
-        addresses.fill(None, &mut new, &lost).await.unwrap();
+        allocators
+            .allocate(None, &mut new, losing(&lost))
+            .await
+            .unwrap();
         assert_eq!(new["spec"]["ports"][0]["nodePort"], left);
     }
     let chosen = node_port("a", json!([{"port": 80, "nodePort": 30002}]));
-    let said = refused(&addresses, chosen, &[of(30002)]).await;
+    let said = refused(&allocators, chosen, &[of(30002)]).await;
     assert!(
         said.contains(
             "spec.ports[0].nodePort: Invalid value: 30002: provided port is already allocated"
@@ -72,7 +94,7 @@ async fn what_was_lost_is_not_drawn_again_and_refused_if_it_was_chosen() {
     let address = "10.96.0.9";
     let chosen = service("a", json!({"clusterIP": address}));
     let lost = [Allocation::Address(address.parse().unwrap()).key()];
-    let said = refused(&addresses, chosen, &lost).await;
+    let said = refused(&allocators, chosen, &lost).await;
     assert!(
         said.contains("failed to allocate IP 10.96.0.9: provided IP is already allocated"),
         "{said}"
@@ -82,7 +104,7 @@ async fn what_was_lost_is_not_drawn_again_and_refused_if_it_was_chosen() {
 #[tokio::test]
 async fn ports_of_one_service_are_its_own() {
     let kept = testing::started().await;
-    let addresses = allocator(&kept);
+    let allocators = allocator(&kept);
     // The chosen one comes last, and is not drawn for those before it.
     let port = |name: &str, protocol: &str, node_port: u16| json!({"name": name, "port": 80, "protocol": protocol, "nodePort": node_port});
     let mut ports: Vec<Value> = ["a", "b", "c"].map(|name| port(name, "TCP", 0)).to_vec();
@@ -91,24 +113,18 @@ async fn ports_of_one_service_are_its_own() {
     }
     ports.extend([port("t", "TCP", 30001), port("u", "UDP", 30001)]);
     let mut new = node_port("a", ports.into());
-    addresses.fill(None, &mut new, &[]).await.unwrap();
+    allocators
+        .allocate(None, &mut new, Try::default())
+        .await
+        .unwrap();
     let drawn: BTreeSet<_> = (0..3)
         .map(|at| new["spec"]["ports"][at]["nodePort"].as_u64().unwrap())
         .collect();
     assert_eq!(drawn, BTreeSet::from([30000, 30002, 30003]));
     write(&kept, new.clone()).await.unwrap();
-    let health = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
-        "externalTrafficPolicy": "Local", "healthCheckNodePort": 30001});
-    let said = refused(&addresses, service("b", health), &[]).await;
-    assert!(
-        said.contains(
-            "spec.healthCheckNodePort: Invalid value: 30001: provided port is already allocated"
-        ),
-        "{said}"
-    );
     // What it has, it may have again.
-    addresses
-        .fill(Some(&new.clone()), &mut new, &[])
+    allocators
+        .allocate(Some(&new.clone()), &mut new, Try::default())
         .await
         .unwrap();
     assert!(
@@ -125,7 +141,7 @@ async fn ports_of_one_service_are_its_own() {
 async fn a_service_gets_no_more_than_a_transaction_can_write() {
     let (store, registry) = testing::started().await;
     let (range, cache) = ("10.96.0.0/28".parse().unwrap(), Arc::clone(&store.cache));
-    let addresses = ServiceAddresses::new(range, 30000..=32767, &registry, cache).unwrap();
+    let allocators = Allocators::new(range, 30000..=32767, &registry, cache).unwrap();
     // One of them is the address.
     let most = u16::try_from(MOST_AT_ONCE).unwrap() - 1;
     let ports = |count: u16| -> Value {
@@ -133,10 +149,13 @@ async fn a_service_gets_no_more_than_a_transaction_can_write() {
         (1..=count).map(port).collect()
     };
     let mut new = node_port("a", ports(most));
-    addresses.fill(None, &mut new, &[]).await.unwrap();
+    allocators
+        .allocate(None, &mut new, Try::default())
+        .await
+        .unwrap();
     let kept = (store, registry);
     write(&kept, new).await.unwrap();
-    let more = refused(&addresses, node_port("b", ports(most + 1)), &[]).await;
+    let more = refused(&allocators, node_port("b", ports(most + 1)), &[]).await;
     assert!(
         more.contains("more than 100 cannot be allocated at once"),
         "{more}"
@@ -161,13 +180,19 @@ async fn the_store_itself_refuses_an_address_twice() {
 
 #[tokio::test]
 async fn first_address_is_kept_for_the_service_of_the_api() {
-    let addresses = allocator(&testing::started().await);
+    let allocators = allocator(&testing::started().await);
     let first = json!({"clusterIP": "10.96.0.1"});
-    let said = refused(&addresses, service("a", first.clone()), &[]).await;
+    let said = refused(&allocators, service("a", first.clone()), &[]).await;
     assert!(said.contains("provided IP is already allocated"), "{said}");
     let mut new = service("kubernetes", first.clone());
-    addresses.fill(None, &mut new, &[]).await.unwrap();
+    allocators
+        .allocate(None, &mut new, Try::default())
+        .await
+        .unwrap();
     // One that has it already, of an older release, may be written.
     let (old, mut new) = (service("a", first.clone()), service("a", first));
-    addresses.fill(Some(&old), &mut new, &[]).await.unwrap();
+    allocators
+        .allocate(Some(&old), &mut new, Try::default())
+        .await
+        .unwrap();
 }

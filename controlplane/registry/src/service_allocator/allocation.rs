@@ -5,13 +5,10 @@
 //! Entries are written and removed in the Service's own transactions, and made only where there is
 //! none. So nothing is given out twice and nothing left behind, through whichever server, and
 //! whoever hangs up in between. What other ways have brought out of step is set right by
-//! [`repair`].
+//! [`super::repair`].
 //!
 //! Source: `pkg/registry/core/service/ipallocator/ipallocator.go`,
 //! `pkg/registry/core/service/portallocator` (one object with all ports of a cluster) at v1.37.
-
-pub(crate) mod ports;
-pub mod repair;
 
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
@@ -19,11 +16,12 @@ use coracle_api::meta;
 use coracle_store::Op;
 use serde_json::{Value, json};
 
+use super::node_ports;
 use crate::{encode, object_meta, resource::Resource, store::companions::Companions};
 
 const ADDRESSES: &str = "/registry/networking.k8s.io/ipaddresses/";
-const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
-const MANAGER: &str = "ipallocator.k8s.io";
+pub(crate) const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+pub(crate) const MANAGER: &str = "ipallocator.k8s.io";
 /// Most of what a write takes, and of what it frees: with all else its transaction has to be one
 /// that the store carries out.
 pub(crate) const MOST_AT_ONCE: usize = 100;
@@ -42,19 +40,23 @@ impl Allocation {
     pub(crate) fn key(self) -> Arc<str> {
         match self {
             Self::Address(address) => format!("{ADDRESSES}{address}").into(),
-            Self::Port(port) => format!("{}{port}", ports::PREFIX).into(),
+            Self::Port(port) => format!("{}{port}", node_ports::PREFIX).into(),
         }
     }
 
     /// What the entry at this key is of.
-    fn at(key: &str) -> Option<Self> {
+    pub(crate) fn at(key: &str) -> Option<Self> {
         let address = || Some(Self::Address(key.strip_prefix(ADDRESSES)?.parse().ok()?));
-        let port = || Some(Self::Port(key.strip_prefix(ports::PREFIX)?.parse().ok()?));
+        let port = || {
+            Some(Self::Port(
+                key.strip_prefix(node_ports::PREFIX)?.parse().ok()?,
+            ))
+        };
         address().or_else(port)
     }
 
     /// Makes the entry.
-    fn put(self, namespace: &str, service: &str) -> Op {
+    pub(crate) fn put(self, namespace: &str, service: &str) -> Op {
         let parent = json!({"resource": "services", "namespace": namespace, "name": service});
         let mut entry = match self {
             Self::Address(address) => json!({
