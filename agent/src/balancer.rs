@@ -31,8 +31,10 @@ pub(crate) use self::{
     known::load as load_known, port::Port,
 };
 
-use std::{collections::BTreeMap, fmt, net::Ipv4Addr, pin::Pin, sync::Arc, task, time::Duration};
+use std::{collections::BTreeMap, fmt, pin::Pin, sync::Arc, task, time::Duration};
 
+/// Whatever address a server is reached at.
+pub(crate) use coracle_trust::API_SERVER_NAME as SERVER_NAME;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -44,8 +46,6 @@ use self::{
     servers::{Answer, Servers},
 };
 
-/// The name that every API server's certificate has, whatever address it is reached at.
-pub(crate) const SERVER_NAME: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// For all servers together.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 

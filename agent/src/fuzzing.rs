@@ -29,7 +29,7 @@ pub fn join_token(text: &str) {
     let Ok(found) = token::parse(text) else {
         return;
     };
-    let written = format!("K10{}::{}", hex::encode(found.ca_hash), found.bearer);
+    let written = coracle_trust::token::join(found.ca_hash, &found.bearer);
     assert!(written.eq_ignore_ascii_case(text.trim()), "{written}");
 }
 

@@ -8,7 +8,7 @@
 //! | `join` | certificates: how the node gets its identity and keeps it |
 //! | `balancer` | the way to the API servers: which there are, how they are, which one is used |
 //! | `node_lock` | one agent a run directory |
-//! | `blocking`, `private_file` | work that blocks, away from the threads that serve everything else; files that are root's alone |
+//! | `blocking` | work that blocks, away from the threads that serve everything else |
 //! | `node`, `reserved` | registration, status and Lease of the Node object; what is kept from pods |
 //! | `informers` | what the node follows in the API, each kind once |
 //! | `pod_manager` | the pods wanted here, kept on disk |
@@ -62,7 +62,6 @@ mod pod_files;
 mod pod_manager;
 mod pod_status;
 mod pod_workers;
-mod private_file;
 mod prober;
 pub mod proxy;
 mod psi;

@@ -14,7 +14,7 @@
 //! | `token` | the server token and its file |
 //! | `seal` | what is made of a token: proof, sealing, opening |
 //! | `shared` | what servers share, and what flags say against it |
-//! | `ask`, `pinned` | asks the first server, and no other |
+//! | `ask` | asks the first server, and no other |
 //! | `files` | what a server that has joined keeps |
 //! | `publish` | puts what servers share into the store |
 //! | `error` | why it cannot be |
@@ -24,7 +24,6 @@
 mod ask;
 mod error;
 mod files;
-mod pinned;
 mod publish;
 mod seal;
 mod shared;
@@ -44,7 +43,6 @@ use coracle_store_etcd::{
 use coracle_telemetry::ErrorChain;
 use tokio::time::Instant;
 
-pub use self::error::JoinError;
 pub(crate) use self::publish::publish;
 use self::{
     ask::First,
@@ -53,6 +51,7 @@ use self::{
     shared::Shared,
     token::ServerToken,
 };
+pub use self::{error::JoinError, seal::SealError};
 use crate::config::{ServerConfig, StoreEngine};
 
 /// How long an etcd is waited for that does not answer.
@@ -143,12 +142,15 @@ async fn join(
     let token = ServerToken::parse(options.token.as_deref().ok_or(JoinError::NoToken)?)?;
     files::check_free(dir, &token.ca_hash)?;
     let _lock = keep_off(dir)?;
-    let keys = Keys::of_token(token.clone()).await.ok_or(JoinError::Died)?;
-    let sealed = ask::ask(first, &token.ca_hash, &keys, &config.host_name).await?;
+    let keys = Keys::of_token(token.clone()).await?;
+    let sealed = ask::fetch(first, &token, &keys, &config.host_name).await?;
     let not_opened = || JoinError::NotOpened {
         url: first.url.clone(),
     };
-    let clear = keys.open(&sealed).map_err(|_| not_opened())?;
+    let clear = keys.open(&sealed).map_err(|error| match error {
+        SealError::NotOpened => not_opened(),
+        other => other.into(),
+    })?;
     let shared = Shared::parse(&clear).ok_or_else(not_opened)?;
     if shared.ca_hash() != Some(token.ca_hash.clone()) {
         return Err(not_opened());
@@ -216,7 +218,7 @@ async fn look_up(backend: &EtcdBackend, dir: &Path) -> Result<Shared, JoinError>
     })?;
     let stored = backend.get(KEY).await?.ok_or(JoinError::NothingInStore)?;
     let record = SharedRecord::parse(&stored.value);
-    let keys = Keys::of_token(token).await.ok_or(JoinError::Died)?;
+    let keys = Keys::of_token(token).await?;
     let clear = record.and_then(|record| keys.open(record.sealed()).ok());
     clear
         .and_then(|clear| Shared::parse(&clear))

@@ -8,10 +8,10 @@
 use std::{fs::File, io::Read as _, path::Path};
 
 use coracle_telemetry::ErrorChain;
+use coracle_trust::private_file;
 use serde::{Deserialize, Serialize};
 
 use super::{address::ServerAddress, servers::MOST};
-use crate::private_file;
 
 /// More than it can be.
 const BYTES_MOST: u64 = 64 * 1024;

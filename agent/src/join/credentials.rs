@@ -11,12 +11,12 @@ use std::{
 
 use base64::Engine as _;
 use coracle_telemetry::ErrorChain;
+use coracle_trust::private_file;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::{JoinError, csr};
-use crate::private_file;
 
 /// Renewed when this part of its life is over.
 const RENEW_AT: f64 = 0.75;

@@ -56,7 +56,7 @@ async fn each_once(
 ) -> Result<(ServerAddress, CertificateDer<'static>), Failures> {
     let mut failures = Failures::new();
     while let Some(server) = balancer.next(|one| failures.iter().any(|(tried, _)| tried == one)) {
-        match trust::fetch_ca(&server, &token.ca_hash).await {
+        match trust::fetch_ca(&server, token.ca_hash).await {
             Ok(ca) => {
                 balancer.reached(&server);
                 return Ok((server, ca));
@@ -92,14 +92,14 @@ fn sum(failures: Failures) -> JoinError {
 
 #[cfg(test)]
 mod tests {
-    use sha2::{Digest as _, Sha256};
+    use coracle_trust::CaHash;
 
     use super::*;
     use crate::balancer::tests::server::Authority;
 
     fn token(authority: &Authority) -> Token {
         Token {
-            ca_hash: Sha256::digest(&authority.ca).into(),
+            ca_hash: CaHash::of(&authority.ca),
             bearer: String::new(),
         }
     }

@@ -1,8 +1,13 @@
-//! The join token (pure): `K10<hex SHA-256 of the CA's certificate>::<id>.<secret>`.
+//! The join token of a node (pure): `K10<hex SHA-256 of the CA's certificate>::<id>.<secret>`.
+
+use coracle_trust::{
+    CaHash,
+    token::{self, SplitError},
+};
 
 /// What the token says.
 pub(crate) struct Token {
-    pub(crate) ca_hash: [u8; 32],
+    pub(crate) ca_hash: CaHash,
     /// `<id>.<secret>`, the bearer token.
     pub(crate) bearer: String,
 }
@@ -25,13 +30,10 @@ pub enum TokenError {
 
 /// Parses a token.
 pub(crate) fn parse(text: &str) -> Result<Token, TokenError> {
-    let (hash, bearer) = text
-        .trim()
-        .strip_prefix("K10")
-        .and_then(|rest| rest.split_once("::"))
-        .ok_or(TokenError::Form)?;
-    let mut ca_hash = [0; 32];
-    hex::decode_to_slice(hash, &mut ca_hash).map_err(|_| TokenError::Hash)?;
+    let (ca_hash, bearer) = token::split(text).map_err(|error| match error {
+        SplitError::Form => TokenError::Form,
+        SplitError::Hash => TokenError::Hash,
+    })?;
     let plain = |text: &str, len: usize| {
         text.len() == len
             && text

@@ -4,27 +4,27 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_apiserver::joining::{HOST, PATH, PROOF};
 use coracle_telemetry::{Backoff, ErrorChain, ExponentialBackoff};
+use coracle_trust::{CaHash, Mismatch, PinnedAuthority};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::{
     Request, StatusCode, Uri,
     body::Bytes,
-    header::{self, HeaderValue},
+    header::{self, HeaderMap, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use tokio::{net::TcpStream, time::Instant};
 use tokio_rustls::TlsConnector;
 
-use super::{
-    JoinError,
-    pinned::{Mismatch, PinnedAuthority},
-    seal::Keys,
-};
+use super::{JoinError, seal::Keys, token::ServerToken};
 
 /// For one try.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// A first server that starts at the same time is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// One that answers and says when to come again is waited for so long: more than the minute for
+/// which it looks at no proof after too many wrong ones.
+const PATIENCE_IF_PUT_OFF: Duration = Duration::from_secs(150);
 const RETRY: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(5));
 /// What is shared takes some 10 KB.
@@ -64,19 +64,30 @@ impl First {
             _ => Err(wrong()),
         }
     }
+
+    fn mismatch(&self, mismatch: Mismatch) -> JoinError {
+        let (url, host) = (self.url.clone(), self.host.clone());
+        match mismatch {
+            Mismatch::Authority => JoinError::WrongAuthority { url },
+            Mismatch::Name => JoinError::WrongName { url, host },
+            Mismatch::NotApiServer => JoinError::NotApiServer { url },
+        }
+    }
 }
 
-/// How one try ended.
+/// How one try failed.
 enum Failed {
-    /// Another one may do.
-    Again(Box<dyn std::error::Error + Send + Sync>),
+    /// Another one may do; at the earliest after that time, if the server has named one.
+    Again(Source, Option<Duration>),
     /// No other one will.
     ForGood(JoinError),
 }
 
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failed {
     fn from(error: E) -> Self {
-        Self::Again(Box::new(error))
+        Self::Again(Box::new(error), None)
     }
 }
 
@@ -85,42 +96,77 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failed {
 #[error("it says: {0}")]
 struct NotNow(String);
 
-/// What servers share, sealed.
-///
-/// # Errors
-/// One sentence about the server.
-pub(super) async fn ask(
-    first: &First,
-    ca_hash: &str,
-    keys: &Keys,
-    host_name: &str,
-) -> Result<String, JoinError> {
-    let proof = keys.proof().map_err(|_| JoinError::Died)?;
-    let proof = hex::encode(proof);
-    let end = Instant::now() + PATIENCE;
-    let (mut told, mut retry) = (false, Backoff::of(RETRY));
-    loop {
-        let asked = tokio::time::timeout(DEADLINE, try_once(first, ca_hash, &proof, host_name));
-        let source: Box<dyn std::error::Error + Send + Sync> = match asked.await {
-            Ok(Ok(sealed)) => return Ok(sealed),
-            Ok(Err(Failed::ForGood(error))) => return Err(error),
-            Ok(Err(Failed::Again(source))) => source,
-            Err(late) => Box::new(late),
+/// How long tries go on.
+struct Patience {
+    begun: Instant,
+    /// When the server, which may have named the time, was to answer last.
+    awaited: Instant,
+    retry: Backoff,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self {
+            begun: now,
+            awaited: now,
+            retry: Backoff::of(RETRY),
+        }
+    }
+
+    /// The pause before the next try; `None` for no more.
+    fn pause(&mut self, now: Instant, named: Option<Duration>) -> Option<Duration> {
+        let Some(named) = named else {
+            return (now < self.awaited + PATIENCE).then(|| self.retry.pause());
         };
-        if Instant::now() >= end {
-            let url = first.url.clone();
-            return Err(JoinError::Unreachable { url, source });
-        }
-        if !std::mem::replace(&mut told, true) {
-            tracing::warn!(url = first.url, error = %ErrorChain(&*source), "wait for the server to join");
-        }
-        tokio::time::sleep(retry.pause()).await;
+        let until = now.checked_add(named)?;
+        (until <= self.begun + PATIENCE_IF_PUT_OFF).then(|| {
+            self.awaited = until;
+            named
+        })
     }
 }
 
-async fn try_once(
+/// What servers share, sealed. A server that does not answer, or asks for patience, is asked again.
+///
+/// # Errors
+/// One sentence about the server.
+pub(super) async fn fetch(
     first: &First,
-    ca_hash: &str,
+    token: &ServerToken,
+    keys: &Keys,
+    host_name: &str,
+) -> Result<String, JoinError> {
+    let proof = hex::encode(keys.proof()?);
+    let hash = token.ca_hash.parse();
+    let hash: CaHash = hash.map_err(|_| JoinError::TokenForm)?;
+    let (mut told, mut patience) = (false, Patience::new(Instant::now()));
+    loop {
+        let fetching = tokio::time::timeout(DEADLINE, fetch_once(first, hash, &proof, host_name));
+        let (source, named) = match fetching.await {
+            Ok(Ok(sealed)) => return Ok(sealed),
+            Ok(Err(Failed::ForGood(error))) => return Err(error),
+            Ok(Err(Failed::Again(source, named))) => (source, named),
+            Err(late) => (Source::from(late), None),
+        };
+        let Some(pause) = patience.pause(Instant::now(), named) else {
+            let url = first.url.clone();
+            return Err(match named {
+                Some(_) => JoinError::PutOff { url, source },
+                None => JoinError::Unreachable { url, source },
+            });
+        };
+        if named.is_some() || !told {
+            let (url, secs) = (&first.url, named.map(|named| named.as_secs()));
+            tracing::warn!(url, secs, error = %ErrorChain(&*source), "wait for the server to join");
+            told = true;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn fetch_once(
+    first: &First,
+    ca_hash: CaHash,
     proof: &str,
     host_name: &str,
 ) -> Result<String, Failed> {
@@ -131,39 +177,41 @@ async fn try_once(
     })?;
     let stream = TcpStream::connect((first.host.as_str(), first.port)).await?;
     let authority = PinnedAuthority::new(ca_hash);
-    let connector = TlsConnector::from(Arc::new(authority.client()?));
-    let stream = connector.connect(name, stream).await;
-    let url = first.url.clone();
-    let stream = match (stream, authority.mismatch()) {
-        (Ok(stream), _) => stream,
-        (Err(_), Some(Mismatch::Authority)) => {
-            return Err(Failed::ForGood(JoinError::WrongAuthority { url }));
-        }
-        (Err(_), Some(Mismatch::Name)) => {
-            let host = first.host.clone();
-            return Err(Failed::ForGood(JoinError::WrongName { url, host }));
-        }
-        (Err(error), None) => return Err(error.into()),
-    };
+    let mut tls = authority.client()?;
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let connecting = TlsConnector::from(Arc::new(tls)).connect(name, stream);
+    let stream = connecting
+        .await
+        .map_err(|error| match authority.mismatch() {
+            Some(mismatch) => Failed::ForGood(first.mismatch(mismatch)),
+            None => error.into(),
+        })?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let request = request(first, proof, host_name)?;
     let exchange = async {
         let response = sender.send_request(request).await?;
-        let status = response.status();
+        let (status, named) = (response.status(), retry_after(response.headers()));
         let body = Limited::new(response.into_body(), LIMIT).collect().await;
-        let body = body.map_err(Failed::Again)?.to_bytes();
-        Ok::<_, Failed>((status, String::from_utf8_lossy(&body).into_owned()))
+        let body = body.map_err(|error| Failed::Again(error, None))?.to_bytes();
+        let body = String::from_utf8_lossy(&body).into_owned();
+        Ok::<_, Failed>((status, named, body))
     };
     let mut exchange = std::pin::pin!(exchange);
-    let (status, body) = tokio::select! {
+    let (status, named, body) = tokio::select! {
         answered = &mut exchange => answered?,
         ended = connection => {
             ended?;
             exchange.await?
         }
     };
-    judge(status, body, url)
+    judge(status, named, body, first.url.clone())
+}
+
+/// The time that an answer names, in seconds: the other form, a date, no API server has.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    text.parse().ok().map(Duration::from_secs)
 }
 
 fn request(
@@ -183,7 +231,12 @@ fn request(
 }
 
 /// What an answer means.
-fn judge(status: StatusCode, body: String, url: String) -> Result<String, Failed> {
+fn judge(
+    status: StatusCode,
+    named: Option<Duration>,
+    body: String,
+    url: String,
+) -> Result<String, Failed> {
     let message = || {
         let status: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
         let message = status["message"].as_str().unwrap_or_default();
@@ -200,7 +253,10 @@ fn judge(status: StatusCode, body: String, url: String) -> Result<String, Failed
             let why = "it is of a release that knows of no joining".to_owned();
             Failed::ForGood(JoinError::Declined { url, why })
         }
-        status => Failed::Again(Box::new(NotNow(format!("{status} {}", message())))),
+        status => {
+            let source = NotNow(format!("{status} {}", message()));
+            Failed::Again(Box::new(source), named)
+        }
     })
 }
 
@@ -212,9 +268,52 @@ mod tests {
     fn a_server_that_others_have_asked_too_often_is_asked_again() {
         for (status, again) in [(429, true), (503, true), (400, false), (401, false)] {
             let status = StatusCode::from_u16(status).unwrap();
-            let judged = judge(status, String::new(), String::new());
-            assert_eq!(matches!(judged, Err(Failed::Again(_))), again, "{status}");
+            let judged = judge(status, None, String::new(), String::new());
+            assert_eq!(
+                matches!(judged, Err(Failed::Again(_, None))),
+                again,
+                "{status}"
+            );
         }
+        let named = Some(Duration::from_secs(60));
+        let judged = judge(
+            StatusCode::TOO_MANY_REQUESTS,
+            named,
+            String::new(),
+            String::new(),
+        );
+        assert!(matches!(judged, Err(Failed::Again(_, after)) if after == named));
+    }
+
+    #[test]
+    fn a_server_is_waited_for_as_long_as_it_says_within_a_bound() {
+        let secs = Duration::from_secs;
+        let (begun, minute) = (Instant::now(), Some(secs(60)));
+        let mut patience = Patience::new(begun);
+        assert!(patience.pause(begun + secs(14), None).is_some());
+        // Past the time for one that is silent.
+        assert_eq!(patience.pause(begun + secs(20), minute), minute);
+        // It is silent then: its time begins with the end of the one that it has named.
+        assert!(patience.pause(begun + secs(94), None).is_some());
+        assert_eq!(patience.pause(begun + secs(96), None), None);
+        let mut patience = Patience::new(begun);
+        assert_eq!(patience.pause(begun + secs(60), minute), minute);
+        assert_eq!(patience.pause(begun + secs(120), minute), None);
+        assert_eq!(patience.pause(begun, Some(secs(3600))), None);
+        assert_eq!(patience.pause(begun, Some(Duration::MAX)), None);
+        let mut patience = Patience::new(begun);
+        assert_eq!(patience.pause(begun + secs(15), None), None);
+    }
+
+    #[test]
+    fn the_time_that_a_server_names_is_read() {
+        let of = |text: &'static str| {
+            let value = HeaderValue::from_static(text);
+            retry_after(&HeaderMap::from_iter([(header::RETRY_AFTER, value)]))
+        };
+        assert_eq!(of("60"), Some(Duration::from_secs(60)));
+        assert_eq!(of("Wed, 21 Oct 2026 07:28:00 GMT"), None);
+        assert_eq!(retry_after(&HeaderMap::new()), None);
     }
 
     #[test]

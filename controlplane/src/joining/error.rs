@@ -5,6 +5,8 @@ use std::{io, path::PathBuf};
 use coracle_apiserver::pki::PkiError;
 use coracle_store::StoreError;
 
+use super::SealError;
+
 /// Why a server cannot join, or cannot go on as one that has.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -52,6 +54,14 @@ pub enum JoinError {
         /// What is in the way.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// It answers, and only says when to come again.
+    #[error("the server at {url} has put this one off for too long")]
+    PutOff {
+        /// As given.
+        url: String,
+        /// What it says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// It is not the server that the token is of.
     #[error(
         "the server at {url} does not have the certificate authority that the token names: it is another server, or the token is another cluster's"
@@ -69,6 +79,14 @@ pub enum JoinError {
         url: String,
         /// The host in it.
         host: String,
+    },
+    /// It has a certificate of the cluster that is for something else.
+    #[error(
+        "what answers at {url} has a certificate of this cluster, and not an API server's: name a server"
+    )]
+    NotApiServer {
+        /// As given.
+        url: String,
     },
     /// The token is wrong.
     #[error(
@@ -167,7 +185,18 @@ pub enum JoinError {
         "--token is not this cluster's server token: `coracle token server` prints it on the server that made it"
     )]
     OtherToken,
-    /// A thread has died.
-    #[error("joining ended unexpectedly")]
-    Died,
+    /// A thread that does something on the side has ended without doing it.
+    #[error("{what} ended unexpectedly")]
+    Thread {
+        /// What it was to do.
+        what: &'static str,
+        /// How it ended.
+        source: tokio::task::JoinError,
+    },
+    /// What servers share cannot be put into words.
+    #[error("what servers share cannot be written as JSON")]
+    Encode(#[from] serde_json::Error),
+    /// What servers share can be neither sealed nor opened.
+    #[error("what servers share cannot be sealed or opened with the server token")]
+    Seal(#[from] SealError),
 }

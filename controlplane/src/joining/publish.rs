@@ -41,12 +41,17 @@ pub(crate) async fn publish(
     let kept = ServerToken::read(&dir)?;
     let (own, files, etcd) = (config.clone(), pki.clone(), etcd.clone());
     let reading = tokio::task::spawn_blocking(move || Shared::of(&own, &files, &etcd));
-    let shared = reading.await.map_err(|_| JoinError::Died)??;
+    let shared = reading.await.map_err(|source| JoinError::Thread {
+        what: "reading what servers share",
+        source,
+    })??;
     match backend.get(KEY).await? {
         Some(stored) => {
             let is_chosen = chosen.is_some();
             match chosen.or(kept) {
-                Some(token) => compare(&dir, token, is_chosen, &shared, stored, backend).await,
+                Some(token) => {
+                    bring_up_to_date(&dir, token, is_chosen, &shared, stored, backend).await
+                }
                 None => {
                     tracing::info!(
                         "another server keeps the token by which servers join; this one can be joined by it, too"
@@ -60,13 +65,13 @@ pub(crate) async fn publish(
                 Some(token) => token,
                 None => ServerToken::random(&ca_hash)?,
             };
-            begin(&dir, token, &shared, backend).await
+            publish_first(&dir, token, &shared, backend).await
         }
     }
 }
 
-/// There is nothing yet.
-async fn begin(
+/// Puts it where nothing is yet.
+async fn publish_first(
     dir: &Path,
     token: ServerToken,
     shared: &Shared,
@@ -87,8 +92,9 @@ async fn begin(
     Ok(())
 }
 
-/// There is something: it is this server's, or another's.
-async fn compare(
+/// Puts it in the place of what this server, or another with its token, has put there before; what
+/// another token opens is left alone.
+async fn bring_up_to_date(
     dir: &Path,
     token: ServerToken,
     is_chosen: bool,
@@ -96,7 +102,7 @@ async fn compare(
     stored: KeyValue,
     backend: &dyn Backend,
 ) -> Result<(), JoinError> {
-    let keys = Keys::of_token(token.clone()).await.ok_or(JoinError::Died)?;
+    let keys = Keys::of_token(token.clone()).await?;
     let record = SharedRecord::parse(&stored.value);
     let clear = record.and_then(|record| keys.open(record.sealed()).ok());
     let Some(before) = clear.and_then(|clear| Shared::parse(&clear)) else {
@@ -140,12 +146,10 @@ async fn put(
     unchanged: Compare,
     backend: &dyn Backend,
 ) -> Result<Put, JoinError> {
-    let keys = Keys::of_token(token).await.ok_or(JoinError::Died)?;
-    let clear = serde_json::to_vec(shared).map_err(|_| JoinError::Died)?;
-    let sealed = keys.seal(&clear).map_err(|_| JoinError::NoRandomness)?;
-    let proof = keys.proof().map_err(|_| JoinError::NoRandomness)?;
-    let record = SharedRecord::new(&proof, sealed);
-    let value = serde_json::to_vec(&record).map_err(|_| JoinError::Died)?;
+    let keys = Keys::of_token(token).await?;
+    let sealed = keys.seal(&serde_json::to_vec(shared)?)?;
+    let record = SharedRecord::new(&keys.proof()?, sealed);
+    let value = serde_json::to_vec(&record)?;
     let written = backend
         .txn(Txn {
             compare: vec![unchanged],
@@ -194,7 +198,8 @@ mod tests {
         assert_eq!(other.unwrap(), Put::Own);
         for (backend, stays) in [(&taken, false), (&unsure, true)] {
             let dir = tempfile::tempdir().unwrap();
-            begin(dir.path(), token(), &shared, backend).await.unwrap();
+            let published = publish_first(dir.path(), token(), &shared, backend).await;
+            published.unwrap();
             assert_eq!(token::file(dir.path()).exists(), stays);
         }
     }

@@ -18,7 +18,7 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 
-use super::token::ServerToken;
+use super::{JoinError, token::ServerToken};
 
 /// What OWASP's cheat sheet on storing passwords asks for with PBKDF2-HMAC-SHA256.
 const ITERATIONS: NonZeroU32 = match NonZeroU32::new(600_000) {
@@ -34,9 +34,23 @@ pub(super) struct Keys {
     bound_to: String,
 }
 
-/// It was sealed with another token or for another cluster, or is damaged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NotOpened;
+/// Why something cannot be sealed or opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SealError {
+    /// The machine gives no random numbers.
+    #[error("this machine gives no random numbers")]
+    NoRandomness,
+    /// A key cannot be made of the token.
+    #[error("a key cannot be derived from the server token")]
+    Derive,
+    /// It is more than can be encrypted.
+    #[error("it cannot be encrypted")]
+    Encrypt,
+    /// It was sealed with another token or for another cluster, or is damaged.
+    #[error("it was sealed with another token or for another cluster, or is damaged")]
+    NotOpened,
+}
 
 /// The length of what HKDF makes.
 struct Of32;
@@ -66,42 +80,58 @@ impl Keys {
     }
 
     /// The same for an asynchronous caller.
-    pub(super) async fn of_token(token: ServerToken) -> Option<Self> {
+    ///
+    /// # Errors
+    /// [`JoinError::Thread`].
+    pub(super) async fn of_token(token: ServerToken) -> Result<Self, JoinError> {
         let made = tokio::task::spawn_blocking(move || Self::of(&token)).await;
-        made.ok()
+        made.map_err(|source| JoinError::Thread {
+            what: "making keys of the server token",
+            source,
+        })
     }
 
     /// Shows that one knows the token, and does not give it away.
-    pub(super) fn proof(&self) -> Result<[u8; 32], NotOpened> {
+    ///
+    /// # Errors
+    /// [`SealError::Derive`].
+    pub(super) fn proof(&self) -> Result<[u8; 32], SealError> {
         self.expand(&[b"proof"])
     }
 
-    pub(super) fn seal(&self, clear: &[u8]) -> Result<String, NotOpened> {
+    /// # Errors
+    /// All but [`SealError::NotOpened`].
+    pub(super) fn seal(&self, clear: &[u8]) -> Result<String, SealError> {
         let mut head = [0; SALT + NONCE_LEN];
-        SystemRandom::new().fill(&mut head).map_err(|_| NotOpened)?;
+        SystemRandom::new()
+            .fill(&mut head)
+            .map_err(|_| SealError::NoRandomness)?;
         let (salt, nonce) = head.split_at(SALT);
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| NotOpened)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::Encrypt)?;
         let mut text = clear.to_vec();
         self.key(salt)?
             .seal_in_place_append_tag(nonce, self.aad(), &mut text)
-            .map_err(|_| NotOpened)?;
+            .map_err(|_| SealError::Encrypt)?;
         Ok(BASE64_STANDARD.encode([&head[..], &text].concat()))
     }
 
-    pub(super) fn open(&self, sealed: &str) -> Result<Vec<u8>, NotOpened> {
-        let bytes = BASE64_STANDARD.decode(sealed).map_err(|_| NotOpened)?;
-        let (salt, rest) = bytes.split_at_checked(SALT).ok_or(NotOpened)?;
-        let (nonce, text) = rest.split_at_checked(NONCE_LEN).ok_or(NotOpened)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| NotOpened)?;
+    /// # Errors
+    /// [`SealError::NotOpened`], [`SealError::Derive`].
+    pub(super) fn open(&self, sealed: &str) -> Result<Vec<u8>, SealError> {
+        let not_opened = SealError::NotOpened;
+        let bytes = BASE64_STANDARD.decode(sealed).map_err(|_| not_opened)?;
+        let (salt, rest) = bytes.split_at_checked(SALT).ok_or(not_opened)?;
+        let (nonce, text) = rest.split_at_checked(NONCE_LEN).ok_or(not_opened)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| not_opened)?;
         let mut text = text.to_vec();
         let key = self.key(salt)?;
         let clear = key.open_in_place(nonce, self.aad(), &mut text);
-        clear.map(|clear| clear.to_vec()).map_err(|_| NotOpened)
+        clear.map(|clear| clear.to_vec()).map_err(|_| not_opened)
     }
 
-    fn key(&self, salt: &[u8]) -> Result<LessSafeKey, NotOpened> {
+    fn key(&self, salt: &[u8]) -> Result<LessSafeKey, SealError> {
         let bytes = self.expand(&[b"seal", salt])?;
-        let key = UnboundKey::new(&AES_256_GCM, &bytes).map_err(|_| NotOpened)?;
+        let key = UnboundKey::new(&AES_256_GCM, &bytes).map_err(|_| SealError::Derive)?;
         Ok(LessSafeKey::new(key))
     }
 
@@ -109,12 +139,12 @@ impl Keys {
         Aad::from(self.bound_to.as_bytes())
     }
 
-    fn expand(&self, info: &[&[u8]]) -> Result<[u8; 32], NotOpened> {
+    fn expand(&self, info: &[&[u8]]) -> Result<[u8; 32], SealError> {
         let mut key = [0; 32];
         let expanded: Result<hkdf::Okm<'_, Of32>, _> = self.master.expand(info, Of32);
         expanded
             .and_then(|expanded| expanded.fill(&mut key))
-            .map_err(|_| NotOpened)?;
+            .map_err(|_| SealError::Derive)?;
         Ok(key)
     }
 }
@@ -140,7 +170,7 @@ mod tests {
             keys("0123456789abcdee", "ab"),
             keys("0123456789abcdef", "ac"),
         ] {
-            assert_eq!(other.open(&sealed), Err(NotOpened));
+            assert_eq!(other.open(&sealed), Err(SealError::NotOpened));
             assert_ne!(other.proof().unwrap(), ours.proof().unwrap());
         }
         let again = keys("0123456789abcdef", "ab");
@@ -158,12 +188,12 @@ mod tests {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
             let changed = BASE64_STANDARD.encode(changed);
-            assert_eq!(ours.open(&changed), Err(NotOpened), "{at}");
+            assert_eq!(ours.open(&changed), Err(SealError::NotOpened), "{at}");
         }
         for length in 0..sealed.len() {
             let cut = BASE64_STANDARD.encode(&sealed[..length]);
-            assert_eq!(ours.open(&cut), Err(NotOpened), "{length}");
+            assert_eq!(ours.open(&cut), Err(SealError::NotOpened), "{length}");
         }
-        assert_eq!(ours.open("no base64"), Err(NotOpened));
+        assert_eq!(ours.open("no base64"), Err(SealError::NotOpened));
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use coracle_apiserver::pki;
+use coracle_trust::token;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use super::JoinError;
@@ -41,18 +42,11 @@ impl ServerToken {
     /// # Errors
     /// [`JoinError::TokenForm`], [`JoinError::NodeToken`].
     pub(crate) fn parse(text: &str) -> Result<Self, JoinError> {
-        let (hash, rest) = text
-            .trim()
-            .strip_prefix("K10")
-            .and_then(|rest| rest.split_once("::"))
-            .ok_or(JoinError::TokenForm)?;
-        if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(JoinError::TokenForm);
-        }
+        let (hash, rest) = token::split(text).map_err(|_| JoinError::TokenForm)?;
         let is_nodes = rest.len() == 23 && rest.as_bytes()[6] == b'.';
         match rest.strip_prefix("server:") {
             Some(secret) if is_usable(secret) => Ok(Self {
-                ca_hash: hash.to_lowercase(),
+                ca_hash: hash.to_string(),
                 secret: secret.to_owned(),
             }),
             None if is_nodes => Err(JoinError::NodeToken),

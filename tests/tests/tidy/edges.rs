@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-client", &["coracle-telemetry", "coracle-api"]),
     ("coracle-relay", &[]),
     ("coracle-telemetry", &[]),
+    ("coracle-trust", &[]),
     ("coracle-store", &["coracle-telemetry"]),
     (
         "coracle-store-etcd",
@@ -41,6 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "coracle-apiserver",
         &[
             "coracle-telemetry",
+            "coracle-trust",
             "coracle-api",
             "coracle-relay",
             "coracle-store",
@@ -61,6 +63,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "coracle-controlplane",
         &[
             "coracle-telemetry",
+            "coracle-trust",
             "coracle-api",
             "coracle-client",
             "coracle-store",
@@ -88,6 +91,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "coracle-agent",
         &[
             "coracle-telemetry",
+            "coracle-trust",
             "coracle-api",
             "coracle-client",
             "coracle-relay",

@@ -2,10 +2,12 @@
 
 use std::{
     fs,
-    io::{ErrorKind, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    io::ErrorKind,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::Path,
 };
+
+use coracle_trust::private_file;
 
 use super::{KeyPair, PkiError};
 
@@ -14,23 +16,7 @@ use super::{KeyPair, PkiError};
 /// # Errors
 /// [`PkiError::Write`] names the path.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
-    let write = || {
-        let temporary = path.with_extension(format!("tmp-{}", std::process::id()));
-        let result = (|| {
-            let mut options = fs::OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&temporary)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)
-        })();
-        if result.is_err() {
-            // The first error is the one to tell.
-            let _ = fs::remove_file(&temporary);
-        }
-        result
-    };
-    write().map_err(|source| PkiError::Write {
+    private_file::write(path, bytes).map_err(|source| PkiError::Write {
         path: path.to_owned(),
         source,
     })
