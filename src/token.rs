@@ -17,7 +17,8 @@ use kube::{
 use rand::RngExt;
 
 use crate::{
-    Failure, admin,
+    Failure,
+    admin::{self, Calls},
     cli::{ApiArgs, DataDir, TokenCommand},
     say,
 };
@@ -74,7 +75,7 @@ async fn create(
     ttl: Option<Duration>,
     description: &str,
 ) -> anyhow::Result<String> {
-    let (client, ca_hash) = admin::connect(args, DEADLINE).await?;
+    let (client, ca_hash) = admin::connect(args, Calls::Writes, DEADLINE).await?;
     let (id, secret) = (random(ID_LENGTH), random(SECRET_LENGTH));
     let mut data = BTreeMap::from([
         ("token-id".to_owned(), id.clone()),
@@ -141,7 +142,7 @@ fn print_servers(_: DataDir, _: bool) -> anyhow::Result<()> {
 }
 
 async fn list(args: &ApiArgs) -> anyhow::Result<()> {
-    let (client, _) = admin::connect(args, DEADLINE).await?;
+    let (client, _) = admin::connect(args, Calls::Reads, DEADLINE).await?;
     let params = ListParams::default().fields(&format!("type={SECRET_TYPE}"));
     let found = secrets(client)
         .list(&params)
@@ -164,7 +165,7 @@ async fn list(args: &ApiArgs) -> anyhow::Result<()> {
 }
 
 async fn delete(args: &ApiArgs, id: &str) -> anyhow::Result<()> {
-    let (client, _) = admin::connect(args, DEADLINE).await?;
+    let (client, _) = admin::connect(args, Calls::Writes, DEADLINE).await?;
     match secrets(client)
         .delete(&format!("{NAME_PREFIX}{id}"), &DeleteParams::default())
         .await
@@ -243,7 +244,7 @@ mod tests {
             },
             kubeconfig: Some(path.clone()),
         };
-        let connected = admin::connect(&args, DEADLINE).await;
+        let connected = admin::connect(&args, Calls::Reads, DEADLINE).await;
         let error = connected.map(drop).expect_err("there is none");
         assert_eq!(
             ErrorChain(error.as_ref()).to_string(),

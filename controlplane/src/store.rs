@@ -67,6 +67,12 @@ pub(crate) async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<O
         StoreEngine::Etcd(etcd) => {
             let (pki, lock) = blocking(move || locked(&server_dir, &names)).await?;
             let owner = pki.ca_hash()?;
+            // Told by who serves from it: one that joins has opened it before, to try it.
+            if etcd.is_in_clear() {
+                tracing::warn!(
+                    "etcd is spoken to in clear over a network: whoever listens reads every Secret, and may change all; use https"
+                );
+            }
             let opening = coracle_store_etcd::EtcdBackend::open(&etcd, &owner);
             Ok(Opened {
                 backend: Arc::new(Box::pin(opening).await?),

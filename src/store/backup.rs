@@ -6,7 +6,7 @@ use anyhow::Context;
 use coracle_controlplane::backup::{self, BackupError, Existing, PendingFile, Source};
 
 use crate::{
-    admin,
+    admin::{self, Calls},
     cli::{ApiArgs, DataDir},
     say,
 };
@@ -59,7 +59,7 @@ fn fetch(api: &ApiArgs, file: &mut PendingFile) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let (client, _) = admin::connect(api, PATIENCE).await?;
+        let (client, _) = admin::connect(api, Calls::Reads, PATIENCE).await?;
         Ok(backup::fetch(&client, file).await?)
     })
 }

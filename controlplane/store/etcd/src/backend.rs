@@ -55,11 +55,6 @@ impl EtcdBackend {
     /// One sentence about what is in the way. Nothing was changed then.
     pub async fn open(config: &EtcdConfig, owner: &str) -> Result<Self, OpenError> {
         config.validate()?;
-        if config.is_in_clear() {
-            tracing::warn!(
-                "etcd is spoken to in clear over a network: whoever listens reads every Secret, and may change all; use https"
-            );
-        }
         let mut backend = Self::connected(config).await?;
         let record = record::claim(&backend.keys, &config.prefix, &backend.members, owner).await?;
         backend.keys = backend.keys.counted_from(Revision(record.past));
