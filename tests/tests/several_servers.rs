@@ -333,12 +333,7 @@ fn a_node_is_reached_through_either(servers: &mut Servers) {
         )
     };
     for (token, expected) in [(issued.trim(), "true"), ("wrong", "")] {
-        let verb = [
-            "create",
-            "--validate=false",
-            "-o",
-            "jsonpath={.status.authenticated}",
-        ];
+        let verb = ["create", "-o", "jsonpath={.status.authenticated}"];
         let reviewed = two.apply_text(&verb, &review(token));
         assert_eq!(reviewed.stdout, expected, "{reviewed:?}");
     }

@@ -26,13 +26,14 @@ use crate::{
     nonresource,
     progress::PATIENCE,
     query::Query,
-    reply,
+    reply::{self, Reply},
     request_info::{RequestInfo, ResourceRequest, Verb},
     route,
     serve::connection::Connection,
     slow::{self, Step, Timing},
     source::Source,
     state::State,
+    unserved,
     weight::weight,
 };
 
@@ -178,7 +179,9 @@ where
         RequestInfo::Resource(info) => info,
     };
     // Only now: who may not ask for a kind is not told whether there is one.
-    let serving = serving.ok_or_else(Status::no_such_path)?;
+    let Some(serving) = serving else {
+        return unserved::answer(server, info).map(Reply::into_response);
+    };
     seen.set_resource(info, serving.info());
     // The body comes before the seat: a client that sends slowly holds up nobody who is ready.
     let read = sent(server, requester, info, parts, body).await?;

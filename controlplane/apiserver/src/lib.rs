@@ -42,6 +42,7 @@
 //! | `slow` | what the log tells of requests that took long |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `unstored` | bindings, component statuses |
+//! | `unserved` | the empty list of a kind that clients ask for although it is not served |
 //! | [`discovery`], [`openapi`] | what the server has, and how it looks |
 //! | `nonresource`, `review` | health and version; questions about oneself |
 //! | `client` | the in-process client |
@@ -95,6 +96,7 @@ pub mod discovery;
 pub mod openapi;
 pub mod table;
 mod tls_session;
+mod unserved;
 mod unstored;
 mod weight;
 mod write;
