@@ -40,8 +40,14 @@ fn tell(recorder: &EventRecorder, finding: AllocationFinding) {
 #[cfg(test)]
 mod tests {
     use coracle_apiserver::testing;
-    use k8s_openapi::api::core::v1::{Event, Service};
-    use kube::{Api, api::ListParams};
+    use k8s_openapi::api::{
+        core::v1::{Event, Service},
+        networking::v1::IPAddress,
+    };
+    use kube::{
+        Api,
+        api::{DeleteParams, ListParams},
+    };
 
     use super::*;
 
@@ -84,6 +90,38 @@ mod tests {
                 (Some("ClusterIPAlreadyAllocated"), warning),
                 (Some("ClusterIPOutOfRange"), warning)
             ]
+        );
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_look_tells_what_it_has_set_right_once() {
+        let server = testing::server().await;
+        let client = server.client(identity::user());
+        let addresses: Api<IPAddress> = Api::all(client.clone());
+        let params = DeleteParams::default();
+        addresses.delete("10.96.0.1", &params).await.unwrap();
+        let events: Api<Event> = Api::namespaced(client, "default");
+        // As long as three looks take.
+        let looking = tokio::time::timeout(
+            Duration::from_secs(35),
+            run(server, CancellationToken::new()),
+        );
+        looking.await.unwrap_err();
+        addresses.get("10.96.0.1").await.unwrap();
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let told: Vec<_> = events
+            .iter()
+            .map(|event| {
+                (
+                    event.reason.as_deref(),
+                    event.message.as_deref(),
+                    event.count,
+                )
+            })
+            .collect();
+        let message = "Cluster IP [IPv4]: 10.96.0.1 is not allocated; repairing";
+        assert_eq!(
+            told,
+            [(Some("ClusterIPNotAllocated"), Some(message), Some(1))]
         );
     }
 }

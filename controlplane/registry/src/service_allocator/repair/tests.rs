@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{store::WriteOptions, testing};
+use crate::{encode, store::WriteOptions, testing};
 
 async fn found(store: &Store, registry: &Registry) -> Vec<String> {
     store.cache.catch_up().await.unwrap();
@@ -173,5 +173,34 @@ async fn what_is_out_of_range_or_kept_for_another_is_told() {
     assert_eq!(
         found(&store, &registry).await,
         ["10.96.0.1", "10.97.0.9", "30000", "80"]
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_address_of_the_cluster_is_told() {
+    let (store, registry) = testing::started().await;
+    let services = registry.core("services").unwrap();
+    // As nobody could write it today.
+    for (name, ip) in [
+        ("a", "nonsense"),
+        ("b", "fd00::7"),
+        ("c", "None"),
+        ("d", ""),
+    ] {
+        let service = json!({"kind": "Service", "apiVersion": "v1",
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {"type": "ClusterIP", "clusterIP": ip, "ports": [{"port": 80}]}});
+        let op = Op::Put {
+            key: services.key("default", name).into(),
+            value: encode::encode(&service).unwrap(),
+        };
+        put(&store, op).await;
+    }
+    assert_eq!(
+        said(&store, &registry).await,
+        [
+            "a ClusterIPNotValid: Cluster IP nonsense is not a valid IP; please recreate Service",
+            "b ClusterIPOutOfRange: Cluster IP [IPv6]: fd00::7 is not within any configured Service CIDR; please recreate service",
+        ]
     );
 }
