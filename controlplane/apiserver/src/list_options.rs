@@ -274,10 +274,8 @@ pub(crate) fn selection(
     let mut selection = Selection::of(scope);
     if let Some(fields) = &fields {
         let indexed = resource.selectable_fields.iter();
-        let pinned = indexed
-            .filter_map(|field| Some((field, fields.exact(field)?)))
-            .next();
-        if let Some((field, value)) = pinned {
+        let pinned = indexed.filter_map(|field| Some((field, fields.exact(field)?)));
+        for (field, value) in pinned {
             selection = selection.requires_field(resource.stored_field(field).to_owned(), value);
         }
     }

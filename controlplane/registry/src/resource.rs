@@ -22,7 +22,7 @@ use crate::{
     strategy::{AnyStrategy, BuiltIn, Conversion, View},
     unenforced,
     watch_cache::{
-        FieldIndex, KeyScope, ResourceCache, ResourceConfig, Selection, WatchCache,
+        FieldIndex, FieldReads, KeyScope, ResourceCache, ResourceConfig, Selection, WatchCache,
         WatchCacheError, WatchCacheLimits,
     },
 };
@@ -307,12 +307,22 @@ fn fields(kind: &dyn BuiltIn) -> Arc<[Text]> {
         .collect()
 }
 
+/// Fields that lists go by, where a kind has them: each node asks for its own.
+const LISTED_BY: [&str; 1] = ["spec.nodeName"];
+/// Each node writes its own every ten seconds: 75 seconds of them say no more than the last.
+const LEASES: &str = "/registry/coordination.k8s.io/leases/";
+
 /// How the objects of a resource are cached.
 pub(crate) fn cache_config(
     info: &ApiResource,
     strategy: AnyStrategy,
     fields: &Arc<[Text]>,
 ) -> ResourceConfig {
+    let reads = match strategy {
+        AnyStrategy::BuiltIn(_) => FieldReads::TwoLevels,
+        // A path may lead anywhere.
+        AnyStrategy::Custom(_) => FieldReads::Everything,
+    };
     let index = (!fields.is_empty()).then(|| {
         let (names, asked) = (Arc::clone(fields), Arc::clone(fields));
         let values = move |object: &Value| {
@@ -324,12 +334,15 @@ pub(crate) fn cache_config(
         FieldIndex {
             names,
             values: Arc::new(values),
+            reads,
+            listed: LISTED_BY.map(Text::Borrowed).into(),
         }
     });
     ResourceConfig {
         prefix: info.prefix(),
         namespaced: info.is_namespaced(),
         index,
+        is_transient: info.prefix() == LEASES,
         convert: None,
     }
 }

@@ -25,7 +25,7 @@
 //! stream           loop { send(watcher.next_lines().await?) }                        bookmarks: watcher.progress()
 //! Table            d.kind and d.entry (bookkeeping per watcher: none)
 //! selectors        Selection::of(KeyScope::Namespace(ns)).filter(Arc::new(move |e: &Entry| labels match && fields match))
-//!                    .requires_field("spec.nodeName", "n1")     optional: sleep through other nodes' pods
+//!                    .requires_field("spec.nodeName", "n1")     optional: neither other nodes' events nor their pods are looked at
 //! ```
 //!
 //! Errors map as: [`WatchCacheError::TooOld`] 410 Expired, [`WatchCacheError::TooLarge`] 504
@@ -39,10 +39,12 @@ mod error;
 mod event;
 mod feed;
 mod fields;
+mod groups;
 mod history;
 mod list;
 mod managed;
 mod metadata;
+mod objects;
 mod pool;
 mod register;
 mod resource;
@@ -61,7 +63,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -81,7 +83,7 @@ pub use config::{Convert, ResourceConfig, WatchCacheLimits};
 pub use entry::{Entry, LINES_BYTES};
 pub use error::WatchCacheError;
 pub use event::{Delivery, EventKind, WatchEvent};
-pub use fields::FieldIndex;
+pub use fields::{FieldIndex, FieldReads};
 pub use list::{Continue, ListAt, ListRequest, ListResult};
 pub use resource::ResourceCache;
 pub use selection::{Filter, KeyScope, Selection};
@@ -144,8 +146,20 @@ impl WatchCache {
             asked: Mutex::default(),
             stored_lists: Semaphore::new(history::AT_ONCE),
         });
+        cache.follow_to(current).await?;
         cache.catch_up().await?;
         Ok(cache)
+    }
+
+    /// Waits until the cache has come to `revision`, as long as that takes: the past that it begins
+    /// with may be long.
+    async fn follow_to(&self, revision: Revision) -> Result<(), WatchCacheError> {
+        let mut announced = self.shared.announced.subscribe();
+        let reached = announced.wait_for(|state| state.closed || state.revision >= revision);
+        match reached.await {
+            Ok(state) if state.revision >= revision => Ok(()),
+            _ => Err(WatchCacheError::Closed),
+        }
     }
 
     /// Adds a resource while the cache runs. It takes the place of one with the same prefix, whose
@@ -305,6 +319,8 @@ struct Shared {
     resources: RwLock<BTreeMap<String, Arc<ResourceCache>>>,
     limits: WatchCacheLimits,
     applied: Arc<AtomicU64>,
+    /// What the rings of all resources keep alive.
+    ring_bytes: Arc<AtomicUsize>,
     announced: watch::Sender<Announced>,
     source: Source,
     /// What happens to a resource that is about to be added. Its lock is the innermost.
@@ -329,6 +345,7 @@ impl Shared {
             resources: RwLock::default(),
             limits,
             applied: Arc::new(AtomicU64::new(at.0)),
+            ring_bytes: Arc::default(),
             announced: watch::Sender::new(Announced {
                 revision: at,
                 closed: false,
@@ -350,7 +367,8 @@ impl Shared {
     }
 
     fn make(&self, config: ResourceConfig, start: Revision) -> Arc<ResourceCache> {
-        ResourceCache::new(config, self.limits, Arc::clone(&self.applied), start)
+        let counters = (Arc::clone(&self.applied), Arc::clone(&self.ring_bytes));
+        ResourceCache::new(config, self.limits, counters, start)
     }
 
     fn resources(&self) -> Vec<Arc<ResourceCache>> {

@@ -12,6 +12,14 @@ pub(super) async fn admin() -> Raw {
     Raw(testing::client().await)
 }
 
+/// Lets so much time pass that the cache remembers nothing for its youth. With the next event the
+/// rest is forgotten.
+pub(super) async fn grow_old() {
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(80)).await;
+    tokio::time::resume();
+}
+
 /// One identity.
 #[derive(Clone)]
 pub(super) struct Raw(pub(super) kube::Client);

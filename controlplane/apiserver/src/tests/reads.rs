@@ -11,12 +11,12 @@ use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
 
 use super::{
-    raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, pod},
+    raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, grow_old, pod},
     watches::Events,
 };
 use crate::testing;
 
-/// More events than the cache remembers of a resource.
+/// More events than the cache remembers of a resource at any age.
 const MORE_THAN_REMEMBERED: usize = 8300;
 
 fn names(list: &Value) -> Vec<&str> {

@@ -4,7 +4,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::raw::{CONFIG_MAPS, Raw, admin, config_map};
+use super::raw::{CONFIG_MAPS, Raw, admin, config_map, grow_old};
 
 /// Events of one watch.
 pub(super) struct Events {
@@ -121,6 +121,9 @@ async fn selection_turns_changes_into_arrivals_and_departures() {
 async fn watch_too_old_says_expired() {
     let raw = admin().await;
     for round in 0..9000 {
+        if round == 8999 {
+            grow_old().await;
+        }
         raw.merge(
             &format!("{CONFIG_MAPS}/x"),
             json!({"data": {"n": round.to_string()}}),

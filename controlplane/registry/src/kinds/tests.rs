@@ -7,7 +7,11 @@ use proptest::prelude::{ProptestConfig, any, proptest};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{created, defaulted};
+use crate::{
+    api_resource::Text,
+    resource::cache_config,
+    testing::{created, defaulted},
+};
 
 #[test]
 fn rows_have_as_many_cells_as_columns() {
@@ -106,6 +110,39 @@ fn every_hook_takes_an_object_with_all_fields() {
         count == 0 || count == all().len(),
         "Kubernetes' own tests have an object of every kind"
     );
+}
+
+#[test]
+fn the_cache_sees_every_field_that_selectors_name() {
+    let object = json!({
+        "type": "t", "reason": "r", "reportingComponent": "c", "metadata": {"name": "n"},
+        "source": {"component": ""},
+        "involvedObject": {"kind": "k", "namespace": "ns", "name": "n", "uid": "u",
+            "apiVersion": "v", "resourceVersion": "1", "fieldPath": "f"},
+        "spec": {"nodeName": "n", "restartPolicy": "Never", "schedulerName": "s",
+            "serviceAccountName": "a", "hostNetwork": true, "unschedulable": true,
+            "signerName": "s", "podName": "p", "driver": "d", "clusterIP": "10.0.0.1", "type": "t"},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "nominatedNodeName": "n",
+            "replicas": 3, "succeeded": 2},
+    });
+    let mut seen = 0;
+    let stored = all().iter().filter(|kind| kind.view().is_none());
+    for kind in stored.filter(|kind| !kind.selectable_fields().is_empty()) {
+        let fields = kind.selectable_fields().iter().copied().map(Text::Borrowed);
+        let config = cache_config(&kind.resource().into(), (*kind).into(), &fields.collect());
+        let values = config
+            .index
+            .unwrap()
+            .values_in(object.to_string().as_bytes())
+            .unwrap();
+        for (field, value) in kind.selectable_fields().iter().zip(values) {
+            let plural = kind.resource().plural;
+            assert_ne!(value, "", "{plural} {field}");
+            assert_eq!(value, kind.field(&object, field), "{plural} {field}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
 }
 
 #[test]

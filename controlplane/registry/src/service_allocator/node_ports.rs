@@ -11,6 +11,7 @@ pub(crate) fn cache() -> ResourceConfig {
         prefix: PREFIX.to_owned(),
         namespaced: false,
         index: None,
+        is_transient: false,
         convert: None,
     }
 }

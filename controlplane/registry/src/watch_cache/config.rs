@@ -18,6 +18,9 @@ pub struct ResourceConfig {
     /// The indexed fields; `None` if there are none besides name and namespace: objects are then
     /// never parsed.
     pub index: Option<FieldIndex>,
+    /// Whether its past stays no longer for being recent: for what is written again and again, such
+    /// as Leases.
+    pub is_transient: bool,
     /// Makes the form that is cached of one that is stored; `None` for a kind that is cached as it
     /// is stored.
     pub convert: Option<Convert>,
@@ -53,6 +56,15 @@ pub struct WatchCacheLimits {
     pub ring_events: usize,
     /// Most bytes of past objects that the ring keeps alive.
     pub ring_bytes: usize,
+    /// Up to these bounds, an event stays until it is so old.
+    pub ring_age: Duration,
+    /// So many events stay at any age.
+    pub ring_events_at_any_age: usize,
+    /// And so many bytes.
+    pub ring_bytes_at_any_age: usize,
+    /// Most bytes that all rings keep alive together. Beyond, each goes back to what stays at any
+    /// age.
+    pub all_rings_bytes: usize,
     /// Most states that are kept for continue tokens.
     pub pins: usize,
     /// Most bytes of superseded objects that these states keep alive together.
@@ -62,21 +74,43 @@ pub struct WatchCacheLimits {
     /// Most bytes of superseded objects that the beginnings of watches keep alive together: a
     /// client that does not take its own in time is cut off.
     pub beginning_bytes: u64,
-    /// How many revisions before the present the cache starts with, so that watches survive a
-    /// restart.
+    /// How many revisions before the present the cache starts with at most, so that watches survive
+    /// a restart. The store has fewer when it has been compacted: what is older than five minutes
+    /// goes.
     pub warm_revisions: u64,
 }
 
+impl WatchCacheLimits {
+    /// Those of a resource.
+    pub(super) fn of(self, resource: &ResourceConfig) -> Self {
+        if !resource.is_transient {
+            return self;
+        }
+        Self {
+            ring_events: self.ring_events.min(self.ring_events_at_any_age),
+            ring_bytes: self.ring_bytes.min(self.ring_bytes_at_any_age),
+            ..self
+        }
+    }
+}
+
+/// Source of the age and of most events: `watch_cache_history.go` in
+/// `k8s.io/apiserver/pkg/storage/cacher` at v1.37, `DefaultEventFreshDuration` (bookmarks come each
+/// minute) and `defaultUpperBoundCapacity`.
 impl Default for WatchCacheLimits {
     fn default() -> Self {
         Self {
-            ring_events: 8192,
-            ring_bytes: 8 << 20,
+            ring_events: 100 * 1024,
+            ring_bytes: 64 << 20,
+            ring_age: Duration::from_secs(75),
+            ring_events_at_any_age: 8192,
+            ring_bytes_at_any_age: 8 << 20,
+            all_rings_bytes: 96 << 20,
             pins: 64,
             pin_bytes: 64 << 20,
             pin_age: Duration::from_secs(300),
             beginning_bytes: 16 << 20,
-            warm_revisions: 1000,
+            warm_revisions: 50_000,
         }
     }
 }

@@ -185,9 +185,7 @@ impl Entry {
     /// The value of a label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels
-            .iter(self.unmanaged())
-            .find_map(|(key, value)| (key == name).then_some(value))
+        self.labels.get(name, self.unmanaged())
     }
 
     /// All labels, in stored order.

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use coracle_store::Revision;
+use tokio::time::Instant;
 
 use super::entry::Entry;
 
@@ -50,18 +51,26 @@ pub struct WatchEvent {
     pub prev: Option<Arc<Entry>>,
     /// The store's revision of the change.
     pub revision: Revision,
+    /// When it came here.
+    pub(super) at: Instant,
     /// `prev` as seen by those whose selection it leaves; made when the first of them asks.
     departed: OnceLock<Arc<Entry>>,
 }
 
 impl WatchEvent {
-    pub(crate) fn new(kind: EventKind, entry: Arc<Entry>, prev: Option<Arc<Entry>>) -> Self {
+    pub(super) fn new(
+        kind: EventKind,
+        entry: Arc<Entry>,
+        prev: Option<Arc<Entry>>,
+        at: Instant,
+    ) -> Self {
         let revision = entry.revision();
         Self {
             kind,
             entry,
             prev,
             revision,
+            at,
             departed: OnceLock::new(),
         }
     }

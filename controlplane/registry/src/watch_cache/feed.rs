@@ -34,6 +34,8 @@ const ROOT: &str = "/registry/";
 const PAGE: usize = 1000;
 /// Batches the task applies before it lets others have their turn.
 const BATCHES_AT_ONCE: usize = 16;
+/// How often what has become too old is looked for.
+const TRIM: Duration = Duration::from_secs(30);
 /// Pauses after engine failures before the watch is tried again.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
@@ -169,23 +171,31 @@ pub(super) struct Feed {
 enum Input {
     End(End),
     Kick,
+    Trim,
     Stop,
 }
 
 impl Feed {
     /// Feeds until `shutdown`, then ends all watches.
     pub(super) async fn run(self, shutdown: CancellationToken) {
+        let mut trim = tokio::time::interval(TRIM);
         loop {
             let source = &self.shared.source;
             let input = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => Input::Stop,
                 () = source.kick.notified() => Input::Kick,
+                _ = trim.tick() => Input::Trim,
                 end = std::future::poll_fn(|cx| source.poll_feed(&self.shared, cx)) => Input::End(end),
             };
             match input {
                 // The stream is polled again, and keeps this task's waker.
                 Input::Kick => {}
+                Input::Trim => {
+                    for resource in self.shared.resources() {
+                        resource.trim();
+                    }
+                }
                 Input::End(End::Failed(error)) => {
                     tracing::warn!(error = %ErrorChain(&error), "the watch of the store broke off");
                     match self.resume(&shutdown).await {

@@ -98,11 +98,7 @@ pub(super) fn cut(
         Some(after) if *after >= scope => format!("{after}\0"),
         _ => scope.clone(),
     };
-    let in_scope = |entry: &&Arc<Entry>| entry.key().starts_with(&scope);
-    let mut candidates = snapshot
-        .from_key(&first)
-        .take_while(in_scope)
-        .filter(|entry| selection.selects(entry));
+    let mut candidates = snapshot.select_from(selection, prefix, &first);
     let limit = request
         .limit
         .filter(|limit| *limit > 0)

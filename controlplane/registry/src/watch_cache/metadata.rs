@@ -60,6 +60,21 @@ impl Default for Labels {
 }
 
 impl Labels {
+    /// The value of one. Who looks through thousands of objects for it finds most have another.
+    pub(crate) fn get<'a>(&'a self, name: &str, json: &'a [u8]) -> Option<&'a str> {
+        match self {
+            Self::Spans(spans) => {
+                let named =
+                    |(key, _): &&(Span, Span)| json.get(key.range()) == Some(name.as_bytes());
+                spans.iter().find(named).map(|(_, value)| value.text(json))
+            }
+            Self::Owned(owned) => {
+                let mut owned = owned.iter();
+                owned.find_map(|(key, value)| (**key == *name).then_some(&**value))
+            }
+        }
+    }
+
     /// Key and value of each.
     pub(crate) fn iter<'a>(&'a self, json: &'a [u8]) -> impl Iterator<Item = (&'a str, &'a str)> {
         let (spans, owned) = match self {

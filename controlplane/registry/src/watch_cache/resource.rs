@@ -1,30 +1,32 @@
 //! The objects of one resource: the present in key order, the recent past in a ring.
 //!
-//! Pure bookkeeping behind one lock, no I/O. The feed is the only writer. The set is persistent: a
-//! snapshot is a clone of a pointer, and the past is the present with the ring's events undone.
+//! Pure bookkeeping behind one lock, no I/O. The feed is the only writer: what it is about to add
+//! it decodes before it takes the lock. The set is persistent: a snapshot is a clone of a pointer,
+//! and the past is the present with the ring's events undone.
 
+mod feeding;
 mod past;
 pub(super) mod pending;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use coracle_store::{Event, KeyValue, Revision};
-use coracle_telemetry::ErrorChain;
-use imbl::OrdSet;
+use coracle_store::Revision;
 use parking_lot::RwLock;
 
+pub(super) use self::feeding::Wake;
 use super::{
     ResourceConfig, WatchCacheError, WatchCacheLimits,
     beginning::Beginning,
-    entry::{Entry, EntrySource},
-    event::{EventKind, WatchEvent},
-    fields::Fields,
+    entry::Entry,
+    fields::FieldIndex,
+    groups::{Backlog, Narrow},
     list::{ListAt, ListRequest, ListResult},
+    objects::Objects,
     pool::Pool,
-    ring::{Group, Narrow, announce},
+    ring::Ring,
     selection::Selection,
     snapshot::Snapshot,
     state::State,
@@ -46,10 +48,13 @@ impl ResourceCache {
     pub(super) fn new(
         config: ResourceConfig,
         limits: WatchCacheLimits,
-        applied: Arc<AtomicU64>,
+        (applied, ring_bytes): (Arc<AtomicU64>, Arc<AtomicUsize>),
         start: Revision,
     ) -> Arc<Self> {
-        let state = State::new(start, limits);
+        let index = config.index.as_ref();
+        let ring = Ring::new(start, limits.of(&config), ring_bytes);
+        let fields = index.map_or(0, FieldIndex::count);
+        let state = State::new(Objects::new(index), fields, ring);
         Arc::new(Self {
             config,
             limits,
@@ -68,17 +73,13 @@ impl ResourceCache {
     /// One object, by its full key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
-        self.state
-            .read()
-            .entries
-            .get(key)
-            .map(|entry| Arc::clone(&entry.0))
+        self.state.read().objects.get(key).cloned()
     }
 
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.state.read().entries.len()
+        self.state.read().objects.len()
     }
 
     /// Whether there are none.
@@ -127,31 +128,58 @@ impl ResourceCache {
         selection: Selection,
         revision: Revision,
     ) -> Result<Watcher, WatchCacheError> {
+        let narrow = self.narrow(&selection);
+        let backlog = self.backlog(narrow.as_ref(), revision)?;
         let mut state = self.state.write();
-        let current = self.revision_of(&state);
+        let cursor = self.cursor(&state, revision)?;
+        let State { groups, ring, .. } = &mut *state;
+        let group = groups.join(narrow.as_ref(), ring.events(), cursor, backlog);
+        drop(state);
+        Ok(Watcher::new(Arc::clone(self), selection, group, cursor))
+    }
+
+    /// Which of the events since a revision concern a group that has no queue of them yet. They are
+    /// looked through while nobody waits: the lock is for joining the group.
+    fn backlog(
+        &self,
+        narrow: Option<&Narrow>,
+        revision: Revision,
+    ) -> Result<Option<Backlog>, WatchCacheError> {
+        let state = self.state.read();
+        let cursor = self.cursor(&state, revision)?;
+        let Some(narrow) = narrow.filter(|narrow| !state.groups.reaches(narrow, cursor)) else {
+            return Ok(None);
+        };
+        let events = state.ring.events().clone();
+        drop(state);
+        Ok(Some(Backlog::find(narrow, &events, cursor)))
+    }
+
+    /// Where in the ring a revision is.
+    fn cursor(&self, state: &State, revision: Revision) -> Result<u64, WatchCacheError> {
+        let current = self.revision_of(state);
         if revision > current {
             return Err(WatchCacheError::TooLarge {
                 asked: revision,
                 current,
             });
         }
-        let too_old = WatchCacheError::TooOld {
+        let too_old = || WatchCacheError::TooOld {
             asked: revision,
             oldest: state.ring.start(),
         };
-        let cursor = state.ring.after(revision).ok_or(too_old)?;
-        let group = state.groups.join(self.narrow(&selection));
-        drop(state);
-        Ok(Watcher::new(Arc::clone(self), selection, group, cursor))
+        state.ring.after(revision).ok_or_else(too_old)
     }
 
     /// The present and a watch of everything after it, with nothing lost or doubled in between.
     #[must_use]
     pub fn snapshot_and_watch(self: &Arc<Self>, selection: Selection) -> (Snapshot, Watcher) {
+        let narrow = self.narrow(&selection);
         let mut state = self.state.write();
         let snapshot = self.snapshot_of(&state);
-        let cursor = state.ring.end();
-        let group = state.groups.join(self.narrow(&selection));
+        let State { groups, ring, .. } = &mut *state;
+        let cursor = ring.end();
+        let group = groups.join(narrow.as_ref(), ring.events(), cursor, None);
         drop(state);
         (
             snapshot,
@@ -172,9 +200,9 @@ impl ResourceCache {
 
     // === for watchers ===
 
-    pub(super) fn leave(&self, selection: &Selection, group: &Arc<Group>) {
+    pub(super) fn leave(&self, selection: &Selection) {
         if let Some(narrow) = self.narrow(selection) {
-            self.state.write().groups.leave(&narrow, group);
+            self.state.write().groups.leave(&narrow);
         }
     }
 
@@ -187,123 +215,11 @@ impl ResourceCache {
         self.state.read().groups.narrow_count()
     }
 
-    // === for the feed ===
-
-    /// Applies the events of one batch; returns whom to wake.
-    pub(super) fn apply(&self, events: &[&Event], revision: Revision) -> Wake {
-        let mut state = self.state.write();
-        let applied: Vec<Arc<WatchEvent>> = events
-            .iter()
-            .filter_map(|event| self.apply_one(&mut state, event))
-            .collect();
-        state.revision = revision;
-        state.expire_pins(&self.limits);
-        let allowed = state.superseded.saturating_sub(self.limits.beginning_bytes);
-        state.beginnings.end_before(allowed);
-        Wake {
-            groups: state.groups.concerned(&applied),
-            end: state.ring.end(),
-        }
-    }
-
-    /// Replaces everything by `objects`, the state at `revision`. Watchers have lost what happened
-    /// in between.
-    pub(super) fn reset(&self, objects: &[KeyValue], revision: Revision) -> Wake {
-        let entries: Vec<_> = objects
-            .iter()
-            .filter_map(|kv| self.decode(kv, EventKind::Added, None))
-            .collect();
-        let mut state = self.state.write();
-        let State { ring, groups, .. } = &mut *state;
-        ring.reset(revision, groups);
-        state.entries = OrdSet::new();
-        state.counts.clear();
-        for entry in entries {
-            state.insert(entry);
-        }
-        state.revision = revision;
-        state.pins.clear();
-        state.beginnings.end_before(u64::MAX);
-        Wake {
-            groups: state.groups.all(),
-            end: state.ring.end(),
-        }
-    }
-
-    /// Adds objects of the first load, in which nobody watches yet.
-    pub(super) fn load(&self, objects: &[KeyValue]) {
-        for kv in objects {
-            if let Some(entry) = self.decode(kv, EventKind::Added, None) {
-                self.state.write().insert(entry);
-            }
-        }
-    }
-
-    /// Ends every watch once it has taken what there is.
-    pub(super) fn close(&self) -> Wake {
-        let mut state = self.state.write();
-        state.closed = true;
-        Wake {
-            groups: state.groups.all(),
-            end: state.ring.end(),
-        }
-    }
-
-    fn apply_one(&self, state: &mut State, event: &Event) -> Option<Arc<WatchEvent>> {
-        let prev = state
-            .entries
-            .get(&*event.kv.key)
-            .map(|entry| Arc::clone(&entry.0));
-        let kind = match (event.deleted, &prev) {
-            (true, _) => EventKind::Deleted,
-            (false, None) => EventKind::Added,
-            (false, Some(_)) => EventKind::Modified,
-        };
-        let entry = self.decode(&event.kv, kind, prev.as_deref())?;
-        if event.deleted {
-            state.remove(&entry);
-        } else {
-            state.insert(Arc::clone(&entry));
-        }
-        state.superseded += prev.as_ref().map_or(0, |prev| prev.size() as u64);
-        let event = Arc::new(WatchEvent::new(kind, entry, prev));
-        state.ring.push(Arc::clone(&event), &state.groups);
-        Some(event)
-    }
-
-    /// What cannot be decoded is left out, loudly: one broken object must not hide the others.
-    pub(super) fn decode(
-        &self,
-        kv: &KeyValue,
-        kind: EventKind,
-        prev: Option<&Entry>,
-    ) -> Option<Arc<Entry>> {
-        let ResourceConfig {
-            prefix, namespaced, ..
-        } = &self.config;
-        let converted = self.config.converted(kv);
-        let source = EntrySource {
-            kv: converted.as_ref().unwrap_or(kv),
-            kind,
-            prefix,
-            namespaced: *namespaced,
-            pool: &self.pool,
-        };
-        let index = |json: &[u8]| match prev {
-            Some(prev) if kind == EventKind::Deleted => Ok(prev.fields().clone()),
-            _ => self.index(json),
-        };
-        Entry::decode(&source, index)
-            .inspect_err(|error| tracing::error!(key = %kv.key, error = %ErrorChain(&error), "leaving out an object that cannot be read"))
-            .map(Arc::new)
-            .ok()
-    }
-
-    fn index(&self, json: &[u8]) -> Result<Fields, serde_json::Error> {
-        self.config.index.as_ref().map_or_else(
-            || Ok(Fields::default()),
-            |index| index.read(json, &self.pool),
-        )
+    /// How many numbers of events all groups have, and how many events there are.
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> (usize, u64) {
+        let state = self.state.read();
+        (state.groups.queued(), state.ring.end() - state.ring.first())
     }
 
     // === states ===
@@ -311,7 +227,7 @@ impl ResourceCache {
     fn snapshot_of(&self, state: &State) -> Snapshot {
         Snapshot {
             revision: self.revision_of(state),
-            entries: state.entries.clone(),
+            objects: state.objects.clone(),
         }
     }
 
@@ -328,17 +244,5 @@ impl std::fmt::Debug for ResourceCache {
         f.debug_struct("ResourceCache")
             .field("prefix", &self.config.prefix)
             .finish_non_exhaustive()
-    }
-}
-
-/// Watchers to be woken once all resources of a batch have been applied.
-pub(super) struct Wake {
-    groups: Vec<Arc<Group>>,
-    end: u64,
-}
-
-impl Wake {
-    pub(super) fn wake(self) {
-        announce(&self.groups, self.end);
     }
 }

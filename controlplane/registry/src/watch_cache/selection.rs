@@ -26,9 +26,9 @@ pub struct Selection {
     pub scope: KeyScope,
     /// What they must satisfy beyond that.
     pub filter: Option<Filter>,
-    /// An equality of an indexed field that the filter implies. Watchers that name one, such as
-    /// `spec.nodeName` of a node, sleep through events of others.
-    pub field: Option<(Text, String)>,
+    /// Equalities of indexed fields that the filter implies. Watchers that name one, such as
+    /// `spec.nodeName` of a node, sleep through events of others, and lists by it look at no other.
+    pub fields: Vec<(Text, String)>,
 }
 
 impl Selection {
@@ -38,7 +38,7 @@ impl Selection {
         Self {
             scope,
             filter: None,
-            field: None,
+            fields: Vec::new(),
         }
     }
 
@@ -52,7 +52,7 @@ impl Selection {
     /// Promises that the filter accepts only objects with this value of an indexed field.
     #[must_use]
     pub fn requires_field(mut self, name: impl Into<Text>, value: impl Into<String>) -> Self {
-        self.field = Some((name.into(), value.into()));
+        self.fields.push((name.into(), value.into()));
         self
     }
 
@@ -73,7 +73,7 @@ impl fmt::Debug for Selection {
         f.debug_struct("Selection")
             .field("scope", &self.scope)
             .field("filtered", &self.filter.is_some())
-            .field("field", &self.field)
+            .field("fields", &self.fields)
             .finish()
     }
 }

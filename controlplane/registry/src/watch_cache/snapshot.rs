@@ -1,12 +1,12 @@
 //! All objects of a resource at one revision, and how they are looked through. No time passes here.
 
-use std::{ops::Bound, sync::Arc};
+use std::sync::Arc;
 
 use coracle_store::Revision;
-use imbl::OrdSet;
 
 use super::{
-    entry::{ByKey, Entry},
+    entry::Entry,
+    objects::Objects,
     selection::{KeyScope, Selection},
 };
 
@@ -14,7 +14,7 @@ use super::{
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) revision: Revision,
-    pub(super) entries: OrdSet<ByKey>,
+    pub(super) objects: Objects,
 }
 
 impl Snapshot {
@@ -27,26 +27,24 @@ impl Snapshot {
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.objects.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.objects.is_empty()
     }
 
     /// One object.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
-        self.entries.get(key).map(|entry| &entry.0)
+        self.objects.get(key)
     }
 
     /// The objects whose key is at least `first`, in key order.
     pub fn from_key<'a>(&'a self, first: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
-        self.entries
-            .range::<_, str>((Bound::Included(first), Bound::Unbounded))
-            .map(|entry| &entry.0)
+        self.objects.starting_at(first)
     }
 
     /// The objects of a selection, in key order.
@@ -66,7 +64,8 @@ impl Snapshot {
         first: &str,
     ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let scope = first_key(&selection.scope, prefix);
-        self.from_key(first.max(scope.as_str()))
+        self.objects
+            .candidates(selection, first.max(scope.as_str()))
             .take_while(move |entry| entry.key().starts_with(&scope))
             .filter(|entry| selection.selects(entry))
     }

@@ -4,8 +4,11 @@ mod beginnings;
 mod entries;
 mod feeding;
 mod forgotten;
+mod indexes;
 mod lists;
+mod narrow;
 mod registering;
+mod rings;
 mod shared;
 mod watches;
 
@@ -40,18 +43,22 @@ fn resources() -> Vec<ResourceConfig> {
     let index = FieldIndex {
         names: Arc::new(["spec.nodeName".into()]),
         values: Arc::new(values),
+        reads: FieldReads::TwoLevels,
+        listed: vec!["spec.nodeName".into()],
     };
     vec![
         ResourceConfig {
             prefix: PODS.to_owned(),
             namespaced: true,
             index: Some(index),
+            is_transient: false,
             convert: None,
         },
         ResourceConfig {
             prefix: NODES.to_owned(),
             namespaced: false,
             index: None,
+            is_transient: false,
             convert: None,
         },
     ]

@@ -9,8 +9,8 @@ use super::{
     WatchCacheError,
     entry::LINES_BYTES,
     event::Delivery,
+    groups::Group,
     resource::{ResourceCache, pending::Position},
-    ring::Group,
     selection::Selection,
 };
 
@@ -163,7 +163,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.resource.leave(&self.selection, &self.group);
+        self.resource.leave(&self.selection);
     }
 }
 

@@ -94,6 +94,9 @@ async fn a_watcher_that_does_not_read_is_cut_off_without_a_gap() {
     let mut events = Events::at(&raw, &format!("{CONFIG_MAPS}?watch=true")).await;
     events.expect("ADDED", "x").await;
     for round in 1..=MORE_THAN_REMEMBERED {
+        if round == MORE_THAN_REMEMBERED {
+            grow_old().await;
+        }
         raw.merge(
             &format!("{CONFIG_MAPS}/x"),
             json!({"data": {"n": round.to_string()}}),

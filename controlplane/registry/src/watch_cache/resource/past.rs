@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use coracle_store::Revision;
 
 use super::{
-    super::{WatchCacheError, entry::ByKey, event::WatchEvent, snapshot::Snapshot, state::Pin},
+    super::{WatchCacheError, snapshot::Snapshot, state::Pin},
     ResourceCache,
 };
 
@@ -16,34 +16,22 @@ impl ResourceCache {
             return Ok(pinned);
         }
         let state = self.state.read();
-        let current = self.revision_of(&state);
-        if revision > current {
-            return Err(WatchCacheError::TooLarge {
-                asked: revision,
-                current,
-            });
-        }
-        let Some(sequence) = state.ring.after(revision) else {
-            return Err(WatchCacheError::TooOld {
-                asked: revision,
-                oldest: state.ring.start(),
-            });
+        let sequence = self.cursor(&state, revision)?;
+        let milestone = state.milestones.iter().find(|(at, _)| *at >= sequence);
+        let (end, mut objects) = match milestone {
+            Some((at, objects)) => (*at, objects.clone()),
+            None => (state.ring.end(), state.objects.clone()),
         };
-        let mut entries = state.entries.clone();
-        let since: Vec<Arc<WatchEvent>> = state
-            .ring
-            .from(sequence)
-            .map(|(_, event)| Arc::clone(event))
-            .collect();
+        let events = state.ring.events().clone();
         // Thousands of steps: not while writers wait.
         drop(state);
-        for event in since.iter().rev() {
+        for (_, event) in events.between(sequence, end).rev() {
             match &event.prev {
-                Some(prev) => entries.insert(ByKey(Arc::clone(prev))),
-                None => entries.remove(event.entry.key()),
+                Some(prev) => objects.insert(Arc::clone(prev)),
+                None => objects.remove(event.entry.key()),
             };
         }
-        Ok(Snapshot { revision, entries })
+        Ok(Snapshot { revision, objects })
     }
 
     /// A state that is kept for continue tokens.

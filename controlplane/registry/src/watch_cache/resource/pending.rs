@@ -9,7 +9,7 @@ use super::{
         WatchCacheError,
         entry::Entry,
         event::{EventKind, WatchEvent},
-        ring::Group,
+        groups::Group,
         selection::{KeyScope, Selection},
     },
     ResourceCache,
@@ -45,15 +45,17 @@ impl ResourceCache {
         }
         let mut taken = Vec::new();
         let mut next = state.ring.end();
-        for (sequence, event) in state.ring.from(position.sequence) {
-            if taken.len() == limit {
-                next = sequence;
-                break;
+        group.concerning(state.ring.events(), position.sequence, |events| {
+            for (sequence, event) in events {
+                if taken.len() == limit {
+                    next = sequence;
+                    break;
+                }
+                if concerns(scope, event) {
+                    taken.push(Arc::clone(event));
+                }
             }
-            if concerns(scope, event) {
-                taken.push(Arc::clone(event));
-            }
-        }
+        });
         *position = Position::at(next);
         if taken.is_empty() && state.closed {
             return Err(WatchCacheError::Closed);
@@ -75,11 +77,69 @@ impl ResourceCache {
         if group.has_lost(position.sequence) {
             return Err(WatchCacheError::TooSlow);
         }
+        let events = state.ring.events();
         // Twice over the same events: measured, then written at once into as much room as they
         // need.
-        let (mut length, mut shown, mut begun) = (0, 0, position.begun);
-        let mut next = Position::at(state.ring.end());
-        for (sequence, event) in state.ring.from(position.sequence) {
+        let end = state.ring.end();
+        let measured = group.concerning(events, position.sequence, |events| {
+            Measured::of(events, selection, position.begun, most, end)
+        });
+        let mut lines = Vec::with_capacity(measured.length);
+        let mut skip = position.begun;
+        group.concerning(events, position.sequence, |events| {
+            let visible = events.filter_map(|(_, event)| visible(selection, event));
+            visible.take(measured.shown).for_each(|(kind, entry)| {
+                entry.append_line(kind, std::mem::take(&mut skip), most, &mut lines);
+            });
+        });
+        *position = measured.next;
+        if lines.is_empty() && state.closed {
+            return Err(WatchCacheError::Closed);
+        }
+        Ok(lines)
+    }
+
+    /// See [`Watcher::progress`].
+    pub(in crate::watch_cache) fn progress(
+        &self,
+        group: &Group,
+        position: &mut Position,
+        selection: &Selection,
+    ) -> Option<Revision> {
+        let state = self.state.read();
+        // What the selection leaves out was never delivered and never will be: a watcher of one
+        // node's pods gets on while only others' change.
+        let waits = group.concerning(state.ring.events(), position.sequence, |events| {
+            let mut visible = events.map(|(_, event)| visible(selection, event).is_some());
+            visible.any(|is_visible| is_visible)
+        });
+        if waits || group.has_lost(position.sequence) {
+            return None;
+        }
+        *position = Position::at(state.ring.end());
+        Some(self.revision_of(&state))
+    }
+}
+
+/// What goes into one piece of lines.
+struct Measured {
+    length: usize,
+    /// How many lines begin or go on in it.
+    shown: usize,
+    next: Position,
+}
+
+impl Measured {
+    fn of<'a>(
+        events: impl Iterator<Item = (u64, &'a Arc<WatchEvent>)>,
+        selection: &Selection,
+        mut begun: usize,
+        most: usize,
+        end: u64,
+    ) -> Self {
+        let (mut length, mut shown) = (0, 0);
+        let mut next = Position::at(end);
+        for (sequence, event) in events {
             let Some((kind, entry)) = visible(selection, event) else {
                 continue;
             };
@@ -97,38 +157,11 @@ impl ResourceCache {
             }
             begun = 0;
         }
-        let mut lines = Vec::with_capacity(length);
-        let mut skip = position.begun;
-        let events = state.ring.from(position.sequence);
-        let visible = events.filter_map(|(_, event)| visible(selection, event));
-        visible.take(shown).for_each(|(kind, entry)| {
-            entry.append_line(kind, std::mem::take(&mut skip), most, &mut lines);
-        });
-        *position = next;
-        if lines.is_empty() && state.closed {
-            return Err(WatchCacheError::Closed);
+        Self {
+            length,
+            shown,
+            next,
         }
-        Ok(lines)
-    }
-
-    /// See [`Watcher::progress`].
-    pub(in crate::watch_cache) fn progress(
-        &self,
-        group: &Group,
-        position: &mut Position,
-        selection: &Selection,
-    ) -> Option<Revision> {
-        let state = self.state.read();
-        // What the selection leaves out was never delivered and never will be: a watcher of one
-        // node's pods gets on while only others' change.
-        let mut events = state.ring.from(position.sequence);
-        if group.has_lost(position.sequence)
-            || events.any(|(_, event)| visible(selection, event).is_some())
-        {
-            return None;
-        }
-        *position = Position::at(state.ring.end());
-        Some(self.revision_of(&state))
     }
 }
 

@@ -11,6 +11,7 @@ fn things() -> ResourceConfig {
         prefix: THINGS.to_owned(),
         namespaced: true,
         index: None,
+        is_transient: false,
         convert: None,
     }
 }
@@ -138,6 +139,7 @@ async fn keys_of_one_resource_do_not_lie_among_those_of_another() {
             prefix: prefix.to_owned(),
             namespaced: false,
             index: None,
+            is_transient: false,
             convert: None,
         };
         let refused = cluster.cache.register(config).await;
