@@ -17,7 +17,6 @@ mod owned;
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, join_all};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +24,7 @@ use self::owned::Owners;
 use crate::{
     cache::{
         By, Cache, Change, Index, Key,
-        labels::{Selected, Selecting},
+        labels::{Selected, Selecting, SelectorOf},
     },
     controller::{self, CallContext, ReconcileError, Reconciler},
     informer::Informer,
@@ -93,7 +92,7 @@ impl<'m> Builder<'m> {
 
     /// A kind whose objects are controlled by `O`s: each change queues the owner, and the one that
     /// it had. What nobody controls queues those that may adopt it, by their `selector`.
-    pub fn owns<O: Kind, K: Kind>(&mut self, selector: fn(&O) -> Option<&LabelSelector>) -> By<K> {
+    pub fn owns<O: Kind, K: Kind>(&mut self, selector: SelectorOf<O>) -> By<K> {
         let owners = Owners::of(&self.reads(), selector);
         let queue = self.queue();
         self.informer::<K>()
@@ -103,10 +102,7 @@ impl<'m> Builder<'m> {
 
     /// A kind whose objects `S`s select by their labels: each change queues those that do, and
     /// those that did.
-    pub fn selects<S: Kind, K: Kind>(
-        &mut self,
-        selector: fn(&S) -> Option<&LabelSelector>,
-    ) -> Selected<K> {
+    pub fn selects<S: Kind, K: Kind>(&mut self, selector: SelectorOf<S>) -> Selected<K> {
         let (selecting, queue) = (Selecting::of(&self.reads(), selector), self.queue());
         self.informer::<K>()
             .on_change(move |change| owned::wake_selecting(&selecting, change, &queue));

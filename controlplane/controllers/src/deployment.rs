@@ -7,7 +7,7 @@
 //!
 //! Source: `pkg/controller/deployment/` at v1.37.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::{
     api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet},
@@ -70,7 +70,7 @@ impl DeploymentController {
             deployments: controller.for_kind(),
             replica_sets: controller.reads(),
             by_controller: controller
-                .owns(|deployment: &Deployment| Some(&deployment.spec.selector)),
+                .owns(|deployment: &Deployment| Some(Cow::Borrowed(&deployment.spec.selector))),
             pods: controller.index(Index::by_controller()),
         });
         controller.on_change(&this, Self::pod_changed);

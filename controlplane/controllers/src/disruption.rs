@@ -7,7 +7,7 @@
 //!
 //! Source: `pkg/controller/disruption/disruption.go` at v1.37.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use k8s_openapi::{
     api::{
@@ -73,7 +73,7 @@ impl DisruptionController {
             recorder: context.recorder.of(COMPONENT),
             kinds: context.kinds.clone(),
             budgets: controller.for_kind(),
-            pods: controller.selects(selector_of),
+            pods: controller.selects(|budget| selector_of(budget).map(Cow::Borrowed)),
             replica_sets: controller.reads(),
             deployments: controller.reads(),
         };

@@ -89,7 +89,7 @@ impl JobController {
         });
         controller.on_change(&this, Self::job_changed);
         controller.on_change(&this, Self::pod_changed);
-        controller.owns::<Job, Pod>(|job| job.spec.as_ref()?.selector.as_ref());
+        controller.owns::<Job, Pod>(|job| job.spec.as_ref()?.selector.as_ref().map(Cow::Borrowed));
         release::let_orphans_go(&mut controller, context, &this);
         controller.complete(this);
     }

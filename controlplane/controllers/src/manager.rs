@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_client::event_recorder;
 use coracle_telemetry::TaskEnded;
+use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::ReplicationController};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -31,7 +32,7 @@ use crate::{
     node_lifecycle::NodeLifecycleController,
     pod_gc::PodGcController,
     removals::Removals,
-    replicaset::ReplicaSetController,
+    replicaset::ReplicaController,
     resource_quota::ResourceQuotaController,
     served_kinds::ServedKinds,
     taint_eviction::TaintEvictionController,
@@ -45,7 +46,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     let of = |account| context.of(account);
-    ReplicaSetController::setup(manager, &of("replicaset-controller"));
+    ReplicaController::<ReplicaSet>::setup(manager, &of("replicaset-controller"));
+    ReplicaController::<ReplicationController>::setup(manager, &of("replication-controller"));
     DeploymentController::setup(manager, &of("deployment-controller"));
     JobController::setup(manager, &of("job-controller"));
     EndpointSliceController::setup(manager, &of("endpointslice-controller"));

@@ -1,16 +1,14 @@
-//! Keeps as many pods running as a ReplicaSet says.
+//! Keeps as many pods running as a ReplicaSet or a ReplicationController says.
 //!
-//! Watches ReplicaSets and Pods, creates and deletes Pods, adopts orphans, writes ReplicaSet
-//! status. It does not roll out anything: that is [`crate::deployment`].
+//! Watches them and Pods, creates and deletes Pods, adopts orphans, writes status. It does not roll
+//! out anything: that is [`crate::deployment`]. What differs between the two kinds is said by
+//! [`Replicas`].
 //!
-//! Source: `pkg/controller/replicaset/replica_set.go` at v1.37.
+//! Source: `pkg/controller/replicaset/replica_set.go`, `pkg/controller/replication` at v1.37.
 
 use std::{borrow::Cow, sync::Arc};
 
-use k8s_openapi::{
-    api::apps::v1::{ReplicaSet, ReplicaSetStatus},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::apps::v1::ReplicaSetStatus, jiff::Timestamp};
 use kube::Client;
 
 use crate::{
@@ -29,43 +27,43 @@ use crate::{
 };
 
 mod plan;
+mod replicas;
 #[cfg(test)]
 mod tests;
 
 use plan::{ManageFailure, ScalePlan};
+pub(crate) use replicas::Replicas;
 
-/// ReplicaSets worked on at once.
+/// Objects of the kind worked on at once.
 const WORKERS: usize = 8;
-const COMPONENT: &str = "replicaset-controller";
 
 /// The controller; all its state is in caches and its control.
-pub(crate) struct ReplicaSetController {
+pub(crate) struct ReplicaController<K> {
     client: Client,
-    replica_sets: Arc<Cache<ReplicaSet>>,
-    siblings: By<ReplicaSet>,
+    owners: Arc<Cache<K>>,
+    siblings: By<K>,
     pods: By<Pod>,
     control: PodControl,
 }
 
-impl ReplicaSetController {
+impl<K: Replicas> ReplicaController<K> {
     /// Says what it reads and what wakes it.
     pub(crate) fn setup(manager: &mut Manager, context: &Context) {
-        let mut controller =
-            Builder::managed_by(manager, "replicaset-controller", "replicaset").workers(WORKERS);
+        let mut controller = Builder::managed_by(manager, K::COMPONENT, K::QUEUE).workers(WORKERS);
         let this = Self {
             client: context.client.clone(),
-            replica_sets: controller.for_kind(),
+            owners: controller.for_kind(),
             siblings: controller.index(Index::by_controller()),
-            pods: controller.owns(|rs: &ReplicaSet| Some(&rs.spec.selector)),
-            control: PodControl::new(context, COMPONENT, &mut controller),
+            pods: controller.owns(K::selector),
+            control: PodControl::new(context, K::COMPONENT, &mut controller),
         };
         controller.complete(Arc::new(this));
     }
 }
 
-impl Reconciler for ReplicaSetController {
+impl<K: Replicas> Reconciler for ReplicaController<K> {
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(rs) = self.replica_sets.get(&key) else {
+        let Some(rs) = self.owners.get(&key) else {
             return Ok(None);
         };
         let pods = self.claim_pods(&rs).await?;
@@ -76,18 +74,18 @@ impl Reconciler for ReplicaSetController {
             .filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod))
             .count();
 
-        let failure = match rs.metadata.deletion_timestamp {
+        let failure = match rs.meta().deletion_timestamp {
             None => self.manage(&key, &rs, &active).await.err(),
             Some(_) => None,
         };
         let (status, again) = plan::plan_status(
-            &rs,
+            rs.as_ref(),
             &active,
             terminating,
             failure.as_ref(),
             Timestamp::now(),
         );
-        self.write_status(&rs, status).await?;
+        self.write_status(&rs, K::tells(status)).await?;
         match failure {
             Some(failure) => Err(ReconcileError::NotYet(failure.message)),
             None => Ok(again),
@@ -95,27 +93,22 @@ impl Reconciler for ReplicaSetController {
     }
 }
 
-impl ReplicaSetController {
+impl<K: Replicas> ReplicaController<K> {
     /// The pods that belong to `rs`, after adopting and releasing.
-    async fn claim_pods(&self, rs: &ReplicaSet) -> Result<Vec<Arc<Pod>>, ReconcileError> {
-        let Some(selector) = selector_of(&rs.spec.selector) else {
+    async fn claim_pods(&self, rs: &K) -> Result<Vec<Arc<Pod>>, ReconcileError> {
+        let Some(selector) = rs.selector().as_deref().and_then(selector_of) else {
             return Ok(Vec::new());
         };
-        let uid = rs.metadata.uid.as_deref().unwrap_or_default();
-        let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
+        let uid = rs.meta().uid.as_deref().unwrap_or_default();
+        let namespace = rs.meta().namespace.as_deref().unwrap_or_default();
         let mut candidates = self.pods.controlled_or_orphaned(namespace, uid);
         candidates
             .retain(|pod| !pod_state::is_finished(pod) || controller_of(&pod.metadata).is_some());
         claim_all(&self.client, rs, &selector, candidates, None).await
     }
 
-    async fn manage(
-        &self,
-        key: &Key,
-        rs: &ReplicaSet,
-        active: &[Arc<Pod>],
-    ) -> Result<(), ManageFailure> {
-        let replicas = rs.spec.replicas.unwrap_or(1);
+    async fn manage(&self, key: &Key, rs: &K, active: &[Arc<Pod>]) -> Result<(), ManageFailure> {
+        let replicas = rs.replicas();
         let related = if active.len() > usize::try_from(replicas).unwrap_or(0) {
             self.related_pods(rs)
         } else {
@@ -128,14 +121,8 @@ impl ReplicaSetController {
         }
     }
 
-    async fn create_pods(
-        &self,
-        key: &Key,
-        rs: &ReplicaSet,
-        missing: usize,
-    ) -> Result<(), ManageFailure> {
-        let template = rs.spec.template.clone().unwrap_or_default();
-        let pod = plan::pod_from_template(rs, &template);
+    async fn create_pods(&self, key: &Key, rs: &K, missing: usize) -> Result<(), ManageFailure> {
+        let pod = plan::pod_from_template(rs);
         match self
             .control
             .create_all(key, rs, missing, |_| Cow::Borrowed(&pod))
@@ -153,7 +140,7 @@ impl ReplicaSetController {
     async fn delete_pods(
         &self,
         key: &Key,
-        rs: &ReplicaSet,
+        rs: &K,
         surplus: &[Arc<Pod>],
     ) -> Result<(), ManageFailure> {
         match self.control.delete_all(key, rs, surplus).await.failed {
@@ -165,15 +152,15 @@ impl ReplicaSetController {
         }
     }
 
-    /// Active pods of all ReplicaSets that have the same controller as `rs`.
-    fn related_pods(&self, rs: &ReplicaSet) -> Vec<Arc<Pod>> {
-        let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
-        let siblings: Vec<String> = match controller_of(&rs.metadata) {
-            None => vec![rs.metadata.uid.clone().unwrap_or_default()],
+    /// Active pods of all that have the same controller as `rs`.
+    fn related_pods(&self, rs: &K) -> Vec<Arc<Pod>> {
+        let namespace = rs.meta().namespace.as_deref().unwrap_or_default();
+        let siblings: Vec<String> = match controller_of(rs.meta()) {
+            None => vec![rs.meta().uid.clone().unwrap_or_default()],
             Some(owner) => {
                 let same = self.siblings.get(&controlled_by(namespace, &owner.uid));
                 same.iter()
-                    .filter_map(|other| other.metadata.uid.clone())
+                    .filter_map(|other| other.meta().uid.clone())
                     .collect()
             }
         };
@@ -188,16 +175,12 @@ impl ReplicaSetController {
         pods
     }
 
-    async fn write_status(
-        &self,
-        rs: &ReplicaSet,
-        status: ReplicaSetStatus,
-    ) -> Result<(), ReconcileError> {
-        if !plan::status_differs(rs.status.as_ref(), &status) {
+    async fn write_status(&self, rs: &K, status: ReplicaSetStatus) -> Result<(), ReconcileError> {
+        if !plan::status_differs(rs.status().as_ref(), &status) {
             return Ok(());
         }
-        let write = Write::to(&self.client, rs, "update ReplicaSet status");
-        let written = write.status(|rs| rs.status = Some(status));
+        let write = Write::to(&self.client, rs, K::UPDATE_STATUS);
+        let written = write.status(|rs| rs.set_status(status));
         or_event(written.await).map(drop)
     }
 }

@@ -5,14 +5,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ObjectMeta;
 
 use super::Queue;
 use crate::{
     cache::{
         Cache, Change, Key,
-        labels::Selecting,
+        labels::{Selecting, SelectorOf},
         owner::{controller_of, owner_key, selector_of},
     },
     informers::Kind,
@@ -21,11 +20,11 @@ use crate::{
 /// The objects that may control others: `O`s.
 pub(super) struct Owners<O> {
     selecting: Selecting<O>,
-    selector: fn(&O) -> Option<&LabelSelector>,
+    selector: SelectorOf<O>,
 }
 
 impl<O: Kind> Owners<O> {
-    pub(super) fn of(cache: &Arc<Cache<O>>, selector: fn(&O) -> Option<&LabelSelector>) -> Self {
+    pub(super) fn of(cache: &Arc<Cache<O>>, selector: SelectorOf<O>) -> Self {
         Self {
             selecting: Selecting::of(cache, selector),
             selector,
@@ -67,7 +66,8 @@ impl<O: Kind> Owners<O> {
             return;
         }
         for owner in self.selecting.get(orphan) {
-            if (self.selector)(&owner).and_then(selector_of).is_some() {
+            let selector = (self.selector)(&owner);
+            if selector.as_deref().and_then(selector_of).is_some() {
                 queue.add(Key::of(owner.as_ref()));
             }
         }
@@ -94,6 +94,8 @@ pub(super) fn wake_selecting<S: Kind, K: Kind>(
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use coracle_telemetry::metrics::MetricsRegistry;
     use futures::FutureExt;
     use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
@@ -111,7 +113,7 @@ mod tests {
         Arc::new(serde_json::from_value(json!({"metadata": metadata})).unwrap())
     }
 
-    const SELECTOR: fn(&ReplicaSet) -> Option<&LabelSelector> = |rs| Some(&rs.spec.selector);
+    const SELECTOR: SelectorOf<ReplicaSet> = |rs| Some(Cow::Borrowed(&rs.spec.selector));
 
     /// ReplicaSets `web` and `db`, which select by the label `app`, and another `web` elsewhere.
     fn replica_sets() -> Arc<Cache<ReplicaSet>> {

@@ -6,6 +6,7 @@
 //! value: it selects most of a namespace, and is compared with all of its own.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Debug},
     sync::Arc,
@@ -131,19 +132,23 @@ impl<K> Clone for Selected<K> {
     }
 }
 
+/// The selector of an object; made for those kinds that say it in another form.
+pub type SelectorOf<S> = fn(&S) -> Option<Cow<'_, LabelSelector>>;
+
 /// Objects that select others by their labels, found from what they select.
 pub struct Selecting<S> {
     by_pair: By<S>,
-    selector: fn(&S) -> Option<&LabelSelector>,
+    selector: SelectorOf<S>,
 }
 
 impl<S: Resource + 'static> Selecting<S> {
     /// Keeps the index from now on; `selector` is the one of an object.
     #[must_use]
-    pub fn of(cache: &Arc<Cache<S>>, selector: fn(&S) -> Option<&LabelSelector>) -> Self {
+    pub fn of(cache: &Arc<Cache<S>>, selector: SelectorOf<S>) -> Self {
         let by_pair = Index::new("selects", move |object: &S, put| {
             let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-            let pairs = selector(object).map(pairs_of).unwrap_or_default();
+            let selector = selector(object);
+            let pairs = selector.as_deref().map(pairs_of).unwrap_or_default();
             for pair in &pairs {
                 put(&pair_key(namespace, Some(*pair)));
             }
@@ -164,7 +169,7 @@ impl<S: Resource + 'static> Selecting<S> {
         let labels = meta.labels.as_ref().unwrap_or(&none);
         let mut found = selecting(&self.by_pair, namespace.unwrap_or_default(), labels);
         found.retain(|object| {
-            let selector = (self.selector)(object).cloned();
+            let selector = (self.selector)(object).map(Cow::into_owned);
             let parsed = selector.and_then(|selector| Selector::try_from(selector).ok());
             parsed.is_some_and(|selector| selector.matches(labels))
         });
@@ -283,7 +288,8 @@ mod tests {
     fn an_object_finds_what_selects_it() {
         let cache = Arc::new(Cache::<NetworkPolicy>::new());
         let selecting = Selecting::of(&cache, |policy: &NetworkPolicy| {
-            policy.spec.as_ref()?.pod_selector.as_ref()
+            let selector = policy.spec.as_ref()?.pod_selector.as_ref();
+            selector.map(Cow::Borrowed)
         });
         let of = |ns: &str, name: &str, selector: Value| json!({"metadata": {"namespace": ns, "name": name}, "spec": {"podSelector": selector}});
         let exists = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});

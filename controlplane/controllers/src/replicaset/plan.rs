@@ -1,4 +1,4 @@
-//! What a ReplicaSet should do next, as pure functions of its spec and its pods.
+//! What a ReplicaSet or ReplicationController should do next, as pure functions of its spec and its pods.
 //!
 //! Source: `pkg/controller/replicaset/replica_set.go`, `replica_set_utils.go` and
 //! `pkg/controller/controller_utils.go` (ActivePodsWithRanks) at v1.37.
@@ -12,14 +12,15 @@ use std::{
 
 use k8s_openapi::{
     api::{
-        apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus},
-        core::v1::{self, PodTemplateSpec},
+        apps::v1::{ReplicaSetCondition, ReplicaSetStatus},
+        core::v1,
     },
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
 use kube::api::ObjectMeta;
 
+use super::Replicas;
 use crate::{
     owner::controller_reference,
     pod::Pod,
@@ -151,17 +152,15 @@ pub(super) struct ManageFailure {
 
 /// The status that the pods add up to, and when it may change by the mere passing of time.
 pub(super) fn plan_status(
-    rs: &ReplicaSet,
+    rs: &impl Replicas,
     active: &[Arc<Pod>],
     terminating: usize,
     failure: Option<&ManageFailure>,
     now: Timestamp,
 ) -> (ReplicaSetStatus, Option<Duration>) {
-    let min_ready = rs.spec.min_ready_seconds.unwrap_or(0);
+    let min_ready = rs.min_ready_seconds();
     let template = rs
-        .spec
-        .template
-        .as_ref()
+        .template()
         .and_then(|template| template.metadata.as_ref());
     let template_labels = template
         .and_then(|metadata| metadata.labels.clone())
@@ -182,14 +181,14 @@ pub(super) fn plan_status(
             }
         }
     }
-    let old = rs.status.clone().unwrap_or_default();
+    let old = rs.status().unwrap_or_default();
     let status = ReplicaSetStatus {
         replicas: count(active.len()),
         fully_labeled_replicas: Some(fully_labelled),
         ready_replicas: Some(ready),
         available_replicas: Some(available),
         terminating_replicas: Some(count(terminating)),
-        observed_generation: rs.metadata.generation,
+        observed_generation: rs.meta().generation,
         conditions: conditions(old.conditions, failure, now),
     };
     (status, check_again)
@@ -242,15 +241,16 @@ pub(super) fn status_differs(old: Option<&ReplicaSetStatus>, new: &ReplicaSetSta
         || old.conditions.clone().unwrap_or_default() != new.conditions.clone().unwrap_or_default()
 }
 
-/// The pod that `template` describes, owned by `rs`.
-pub(super) fn pod_from_template(rs: &ReplicaSet, template: &PodTemplateSpec) -> v1::Pod {
-    let of_template = template.metadata.clone().unwrap_or_default();
+/// The pod that its template describes, owned by `rs`.
+pub(super) fn pod_from_template(rs: &impl Replicas) -> v1::Pod {
+    let template = rs.template().cloned().unwrap_or_default();
+    let of_template = template.metadata.unwrap_or_default();
     v1::Pod {
         metadata: ObjectMeta {
-            namespace: rs.metadata.namespace.clone(),
+            namespace: rs.meta().namespace.clone(),
             generate_name: Some(format!(
                 "{}-",
-                rs.metadata.name.as_deref().unwrap_or_default()
+                rs.meta().name.as_deref().unwrap_or_default()
             )),
             labels: of_template.labels,
             annotations: of_template.annotations,
@@ -258,7 +258,7 @@ pub(super) fn pod_from_template(rs: &ReplicaSet, template: &PodTemplateSpec) -> 
             owner_references: Some(vec![controller_reference(rs)]),
             ..ObjectMeta::default()
         },
-        spec: template.spec.clone(),
+        spec: template.spec,
         status: None,
     }
 }

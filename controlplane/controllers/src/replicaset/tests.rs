@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use k8s_openapi::{
     api::{
-        apps::v1::ReplicaSetSpec,
-        core::v1::{PodCondition, PodTemplateSpec},
+        apps::v1::{ReplicaSet, ReplicaSetSpec},
+        core::v1::{PodCondition, PodTemplateSpec, ReplicationController},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::api::ObjectMeta;
+use serde_json::json;
 
 use super::{plan::*, *};
 use crate::pod::{ContainerStatus, PodSpec, PodStatus};
@@ -260,7 +261,7 @@ fn failure_becomes_a_condition_and_success_removes_it() {
 #[test]
 fn pod_carries_the_template_and_its_owner() {
     let rs = replica_set(0);
-    let made = pod_from_template(&rs, rs.spec.template.as_ref().unwrap());
+    let made = pod_from_template(&rs);
     assert_eq!(made.metadata.generate_name.as_deref(), Some("rs-"));
     let owner = &made.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!(
@@ -271,4 +272,38 @@ fn pod_carries_the_template_and_its_owner() {
         ),
         ("ReplicaSet", "apps/v1", Some(true))
     );
+}
+
+#[test]
+fn a_replication_controller_says_what_it_can_and_no_more() {
+    let rc: ReplicationController = serde_json::from_value(json!({
+        "metadata": {"name": "rc", "namespace": "ns", "uid": "u", "generation": 7},
+        "spec": {"replicas": 2, "minReadySeconds": 30, "selector": {"app": "web"},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}}},
+    }))
+    .unwrap();
+    let selector = rc.selector().unwrap();
+    let pairs = selector.match_labels.as_ref().unwrap();
+    assert_eq!(pairs.get("app").map(String::as_str), Some("web"));
+    assert_eq!((rc.replicas(), rc.min_ready_seconds()), (2, 30));
+    let made = pod_from_template(&rc);
+    let owner = &made.metadata.owner_references.unwrap()[0];
+    assert_eq!(
+        (&*owner.api_version, &*owner.kind),
+        ("v1", "ReplicationController")
+    );
+
+    let failure = ManageFailure {
+        reason: "FailedCreate",
+        message: "no room".into(),
+    };
+    let (status, _) = plan_status(&rc, &[pod(PLAIN)], 3, Some(&failure), now());
+    let mut written = rc.clone();
+    written.set_status(ReplicationController::tells(status.clone()));
+    let told = serde_json::to_value(written.status.as_ref().unwrap()).unwrap();
+    assert_eq!(told["readyReplicas"], 1);
+    assert_eq!(told["conditions"][0]["reason"], "FailedCreate");
+    // The number of those that end does not show, and is no reason to write again.
+    let again = ReplicationController::tells(status);
+    assert!(!status_differs(written.status().as_ref(), &again));
 }

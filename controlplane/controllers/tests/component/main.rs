@@ -17,5 +17,6 @@ mod node_roles;
 mod nodes;
 mod own_writes;
 mod quotas;
+mod replication_controllers;
 mod services;
 mod workloads;

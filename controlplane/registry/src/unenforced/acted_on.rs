@@ -68,7 +68,11 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
         "podtemplates",
         Record("a template that other programs take; upstream has no controller for it"),
     ),
-    ("", "replicationcontrollers", NO_PODS),
+    (
+        "",
+        "replicationcontrollers",
+        By("controlplane/controllers/src/replicaset.rs"),
+    ),
     (
         "",
         "resourcequotas",
