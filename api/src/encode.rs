@@ -3,7 +3,7 @@
 //!
 //! Fields are written in the order of their numbers, as Go does; what is absent in JSON is absent
 //! here, which every reader takes for zero. Lists are taken item by item: the text of a large one
-//! is never held as a tree.
+//! is never held as a tree, and whoever has the items one by one writes them so ([`ListEncoder`]).
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -55,65 +55,111 @@ pub fn protobuf(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
         head.api_version.unwrap_or_default(),
         head.kind.unwrap_or_default(),
     );
-    let unknown = || EncodeError::UnknownKind {
-        api_version: api_version.clone(),
-        kind: kind.clone(),
+    if let Some(items) = head.items.filter(|_| kind.ends_with("List")) {
+        let metadata = head.metadata.map_or("{}", RawValue::get);
+        let list = ListEncoder::new(&api_version, &kind, metadata)?;
+        let mut raw = Vec::with_capacity(json.len());
+        for item in items {
+            list.append_item(item.get().as_bytes(), &mut raw)?;
+        }
+        let mut out = list.begin(raw.len());
+        out.extend_from_slice(&raw);
+        out.extend_from_slice(LIST_END);
+        return Ok(out);
+    }
+    let raw = match (api_version.starts_with(META_GROUP), kind.as_str()) {
+        (true, "PartialObjectMetadata") => partial(json)?,
+        (true, _) => return Err(unknown(&api_version, &kind)),
+        (false, _) => message(
+            table()
+                .by_gvk(&Gvk::from_api_version(&api_version, &kind))
+                .ok_or_else(|| unknown(&api_version, &kind))?,
+            &serde_json::from_slice(json)?,
+        )?,
     };
-    let mut raw = Vec::with_capacity(json.len());
-    let is_partial = api_version.starts_with(META_GROUP);
-    match (&head.items, is_partial, kind.as_str()) {
-        (Some(items), true, "PartialObjectMetadataList") => {
-            let meta = head.metadata.map_or("{}", RawValue::get);
-            put_message(
-                &mut raw,
-                1,
-                &message(
-                    by_name(LIST_META).ok_or_else(unknown)?,
-                    &serde_json::from_str(meta)?,
-                )?,
-            );
-            for item in items {
-                put_message(&mut raw, 2, &partial(item.get())?);
+    let mut out = begin(&api_version, &kind, raw.len());
+    out.extend_from_slice(&raw);
+    out.extend_from_slice(LIST_END);
+    Ok(out)
+}
+
+/// A list that is written item by item. How long all of them are stands before the first, so who
+/// does not hold them goes through them twice.
+///
+/// Shape: [`ListEncoder::begin`], the items, [`LIST_END`].
+#[derive(Debug)]
+pub struct ListEncoder {
+    api_version: String,
+    kind: String,
+    /// The list's metadata, with its key.
+    metadata: Vec<u8>,
+    tag: u16,
+    /// `None` for PartialObjectMetadata.
+    item: Option<Type>,
+}
+
+/// What stands after an object's message: encoding and content type, which Go writes also when they
+/// are empty.
+pub const LIST_END: &[u8] = &[3 << 3 | 2, 0, 4 << 3 | 2, 0];
+
+impl ListEncoder {
+    /// A list of `kind`, such as `PodList`, with `metadata` as JSON.
+    ///
+    /// # Errors
+    /// [`EncodeError`]: permanent for this kind.
+    pub fn new(api_version: &str, kind: &str, metadata: &str) -> Result<Self, EncodeError> {
+        let no_form = || unknown(api_version, kind);
+        let (meta_tag, meta_type, tag, item) = if api_version.starts_with(META_GROUP) {
+            if kind != "PartialObjectMetadataList" {
+                return Err(no_form());
             }
-        }
-        (None, true, "PartialObjectMetadata") => {
-            raw = partial(std::str::from_utf8(json).unwrap_or_default())?
-        }
-        (_, true, _) => return Err(unknown()),
-        (Some(items), false, kind) if kind.ends_with("List") => {
+            (1, by_name(LIST_META), 2, None)
+        } else {
             let ty = table()
-                .by_gvk(&Gvk::from_api_version(&api_version, kind))
-                .ok_or_else(unknown)?;
+                .by_gvk(&Gvk::from_api_version(api_version, kind))
+                .ok_or_else(no_form)?;
             let numbered = |name: &str| {
                 ty.field(name)
                     .filter(|field| field.tag != 0)
-                    .ok_or_else(unknown)
+                    .ok_or_else(no_form)
             };
             let (meta, list) = (numbered("metadata")?, numbered("items")?);
-            let item_type = list.object_type().ok_or_else(unknown)?;
-            if let (Some(metadata), Some(ty)) = (head.metadata, meta.object_type()) {
-                put_message(
-                    &mut raw,
-                    meta.tag,
-                    &message(ty, &serde_json::from_str(metadata.get())?)?,
-                );
-            }
-            for item in items {
-                put_message(
-                    &mut raw,
-                    list.tag,
-                    &message(item_type, &serde_json::from_str(item.get())?)?,
-                );
-            }
+            let item = list.object_type().ok_or_else(no_form)?;
+            (meta.tag, meta.object_type(), list.tag, Some(item))
+        };
+        let mut of_list = Vec::new();
+        if let Some(ty) = meta_type {
+            let text = message(ty, &serde_json::from_str(metadata)?)?;
+            put_message(&mut of_list, meta_tag, &text);
         }
-        (_, false, kind) => {
-            let ty = table()
-                .by_gvk(&Gvk::from_api_version(&api_version, kind))
-                .ok_or_else(unknown)?;
-            raw = message(ty, &serde_json::from_slice(json)?)?;
-        }
+        Ok(Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            metadata: of_list,
+            tag,
+            item,
+        })
     }
-    Ok(envelope(&api_version, &kind, &raw))
+
+    /// What stands before the items, which take `items` bytes together.
+    pub fn begin(&self, items: usize) -> Vec<u8> {
+        let mut out = begin(&self.api_version, &self.kind, self.metadata.len() + items);
+        out.extend_from_slice(&self.metadata);
+        out
+    }
+
+    /// Appends an item, which is JSON.
+    ///
+    /// # Errors
+    /// [`EncodeError`]: permanent for this object.
+    pub fn append_item(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let item = match self.item {
+            Some(ty) => message(ty, &serde_json::from_slice(json)?)?,
+            None => partial(json)?,
+        };
+        put_message(out, self.tag, &item);
+        Ok(())
+    }
 }
 
 /// A watch event, whose object is already in protobuf: a frame of a stream, four bytes of length
@@ -145,8 +191,8 @@ fn by_name(name: &str) -> Option<Type> {
 }
 
 /// PartialObjectMetadata: nothing but the metadata.
-fn partial(json: &str) -> Result<Vec<u8>, EncodeError> {
-    let object: Map<String, Value> = serde_json::from_str(json)?;
+fn partial(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    let object: Map<String, Value> = serde_json::from_slice(json)?;
     let mut raw = Vec::new();
     if let (Some(Value::Object(metadata)), Some(ty)) =
         (object.get("metadata"), by_name(OBJECT_META))
@@ -156,17 +202,23 @@ fn partial(json: &str) -> Result<Vec<u8>, EncodeError> {
     Ok(raw)
 }
 
-fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+fn unknown(api_version: &str, kind: &str) -> EncodeError {
+    EncodeError::UnknownKind {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+    }
+}
+
+/// What stands before the message of an object, which takes `length` bytes.
+fn begin(api_version: &str, kind: &str, length: usize) -> Vec<u8> {
     let mut type_meta = Vec::new();
     put_message(&mut type_meta, 1, api_version.as_bytes());
     put_message(&mut type_meta, 2, kind.as_bytes());
-    let mut out = Vec::with_capacity(raw.len() + type_meta.len() + 24);
+    let mut out = Vec::with_capacity(length + type_meta.len() + 24);
     out.extend_from_slice(PREFIX);
     put_message(&mut out, 1, &type_meta);
-    put_message(&mut out, 2, raw);
-    // Encoding and content type, which Go writes also when they are empty.
-    put_message(&mut out, 3, &[]);
-    put_message(&mut out, 4, &[]);
+    put_key(&mut out, 2, 2);
+    varint(&mut out, length as u64);
     out
 }
 

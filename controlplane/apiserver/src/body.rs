@@ -1,5 +1,8 @@
 //! Response bodies: whole, in lazily made chunks, or endless.
 
+pub(crate) mod list;
+pub(crate) mod pieces;
+
 use std::{
     pin::Pin,
     sync::Arc,
@@ -12,6 +15,10 @@ use coracle_registry::watch_cache::LINES_BYTES;
 use futures::{Stream, stream::BoxStream};
 use http_body::{Body as _, Frame, SizeHint};
 
+pub use self::{
+    list::List,
+    pieces::{BoxError, Pieces},
+};
 use crate::{
     limits::Seat,
     progress::{PATIENCE, Progress},
@@ -20,9 +27,9 @@ use crate::{
 
 /// Most of a whole body that is given away at once: what has been given away is out of sight.
 const PIECE: usize = 64 * 1024;
-
-/// Why a body ended early.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// After so many bytes the thread looks at what else there is to do, however fast the client takes
+/// them: some 1 ms.
+const BREATH: usize = 1 << 20;
 
 /// A response body.
 #[derive(Default)]
@@ -39,11 +46,22 @@ pub enum Body {
         /// Bytes still to come.
         left: u64,
     },
+    /// Pieces that take time to make.
+    Pieces(Box<Pieces>),
+    /// A list that is not written yet; JSON unless somebody writes it otherwise.
+    List(Box<List>),
     /// As long as it lasts.
     Stream(BoxStream<'static, Result<Bytes, BoxError>>),
 }
 
 impl Body {
+    /// What is whole, in pieces.
+    pub(crate) fn pieces_of(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
+        std::iter::from_fn(move || {
+            (!bytes.is_empty()).then(|| bytes.split_to(PIECE.min(bytes.len())))
+        })
+    }
+
     /// Whether it is more than a piece, as far as is known before it is made.
     pub(crate) fn is_large(&self) -> bool {
         let size = self.size_hint().exact();
@@ -57,6 +75,8 @@ impl std::fmt::Debug for Body {
             Self::Empty => "Empty",
             Self::Full(_) => "Full",
             Self::Chunks { .. } => "Chunks",
+            Self::Pieces(_) => "Pieces",
+            Self::List(_) => "List",
             Self::Stream(_) => "Stream",
         })
     }
@@ -113,6 +133,13 @@ impl http_body::Body for Body {
                     Poll::Ready(None)
                 }
             },
+            Self::Pieces(pieces) => pieces.poll_next(cx).map_ok(Frame::data),
+            Self::List(_) => {
+                if let Self::List(list) = std::mem::take(&mut *self) {
+                    *self = (*list).into();
+                }
+                self.poll_frame(cx)
+            }
             Self::Stream(stream) => Pin::new(stream).poll_next(cx).map_ok(Frame::data),
         }
     }
@@ -122,7 +149,8 @@ impl http_body::Body for Body {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
             Self::Chunks { left, .. } => *left == 0,
-            Self::Stream(_) => false,
+            Self::Pieces(pieces) => pieces.has_ended(),
+            Self::List(_) | Self::Stream(_) => false,
         }
     }
 
@@ -131,7 +159,10 @@ impl http_body::Body for Body {
             Self::Empty => SizeHint::with_exact(0),
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Chunks { left, .. } => SizeHint::with_exact(*left),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Pieces(pieces) => pieces
+                .left()
+                .map_or_else(SizeHint::default, SizeHint::with_exact),
+            Self::List(_) | Self::Stream(_) => SizeHint::default(),
         }
     }
 }
@@ -147,6 +178,8 @@ pub struct Held {
     patience: Option<Duration>,
     /// Of a body without an end: what comes before all else of it.
     rest: Bytes,
+    /// Of a body with an end: what has been given away since the last pause.
+    given: usize,
 }
 
 impl Held {
@@ -169,6 +202,7 @@ impl Held {
             progress,
             patience,
             rest: Bytes::new(),
+            given: 0,
         }
     }
 
@@ -176,6 +210,20 @@ impl Held {
     pub(crate) fn on(mut self, large: Option<LargeAnswer>) -> Self {
         self.large = large;
         self
+    }
+
+    /// What comes next of a body with an end.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.given >= BREATH {
+            self.given = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            self.given += frame.data_ref().map_or(0, Bytes::len);
+        }
+        Poll::Ready(frame)
     }
 
     /// The next piece of a body without an end, once the one before has been sent.
@@ -211,7 +259,7 @@ impl http_body::Body for Held {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match (self.progress.clone(), self.patience) {
             (Some(progress), Some(patience)) => self.poll_piece(cx, &progress, patience),
-            _ => Pin::new(&mut self.body).poll_frame(cx),
+            _ => self.poll_part(cx),
         }
     }
 
@@ -239,6 +287,25 @@ impl Drop for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_fast_client_leaves_room_for_others() {
+        let chunk = Bytes::from(vec![b' '; PIECE]);
+        let body = Body::Chunks {
+            source: Box::new(std::iter::repeat_n(chunk, 64)),
+            left: 64 * PIECE as u64,
+        };
+        let mut held = Held::new(body, None, None, None);
+        let (mut given, mut pauses) = (0, 0);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        while given < 64 * PIECE {
+            match Pin::new(&mut held).poll_frame(&mut cx) {
+                Poll::Pending => pauses += 1,
+                Poll::Ready(frame) => given += frame.unwrap().unwrap().data_ref().unwrap().len(),
+            }
+        }
+        assert_eq!(pauses, 3, "of four megabytes");
+    }
 
     #[test]
     fn what_does_not_fit_a_piece_is_large() {

@@ -2,14 +2,17 @@
 //! lines.
 //!
 //! Everything is answered in JSON first; here it is written anew. So nothing else knows of these
-//! forms, and who takes JSON, as nearly everybody does, pays nothing. A list is taken item by item;
-//! a large answer is written on a thread that may block.
+//! forms, and who takes JSON, as nearly everybody does, pays nothing. A list is taken item by item,
+//! as the client takes it ([`lists`]); any other large answer is written on a thread that may block.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/negotiation/negotiate.go` at v1.37.
 
+mod indent;
+mod lists;
+
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use coracle_api::{encode, status::Status};
 use coracle_registry::strategy::Subresource;
 use coracle_telemetry::ErrorChain;
@@ -19,8 +22,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use self::indent::Indenter;
 use crate::{
-    body::{Body, BoxError},
+    body::{Body, BoxError, Pieces, pieces::PieceSource},
+    limits::Turns,
     query::Query,
     reply::{self, JSON},
     request_info::RequestInfo,
@@ -37,6 +42,21 @@ pub(crate) const MEDIA_TYPES: [&str; 3] = ["application/json", accept::YAML, acc
 const WATCHED: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 /// Who is a person at a terminal or a browser.
 const PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
+
+/// The answer in the form that its client wants. Who has no turns has no large answers.
+pub(crate) async fn written(
+    parts: &Parts,
+    response: Response<Body>,
+    turns: Option<&Turns>,
+) -> Response<Body> {
+    match Form::of(parts) {
+        Some(form) => Box::pin(form.applied(response, turns)).await,
+        None => response.map(|body| match body {
+            Body::List(list) => (*list).into(),
+            body => body,
+        }),
+    }
+}
 
 /// The form that a client wants an answer in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +112,7 @@ impl Form {
     }
 
     /// The answer in this form.
-    pub(crate) async fn applied(self, response: Response<Body>) -> Response<Body> {
+    async fn applied(self, response: Response<Body>, turns: Option<&Turns>) -> Response<Body> {
         let is_json = response
             .headers()
             .get(header::CONTENT_TYPE)
@@ -105,15 +125,24 @@ impl Form {
             header::CONTENT_TYPE,
             HeaderValue::from_static(self.content_type()),
         );
+        let body = match body {
+            Body::List(list) if list.items.are_few() => Body::from(list.into_text()),
+            body => body,
+        };
         let body = match (self, body) {
-            (_, Body::Empty) => Body::Empty,
-            (Self::Pretty, Body::Stream(stream)) => Body::Stream(stream),
-            (Self::Pretty, Body::Full(json)) => Indenter::default().feed(&json).into(),
-            (Self::Pretty, Body::Chunks { source, .. }) => {
-                let mut indenter = Indenter::default();
-                let pieces = source.map(move |piece| Ok(Bytes::from(indenter.feed(&piece))));
-                Body::Stream(futures::stream::iter(pieces).boxed())
-            }
+            (_, Body::List(list)) => match lists::written(self, *list).await {
+                Ok(body) => body,
+                Err(answer) => return *answer,
+            },
+            (_, body @ (Body::Empty | Body::Chunks { .. } | Body::Pieces(_)))
+            | (Self::Pretty, body @ Body::Stream(_)) => body,
+            (Self::Pretty, Body::Full(json)) => match turns.filter(|_| json.len() > INLINE) {
+                Some(turns) => {
+                    let pieces = indented(Body::pieces_of(json));
+                    Body::Pieces(Box::new(Pieces::new(pieces, turns.clone(), None)))
+                }
+                None => Indenter::default().feed(&json).into(),
+            },
             // As upstream: YAML has no form of one event after the other.
             (Self::Yaml, Body::Stream(_)) => {
                 return reply::failure(&Status::not_acceptable(&[MEDIA_TYPES[0], MEDIA_TYPES[2]]));
@@ -129,13 +158,7 @@ impl Form {
                 Ok(text) => text.into(),
                 Err(error) => return unwritable(&error),
             },
-            (_, Body::Full(json)) => {
-                match self.write_apart(Box::new(std::iter::once(json))).await {
-                    Ok(body) => body,
-                    Err(answer) => return *answer,
-                }
-            }
-            (_, Body::Chunks { source, .. }) => match self.write_apart(source).await {
+            (_, Body::Full(json)) => match self.write_apart(json).await {
                 Ok(body) => body,
                 Err(answer) => return *answer,
             },
@@ -145,18 +168,11 @@ impl Form {
 
     /// Writes a large answer on a thread that may block. It is whole in memory until it has been
     /// sent, so there are few of them at a time.
-    async fn write_apart(
-        self,
-        source: Box<dyn Iterator<Item = Bytes> + Send>,
-    ) -> Result<Body, Box<Response<Body>>> {
+    async fn write_apart(self, json: Bytes) -> Result<Body, Box<Response<Body>>> {
         let Ok(Ok(permit)) = tokio::time::timeout(LARGE_WAIT, LARGE.acquire()).await else {
             return Err(Box::new(reply::failure(&Status::too_many_requests(1))));
         };
-        let written = tokio::task::spawn_blocking(move || {
-            let mut json = BytesMut::new();
-            source.for_each(|piece| json.extend_from_slice(&piece));
-            self.write(&json)
-        });
+        let written = tokio::task::spawn_blocking(move || self.write(&json));
         match written
             .await
             .map_err(BoxError::from)
@@ -189,6 +205,12 @@ impl Form {
             Self::Protobuf => encode::protobuf(json)?,
         })
     }
+}
+
+/// JSON over many lines, piece by piece.
+fn indented(json: impl Iterator<Item = Bytes> + Send + 'static) -> PieceSource {
+    let mut indenter = Indenter::default();
+    Box::new(json.map(move |piece| Ok(indenter.feed(&piece).into())))
 }
 
 /// As Go's `strconv.ParseBool`, which takes what it does not know for false here.
@@ -234,94 +256,11 @@ fn frames(lines: &[u8]) -> Result<Bytes, encode::EncodeError> {
     Ok(out.into())
 }
 
-/// JSON with line breaks and two spaces a level, as Go's `json.MarshalIndent` has it; piece by
-/// piece.
-#[derive(Default)]
-struct Indenter {
-    depth: usize,
-    in_text: bool,
-    is_escaped: bool,
-    /// Right after an opening brace or bracket.
-    is_opened: bool,
-}
-
-impl Indenter {
-    fn feed(&mut self, json: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(json.len() * 2);
-        for &byte in json {
-            if self.in_text {
-                out.push(byte);
-                self.in_text = self.is_escaped || byte != b'"';
-                self.is_escaped = !self.is_escaped && byte == b'\\';
-                continue;
-            }
-            if byte.is_ascii_whitespace() {
-                continue;
-            }
-            let closes = matches!(byte, b'}' | b']');
-            if closes {
-                self.depth = self.depth.saturating_sub(1);
-            }
-            // What is empty stays on its line.
-            if std::mem::take(&mut self.is_opened) != closes {
-                self.line(&mut out);
-            }
-            out.push(byte);
-            match byte {
-                b'{' | b'[' => {
-                    self.depth += 1;
-                    self.is_opened = true;
-                }
-                b',' => self.line(&mut out),
-                b':' => out.push(b' '),
-                b'"' => self.in_text = true,
-                _ => {}
-            }
-        }
-        out
-    }
-
-    fn line(&self, out: &mut Vec<u8>) {
-        out.push(b'\n');
-        out.extend(std::iter::repeat_n(b' ', self.depth * 2));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use http::Request;
 
     use super::*;
-
-    #[test]
-    fn json_is_laid_out_over_lines() {
-        for json in [
-            r#"{"a":{},"b":[],"c":[1,{"d":"x,{}\"\\"}],"e":null}"#,
-            r#"[]"#,
-            r#"{"kind":"A","items":[{"a":"b"},{"a":[]}]}"#,
-        ] {
-            let value: serde_json::Value = serde_json::from_str(json).unwrap();
-            // The same but for the order of members, which stays as it is: `c` before `e` here
-            // anyway.
-            let mut indenter = Indenter::default();
-            let text: Vec<u8> = json
-                .as_bytes()
-                .chunks(3)
-                .flat_map(|piece| indenter.feed(piece))
-                .collect();
-            let text = String::from_utf8(text).unwrap();
-            assert_eq!(
-                serde_json::from_str::<serde_json::Value>(&text).unwrap(),
-                value
-            );
-            assert!(!text.ends_with('\n'));
-        }
-        let text = Indenter::default().feed(br#"{"b":{"a":[1,2]},"c":{}}"#);
-        assert_eq!(
-            text,
-            b"{\n  \"b\": {\n    \"a\": [\n      1,\n      2\n    ]\n  },\n  \"c\": {}\n}"
-        );
-    }
 
     #[test]
     fn forms_are_asked_for_by_header_parameter_and_program() {

@@ -1,7 +1,7 @@
 //! Large answers compressed for those who take it: reads of 128 KB and more, as upstream.
 //!
-//! Piece by piece as the connection takes them: neither the answer nor its compressed form is ever
-//! whole in memory. Watches and other streams are left alone.
+//! Piece by piece as the connection takes them, in turn with those of others: neither the answer nor
+//! its compressed form is ever whole in memory. Watches and other streams are left alone.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go`,
 //! `defaultGzipThresholdBytes` at v1.37.
@@ -13,19 +13,32 @@ use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Body as _;
 
-use crate::body::{Body, BoxError};
+use crate::{
+    body::{Body, BoxError, Pieces, pieces::PieceSource},
+    limits::Turns,
+};
 
 const THRESHOLD: u64 = 128 * 1024;
-/// Pieces of a whole body that are compressed at once.
-const PIECE: usize = 64 * 1024;
+/// What one piece is made of: of so many that are not compressed, or until it is so large.
+const MOST_PIECES: usize = 4;
+const ENOUGH: usize = 16 * 1024;
 
 /// The response, compressed if it is worth it and the client takes it.
 pub(crate) fn compressed(
     method: &Method,
     headers: &HeaderMap,
     response: Response<Body>,
+    turns: Option<&Turns>,
 ) -> Response<Body> {
-    let size = response.body().size_hint().exact().unwrap_or(0);
+    let Some(turns) = turns else {
+        return response;
+    };
+    // Pieces of a length that nobody knows are many.
+    let unknown = match response.body() {
+        Body::Pieces(_) => u64::MAX,
+        _ => 0,
+    };
+    let size = response.body().size_hint().exact().unwrap_or(unknown);
     let is_worth_it = size >= THRESHOLD
         && *method == Method::GET
         && response.status() == StatusCode::OK
@@ -34,9 +47,10 @@ pub(crate) fn compressed(
         return response;
     }
     let (mut parts, body) = response.into_parts();
-    let source: Box<dyn Iterator<Item = Bytes> + Send> = match body {
-        Body::Chunks { source, .. } => source,
-        Body::Full(bytes) => Box::new(pieces(bytes)),
+    let source: PieceSource = match body {
+        Body::Chunks { source, .. } => Box::new(source.map(Ok)),
+        Body::Full(bytes) => Box::new(Body::pieces_of(bytes).map(Ok)),
+        Body::Pieces(pieces) => pieces.into_source(),
         body => return Response::from_parts(parts, body),
     };
     parts
@@ -50,10 +64,8 @@ pub(crate) fn compressed(
         source,
         encoder: Some(encoder),
     };
-    Response::from_parts(
-        parts,
-        Body::Stream(Box::pin(futures::stream::iter(compressor))),
-    )
+    let pieces = Pieces::new(Box::new(compressor), turns.clone(), None);
+    Response::from_parts(parts, Body::Pieces(Box::new(pieces)))
 }
 
 /// Whether `Accept-Encoding` has it.
@@ -73,35 +85,42 @@ pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
         })
 }
 
-fn pieces(mut bytes: Bytes) -> impl Iterator<Item = Bytes> {
-    std::iter::from_fn(move || (!bytes.is_empty()).then(|| bytes.split_to(PIECE.min(bytes.len()))))
-}
-
 struct Compressor {
-    source: Box<dyn Iterator<Item = Bytes> + Send>,
+    source: PieceSource,
     /// `None` once the end has been written.
     encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Compressor {
+    /// The next piece, which is the last once there is no encoder any more.
+    fn piece(&mut self, mut encoder: GzEncoder<Vec<u8>>) -> Result<Bytes, BoxError> {
+        for _ in 0..MOST_PIECES {
+            match self.source.next() {
+                Some(piece) => encoder.write_all(&piece?)?,
+                None => return Ok(encoder.finish()?.into()),
+            }
+            if encoder.get_ref().len() >= ENOUGH {
+                break;
+            }
+        }
+        let out = std::mem::take(encoder.get_mut());
+        self.encoder = Some(encoder);
+        Ok(out.into())
+    }
 }
 
 impl Iterator for Compressor {
     type Item = Result<Bytes, BoxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let Some(encoder) = &mut self.encoder {
-            let Some(piece) = self.source.next() else {
-                let rest = self.encoder.take()?.finish();
-                return Some(rest.map(Bytes::from).map_err(Into::into));
-            };
-            if let Err(error) = encoder.write_all(&piece) {
-                self.encoder = None;
-                return Some(Err(error.into()));
-            }
-            let out = std::mem::take(encoder.get_mut());
-            if !out.is_empty() {
-                return Some(Ok(out.into()));
+        loop {
+            let encoder = self.encoder.take()?;
+            match self.piece(encoder) {
+                // What there was has gone into its window.
+                Ok(piece) if piece.is_empty() => {}
+                piece => return Some(piece),
             }
         }
-        None
     }
 }
 
@@ -109,9 +128,16 @@ impl Iterator for Compressor {
 mod tests {
     use std::io::Read as _;
 
+    use coracle_auth::user::UserInfo;
     use http_body_util::BodyExt as _;
 
     use super::*;
+    use crate::limits::Limits;
+
+    fn turns() -> Turns {
+        let limits = Limits::new(10, 10);
+        limits.turns(limits.requester(&UserInfo::new("a", &[]), false))
+    }
 
     fn headers(accept: &str) -> HeaderMap {
         HeaderMap::from_iter([(
@@ -143,8 +169,18 @@ mod tests {
             source: Box::new(chunks.into_iter()),
             left: text.len() as u64,
         };
-        for body in [Body::from(text.clone()), chunked] {
-            let response = compressed(&Method::GET, &headers("gzip"), Response::new(body));
+        let pieces = text
+            .chunks(1000)
+            .map(|piece| Ok(Bytes::copy_from_slice(piece)));
+        let pieces: Vec<_> = pieces.collect();
+        let pieces = Pieces::new(Box::new(pieces.into_iter()), turns(), None);
+        for body in [
+            Body::from(text.clone()),
+            chunked,
+            Body::Pieces(Box::new(pieces)),
+        ] {
+            let (response, turns) = (Response::new(body), turns());
+            let response = compressed(&Method::GET, &headers("gzip"), response, Some(&turns));
             assert_eq!(response.headers()[header::CONTENT_ENCODING], "gzip");
             let packed = response.into_body().collect().await.unwrap().to_bytes();
             assert!(packed.len() < text.len() / 5 * 4, "{}", packed.len());
@@ -154,6 +190,15 @@ mod tests {
                 .unwrap();
             assert!(out == text);
         }
+    }
+
+    #[tokio::test]
+    async fn what_breaks_off_does_not_end_well() {
+        let pieces = [Ok(Bytes::from_static(b"text")), Err("broken".into())];
+        let pieces = Pieces::new(Box::new(pieces.into_iter()), turns(), None);
+        let response = Response::new(Body::Pieces(Box::new(pieces)));
+        let response = compressed(&Method::GET, &headers("gzip"), response, Some(&turns()));
+        assert!(response.into_body().collect().await.is_err());
     }
 
     #[test]
@@ -171,7 +216,7 @@ mod tests {
             (Method::GET, "br", large()),
             (Method::GET, "gzip", failed),
         ] {
-            let response = compressed(&method, &headers(accept), response);
+            let response = compressed(&method, &headers(accept), response, Some(&turns()));
             assert!(
                 !response.headers().contains_key(header::CONTENT_ENCODING),
                 "{method} {accept}"

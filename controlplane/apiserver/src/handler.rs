@@ -19,9 +19,8 @@ use crate::{
     backup,
     body::{Body, Held},
     catalog::{self, Catalog, Serving},
-    encoding::Form,
-    gzip, joining,
-    limits::{Limits, RETRY_SECS, Requester, Seat},
+    encoding, gzip, joining,
+    limits::{Limits, RETRY_SECS, Requester, Seat, Turns},
     metrics::Observation,
     nonresource,
     progress::PATIENCE,
@@ -73,11 +72,9 @@ where
         }
     };
     // In this order, for HEAD to be answered with the headers of the text that it does not get.
-    let response = match Form::of(&parts) {
-        Some(form) => Box::pin(form.applied(response)).await,
-        None => response,
-    };
-    let response = gzip::compressed(&parts.method, &parts.headers, response);
+    let turns = state.turns.as_ref();
+    let response = encoding::written(&parts, response, turns).await;
+    let response = gzip::compressed(&parts.method, &parts.headers, response, turns);
     let response = if parts.method == Method::HEAD {
         reply::without_body(response)
     } else {
@@ -111,6 +108,8 @@ struct RequestState {
     is_authenticated: bool,
     /// Kept until the answer has gone.
     seat: Option<Seat>,
+    /// For pieces of the answer that take time.
+    turns: Option<Turns>,
     /// Of an answer without an end: how long each piece may take.
     patience: Option<Duration>,
 }
@@ -236,6 +235,7 @@ async fn identified(
         .authenticate(&server.authenticator, &server.limits, &parts.headers)
         .await?;
     let requester = server.limits.requester(&user, source.is_part());
+    state.turns = Some(server.limits.turns(requester));
     if !server.authenticator.is_anonymous(&user) {
         source.claim_identity(&server.limits, requester)?;
         state.is_authenticated = true;

@@ -9,6 +9,7 @@
 //! | `read_only`, `mutating` | everybody else; one identity a quarter at most | 429 |
 //! | `lasting` | watches, logs, streams of everybody else; one identity a quarter at most | 429 |
 //! | `reading` | bodies on their way of everybody else; one identity a quarter at most | 429 |
+//! | `copies` | bytes of lists that are read from the store, until they have been sent, of everybody else; one identity a quarter at most | 429 |
 //! | `lines` | bytes of long lines that clients have not taken, of everybody else; one identity a quarter at most | the watch ends |
 //! | `waiting` | reads of revisions that are not there yet; one identity a quarter at most | 429 |
 //!
@@ -20,6 +21,7 @@
 
 mod large;
 mod share;
+mod turns;
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -34,7 +36,11 @@ use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES, UserInfo};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use self::share::FlowLocks;
-pub(crate) use self::share::{Flow, Permit, Share};
+pub(crate) use self::turns::Turns;
+pub(crate) use self::{
+    share::{Flow, Permit, Share},
+    turns::Working,
+};
 use crate::{
     request_info::{RequestInfo, ResourceRequest, Verb},
     slow::{Step, Timing},
@@ -59,6 +65,8 @@ const LASTING: usize = 16_384;
 const WAITING: usize = 200;
 /// Bytes of lines that are longer than a piece and made for one watch, as those of tables are.
 const LINES: usize = 48 << 20;
+/// Bytes of objects that lists have for themselves, as the cache has forgotten them.
+const COPIES: usize = 64 << 20;
 /// Bodies that are on their way at once.
 const READING: usize = 4096;
 /// Bytes of request bodies held at once, and those of `system:masters`.
@@ -85,6 +93,8 @@ pub(crate) struct Limits {
     mutating: Arc<Share>,
     lasting: Arc<Share>,
     lines: Arc<Share>,
+    copies: Arc<Share>,
+    copies_of_masters: Arc<Share>,
     reading: Arc<Share>,
     waiting: Arc<Share>,
     bytes: Arc<Share>,
@@ -92,12 +102,14 @@ pub(crate) struct Limits {
     connections: Arc<Share>,
     authentications: Semaphore,
     strangers: Arc<Share>,
-    large: Semaphore,
+    large: Arc<Semaphore>,
     /// One large request of an identity at a time: the line for a core has as many in it as there
     /// are identities.
     one_large: FlowLocks,
+    /// And one piece of an answer under way.
+    one_piece: Arc<FlowLocks>,
     /// Of administrators and the parts of this process.
-    large_of_ours: Semaphore,
+    large_of_ours: Arc<Semaphore>,
     large_bytes: Arc<Share>,
     pub(crate) unwanted: Semaphore,
     /// Nobody can choose whom to share a flow with.
@@ -142,6 +154,8 @@ impl Limits {
             mutating: quarter(requests / 3),
             lasting: quarter(LASTING),
             lines: quarter(LINES),
+            copies: quarter(COPIES),
+            copies_of_masters: whole(COPIES),
             reading: quarter(READING),
             waiting: quarter(WAITING),
             bytes: quarter(BODY_BYTES),
@@ -149,9 +163,10 @@ impl Limits {
             connections: quarter(connections),
             authentications: Semaphore::new(AUTHENTICATIONS),
             strangers: whole(AUTHENTICATIONS_WAITING),
-            large: Semaphore::new(cores.saturating_sub(1).max(1)),
+            large: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))),
             one_large: FlowLocks::new(),
-            large_of_ours: Semaphore::new(1),
+            one_piece: Arc::new(FlowLocks::new()),
+            large_of_ours: Arc::new(Semaphore::new(1)),
             large_bytes: quarter(LARGE_BYTES),
             unwanted: Semaphore::new(UNWANTED),
             hasher: RandomState::new(),
@@ -230,6 +245,24 @@ impl Limits {
         }
         let permit = self.lines.take(requester.flow, lines.len());
         Ok(permit.ok_or_else(too_many)?.kept_with(lines))
+    }
+
+    /// Room for so many bytes of a list that is nobody else's; `None` for those who are not bounded.
+    ///
+    /// # Errors
+    /// 429 when the same client has taken too little of what it asked for before.
+    pub(crate) fn copy(
+        &self,
+        requester: Requester,
+        bytes: usize,
+    ) -> Result<Option<Permit>, Status> {
+        let share = match requester.rank {
+            Rank::Part => return Ok(None),
+            Rank::Master => &self.copies_of_masters,
+            Rank::Other => &self.copies,
+        };
+        let permit = share.take(requester.flow, bytes).ok_or_else(too_many)?;
+        Ok(Some(permit))
     }
 
     /// Leave to send a body; `None` for those who are not bounded.

@@ -86,6 +86,36 @@ impl MetaVersion {
     }
 }
 
+/// The members of a Table before its rows, as JSON.
+pub(crate) fn head(
+    strategy: &dyn Strategy,
+    options: TableOptions,
+    meta: &ListMeta<'_>,
+) -> Vec<(&'static str, String)> {
+    let columns: &[Column] = if options.with_columns {
+        strategy.columns()
+    } else {
+        &[]
+    };
+    let definitions: Vec<_> = columns.iter().map(Definition::of).collect();
+    let mut head = list_head("Table", options.version.api_version(), meta);
+    head.push(("columnDefinitions", text(&definitions)));
+    head
+}
+
+/// The members of a list before its items, as JSON.
+pub(crate) fn list_head(
+    kind: &str,
+    api_version: &str,
+    meta: &ListMeta<'_>,
+) -> Vec<(&'static str, String)> {
+    vec![
+        ("kind", text(&kind)),
+        ("apiVersion", text(&api_version)),
+        ("metadata", text(meta)),
+    ]
+}
+
 /// Encoded objects of one kind as one encoded Table. `objects` are JSON with `resourceVersion`
 /// already inside.
 pub fn render<'a>(
@@ -95,23 +125,16 @@ pub fn render<'a>(
     meta: &ListMeta<'_>,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(4096);
-    out.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
-    out.extend_from_slice(options.version.api_version().as_bytes());
-    out.extend_from_slice(br#"","metadata":"#);
-    append(&mut out, meta);
-    out.extend_from_slice(br#","columnDefinitions":"#);
-    let columns: &[Column] = if options.with_columns {
-        strategy.columns()
-    } else {
-        &[]
-    };
-    append_columns(&mut out, columns);
+    for (name, json) in head(strategy, options, meta) {
+        let open = if out.is_empty() { '{' } else { ',' };
+        out.extend_from_slice(format!("{open}\"{name}\":{json}").as_bytes());
+    }
     out.extend_from_slice(br#","rows":["#);
     for (index, object) in objects.into_iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        append_row(&mut out, strategy, object, options);
+        append_row(&mut out, strategy, object, object, options);
     }
     out.extend_from_slice(b"]}");
     out
@@ -125,72 +148,49 @@ pub fn partial_metadata(object: &[u8], version: MetaVersion) -> Vec<u8> {
     out
 }
 
-/// Encoded objects as one encoded PartialObjectMetadataList.
-pub fn partial_metadata_list<'a>(
-    objects: impl IntoIterator<Item = &'a [u8]>,
-    version: MetaVersion,
-    meta: &ListMeta<'_>,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(4096);
-    out.extend_from_slice(br#"{"kind":"PartialObjectMetadataList","apiVersion":""#);
-    out.extend_from_slice(version.api_version().as_bytes());
-    out.extend_from_slice(br#"","metadata":"#);
-    append(&mut out, meta);
-    out.extend_from_slice(br#","items":["#);
-    for (index, object) in objects.into_iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        append_partial(&mut out, object, version);
-    }
-    out.extend_from_slice(b"]}");
-    out
-}
-
 fn append(out: &mut Vec<u8>, value: &impl Serialize) {
     serde_json::to_writer(out, value)
         .expect("plain data encodes, and memory does not fail to write");
 }
 
-fn append_columns(out: &mut Vec<u8>, columns: &[Column]) {
-    #[derive(Serialize)]
-    struct Definition<'a> {
-        name: &'a str,
-        r#type: &'a str,
-        format: &'a str,
-        description: &'a str,
-        priority: i32,
-    }
-    out.push(b'[');
-    for (index, column) in columns.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        let Column {
-            name,
-            kind,
-            format,
-            description,
-            priority,
-        } = column;
-        append(
-            out,
-            &Definition {
-                name,
-                r#type: kind,
-                format,
-                description,
-                priority: *priority,
-            },
-        );
-    }
-    out.push(b']');
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data encodes")
 }
 
-fn append_row(out: &mut Vec<u8>, strategy: &dyn Strategy, object: &[u8], options: TableOptions) {
+/// A column, as the table has it.
+#[derive(Serialize)]
+struct Definition<'a> {
+    name: &'a str,
+    r#type: &'a str,
+    format: &'a str,
+    description: &'a str,
+    priority: i32,
+}
+
+impl<'a> Definition<'a> {
+    fn of(column: &'a Column) -> Self {
+        Self {
+            name: &column.name,
+            r#type: &column.kind,
+            format: &column.format,
+            description: &column.description,
+            priority: column.priority,
+        }
+    }
+}
+
+/// Appends the row of one object. `shown` is its JSON; `read` is that too, or lacks what no cell
+/// tells of.
+pub(crate) fn append_row(
+    out: &mut Vec<u8>,
+    strategy: &dyn Strategy,
+    read: &[u8],
+    shown: &[u8],
+    options: TableOptions,
+) {
     // What the store holds is JSON that this server wrote; a row without content beats a failed
     // list.
-    let value: Value = serde_json::from_slice(object).unwrap_or_default();
+    let value: Value = serde_json::from_slice(read).unwrap_or_default();
     out.extend_from_slice(br#"{"cells":"#);
     append(out, &strategy.row(&value, options.now_secs));
     let conditions = strategy.row_conditions(&value);
@@ -202,17 +202,18 @@ fn append_row(out: &mut Vec<u8>, strategy: &dyn Strategy, object: &[u8], options
         IncludeObject::None => {}
         IncludeObject::Object => {
             out.extend_from_slice(br#","object":"#);
-            out.extend_from_slice(object);
+            out.extend_from_slice(shown);
         }
         IncludeObject::Metadata => {
             out.extend_from_slice(br#","object":"#);
-            append_partial(out, object, options.version);
+            append_partial(out, shown, options.version);
         }
     }
     out.push(b'}');
 }
 
-fn append_partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
+/// Appends one object as PartialObjectMetadata.
+pub(crate) fn append_partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
     #[derive(Deserialize)]
     struct Head<'a> {
         #[serde(borrow)]

@@ -16,6 +16,7 @@ mod floods;
 mod forms;
 mod full_store;
 mod kinds;
+mod large_lists;
 mod led_to;
 mod lists;
 mod nodes;

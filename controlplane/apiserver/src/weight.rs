@@ -1,13 +1,11 @@
 //! How much a request gives the server to chew on: not its body alone, what it is about as well.
-//! What a list is about is known when it is selected.
+//! Not lists: they are made a piece at a time, as the client takes them.
 //!
 //! Forty bytes that label a pod have the server read, check and write all of the pod. What the
 //! cache says is near enough: an object that has grown a moment ago is worked on once as the one
 //! that it was.
 
-use std::sync::Arc;
-
-use coracle_registry::{resource::Resource, watch_cache::Entry};
+use coracle_registry::resource::Resource;
 use http::{HeaderMap, header};
 
 use crate::{
@@ -68,11 +66,4 @@ fn stored(resource: &Resource, info: &ResourceRequest<'_>) -> usize {
         .cache
         .get(&resource.key(&info.namespace, &info.name))
         .map_or(0, |entry| entry.json_len())
-}
-
-/// Of the objects of a list that are not sent as the cache has them. What many weigh is no more
-/// than what is large: they are made one after the other.
-pub(crate) fn listed(entries: &[Arc<Entry>]) -> usize {
-    let sum: usize = entries.iter().map(|entry| entry.json_len()).sum();
-    (sum / PASSES).min(LARGE)
 }

@@ -13,10 +13,11 @@ use coracle_registry::store::{
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Call, content_type, list};
+use super::{Call, Shape, content_type, list};
 use crate::{
     list_options::{self, ListOptions, ListVerb},
     reply::Reply,
+    table::{ListMeta, accept::Form},
 };
 
 /// Kinds whose last state is the answer to their deletion; others answer with a Status.
@@ -62,15 +63,20 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
 
 /// Deletes what a list with the same parameters shows.
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> {
-    call.shape()?;
+    let shape = Shape {
+        form: Form::Object,
+        ..call.shape()?
+    };
     let options = Asked::of(call)?.options()?;
     let list_options = ListOptions::parse(call.query, ListVerb::List)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
     let found = list::read(call, &list_options, selection)
         .await
         .map_err(cache_status)?;
-    let mut items = Vec::with_capacity(found.entries.len());
-    for entry in &found.entries {
+    let room = found.room(call)?;
+    let revision = found.result.revision.to_string();
+    let mut deleted = Vec::with_capacity(found.result.entries.len());
+    for entry in found.result.entries {
         let namespace = entry.namespace().unwrap_or_default();
         let request = Request {
             namespace,
@@ -78,19 +84,18 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
             ..request(call, &options)
         };
         match call.server.delete(call.resource, &request, &options).await {
-            Ok(_) => items.push(call.resource.shown_json(entry.json_bytes())),
+            Ok(_) => deleted.push(entry),
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
     }
-    let head = format!(
-        r#"{{"kind":"{}List","apiVersion":"{}","metadata":{{"resourceVersion":"{}"}},"items":["#,
-        call.resource.info.kind,
-        call.resource.gvk.api_version(),
-        found.revision
-    );
-    let body = [head.as_bytes(), &items.join(&b","[..]), b"]}\n"].concat();
-    Ok(Reply::json(body))
+    let meta = ListMeta {
+        resource_version: &revision,
+        ..ListMeta::default()
+    };
+    Ok(Reply::json(list::list_of(
+        call, shape, &meta, deleted, room,
+    )))
 }
 
 fn request<'a>(call: &'a Call<'_>, options: &DeleteOptions) -> Request<'a> {

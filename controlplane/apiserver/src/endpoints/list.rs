@@ -1,9 +1,8 @@
-//! GET of a collection. Objects are sent as the cache holds them: concatenated, never encoded
-//! again.
+//! GET of a collection. Objects are sent as the cache holds them, never encoded again, or written
+//! anew one by one as the connection takes them.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use coracle_api::status::Status;
 use coracle_registry::{
     resource::Resource,
@@ -12,19 +11,18 @@ use coracle_registry::{
 };
 use coracle_store::Revision;
 use http::StatusCode;
-use parking_lot::Mutex;
 
 use super::{Call, Shape, now_secs};
 use crate::{
-    body::Body,
+    body::{
+        Body, List,
+        list::{ItemForm, Items},
+    },
+    limits::Permit,
     list_options::{self, ListOptions, ListVerb, Token, Version},
     reply::Reply,
-    table::{self, ListMeta, TableOptions, accept::Form},
-    weight,
+    table::{self, IncludeObject, ListMeta, TableOptions, accept::Form},
 };
-
-/// Entries are gathered into chunks of at least so many bytes.
-const CHUNK: usize = 64 * 1024;
 
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
 new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
@@ -36,25 +34,91 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let options = ListOptions::parse(call.query, ListVerb::List)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
-    let result = match read(call, &options, selection).await {
+    let found = match read(call, &options, selection).await {
         Err(WatchCacheError::TooOld { .. }) if options.token.is_some() => {
             return Ok(continue_expired(&options));
         }
         result => result.map_err(cache_status)?,
     };
-    let place = Place::of(call.resource, &result);
-    // Nearly all lists: nothing is decoded, and the text is made as the connection takes it.
-    if matches!(shape.form, Form::Object) && call.resource.is_shown_as_stored() {
-        return Ok(Reply::json(objects_body(
-            call.resource,
-            result.entries,
-            &place.meta(),
-        )));
-    }
-    let weight = weight::listed(&result.entries);
-    let made = async { Ok(made(call.resource, &result.entries, shape, &place.meta())) };
-    let limits = &call.server.limits;
-    limits.worked_on(call.requester, weight, made).await
+    let place = Place::of(call.resource, &found.result);
+    let room = found.room(call)?;
+    let list = list_of(call, shape, &place.meta(), found.result.entries, room);
+    Ok(Reply::json(list))
+}
+
+/// A list of objects, as the client wants them.
+pub(crate) fn list_of(
+    call: &Call<'_>,
+    shape: Shape,
+    meta: &ListMeta<'_>,
+    objects: Vec<Arc<Entry>>,
+    room: Option<Permit>,
+) -> Body {
+    let resource = call.resource;
+    let (head, name) = match shape.form {
+        Form::Object => {
+            let kind = format!("{}List", resource.info.kind);
+            let head = table::list_head(&kind, &resource.gvk.api_version(), meta);
+            (head, "items")
+        }
+        Form::Table(version) => {
+            let options = TableOptions {
+                version,
+                include: shape.include,
+                with_columns: true,
+                now_secs: now_secs(),
+            };
+            (table::head(&*resource.strategy, options, meta), "rows")
+        }
+        Form::PartialObjectMetadata(version) => {
+            let kind = "PartialObjectMetadataList";
+            (table::list_head(kind, version.api_version(), meta), "items")
+        }
+    };
+    Body::List(Box::new(List {
+        head,
+        name,
+        items: Items::new(objects, item_form(resource, shape), room),
+        turns: call.server.limits.turns(call.requester),
+    }))
+}
+
+/// How each object is written. All but those that are sent as the cache has them are decoded.
+fn item_form(resource: &Arc<Resource>, shape: Shape) -> ItemForm {
+    let resource = Arc::clone(resource);
+    let as_stored = resource.is_shown_as_stored();
+    ItemForm::Made(match shape.form {
+        Form::Object if as_stored => return ItemForm::Stored,
+        Form::Object => Box::new(move |entry, out| {
+            out.extend_from_slice(&resource.shown_json(entry.json_bytes()));
+        }),
+        Form::Table(version) => {
+            let options = TableOptions {
+                version,
+                include: shape.include,
+                with_columns: false,
+                now_secs: now_secs(),
+            };
+            Box::new(move |entry, out| {
+                let strategy = &*resource.strategy;
+                if as_stored && shape.include == IncludeObject::None {
+                    let read = entry.unmanaged();
+                    return table::append_row(out, strategy, read, read, options);
+                }
+                let shown = resource.shown_json(entry.json_bytes());
+                let read = if as_stored {
+                    entry.unmanaged()
+                } else {
+                    &shown[..]
+                };
+                table::append_row(out, strategy, read, &shown, options);
+            })
+        }
+        Form::PartialObjectMetadata(version) => Box::new(move |entry, out| {
+            let shown = resource.shown_json(entry.json_bytes());
+            table::append_partial(out, &shown, version);
+        }),
+    })
 }
 
 /// Which state a list is of, and where it goes on.
@@ -90,34 +154,25 @@ impl Place {
     }
 }
 
-/// A list whose objects are not sent as the cache has them: each is decoded.
-fn made(resource: &Resource, entries: &[Arc<Entry>], shape: Shape, meta: &ListMeta<'_>) -> Reply {
-    let objects: Vec<_> = entries
-        .iter()
-        .map(|entry| resource.shown_json(entry.json_bytes()))
-        .collect();
-    let texts = objects.iter().map(|json| &json[..]);
-    match shape.form {
-        Form::Object => Reply::json(
-            [
-                head(resource, meta).as_bytes(),
-                &objects.join(&b","[..]),
-                b"]}\n",
-            ]
-            .concat(),
-        ),
-        Form::Table(version) => {
-            let options = TableOptions {
-                version,
-                include: shape.include,
-                with_columns: true,
-                now_secs: now_secs(),
-            };
-            Reply::line(&table::render(&*resource.strategy, texts, options, meta))
+/// What a collection request selects.
+pub(crate) struct Found {
+    pub(crate) result: ListResult,
+    /// The cache has forgotten it, and nobody else has these objects.
+    is_copy: bool,
+}
+
+impl Found {
+    /// The room that it takes, which is to be kept as long as the objects are.
+    ///
+    /// # Errors
+    /// 429 when the client has taken too little of what it asked for before.
+    pub(crate) fn room(&self, call: &Call<'_>) -> Result<Option<Permit>, Status> {
+        if !self.is_copy {
+            return Ok(None);
         }
-        Form::PartialObjectMetadata(version) => {
-            Reply::line(&table::partial_metadata_list(texts, version, meta))
-        }
+        let objects = self.result.entries.iter();
+        let bytes = objects.map(|object| object.json_len()).sum();
+        call.server.limits.copy(call.requester, bytes)
     }
 }
 
@@ -126,7 +181,7 @@ pub(crate) async fn read(
     call: &Call<'_>,
     options: &ListOptions,
     selection: Selection,
-) -> Result<ListResult, WatchCacheError> {
+) -> Result<Found, WatchCacheError> {
     let cache = &call.server.store.cache;
     let mut request = ListRequest {
         limit: options.limit,
@@ -153,7 +208,24 @@ pub(crate) async fn read(
             request.at = ListAt::Exact(revision);
         }
     }
-    cache.list(&call.resource.cache, &request).await
+    match (call.resource.cache.list(&request), request.at) {
+        (Err(WatchCacheError::TooOld { .. }), ListAt::Exact(_)) => {}
+        (result, _) => {
+            return Ok(Found {
+                result: result?,
+                is_copy: false,
+            });
+        }
+    }
+    // Who has a token takes another one, whether it sets a limit or not.
+    if options.token.is_some() {
+        request.limit.get_or_insert(usize::MAX);
+    }
+    let result = cache.list(&call.resource.cache, &request).await?;
+    Ok(Found {
+        result,
+        is_copy: true,
+    })
 }
 
 /// 410 with a token that goes on in the present state.
@@ -164,117 +236,4 @@ fn continue_expired(options: &ListOptions) -> Reply {
         status["metadata"] = serde_json::json!({"continue": token});
     }
     Reply::value(&status).with_status(StatusCode::GONE)
-}
-
-/// The text of a list before its items.
-fn head(resource: &Resource, meta: &ListMeta<'_>) -> String {
-    format!(
-        r#"{{"kind":"{}List","apiVersion":"{}","metadata":{},"items":["#,
-        resource.info.kind,
-        resource.gvk.api_version(),
-        serde_json::to_string(meta).unwrap_or_default()
-    )
-}
-
-fn objects_body(resource: &Resource, entries: Vec<Arc<Entry>>, meta: &ListMeta<'_>) -> Body {
-    let head = head(resource, meta);
-    let items: usize = entries.iter().map(|entry| entry.json_len()).sum();
-    let left = head.len() + items + entries.len().saturating_sub(1) + 3;
-    Body::Chunks {
-        source: Box::new(Chunks {
-            head: Some(head),
-            entries,
-            next: 0,
-        }),
-        left: left as u64,
-    }
-}
-
-/// Makes the text of a list as the connection takes it.
-///
-/// Chunks are written into buffers that come back once they have been sent ([`Buffer`]): large
-/// ones, taken from the allocator and given back for every piece, cost more than the text itself.
-struct Chunks {
-    /// What stands before the items, until the first chunk has taken it.
-    head: Option<String>,
-    entries: Vec<Arc<Entry>>,
-    /// The entry that the next chunk begins with. Past the end once the last chunk is made.
-    next: usize,
-}
-
-impl Iterator for Chunks {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        let head = self.head.take();
-        if head.is_none() && self.next > self.entries.len() {
-            return None;
-        }
-        let mut chunk = Buffer::take();
-        chunk.extend_from_slice(head.unwrap_or_default().as_bytes());
-        while chunk.len() < CHUNK
-            && let Some(entry) = self.entries.get(self.next)
-        {
-            if self.next > 0 {
-                chunk.extend_from_slice(b",");
-            }
-            entry.append_json(&mut chunk.0);
-            self.next += 1;
-        }
-        if self.next == self.entries.len() {
-            chunk.extend_from_slice(b"]}\n");
-            self.next += 1;
-        }
-        Some(chunk.freeze())
-    }
-}
-
-/// A piece of text under way to a client.
-struct Buffer(Vec<u8>);
-
-/// Buffers that wait for the next chunk.
-static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
-/// Most buffers that wait: a megabyte and a half.
-const BUFFERS_KEPT: usize = 16;
-const BUFFER_BYTES: usize = CHUNK + CHUNK / 2;
-
-impl Buffer {
-    fn take() -> Self {
-        Self(
-            BUFFERS
-                .lock()
-                .pop()
-                .unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES)),
-        )
-    }
-
-    fn extend_from_slice(&mut self, text: &[u8]) {
-        self.0.extend_from_slice(text);
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn freeze(self) -> Bytes {
-        Bytes::from_owner(self)
-    }
-}
-
-impl AsRef<[u8]> for Buffer {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let mut text = std::mem::take(&mut self.0);
-        let mut waiting = BUFFERS.lock();
-        // One that a large object has made larger is not kept.
-        if waiting.len() < BUFFERS_KEPT && text.capacity() == BUFFER_BYTES {
-            text.clear();
-            waiting.push(text);
-        }
-    }
 }

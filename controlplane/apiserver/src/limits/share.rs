@@ -2,12 +2,12 @@
 //! take, none allocates.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// Identities are told apart by so many flows; two that meet in one share its part.
 const FLOWS: usize = 1024;
@@ -84,9 +84,7 @@ impl Permit {
         self.amount += more;
         true
     }
-}
 
-impl Permit {
     /// Bytes that keep it until they are dropped.
     pub(crate) fn kept_with(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Counted {
@@ -116,18 +114,21 @@ impl Drop for Permit {
     }
 }
 
-/// A lock for each flow, which those who wait get in the order in which they came.
+/// A lock for each flow, which those who wait get in the order in which they came. Made as they are
+/// used.
 #[derive(Debug)]
-pub(crate) struct FlowLocks(Box<[Mutex<()>]>);
+pub(crate) struct FlowLocks(Box<[OnceLock<Arc<Mutex<()>>>]>);
 
 impl FlowLocks {
     pub(crate) fn new() -> Self {
-        Self((0..FLOWS).map(|_| Mutex::new(())).collect())
+        Self((0..FLOWS).map(|_| OnceLock::new()).collect())
     }
 
     /// Waits until nobody else of the flow holds its lock.
-    pub(crate) async fn lock(&self, flow: Flow) -> MutexGuard<'_, ()> {
-        self.0[flow.0].lock().await
+    pub(crate) async fn lock(&self, flow: Flow) -> OwnedMutexGuard<()> {
+        Arc::clone(self.0[flow.0].get_or_init(Arc::default))
+            .lock_owned()
+            .await
     }
 }
 

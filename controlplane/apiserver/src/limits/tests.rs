@@ -235,3 +235,18 @@ async fn one_identity_stands_once_in_the_line_for_a_core() {
     assert_eq!(others.await.unwrap(), 3);
     assert_eq!(second.await.unwrap(), 2);
 }
+
+#[test]
+fn copies_that_one_client_does_not_take_leave_room_for_others() {
+    let limits = Limits::new(10, 10);
+    let of = |name: &str| limits.requester(&UserInfo::new(name, &[]), false);
+    let (slow, other) = (of("slow"), of("other"));
+    let held = limits.copy(slow, COPIES / 4).unwrap();
+    assert!(held.is_some());
+    let refused = limits.copy(slow, 1).unwrap_err();
+    assert_eq!(refused.code, 429);
+    assert!(limits.copy(other, 1).is_ok(), "who has taken nothing");
+    // It was sent, or its client was cut off.
+    drop(held);
+    assert!(limits.copy(slow, 1).is_ok());
+}
