@@ -118,10 +118,7 @@ async fn who_joins_is_given_a_certificate_for_etcd_or_brings_its_own() {
         ..own.tls.clone()
     };
     for (tls, expected) in [
-        (
-            none,
-            "does not take our certificate: look at --etcd-cert and --etcd-key (without them none is shown)",
-        ),
+        (none, "look at --etcd-cert and --etcd-key"),
         (half, "--etcd-cert and --etcd-key go together"),
         (EtcdTls::default(), "needs --etcd-cacert"),
         (

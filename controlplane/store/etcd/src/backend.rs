@@ -123,7 +123,7 @@ impl EtcdBackend {
     }
 
     async fn connected(config: &EtcdConfig) -> Result<Self, OpenError> {
-        let members = Members::new(&config.endpoints, config.tls.read()?).await?;
+        let members = Members::new(&config.endpoints, &config.tls).await?;
         Ok(Self {
             keys: Keys::under(&config.prefix),
             members: Arc::new(members),

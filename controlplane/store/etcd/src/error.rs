@@ -132,6 +132,18 @@ impl CallError {
         &self.cause
     }
 
+    /// Where no certificate is shown: a member that wants one says so only after the handshake, and
+    /// its connection is often gone before that is read.
+    pub(crate) fn of_nobody(self) -> Self {
+        let cause = match self.cause {
+            Cause::Lost(why) => Cause::Lost(format!(
+                "{why} (it may want a certificate, and none is shown: look at --etcd-cert and --etcd-key)"
+            )),
+            other => other,
+        };
+        Self { cause, ..self }
+    }
+
     /// What came in the way of a call that was not sent then: it certainly was not.
     pub(crate) fn before_the_call(self) -> Self {
         let cause = match self.cause {

@@ -7,14 +7,15 @@
 use std::{collections::BTreeSet, future::Future, sync::OnceLock, time::Duration};
 
 use coracle_telemetry::{Backoff, ErrorChain};
-use etcd_client::{Client, ConnectOptions, KvClient, MaintenanceClient, TlsOptions, WatchClient};
+use etcd_client::{Client, ConnectOptions, KvClient, MaintenanceClient, WatchClient};
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
 };
 
 use crate::{
-    error::{CallError, Cause},
+    config::EtcdTls,
+    error::{CallError, Cause, OpenError},
     version::{OLDEST, Version},
 };
 
@@ -49,6 +50,8 @@ pub(crate) struct Members {
 /// One member.
 pub(crate) struct Member {
     pub(crate) url: String,
+    /// It is shown no certificate, although there could be one.
+    is_anonymous: bool,
     pub(crate) kv: KvClient,
     pub(crate) watch: WatchClient,
     maintenance: MaintenanceClient,
@@ -71,14 +74,15 @@ pub(crate) struct About {
 
 impl Members {
     /// Connects lazily: no member need be there.
-    pub(crate) async fn new(urls: &[String], tls: Option<TlsOptions>) -> Result<Self, CallError> {
+    pub(crate) async fn new(urls: &[String], tls: &EtcdTls) -> Result<Self, OpenError> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT)
             .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
             // Members refuse that, too.
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
-        if let Some(tls) = tls {
+        let is_anonymous = tls.cert.is_none();
+        if let Some(tls) = tls.read()? {
             options = options.with_tls(tls);
         }
         let mut all = Vec::with_capacity(urls.len());
@@ -88,6 +92,7 @@ impl Members {
                 .await
                 .map_err(|error| CallError::new(&url, Cause::Failed(error.to_string())))?;
             all.push(Member {
+                is_anonymous: is_anonymous && url.starts_with("https:"),
                 url,
                 // What etcd sends has its own bounds: a page of large objects, 1,000 revisions.
                 kv: client.kv_client().max_decoding_message_size(usize::MAX),
@@ -231,7 +236,14 @@ impl Member {
         call: impl Future<Output = Result<T, etcd_client::Error>>,
     ) -> Result<T, CallError> {
         match timeout(patience, call).await {
-            Ok(answered) => answered.map_err(|error| CallError::of(&self.url, &error)),
+            Ok(answered) => answered.map_err(|error| {
+                let error = CallError::of(&self.url, &error);
+                if self.is_anonymous {
+                    error.of_nobody()
+                } else {
+                    error
+                }
+            }),
             Err(_) => Err(CallError::new(&self.url, Cause::Silent(patience))),
         }
     }

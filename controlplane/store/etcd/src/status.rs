@@ -72,7 +72,7 @@ pub enum DataStatus {
 /// [`OpenError::Config`] for flags that cannot work.
 pub async fn status(config: &EtcdConfig) -> Result<EtcdStatus, OpenError> {
     config.validate()?;
-    let members = Members::new(&config.endpoints, config.tls.read()?).await?;
+    let members = Members::new(&config.endpoints, &config.tls).await?;
     let mut told = Vec::with_capacity(members.all().len());
     for member in members.all() {
         let started = Instant::now();
