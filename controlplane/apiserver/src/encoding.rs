@@ -3,7 +3,8 @@
 //!
 //! Everything is answered in JSON first; here it is written anew. So nothing else knows of these
 //! forms, and who takes JSON, as nearly everybody does, pays nothing. A list is taken item by item,
-//! as the client takes it ([`lists`]); any other large answer is written on a thread that may block.
+//! as the client takes it ([`lists`]); any other large answer is written on a thread that may
+//! block.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/negotiation/negotiate.go` at v1.37.
 

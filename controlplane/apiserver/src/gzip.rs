@@ -1,7 +1,7 @@
 //! Large answers compressed for those who take it: reads of 128 KB and more, as upstream.
 //!
-//! Piece by piece as the connection takes them, in turn with those of others: neither the answer nor
-//! its compressed form is ever whole in memory. Watches and other streams are left alone.
+//! Piece by piece as the connection takes them, in turn with those of others: neither the answer
+//! nor its compressed form is ever whole in memory. Watches and other streams are left alone.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go`,
 //! `defaultGzipThresholdBytes` at v1.37.

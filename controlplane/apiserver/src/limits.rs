@@ -247,7 +247,8 @@ impl Limits {
         Ok(permit.ok_or_else(too_many)?.kept_with(lines))
     }
 
-    /// Room for so many bytes of a list that is nobody else's; `None` for those who are not bounded.
+    /// Room for so many bytes of a list that is nobody else's; `None` for those who are not
+    /// bounded.
     ///
     /// # Errors
     /// 429 when the same client has taken too little of what it asked for before.

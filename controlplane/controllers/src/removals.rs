@@ -23,7 +23,8 @@ pub(crate) enum Gone<'a> {
 pub(crate) struct Removals(Arc<Mutex<Vec<Handler>>>);
 
 impl Removals {
-    /// Calls `handler` with where each object goes, and the queue of `controller`; it must be quick.
+    /// Calls `handler` with where each object goes, and the queue of `controller`; it must be
+    /// quick.
     pub(crate) fn on_removed<T: Send + Sync + 'static>(
         &self,
         controller: &Builder<'_>,

@@ -1,7 +1,7 @@
 //! What a Service gets: the address and the ports that it asks for if they are free, else drawn
 //! ones.
 //!
-//! Nothing is held here. What is taken is in the store, as entries ([`allocation`]) that the cache
+//! Nothing is held here. What is taken is in the store, as entries (`allocation`) that the cache
 //! shows; what two take at the same moment, the transaction gives to one of them. The other draws
 //! again, without what it has just lost; an address that a client chose is refused.
 //!

@@ -1,4 +1,5 @@
-//! What a ReplicaSet or ReplicationController should do next, as pure functions of its spec and its pods.
+//! What a ReplicaSet or ReplicationController should do next, as pure functions of its
+//! spec and its pods.
 //!
 //! Source: `pkg/controller/replicaset/replica_set.go`, `replica_set_utils.go` and
 //! `pkg/controller/controller_utils.go` (ActivePodsWithRanks) at v1.37.

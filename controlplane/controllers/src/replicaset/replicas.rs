@@ -19,7 +19,8 @@ use kube::Resource;
 
 use crate::informers::Kind;
 
-/// A kind that keeps a number of pods. Status is that of a ReplicaSet, which says all that any says.
+/// A kind that keeps a number of pods. Status is that of a ReplicaSet, which says all that any
+/// says.
 pub(crate) trait Replicas:
     Kind + Resource<Scope = NamespaceResourceScope> + PartialEq + Serialize
 {
