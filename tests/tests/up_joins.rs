@@ -47,7 +47,12 @@ fn a_machine_joins_as_server_and_node_and_goes_on_without_the_first() {
         if is_ready { Ok(()) } else { Err(outcome) }
     });
     for pod in ["together", "alone"] {
-        assert_eq!(up.ok(&format!("logs {pod}")), "started\n");
+        // The API is there before the node's own is.
+        wait::until("the node tells of its logs", PATIENCE, || {
+            let outcome = up.run(&format!("logs {pod}"));
+            let is_told = outcome.stdout == "started\n";
+            if is_told { Ok(()) } else { Err(outcome) }
+        });
     }
     runs_a_pod(&up, &up, "again");
 }
