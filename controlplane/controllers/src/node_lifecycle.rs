@@ -96,9 +96,19 @@ impl NodeLifecycleController {
 
     fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
         let node = change.latest();
-        match change {
-            Change::Deleted(_) => self.zones.lock().remove(name_of(node)),
-            _ => self.zones.lock().observe(node),
+        let has_turned = {
+            let mut zones = self.zones.lock();
+            let was_all_down = zones.is_all_down();
+            match change {
+                Change::Deleted(_) => zones.remove(name_of(node)),
+                _ => zones.observe(node),
+            }
+            was_all_down != zones.is_all_down()
+        };
+        // The last node to come back ends the state in which nothing is evicted, and the last to go
+        // begins it.
+        if has_turned {
+            self.wake_all(queue);
         }
         match change {
             Change::Added(_) => {
@@ -118,13 +128,7 @@ impl NodeLifecycleController {
                 );
                 self.recorder.normal(node.as_ref(), "RemovingNode", message);
             }
-            Change::Updated { old, new } => {
-                // The last node to come back ends the state in which nothing is evicted, and the
-                // last to go begins it.
-                if plan::readiness(old) != plan::readiness(new) {
-                    self.wake_all(queue);
-                }
-            }
+            Change::Updated { .. } => {}
         }
         queue.add(Key::of(node.as_ref()));
     }
