@@ -9,7 +9,7 @@ use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, text, wide},
     check, fill,
     kinds::{podspec, workload},
-    lifecycle::Lifecycle,
+    lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
     value::{number, string},
 };
@@ -98,6 +98,18 @@ impl Strategy for DaemonSet {
         COUNTS.iter().map(|field| (*field, 0)).collect()
     }
 
+    fn prepare_for_create(&self, object: &mut Value) {
+        lifecycle::create(self, object);
+        set_template_generation(object, 1);
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        lifecycle::update(self, new, old);
+        let before = template_generation(old);
+        let changed = new["spec"]["template"] != old["spec"]["template"];
+        set_template_generation(new, before + i64::from(changed));
+    }
+
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         check_spec(&mut errors, &object["spec"]);
@@ -149,6 +161,19 @@ impl Strategy for DaemonSet {
             cells::label_selector(&spec["selector"]).into(),
         ]
     }
+}
+
+/// A field of older versions, which this one shows as an annotation.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(object: &Value) -> i64 {
+    let count = string(&object["metadata"]["annotations"][TEMPLATE_GENERATION]);
+    count.parse().unwrap_or(0)
+}
+
+/// Counts templates; a client cannot set it.
+fn set_template_generation(object: &mut Value, count: i64) {
+    object["metadata"]["annotations"][TEMPLATE_GENERATION] = count.to_string().into();
 }
 
 fn check_spec(errors: &mut FieldErrors, spec: &Value) {
@@ -237,6 +262,28 @@ mod tests {
         assert_eq!(object["spec"]["revisionHistoryLimit"], 10);
         assert_eq!(object["status"]["numberReady"], 0);
         assert_eq!(create_errors(&DaemonSet, daemon_set()), "");
+    }
+
+    #[test]
+    fn templates_are_counted_and_by_the_server_alone() {
+        let count = |object: &Value| template_generation(object);
+        let with_count = with(
+            &daemon_set(),
+            "/metadata/annotations",
+            json!({TEMPLATE_GENERATION: "7"}),
+        );
+        let old = created(&DaemonSet, with_count);
+        assert_eq!(count(&old), 1);
+        let mut new = with(&old, "/spec/minReadySeconds", json!(1));
+        new["metadata"]["annotations"] = Value::Null;
+        DaemonSet.prepare_for_update(&mut new, &old);
+        assert_eq!(
+            (count(&new), &new["metadata"]["generation"]),
+            (1, &json!(2))
+        );
+        let mut newer = with(&new, "/spec/template/spec/containers/0/image", json!("i:2"));
+        DaemonSet.prepare_for_update(&mut newer, &new);
+        assert_eq!(count(&newer), 2);
     }
 
     #[test]
