@@ -16,6 +16,7 @@ fn examples_apply_and_do_what_they_say() {
     for pod in ["shared-volume", "probes", "configured"] {
         kubectl.pod_ready(pod);
     }
+    every_node_has_its_agent(&cluster);
     the_shared_volume_is_shared(&cluster);
     programs_of_the_images_resolve_names(&cluster);
     configuration_arrives_as_environment_and_files(&cluster);
@@ -26,6 +27,12 @@ fn examples_apply_and_do_what_they_say() {
     kubectl.count_is("pods", 0);
     let left = cluster.reset_node(0);
     assert!(left.is_empty(), "left behind:\n{}", left.join("\n"));
+}
+
+fn every_node_has_its_agent(cluster: &Cluster) {
+    let kubectl = cluster.kubectl();
+    kubectl.ok("rollout status daemonset/node-agent --timeout=60s");
+    assert_eq!(kubectl.ok("logs daemonset/node-agent").trim(), "on n1");
 }
 
 fn the_shared_volume_is_shared(cluster: &Cluster) {

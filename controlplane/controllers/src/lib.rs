@@ -19,6 +19,8 @@
 //! | `pod`, `pod_state` | a Pod as it is held; questions about it |
 //! | `pod_control` | creates and deletes pods |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
+//! | `daemonset`, `history` | from a DaemonSet to a Pod on each node; former templates |
+//! | `template_hash` | a short name for a template |
 //! | `disruption`, `int_or_percent` | how many pods of a budget may be evicted |
 //! | `job` | from a Job to Pods that end |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
@@ -47,12 +49,14 @@ mod clients;
 mod cluster_role_aggregation;
 mod config;
 mod context;
+mod daemonset;
 mod deployment;
 mod disruption;
 mod endpoints;
 mod endpointslice;
 mod endpointslice_mirroring;
 mod garbage_collector;
+mod history;
 mod int_or_percent;
 mod job;
 mod manager;
@@ -71,6 +75,7 @@ mod resource_quota;
 mod served_kinds;
 mod service_endpoints;
 mod taint_eviction;
+mod template_hash;
 mod token_cleaner;
 mod token_secrets;
 mod trims;

@@ -19,6 +19,7 @@ use crate::{
     cluster_role_aggregation::ClusterRoleAggregation,
     config::ControllersConfig,
     context::Context,
+    daemonset::DaemonSetController,
     deployment::DeploymentController,
     disruption::DisruptionController,
     endpoints::EndpointsController,
@@ -49,6 +50,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     ReplicaController::<ReplicaSet>::setup(manager, &of("replicaset-controller"));
     ReplicaController::<ReplicationController>::setup(manager, &of("replication-controller"));
     DeploymentController::setup(manager, &of("deployment-controller"));
+    DaemonSetController::setup(manager, &of("daemon-set-controller"));
     JobController::setup(manager, &of("job-controller"));
     EndpointSliceController::setup(manager, &of("endpointslice-controller"));
     EndpointsController::setup(manager, &of("endpoint-controller"));

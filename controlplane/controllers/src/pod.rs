@@ -12,7 +12,7 @@ use std::{
 
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{self, PodCondition, PodIP, Toleration},
+    api::core::v1::{self, Affinity, PodCondition, PodIP, Toleration},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{Resource, api::ObjectMeta};
@@ -51,6 +51,9 @@ pub(crate) struct PodSpec {
         deserialize_with = "to_a_flag"
     )]
     pub(crate) has_deadline: bool,
+    /// Of one without a node: which node its required affinity names, as a DaemonSet's does.
+    #[serde(default, rename = "affinity", deserialize_with = "to_a_node")]
+    pub(crate) named_node: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -112,6 +115,23 @@ fn to_be_shared<'de, D: Deserializer<'de>>(
 
 fn to_a_flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<i64>::deserialize(deserializer)?.is_some_and(|seconds| seconds >= 0))
+}
+
+/// Source: `pkg/controller/daemon/util/daemonset_util.go` (GetTargetNodeName) at v1.37.
+fn to_a_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let affinity = Option::<Affinity>::deserialize(deserializer)?;
+    let required = affinity
+        .and_then(|affinity| affinity.node_affinity)
+        .and_then(|of_node| of_node.required_during_scheduling_ignored_during_execution);
+    let terms = required.map(|required| required.node_selector_terms);
+    let mut fields = terms
+        .into_iter()
+        .flatten()
+        .filter_map(|term| term.match_fields)
+        .flatten();
+    let name = fields.find(|field| field.key == "metadata.name" && field.operator == "In");
+    let names = name.and_then(|name| name.values).unwrap_or_default();
+    Ok(<[String; 1]>::try_from(names).ok().map(|[name]| name))
 }
 
 fn to_a_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
@@ -176,6 +196,9 @@ fn trim(pod: &mut Pod) {
         annotations.remove(LAST_APPLIED);
     }
     let Some(spec) = &mut pod.spec else { return };
+    if spec.node_name.is_some() {
+        spec.named_node = None;
+    }
     for container in spec
         .containers
         .iter_mut()

@@ -1,39 +1,9 @@
-//! The `pod-template-hash` of a template: which ReplicaSet belongs to which revision. Pure.
-//!
-//! Stable over time and versions of this program, though not equal to the number that Kubernetes
-//! computes: its hash is of a Go memory dump. Nothing outside compares the two.
-//!
-//! Source: `pkg/controller/controller_utils.go` (ComputeHash), `k8s.io/apimachinery/pkg/util/rand`
-//! (SafeEncodeString).
+//! The label `pod-template-hash`, and templates without it. Pure.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 /// The label on ReplicaSets, their templates and pods.
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
-
-/// Letters that form no words.
-const SAFE_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-
-const FNV_OFFSET: u32 = 0x811c_9dc5;
-const FNV_PRIME: u32 = 0x0100_0193;
-
-/// Ten or so safe characters that stand for `template` and the number of collisions so far.
-pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
-    // Field order is that of the Kubernetes types and maps are sorted, so the text is canonical.
-    let text = serde_json::to_vec(template).expect("a template has string keys only");
-    let mut hash = text.iter().fold(FNV_OFFSET, fnv);
-    if let Some(collisions) = collisions {
-        hash = collisions.to_le_bytes().iter().fold(hash, fnv);
-    }
-    hash.to_string()
-        .bytes()
-        .map(|byte| char::from(SAFE_ALPHABET[usize::from(byte) % SAFE_ALPHABET.len()]))
-        .collect()
-}
-
-fn fnv(hash: u32, byte: &u8) -> u32 {
-    (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME)
-}
 
 /// Whether two templates are the same apart from the hash label.
 pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
@@ -78,18 +48,6 @@ mod tests {
                 ..PodSpec::default()
             }),
         }
-    }
-
-    #[test]
-    fn hash_never_changes_between_versions() {
-        assert_eq!(template_hash(&template("nginx:1", None), None), "757bfbc46");
-    }
-
-    #[test]
-    fn collision_count_and_template_change_the_hash() {
-        let base = template_hash(&template("nginx:1", None), None);
-        assert_ne!(base, template_hash(&template("nginx:1", None), Some(1)));
-        assert_ne!(base, template_hash(&template("nginx:2", None), None));
     }
 
     #[test]

@@ -18,10 +18,10 @@ use k8s_openapi::{
 use kube::api::ObjectMeta;
 
 use super::{
-    hash::{HASH_LABEL, template_hash, without_hash},
+    hash::{HASH_LABEL, without_hash},
     strategy::max_surge,
 };
-use crate::owner::controller_reference;
+use crate::{owner::controller_reference, template_hash::template_hash};
 
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";

@@ -308,8 +308,9 @@ impl Agent {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         if node.is_none() {
             if bound.insert(pod.uid().unwrap()) {
+                let node = named_node(pod).unwrap_or_else(|| "n1".to_owned());
                 let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
-                    "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}});
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
                 let done: Result<Value, _> = api
                     .create_subresource("binding", &name, &PostParams::default(), &binding)
                     .await;
@@ -345,4 +346,15 @@ impl Agent {
                 .await,
         );
     }
+}
+
+/// The node that a DaemonSet's pod is for.
+pub(crate) fn named_node(pod: &Pod) -> Option<String> {
+    let terms = json!(pod.spec.as_ref()?.affinity)
+        .pointer_mut(
+            "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
+        )?
+        .take();
+    let name = &terms[0]["matchFields"][0]["values"][0];
+    name.as_str().map(str::to_owned)
 }

@@ -9,6 +9,7 @@
 
 mod certificates;
 mod cluster;
+mod daemon_sets;
 mod disruptions;
 mod garbage;
 mod jobs;

@@ -96,7 +96,11 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
         "controllerrevisions",
         Record("history that a workload's controller keeps for itself"),
     ),
-    ("apps", "daemonsets", NO_PODS),
+    (
+        "apps",
+        "daemonsets",
+        By("controlplane/controllers/src/daemonset.rs"),
+    ),
     (
         "apps",
         "deployments",
