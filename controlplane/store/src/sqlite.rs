@@ -17,6 +17,7 @@
 pub mod backup;
 pub mod check;
 mod index;
+mod past;
 pub mod pending;
 mod read;
 mod reclaim;
@@ -47,6 +48,7 @@ use crate::{
     types::{KeyValue, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome},
 };
 use index::State;
+use past::Pasts;
 use read::Readers;
 use reserve::Reserve;
 use room::Room;
@@ -69,6 +71,7 @@ struct Shared {
     dir: PathBuf,
     state: RwLock<State>,
     readers: Readers,
+    pasts: Pasts,
     counters: Counters,
     /// Why the last batch was not written, unless the disk was full.
     failure: Mutex<Option<String>>,
@@ -184,6 +187,7 @@ impl SqliteBackend {
             .map_err(|source| engine_error(&dir, "read the size of a page", source))?;
         let shared = Arc::new(Shared {
             readers: Readers::new(schema::file(&dir)),
+            pasts: Pasts::default(),
             dir,
             state: RwLock::new(state),
             counters: Counters::default(),

@@ -43,6 +43,25 @@ pub(super) struct Live {
     pub(super) create_revision: Revision,
 }
 
+/// A key, and the row that it had; with it the index's entry, if that still is the one.
+pub(super) type Row = (Arc<str>, Option<Live>, RowId);
+
+/// What is known of a page before the index is asked.
+#[derive(Default)]
+pub(super) struct Outline {
+    /// No key behind this one is in the page.
+    pub(super) bound: Option<Arc<str>>,
+    /// Keys from its start on, those that have changed since included.
+    pub(super) left: Option<usize>,
+}
+
+/// What the index has of a page.
+pub(super) struct Unchanged {
+    pub(super) rows: Vec<Row>,
+    /// Keys from the page's start on, unless that was known.
+    pub(super) count: usize,
+}
+
 /// All that is known without the file.
 pub(super) struct State {
     pub(super) live: BTreeMap<Arc<str>, Live>,
@@ -73,13 +92,33 @@ impl State {
         Ok(())
     }
 
-    /// Live keys of a range, limit aside.
-    pub(super) fn range<'a>(
-        &'a self,
-        request: &'a RangeRequest,
-    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Live)> {
-        self.live
+    /// What a page at `at` may hold of what has not changed since. Walks no further than it must.
+    pub(super) fn unchanged(
+        &self,
+        request: &RangeRequest,
+        at: Revision,
+        outline: &Outline,
+    ) -> Unchanged {
+        let limit = request.limit.unwrap_or(usize::MAX);
+        let (mut rows, mut count) = (Vec::new(), 0);
+        let range = self
+            .live
             .range::<str, _>((Bound::Included(request.first_key()), Bound::Unbounded))
-            .take_while(|(key, _)| key.starts_with(&*request.prefix))
+            .take_while(|(key, _)| key.starts_with(&*request.prefix));
+        for (key, live) in range {
+            let is_behind = outline.bound.as_ref().is_some_and(|bound| key > bound);
+            let is_full = rows.len() == limit || is_behind;
+            if is_full && outline.left.is_some() {
+                break;
+            }
+            if live.row.revision() > at {
+                continue;
+            }
+            count += 1;
+            if !is_full {
+                rows.push((Arc::clone(key), Some(*live), live.row));
+            }
+        }
+        Unchanged { rows, count }
     }
 }

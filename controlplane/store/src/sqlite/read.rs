@@ -1,11 +1,11 @@
-//! Reading: the present by the index, the past by undoing what came later, history for watches.
+//! Reading: the present by the index, the past by undoing what came later (`past`),
+//! history for watches.
 //!
 //! A read holds the index just long enough to note rows and to begin a snapshot of the file. The
 //! file may be ahead of the index by one batch, never behind it; and compaction deletes a row only
 //! after the index has stopped pointing to it, so every noted row is in the snapshot.
 
 use std::{
-    collections::HashMap,
     path::PathBuf,
     sync::{Arc, Weak},
 };
@@ -117,33 +117,30 @@ pub(super) fn range(
     request: &RangeRequest,
 ) -> Result<RangeResponse, StoreError> {
     let failed = failed(shared, "read a range");
-    let (snapshot, mut rows, at, current) = {
+    let past = match request.at {
+        Some(at) => {
+            shared.state.read().check(at)?;
+            Some(shared.pasts.of(at))
+        }
+        None => None,
+    };
+    let outline = past.as_ref().map(|past| past.outline(request));
+    let outline = outline.unwrap_or_default();
+    let (snapshot, unchanged, at, current) = {
         let state = shared.state.read();
         let at = request.at.unwrap_or(state.revision);
         state.check(at)?;
-        let unchanged = state
-            .range(request)
-            .filter(|(_, live)| live.row.revision() <= at);
-        let rows: Vec<(Arc<str>, Option<Live>, RowId)> = unchanged
-            .map(|(key, live)| (Arc::clone(key), Some(*live), live.row))
-            .collect();
-        (
-            begin(connection).map_err(&failed)?,
-            rows,
-            at,
-            state.revision,
-        )
+        let unchanged = state.unchanged(request, at, &outline);
+        let snapshot = begin(connection).map_err(&failed)?;
+        (snapshot, unchanged, at, state.revision)
     };
-    // What has changed since then the index no longer has as it was.
-    if at < current {
-        let superseded = superseded_since(&snapshot, request, at, current).map_err(&failed)?;
-        rows.extend(superseded.into_iter().map(|(key, row)| (key, None, row)));
-        rows.sort_unstable_by(|(a, ..), (b, ..)| a.cmp(b));
-    }
-    let remaining = rows
-        .len()
-        .saturating_sub(request.limit.unwrap_or(usize::MAX));
-    rows.truncate(rows.len() - remaining);
+    let (rows, left) = match past {
+        Some(past) => past
+            .page(&snapshot, request, (&outline, unchanged), current)
+            .map_err(&failed)?,
+        None => (unchanged.rows, unchanged.count),
+    };
+    let remaining = left.saturating_sub(rows.len());
     let items = rows
         .into_iter()
         .map(|(key, live, row)| match live {
@@ -288,30 +285,6 @@ pub(super) fn begin(connection: &mut Connection) -> rusqlite::Result<rusqlite::T
         .prepare_cached("SELECT 1 FROM meta LIMIT 1")?
         .query_row([], |_| Ok(()))?;
     Ok(transaction)
-}
-
-/// Keys of the range that changed after `at`, with the rows they had then. Absent then: left out.
-fn superseded_since(
-    connection: &Connection,
-    request: &RangeRequest,
-    at: Revision,
-    current: Revision,
-) -> rusqlite::Result<Vec<(Arc<str>, RowId)>> {
-    let mut first_change: HashMap<Arc<str>, i64> = HashMap::new();
-    let mut statement = connection
-        .prepare_cached("SELECT prev_id, key FROM log WHERE id > ?1 AND id <= ?2 ORDER BY id")?;
-    let mut rows = statement.query(params![RowId::last_of(at).0, RowId::last_of(current).0])?;
-    while let Some(row) = rows.next()? {
-        let key = row.get_ref(1)?.as_str()?;
-        if request.covers(key) && !first_change.contains_key(key) {
-            first_change.insert(key.into(), row.get(0)?);
-        }
-    }
-    Ok(first_change
-        .into_iter()
-        .filter(|(_, prev)| *prev != 0)
-        .map(|(key, prev)| (key, RowId(prev)))
-        .collect())
 }
 
 /// The value in a row.

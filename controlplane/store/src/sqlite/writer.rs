@@ -312,6 +312,8 @@ impl Writer {
         }
         // From here on nobody begins to read what is older; then it may be deleted.
         state.compacted = state.compacted.max(to);
+        drop(state);
+        self.shared.pasts.compact(to);
         Ok(())
     }
 
