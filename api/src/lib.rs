@@ -18,6 +18,7 @@
 //! | [`channel`] | the channels of exec and attach in WebSockets |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch, server-side apply |
 //! | [`kubelet_ca`] | the authority of the nodes' serving certificates |
+//! | [`interner`] | values that many objects have in common |
 //! | [`percent`] | percent escapes of URLs |
 //! | [`pod_network`] | how pods of different nodes reach each other |
 //! | [`qos`] | the quality-of-service class of a pod |
@@ -31,6 +32,7 @@ pub mod channel;
 pub mod decode;
 pub mod disruption;
 pub mod encode;
+pub mod interner;
 pub mod kubelet_ca;
 pub mod meta;
 pub mod name;

@@ -209,7 +209,25 @@ fn trim(pod: &mut Pod) {
             ports.shrink_to_fit();
         }
     }
-    spec.containers.shrink_to_fit();
+    shrink(pod);
+}
+
+/// Lists were read without knowing how long they are: each has room for up to as much again.
+fn shrink(pod: &mut Pod) {
+    fn fit<T>(list: Option<&mut Vec<T>>) {
+        list.into_iter().for_each(Vec::shrink_to_fit);
+    }
+    fit(pod.metadata.owner_references.as_mut());
+    fit(pod.metadata.finalizers.as_mut());
+    if let Some(spec) = &mut pod.spec {
+        spec.containers.shrink_to_fit();
+        fit(spec.init_containers.as_mut());
+    }
+    if let Some(status) = &mut pod.status {
+        fit(status.conditions.as_mut());
+        fit(status.pod_ips.as_mut());
+        fit(status.container_statuses.as_mut());
+    }
 }
 
 #[cfg(test)]

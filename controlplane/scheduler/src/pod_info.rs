@@ -14,12 +14,14 @@ use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm, ObjectReference, Po
 
 mod affinity_term;
 mod ports;
+mod shared;
 mod spread_constraint;
 mod tolerations;
 
 pub(crate) use self::{
     affinity_term::{AffinityTerm, AffinityTerms},
     ports::Ports,
+    shared::Shared,
     spread_constraint::SpreadConstraint,
     tolerations::Tolerations,
 };
@@ -52,7 +54,8 @@ pub(crate) struct PodInfo {
     pub(crate) uid: PodUid,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    pub(crate) labels: BTreeMap<String, String>,
+    /// Shared by pods of one template, as the rest behind an `Arc`: see [`Shared`].
+    pub(crate) labels: Arc<BTreeMap<String, String>>,
     pub(crate) resource_version: String,
     /// `spec.nodeName`; for a pod that is not placed yet, the only node that may take it (never set
     /// by clients).
@@ -71,7 +74,7 @@ pub(crate) struct PodInfo {
     pub(crate) hard_spread: Vec<SpreadConstraint>,
     /// What it wishes of it.
     pub(crate) soft_spread: Vec<SpreadConstraint>,
-    pub(crate) tolerations: Tolerations,
+    pub(crate) tolerations: Arc<Tolerations>,
     /// Of its init containers, containers and image volumes; asked only while it has no node.
     pub(crate) images: Vec<String>,
     /// What controls it, if that selects pods; likewise.
@@ -104,7 +107,7 @@ impl PodInfo {
             uid: PodUid(pod.metadata.uid.as_deref()?.into()),
             namespace: namespace.to_owned(),
             name: pod.metadata.name.clone()?,
-            labels: labels.clone(),
+            labels: Arc::new(labels.clone()),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
             scheduler_name: spec.scheduler_name.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
@@ -116,7 +119,9 @@ impl PodInfo {
             terms: Arc::new(AffinityTerms::of(spec.affinity.as_ref(), namespace, labels)),
             hard_spread: SpreadConstraint::all(spread, true, labels),
             soft_spread: SpreadConstraint::all(spread, false, labels),
-            tolerations: Tolerations::of(spec.tolerations.as_deref().unwrap_or_default()),
+            tolerations: Arc::new(Tolerations::of(
+                spec.tolerations.as_deref().unwrap_or_default(),
+            )),
             images: if node_name.is_none() {
                 images(spec)
             } else {

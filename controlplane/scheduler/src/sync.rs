@@ -27,7 +27,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 
 use crate::{
-    pod_info::{PodInfo, PodUid},
+    pod_info::{PodInfo, PodUid, Shared},
     selectors::SelectorOwner,
 };
 
@@ -179,12 +179,24 @@ impl WatchedPod {
     }
 }
 
+/// Lets pods of one template share what they have in common.
+fn sharing() -> impl FnMut(&mut WatchedPod) + Clone + Send {
+    let mut shared = Shared::default();
+    // Nobody else has the information of a pod that is not in the cache yet.
+    move |pod| {
+        if let Some(info) = pod.info.as_mut().and_then(Arc::get_mut) {
+            shared.with(info);
+        }
+    }
+}
+
 /// The informers of all nodes, all namespaces, all that selects pods, and the pods that concern the
 /// scheduler `name`. What they see goes into `inbox`.
 pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Informers {
     let name = name.to_owned();
     let mut informers = Informers::new(client.clone())
         .only(move |pod: &WatchedPod| pod.concerns(&name))
+        .trim(sharing())
         .trim(|node: &mut Node| {
             node.metadata.annotations = None;
             if let Some(status) = &mut node.status {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 /// Sorted, each once: key, value or `None` for every value, effect. An empty key stands for every
 /// key, an empty effect for every effect. How long a taint is tolerated is nothing to the
 /// scheduler.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tolerations(Vec<(String, Option<String>, String)>);
 
 impl Tolerations {
