@@ -209,7 +209,13 @@ fn every_node_has_one_pod() {
                 {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}}});
         })
     };
-    let lost = [unbound("gone-a"), ready("gone-b", "new"), unbound("n1-a")];
+    let anywhere = pod("x-a", "new", |pod| pod["spec"]["nodeName"] = Value::Null);
+    let lost = [
+        anywhere,
+        unbound("gone-a"),
+        ready("gone-b", "new"),
+        unbound("n1-a"),
+    ];
     assert_eq!(comes_and_goes(&ds, &nodes(1), &lost), expect("", "gone-a"));
 }
 

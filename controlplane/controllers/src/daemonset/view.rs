@@ -67,9 +67,12 @@ impl<'a> View<'a> {
         });
         let mut lost = Vec::new();
         for pod in sorted {
-            match nodes.get_mut(node_of(pod)) {
-                Some(node) => node.pods.push(pod),
-                None => lost.push(pod),
+            match (node_of(pod), nodes.get_mut(node_of(pod))) {
+                (_, Some(node)) => node.pods.push(pod),
+                // One that was adopted may be for no node in particular: it counts when it is
+                // bound.
+                ("", None) => {}
+                (_, None) => lost.push(pod),
             }
         }
         Self {
