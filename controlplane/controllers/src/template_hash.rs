@@ -1,5 +1,5 @@
-//! A short name for a pod template: what tells the ReplicaSets of a Deployment, and the revisions of
-//! a DaemonSet, apart. Pure.
+//! A short name for a pod template: what tells the ReplicaSets of a Deployment, and the revisions
+//! of a DaemonSet, apart. Pure.
 //!
 //! Stable over time and versions of this program, though not equal to the number that Kubernetes
 //! computes: its hash is of a Go memory dump. Nothing outside compares the two.

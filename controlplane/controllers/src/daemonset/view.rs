@@ -22,7 +22,7 @@ use crate::{
     pod_state::{self, until_available},
 };
 
-/// See the module.
+/// What one round begins with.
 pub(super) struct View<'a> {
     pub(super) ds: &'a DaemonSet,
     /// Of the current revision.
