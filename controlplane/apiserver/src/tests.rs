@@ -18,6 +18,7 @@ mod full_store;
 mod kinds;
 mod large_lists;
 mod led_to;
+mod lifecycles;
 mod lists;
 mod nodes;
 mod pod_admission;

@@ -61,7 +61,7 @@ impl Api {
     }
 }
 
-fn collection(strategy: &dyn BuiltIn) -> String {
+pub(super) fn collection(strategy: &dyn BuiltIn) -> String {
     let info = strategy.resource();
     let root = if info.group.is_empty() {
         "/api/v1".to_owned()
@@ -75,7 +75,7 @@ fn collection(strategy: &dyn BuiltIn) -> String {
 }
 
 /// A minimal object as a client would send it.
-fn sent(strategy: &dyn BuiltIn) -> Value {
+pub(super) fn sent(strategy: &dyn BuiltIn) -> Value {
     let mut object = minimal(strategy);
     let text = object
         .to_string()
