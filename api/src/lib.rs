@@ -24,6 +24,7 @@
 //! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
 //! | [`scheduling`] | what decides whether a pod may be on a node |
+//! | [`volume`] | claims and the volumes that they are bound to |
 
 #![forbid(unsafe_code)]
 
@@ -48,3 +49,4 @@ pub mod scheduling;
 pub mod schema;
 pub mod selector;
 pub mod status;
+pub mod volume;

@@ -1,0 +1,94 @@
+//! Directories of nodes as volumes: what the server that provisions them, and the nodes that make
+//! and remove them, call things.
+//!
+//! ```text
+//! node:   annotates its Node with the directory below which volumes go
+//! server: a PersistentVolume for a claim and the node that the scheduler has selected, with FINALIZER
+//! node:   makes the directory as a pod mounts it first; once the volume goes, does what `due` says, and takes FINALIZER off
+//! ```
+//! FINALIZER is why no directory outlives its volume unnoticed, and why a volume without a node goes
+//! only when the server says so.
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+
+use super::VOLUME_PROTECTION;
+
+/// The StorageClass that the server makes.
+pub const CLASS: &str = "local-path";
+/// Who makes the volumes of that class.
+pub const PROVISIONER: &str = "coracle.dev/local-path";
+/// On a Node: the absolute path below which it keeps volumes.
+pub const DIRECTORY: &str = "local-path.coracle.dev/directory";
+/// A label of a volume: the name of its node.
+pub const NODE: &str = "local-path.coracle.dev/node";
+/// On a volume: its directory may be there.
+pub const FINALIZER: &str = "local-path.coracle.dev/directory";
+
+/// What its node does about a volume, by [`due`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing: it is there to be used.
+    Keep,
+    /// Takes [`FINALIZER`] off; the directory stays for whoever wants what is in it.
+    Forget,
+    /// Removes the directory, and takes [`FINALIZER`] off once that is done.
+    Remove,
+}
+
+/// What its node does about a volume.
+///
+/// One that a user has deleted while it is bound waits, as its [`VOLUME_PROTECTION`] says: a pod may
+/// write to it. What is to be retained stays, also when the object of the volume goes.
+#[must_use]
+pub fn due(volume: &PersistentVolume) -> Due {
+    let meta = &volume.metadata;
+    let has = |finalizer: &str| {
+        let mut all = meta.finalizers.iter().flatten();
+        all.any(|one| one == finalizer)
+    };
+    if meta.deletion_timestamp.is_none() || has(VOLUME_PROTECTION) || !has(FINALIZER) {
+        return Due::Keep;
+    }
+    let spec = volume.spec.as_ref();
+    match spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) {
+        Some("Delete") => Due::Remove,
+        _ => Due::Forget,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_goes_once_nothing_uses_it_and_nobody_wants_to_retain_it() {
+        for (is_deleted, finalizers, policy, expect) in [
+            (false, vec![FINALIZER], "Delete", Due::Keep),
+            (
+                true,
+                vec![VOLUME_PROTECTION, FINALIZER],
+                "Delete",
+                Due::Keep,
+            ),
+            (
+                true,
+                vec![VOLUME_PROTECTION, FINALIZER],
+                "Retain",
+                Due::Keep,
+            ),
+            (true, vec![FINALIZER], "Delete", Due::Remove),
+            (true, vec![FINALIZER], "Retain", Due::Forget),
+            (true, vec!["example.com/other"], "Delete", Due::Keep),
+        ] {
+            let deleted = is_deleted.then_some("2026-01-01T00:00:00Z");
+            let volume = json!({
+                "metadata": {"deletionTimestamp": deleted, "finalizers": finalizers},
+                "spec": {"persistentVolumeReclaimPolicy": policy},
+            });
+            let volume = serde_json::from_value(volume).expect("a volume");
+            assert_eq!(due(&volume), expect, "{is_deleted} {finalizers:?} {policy}");
+        }
+    }
+}
