@@ -6,8 +6,8 @@
 //! server: a PersistentVolume for a claim and the node that the scheduler has selected, with FINALIZER
 //! node:   makes the directory as a pod mounts it first; once the volume goes, does what `due` says, and takes FINALIZER off
 //! ```
-//! FINALIZER is why no directory outlives its volume unnoticed, and why a volume without a node goes
-//! only when the server says so.
+//! FINALIZER is why no directory outlives its volume unnoticed, and why a volume without a node
+//! goes only when the server says so.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 
@@ -37,8 +37,8 @@ pub enum Due {
 
 /// What its node does about a volume.
 ///
-/// One that a user has deleted while it is bound waits, as its [`VOLUME_PROTECTION`] says: a pod may
-/// write to it. What is to be retained stays, also when the object of the volume goes.
+/// One that a user has deleted while it is bound waits, as its [`VOLUME_PROTECTION`] says: a pod
+/// may write to it. What is to be retained stays, also when the object of the volume goes.
 #[must_use]
 pub fn due(volume: &PersistentVolume) -> Due {
     let meta = &volume.metadata;

@@ -57,7 +57,8 @@ pub enum VolumeMismatch {
 /// # Errors
 /// The claim's selector cannot be meant. Validation refuses such claims.
 ///
-/// Source: `FindMatchingVolume` in `k8s.io/component-helpers/storage/volume/pv_helpers.go` at v1.37.
+/// Source: `FindMatchingVolume` in `k8s.io/component-helpers/storage/volume/pv_helpers.go` at
+/// v1.37.
 pub fn find_matching<'v, S: BuildHasher>(
     claim: &PersistentVolumeClaim,
     volumes: impl IntoIterator<Item = &'v PersistentVolume>,
@@ -109,8 +110,8 @@ pub fn find_matching<'v, S: BuildHasher>(
 /// # Errors
 /// The first reason against it.
 ///
-/// Source: `checkVolumeSatisfyClaim` in `pkg/controller/volume/persistentvolume/pv_controller.go` at
-/// v1.37.
+/// Source: `checkVolumeSatisfyClaim` in `pkg/controller/volume/persistentvolume/pv_controller.go`
+/// at v1.37.
 pub fn satisfies(
     volume: &PersistentVolume,
     claim: &PersistentVolumeClaim,

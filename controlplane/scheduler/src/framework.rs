@@ -31,10 +31,11 @@ pub(crate) use self::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
     plugin::{
-        Bind, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeNames, Plugin, PreEnqueue, PreFilter,
-        PreScore, Score, normalize_by_max,
+        Bind, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeNames, Plugin, PreBind, PreEnqueue,
+        PreFilter, PreScore, Reserve, Score, normalize_by_max,
     },
     plugin_name::{PluginName, PluginSet},
     runtime::Framework,
     status::{Code, Reason, Status},
+    waiting_pods::Permission,
 };

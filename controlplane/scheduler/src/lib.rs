@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `pod_info`, `node_info`, `resources` | what of a Pod and a Node matters for placing, compact |
 //! | `cache`, `snapshot` | nodes with the pods on them, assumed ones included; what one attempt sees of it |
-//! | `namespaces`, `images`, `selectors`, `label_counts`, `affinity_index` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes pods of the same labels are, whose affinity terms hold where |
+//! | `namespaces`, `images`, `selectors`, `label_counts`, `affinity_index`, `claim_uses` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes pods of the same labels are, whose affinity terms hold where, which claims are in use |
+//! | `storage` | claims, volumes and what CSI drivers say, and what of it is only assumed |
 //! | `postings`, `bits` | many things by their labels, for who asks much |
 //! | `queue` | pods to place: gated, active, backing off, unschedulable |
 //! | `framework` | the extension points, what plugins answer, and who asks them |
@@ -20,13 +21,14 @@
 //! | `reports` | when that is worth a write, and what is worth an Event |
 //! | `sync` | what the informers tell, for the task to take when it has time |
 //!
-//! Not here: preemption, extenders, other profiles. Nor resource and volume claims: a
-//! pod that asks for one of these waits and is told so (`plugins/not_yet.rs`).
+//! Not here: preemption, extenders, other profiles. Nor resource claims: a pod that has one waits
+//! and is told so (`plugins/not_yet.rs`).
 #![forbid(unsafe_code)]
 
 mod affinity_index;
 mod bits;
 mod cache;
+mod claim_uses;
 mod condition;
 mod framework;
 mod images;
@@ -44,6 +46,7 @@ mod schedule_one;
 mod scheduler;
 mod selectors;
 mod snapshot;
+mod storage;
 mod sync;
 #[cfg(test)]
 mod testing;

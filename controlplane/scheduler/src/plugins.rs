@@ -12,10 +12,16 @@ mod node_ports;
 mod node_resources_balanced_allocation;
 mod node_resources_fit;
 mod node_unschedulable;
+mod node_volume_limits;
 mod not_yet;
 mod pod_topology_spread;
 mod scheduling_gates;
 mod taint_toleration;
+mod volume_binding;
+mod volume_restrictions;
+mod volume_zone;
+
+use std::sync::Arc;
 
 use kube::Client;
 
@@ -24,32 +30,43 @@ use self::{
     default_binder::DefaultBinder, image_locality::ImageLocality,
     inter_pod_affinity::InterPodAffinity, node_affinity::NodeAffinity, node_name::NodeName,
     node_ports::NodePorts, node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
-    node_resources_fit::NodeResourcesFit, node_unschedulable::NodeUnschedulable, not_yet::NotYet,
+    node_resources_fit::NodeResourcesFit, node_unschedulable::NodeUnschedulable,
+    node_volume_limits::NodeVolumeLimits, not_yet::DynamicResources,
     pod_topology_spread::PodTopologySpread, scheduling_gates::SchedulingGates,
-    taint_toleration::TaintToleration,
+    taint_toleration::TaintToleration, volume_binding::VolumeBinding,
+    volume_binding::VolumePreBind, volume_restrictions::VolumeRestrictions,
+    volume_zone::VolumeZone,
 };
-use crate::framework::Framework;
+use crate::{framework::Framework, storage::SharedStorage};
 
 /// The default profile. It binds with `client`.
-pub(crate) fn default_profile(client: Client) -> Framework {
+pub(crate) fn default_profile(client: Client, storage: &Arc<SharedStorage>) -> Framework {
     Framework {
+        pre_bind: vec![Box::new(VolumePreBind::new(
+            storage.clone(),
+            client.clone(),
+        ))],
         bind: vec![Box::new(DefaultBinder::new(client))],
-        ..without_binding()
+        ..without_binding(storage)
     }
 }
 
 /// The default profile, up to the binding.
-pub(crate) fn without_binding() -> Framework {
+pub(crate) fn without_binding(storage: &Arc<SharedStorage>) -> Framework {
+    let volume_binding = VolumeBinding::new(storage.clone());
     Framework {
         pre_enqueue: vec![Box::new(SchedulingGates)],
         pre_filter: vec![
             Box::new(NodeAffinity),
             Box::new(NodePorts),
             Box::new(NodeResourcesFit),
-            Box::new(NotYet::VOLUME_BINDING),
+            Box::new(VolumeRestrictions::new(storage.clone())),
+            Box::new(NodeVolumeLimits::new(storage.clone())),
+            Box::new(volume_binding.clone()),
+            Box::new(VolumeZone::new(storage.clone())),
             Box::new(PodTopologySpread),
             Box::new(InterPodAffinity),
-            Box::new(NotYet::DYNAMIC_RESOURCES),
+            Box::new(DynamicResources),
         ],
         // The cheap and decisive ones first.
         filter: vec![
@@ -59,9 +76,14 @@ pub(crate) fn without_binding() -> Framework {
             Box::new(NodeAffinity),
             Box::new(NodePorts),
             Box::new(NodeResourcesFit),
+            Box::new(VolumeRestrictions::new(storage.clone())),
+            Box::new(NodeVolumeLimits::new(storage.clone())),
+            Box::new(volume_binding.clone()),
+            Box::new(VolumeZone::new(storage.clone())),
             Box::new(PodTopologySpread),
             Box::new(InterPodAffinity),
         ],
+        reserve: vec![Box::new(volume_binding.clone())],
         pre_score: vec![
             Box::new(TaintToleration),
             Box::new(NodeAffinity),
@@ -86,6 +108,10 @@ pub(crate) fn without_binding() -> Framework {
             Box::new(NodeAffinity),
             Box::new(NodePorts),
             Box::new(NodeResourcesFit),
+            Box::new(VolumeRestrictions::new(storage.clone())),
+            Box::new(NodeVolumeLimits::new(storage.clone())),
+            Box::new(volume_binding),
+            Box::new(VolumeZone::new(storage.clone())),
             Box::new(PodTopologySpread),
             Box::new(InterPodAffinity),
         ],

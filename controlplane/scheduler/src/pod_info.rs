@@ -17,6 +17,7 @@ mod ports;
 mod shared;
 mod spread_constraint;
 mod tolerations;
+mod volumes;
 
 pub(crate) use self::{
     affinity_term::{AffinityTerm, AffinityTerms},
@@ -24,6 +25,7 @@ pub(crate) use self::{
     shared::Shared,
     spread_constraint::SpreadConstraint,
     tolerations::Tolerations,
+    volumes::{Disk, PodClaim, PodVolumes},
 };
 use crate::{
     resources::Resources,
@@ -85,7 +87,10 @@ pub(crate) struct PodInfo {
     pub(crate) finished: bool,
     /// What its condition says, if that is why it has no node.
     pub(crate) unscheduled: Option<Unscheduled>,
-    pub(crate) claims: Claims,
+    /// Whether it claims devices.
+    pub(crate) claims_resources: bool,
+    /// `None` if none of them has a say in where it may be.
+    pub(crate) volumes: Option<Box<PodVolumes>>,
     /// Whether an attempt is as cheap as a look at whether an event may help it.
     pub(crate) asks_much: bool,
 }
@@ -136,7 +141,11 @@ impl PodInfo {
             terminating: pod.metadata.deletion_timestamp.is_some(),
             finished: matches!(phase, "Succeeded" | "Failed"),
             unscheduled: Unscheduled::of(pod),
-            claims: Claims::of(spec),
+            claims_resources: spec
+                .resource_claims
+                .as_ref()
+                .is_some_and(|claims| !claims.is_empty()),
+            volumes: PodVolumes::of(spec, pod.metadata.name.as_deref()?),
             asks_much: false,
         };
         info.asks_much = info.length() > MUCH;
@@ -165,7 +174,8 @@ impl PodInfo {
             .sum::<usize>();
         let of_nodes = self.required_nodes().map_or(0, nodes_length);
         let counted = self.tolerations.len() + self.host_ports.len() + self.requests.scalars.len();
-        self.terms.length() + spread + of_nodes + counted
+        let of_volumes = self.claims().len() + self.disks().len();
+        self.terms.length() + spread + of_nodes + counted + of_volumes
     }
 
     /// The terms of its required node affinity, of which a node has to meet any.
@@ -175,6 +185,21 @@ impl PodInfo {
             .required_during_scheduling_ignored_during_execution
             .as_ref()?;
         Some(&selector.node_selector_terms)
+    }
+
+    /// The claims that it uses.
+    pub(crate) fn claims(&self) -> &[PodClaim] {
+        self.volumes.as_ref().map_or(&[], |volumes| &volumes.claims)
+    }
+
+    /// Whether it uses a claim.
+    pub(crate) fn uses_claim(&self, namespace: &str, name: &str) -> bool {
+        self.namespace == namespace && self.claims().iter().any(|claim| claim.name == name)
+    }
+
+    /// The disks that it names itself.
+    pub(crate) fn disks(&self) -> &[Disk] {
+        self.volumes.as_ref().map_or(&[], |volumes| &volumes.disks)
     }
 
     /// `namespace/name`, for messages.
@@ -239,28 +264,6 @@ fn node_affinity(affinity: &Affinity) -> Option<Affinity> {
         node_affinity: Some(node_affinity),
         ..Affinity::default()
     })
-}
-
-/// What a pod claims beside what it takes from its node.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Claims {
-    pub(crate) resources: bool,
-    pub(crate) volumes: bool,
-    pub(crate) ephemeral_volumes: bool,
-}
-
-impl Claims {
-    fn of(spec: &PodSpec) -> Self {
-        let volumes = || spec.volumes.iter().flatten();
-        Self {
-            resources: spec
-                .resource_claims
-                .as_ref()
-                .is_some_and(|claims| !claims.is_empty()),
-            volumes: volumes().any(|volume| volume.persistent_volume_claim.is_some()),
-            ephemeral_volumes: volumes().any(|volume| volume.ephemeral.is_some()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,9 @@
 //! The one task that owns queue and cache and decides.
+//!
+//! What the informers tell it changes them in `apply`; pods on their way to be bound have tasks of
+//! their own.
+
+mod apply;
 
 use std::{
     sync::Arc,
@@ -7,8 +12,7 @@ use std::{
 
 use coracle_client::event_recorder::EventRecorder;
 use coracle_telemetry::{ErrorChain, Tasks, span};
-use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::{Client, ResourceExt};
+use kube::Client;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     task::{JoinSet, block_in_place},
@@ -18,18 +22,22 @@ use tracing::Instrument as _;
 use crate::{
     SchedulerConfig, SchedulerError,
     cache::Cache,
-    framework::{ClusterEvent, CycleState, Framework, PluginSet, Status},
+    framework::{ClusterEvent, CycleState, Framework, Permission, PluginSet, Status},
     metrics::Metrics,
     plugins::{self, BindError},
-    pod_info::{PodInfo, PodUid},
+    pod_info::PodInfo,
     queue::SchedulingQueue,
     reports::Reports,
     schedule_one::{Algorithm, SchedulingFailure},
-    sync::{self, Inbox, SyncEvent},
+    storage::SharedStorage,
+    sync::{self, Inbox},
 };
 
 /// Bindings on their way; beyond, deciding waits.
 const BINDINGS_IN_FLIGHT: usize = 256;
+/// Pods that wait for their volumes before they are bound: for minutes, and nobody is held up by
+/// them. Beyond, a pod is tried again later.
+const WAITING_FOR_VOLUMES: usize = 4096;
 /// How long the loop decides before it looks at what has happened meanwhile, and lets others use
 /// its thread: thousands of pods that fit nowhere take seconds.
 const SLICE: Duration = Duration::from_millis(5);
@@ -56,20 +64,26 @@ pub(crate) struct Scheduler {
     cache: Cache,
     algorithm: Algorithm,
     metrics: Metrics,
+    storage: Arc<SharedStorage>,
     bindings: JoinSet<(Decision, Status)>,
+    /// Bindings that wait for something else first.
+    waiting: JoinSet<(Decision, Status)>,
     reports: Reports,
 }
 
 impl Scheduler {
     pub(crate) fn new(client: Client, config: SchedulerConfig, recorder: EventRecorder) -> Self {
-        let framework = Arc::new(plugins::default_profile(client.clone()));
+        let storage = Arc::new(SharedStorage::default());
+        let framework = Arc::new(plugins::default_profile(client.clone(), &storage));
         Self {
             metrics: Metrics::new(&config.metrics, &config.name),
             queue: SchedulingQueue::new(framework.clone(), Instant::now()),
             cache: Cache::default(),
             algorithm: Algorithm::new(framework.clone()),
             framework,
+            storage,
             bindings: JoinSet::new(),
+            waiting: JoinSet::new(),
             reports: Reports::new(client.clone(), recorder, config.name.clone()),
             client,
             config,
@@ -112,6 +126,10 @@ impl Scheduler {
             tokio::select! {
                 () = inbox.arrived() => {}
                 Some(done) = self.bindings.join_next() => {
+                    let (decision, status) = done.map_err(SchedulerError::TaskDied)?;
+                    self.bound(decision, &status);
+                }
+                Some(done) = self.waiting.join_next() => {
                     let (decision, status) = done.map_err(SchedulerError::TaskDied)?;
                     self.bound(decision, &status);
                 }
@@ -206,37 +224,47 @@ impl Scheduler {
     }
 
     fn start_binding(&mut self, mut decision: Decision) {
+        let permission = match self.reserve(&mut decision) {
+            Ok(permission) => permission,
+            Err(status) => return self.bound(decision, &status),
+        };
+        let framework = self.framework.clone();
+        let tasks = match framework.has_pre_bind_work(&decision.cycle) {
+            true => &mut self.waiting,
+            false => &mut self.bindings,
+        };
+        if tasks.len() >= WAITING_FOR_VOLUMES {
+            let status = Status::error("too many pods wait for their volumes");
+            return self.bound(decision, &status);
+        }
+        let span = span!(
+            "Binding",
+            pod = decision.pod.key(),
+            uid = &*decision.pod.uid.0,
+            node = &*decision.node
+        );
+        let bind = async move {
+            let Decision {
+                pod, node, cycle, ..
+            } = &decision;
+            let status = framework.run_bind(cycle, pod, node, permission).await;
+            (decision, status)
+        };
+        coracle_telemetry::spawn_in(tasks, "bind a pod", bind.instrument(span));
+    }
+
+    /// What the plugins take for the pod, and what its binding has to wait for.
+    fn reserve(&self, decision: &mut Decision) -> Result<Option<Permission>, Status> {
         let Decision {
             pod, node, cycle, ..
-        } = &mut decision;
-        let status = self.framework.run_reserve(cycle, pod, node);
-        let permitted = match status.is_success() {
+        } = decision;
+        let snapshot = self.cache.snapshot();
+        let info = snapshot.node(node);
+        let info = info.ok_or_else(|| Status::error("the node is gone"))?;
+        let status = self.framework.run_reserve(cycle, pod, info);
+        match status.is_success() {
             true => self.framework.run_permit(cycle, pod, node),
             false => Err(status),
-        };
-        match permitted {
-            Ok(permission) => {
-                let framework = self.framework.clone();
-                let span = span!(
-                    "Binding",
-                    pod = pod.key(),
-                    uid = &*pod.uid.0,
-                    node = &**node
-                );
-                let bind = async move {
-                    let Decision {
-                        pod, node, cycle, ..
-                    } = &decision;
-                    let status = framework.run_bind(cycle, pod, node, permission).await;
-                    (decision, status)
-                };
-                coracle_telemetry::spawn_in(
-                    &mut self.bindings,
-                    "bind a pod",
-                    bind.instrument(span),
-                );
-            }
-            Err(status) => self.bound(decision, &status),
         }
     }
 
@@ -254,13 +282,11 @@ impl Scheduler {
             return;
         }
         self.framework.run_unreserve(&mut cycle, &pod, &node);
-        // Its room is free for others, who may have been refused meanwhile.
-        if let Some(forgotten) = self.cache.forget(&pod.uid) {
-            self.queue.move_to_active_or_backoff(
-                &ClusterEvent::AssignedPodDeleted(&forgotten),
-                Instant::now(),
-            );
-        }
+        // Its room is free for others, who may have been refused meanwhile; and if it has gone by
+        // itself, what its plugins had taken is free only now.
+        self.cache.forget(&pod.uid);
+        self.queue
+            .move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());
         let error = status
             .source()
             .and_then(|source| source.downcast_ref::<BindError>());
@@ -281,82 +307,6 @@ impl Scheduler {
                 "binding failed; the pod is tried again"
             );
             self.try_again(pod, message);
-        }
-    }
-
-    fn apply(&mut self, event: SyncEvent) {
-        match event {
-            SyncEvent::PodApplied(pod) => self.pod_applied(pod),
-            SyncEvent::PodGone(uid) => self.pod_gone(&uid),
-            SyncEvent::NodeApplied(node) => self.node_applied(&node),
-            SyncEvent::NodeGone(name) => self.node_gone(&name),
-            SyncEvent::NamespaceApplied(namespace) => self.namespace_applied(&namespace),
-            SyncEvent::NamespaceGone(name) => self.cache.remove_namespace(&name),
-            // It changes how well nodes suit, and none from no to yes: nobody has to be tried
-            // again.
-            SyncEvent::Selects(owner, selector) => self.cache.set_selector(owner, selector),
-        }
-    }
-
-    fn node_applied(&mut self, node: &Node) {
-        let old = self.cache.set_node(node);
-        let Some(new) = node
-            .metadata
-            .name
-            .as_deref()
-            .and_then(|name| self.cache.snapshot().node(name))
-        else {
-            return;
-        };
-        let event = match &old {
-            Some(old) => ClusterEvent::NodeUpdated { old, new },
-            None => ClusterEvent::NodeAdded(new),
-        };
-        self.queue.move_to_active_or_backoff(&event, Instant::now());
-    }
-
-    fn node_gone(&mut self, name: &str) {
-        if let Some(old) = self.cache.remove_node(name) {
-            self.queue
-                .move_to_active_or_backoff(&ClusterEvent::NodeDeleted(&old), Instant::now());
-        }
-    }
-
-    fn namespace_applied(&mut self, namespace: &Namespace) {
-        let (name, labels) = (
-            namespace.name_any(),
-            namespace.metadata.labels.clone().unwrap_or_default(),
-        );
-        if self.cache.set_namespace(&name, labels) {
-            self.queue
-                .move_to_active_or_backoff(&ClusterEvent::NamespaceLabelled, Instant::now());
-        }
-    }
-
-    fn pod_applied(&mut self, pod: Arc<PodInfo>) {
-        let now = Instant::now();
-        if let Some(node) = &pod.node_name {
-            self.queue.remove(&pod.uid);
-            self.reports.forget(&pod.uid);
-            let old = self.cache.observe(pod.clone(), node);
-            let event = match &old {
-                Some(old) => ClusterEvent::AssignedPodUpdated { old, new: &pod },
-                None => ClusterEvent::AssignedPodAdded(&pod),
-            };
-            self.queue.move_to_active_or_backoff(&event, now);
-        } else if !self.cache.is_placed(&pod.uid) {
-            self.reports.changed(&pod, now);
-            self.queue.add(pod, now);
-        }
-    }
-
-    fn pod_gone(&mut self, uid: &PodUid) {
-        self.queue.remove(uid);
-        self.reports.forget(uid);
-        self.framework.reject_waiting_pod(uid, "the pod is gone");
-        if let Some(pod) = self.cache.remove_pod(uid) {
-            self.queue
-                .move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());
         }
     }
 }

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 
 use crate::{
-    affinity_index::AffinityIndex, images::Images, label_counts::LabelCounts,
-    namespaces::Namespaces, node_info::NodeInfo, pod_info::PodInfo, selectors::Selectors,
+    affinity_index::AffinityIndex, claim_uses::ClaimUses, images::Images,
+    label_counts::LabelCounts, namespaces::Namespaces, node_info::NodeInfo, pod_info::PodInfo,
+    selectors::Selectors,
 };
 
 /// What there is beside the nodes.
@@ -18,6 +19,7 @@ pub(crate) struct Surroundings {
     pub(crate) selectors: Selectors,
     pub(crate) label_counts: LabelCounts,
     pub(crate) affinity_index: AffinityIndex,
+    pub(crate) claim_uses: ClaimUses,
 }
 
 impl Surroundings {
@@ -26,6 +28,7 @@ impl Surroundings {
         self.label_counts
             .add((&pod.namespace, &pod.labels), pod.terminating, node);
         self.affinity_index.add(pod, node);
+        self.claim_uses.add(pod);
     }
 
     /// It is there no more. In the state in which it was counted.
@@ -33,6 +36,7 @@ impl Surroundings {
         self.label_counts
             .remove((&pod.namespace, &pod.labels), pod.terminating, node);
         self.affinity_index.remove(pod, node);
+        self.claim_uses.remove(pod);
     }
 }
 
@@ -81,6 +85,10 @@ impl<'a> Snapshot<'a> {
 
     pub(crate) fn affinity_index(&self) -> &'a AffinityIndex {
         &self.around.affinity_index
+    }
+
+    pub(crate) fn claim_uses(&self) -> &'a ClaimUses {
+        &self.around.claim_uses
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&'a NodeInfo> {

@@ -1,11 +1,12 @@
 //! What the scheduler follows: pods that count on a node or that it has to place, nodes, the labels
-//! of namespaces, and what Services and controllers select by.
+//! of namespaces, what Services and controllers select by, and what has to do with volumes.
 //!
 //! An informer holds no pod that is of no concern here: one that has ended, one that waits for
 //! another scheduler. Handlers only put the newest state into the inbox; the scheduler's task takes
 //! what is there when it comes to it, each object once.
 
 mod selecting;
+mod storing;
 
 use std::{
     borrow::Cow,
@@ -14,7 +15,10 @@ use std::{
 };
 
 use coracle_api::selector::LabelSelector;
-use coracle_client::{cache::Change, informers::Informers};
+use coracle_client::{
+    cache::{Change, Key},
+    informers::Informers,
+};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -29,6 +33,7 @@ use tokio::sync::Notify;
 use crate::{
     pod_info::{PodInfo, PodUid, Shared},
     selectors::SelectorOwner,
+    storage::{StorageKind, StorageObject},
 };
 
 /// What has become of one object.
@@ -48,6 +53,10 @@ pub(crate) enum SyncEvent {
     NamespaceGone(String),
     /// A Service or controller is new or selects by something else; `None` if it is gone.
     Selects(SelectorOwner, Option<Arc<LabelSelector>>),
+    /// Something that has to do with volumes is new or has changed.
+    StorageApplied(StorageObject),
+    /// Something that has to do with volumes is gone.
+    StorageGone(StorageObject),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,6 +65,7 @@ enum Subject {
     Node(String),
     Namespace(String),
     Selector(SelectorOwner),
+    Storage(StorageKind, Key),
 }
 
 impl SyncEvent {
@@ -68,6 +78,10 @@ impl SyncEvent {
             Self::NamespaceApplied(namespace) => Subject::Namespace(namespace.name_any()),
             Self::NamespaceGone(name) => Subject::Namespace(name.clone()),
             Self::Selects(owner, _) => Subject::Selector(owner.clone()),
+            Self::StorageApplied(object) | Self::StorageGone(object) => {
+                let (kind, key) = object.id();
+                Subject::Storage(kind, key)
+            }
         }
     }
 }
@@ -190,8 +204,8 @@ fn sharing() -> impl FnMut(&mut WatchedPod) + Clone + Send {
     }
 }
 
-/// The informers of all nodes, all namespaces, all that selects pods, and the pods that concern the
-/// scheduler `name`. What they see goes into `inbox`.
+/// The informers of all nodes, all namespaces, all that selects pods or has to do with volumes, and
+/// the pods that concern the scheduler `name`. What they see goes into `inbox`.
 pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Informers {
     let name = name.to_owned();
     let mut informers = Informers::new(client.clone())
@@ -247,7 +261,8 @@ pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Info
     let informers = selecting::follow::<Service>(informers, inbox);
     let informers = selecting::follow::<ReplicationController>(informers, inbox);
     let informers = selecting::follow::<ReplicaSet>(informers, inbox);
-    selecting::follow::<StatefulSet>(informers, inbox)
+    let informers = selecting::follow::<StatefulSet>(informers, inbox);
+    storing::follow(informers, inbox)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Small pods and nodes for the tests of this crate.
 
+pub(crate) mod volumes;
+
 use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -70,6 +72,11 @@ impl Nodes {
             index,
             around: Surroundings::default(),
         }
+    }
+
+    /// What there is beside them.
+    pub(crate) fn around(&mut self) -> &mut Surroundings {
+        &mut self.around
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {

@@ -8,7 +8,7 @@
 
 use std::ops::BitOr;
 
-use crate::{node_info::NodeInfo, pod_info::PodInfo};
+use crate::{node_info::NodeInfo, pod_info::PodInfo, storage::StorageObject};
 
 /// What has happened.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,14 @@ pub(crate) enum ClusterEvent<'a> {
     },
     /// The labels of a namespace are others than before.
     NamespaceLabelled,
+    /// Something that has to do with volumes is new or has changed.
+    StorageApplied {
+        /// Of the same kind; `None` if it was not there.
+        old: Option<&'a StorageObject>,
+        new: &'a StorageObject,
+    },
+    /// Something that has to do with volumes is gone.
+    StorageGone(&'a StorageObject),
 }
 
 /// Whether an event may let a pod fit.
@@ -53,7 +61,7 @@ impl From<bool> for QueueingHint {
 
 /// Sorts of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Actions(u16);
+pub(crate) struct Actions(u32);
 
 impl Actions {
     pub(crate) const NONE: Self = Self(0);
@@ -70,6 +78,18 @@ impl Actions {
     pub(crate) const UPDATE_POD_GATES_ELIMINATED: Self = Self(1 << 9);
     pub(crate) const DELETE_POD: Self = Self(1 << 10);
     pub(crate) const UPDATE_NAMESPACE_LABEL: Self = Self(1 << 11);
+    pub(crate) const ADD_CLAIM: Self = Self(1 << 12);
+    pub(crate) const UPDATE_CLAIM: Self = Self(1 << 13);
+    pub(crate) const ADD_VOLUME: Self = Self(1 << 14);
+    pub(crate) const UPDATE_VOLUME: Self = Self(1 << 15);
+    pub(crate) const ADD_STORAGE_CLASS: Self = Self(1 << 16);
+    pub(crate) const UPDATE_STORAGE_CLASS: Self = Self(1 << 17);
+    pub(crate) const ADD_CSI_NODE: Self = Self(1 << 18);
+    pub(crate) const UPDATE_CSI_NODE: Self = Self(1 << 19);
+    pub(crate) const UPDATE_CSI_DRIVER: Self = Self(1 << 20);
+    pub(crate) const ADD_STORAGE_CAPACITY: Self = Self(1 << 21);
+    pub(crate) const UPDATE_STORAGE_CAPACITY: Self = Self(1 << 22);
+    pub(crate) const DELETE_VOLUME_ATTACHMENT: Self = Self(1 << 23);
 
     /// Of what has happened.
     pub(crate) fn of(event: &ClusterEvent<'_>) -> Self {
@@ -83,6 +103,13 @@ impl Actions {
             }
             ClusterEvent::AssignedPodDeleted(_) => Self::DELETE_POD,
             ClusterEvent::NamespaceLabelled => Self::UPDATE_NAMESPACE_LABEL,
+            ClusterEvent::StorageApplied { old: None, new } => added(new),
+            ClusterEvent::StorageApplied { old: Some(_), new } => updated(new),
+            ClusterEvent::StorageGone(StorageObject::Attachment(_)) => {
+                Self::DELETE_VOLUME_ATTACHMENT
+            }
+            // Of what else is gone nobody asks: it lets no pod fit.
+            ClusterEvent::StorageGone(_) => Self::NONE,
         }
     }
 
@@ -117,4 +144,27 @@ fn of_pod(old: &PodInfo, new: &PodInfo) -> Actions {
         | Actions::UPDATE_POD_SCALE_DOWN.when(new.requests.any_less_than(&old.requests))
         | Actions::UPDATE_POD_TOLERATION.when(old.tolerations != new.tolerations)
         | Actions::UPDATE_POD_GATES_ELIMINATED.when(old.is_gated && !new.is_gated)
+}
+
+fn added(object: &StorageObject) -> Actions {
+    match object {
+        StorageObject::Claim(_) => Actions::ADD_CLAIM,
+        StorageObject::Volume(_) => Actions::ADD_VOLUME,
+        StorageObject::Class(_) => Actions::ADD_STORAGE_CLASS,
+        StorageObject::CsiNode(_) => Actions::ADD_CSI_NODE,
+        StorageObject::Capacity(_) => Actions::ADD_STORAGE_CAPACITY,
+        StorageObject::CsiDriver(_) | StorageObject::Attachment(_) => Actions::NONE,
+    }
+}
+
+fn updated(object: &StorageObject) -> Actions {
+    match object {
+        StorageObject::Claim(_) => Actions::UPDATE_CLAIM,
+        StorageObject::Volume(_) => Actions::UPDATE_VOLUME,
+        StorageObject::Class(_) => Actions::UPDATE_STORAGE_CLASS,
+        StorageObject::CsiNode(_) => Actions::UPDATE_CSI_NODE,
+        StorageObject::CsiDriver(_) => Actions::UPDATE_CSI_DRIVER,
+        StorageObject::Capacity(_) => Actions::UPDATE_STORAGE_CAPACITY,
+        StorageObject::Attachment(_) => Actions::NONE,
+    }
 }

@@ -84,7 +84,7 @@ pub(crate) trait Score: Plugin {
 
 /// Keeps account of what a pod takes beside what the cache counts.
 pub(crate) trait Reserve: Plugin {
-    fn reserve(&self, cycle: &mut CycleState, pod: &PodInfo, node: &str) -> Status;
+    fn reserve(&self, cycle: &mut CycleState, pod: &PodInfo, node: &NodeInfo) -> Status;
 
     /// Gives it back, also after a failed [`Reserve::reserve`]. Idempotent.
     fn unreserve(&self, cycle: &mut CycleState, pod: &PodInfo, node: &str);
@@ -97,6 +97,10 @@ pub(crate) trait Permit: Plugin {
 
 /// Does what has to be done before the pod is bound.
 pub(crate) trait PreBind: Plugin {
+    /// PreBindPreFlight: whether there is something to do, which may take long. If not,
+    /// [`PreBind::pre_bind`] has nothing to say.
+    fn has_work(&self, cycle: &CycleState) -> bool;
+
     fn pre_bind<'a>(
         &'a self,
         cycle: &'a CycleState,

@@ -167,11 +167,16 @@ impl Framework {
     }
 
     /// Reserves what the cache does not count. If one plugin cannot, all give back.
-    pub(crate) fn run_reserve(&self, cycle: &mut CycleState, pod: &PodInfo, node: &str) -> Status {
+    pub(crate) fn run_reserve(
+        &self,
+        cycle: &mut CycleState,
+        pod: &PodInfo,
+        node: &NodeInfo,
+    ) -> Status {
         for plugin in &self.reserve {
             let status = plugin.reserve(cycle, pod, node);
             if !status.is_success() {
-                self.run_unreserve(cycle, pod, node);
+                self.run_unreserve(cycle, pod, &node.name);
                 return status.by(plugin.name());
             }
         }
@@ -221,6 +226,11 @@ impl Framework {
     pub(crate) fn reject_waiting_pod(&self, uid: &PodUid, reason: &'static str) {
         self.waiting
             .reject(uid, Status::unschedulable(vec![reason.into()]));
+    }
+
+    /// Whether a plugin has something to do before the pod can be bound, which may take long.
+    pub(crate) fn has_pre_bind_work(&self, cycle: &CycleState) -> bool {
+        self.pre_bind.iter().any(|plugin| plugin.has_work(cycle))
     }
 
     /// Everything from the permission to the binding.

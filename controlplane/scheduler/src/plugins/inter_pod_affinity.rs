@@ -271,7 +271,9 @@ impl EnqueueExtensions for InterPodAffinity {
             // It may be of another place now for the pod's terms or for those of the pods on it.
             ClusterEvent::NodeUpdated { old, new } => old.labels != new.labels,
             ClusterEvent::NamespaceLabelled => true,
-            ClusterEvent::NodeDeleted(_) => false,
+            ClusterEvent::NodeDeleted(_)
+            | ClusterEvent::StorageApplied { .. }
+            | ClusterEvent::StorageGone(_) => false,
         };
         helps.into()
     }

@@ -162,7 +162,9 @@ impl EnqueueExtensions for PodTopologySpread {
                 });
                 moved && (has_all_labels(old, constraints) || has_all_labels(new, constraints))
             }
-            ClusterEvent::NamespaceLabelled => false,
+            ClusterEvent::NamespaceLabelled
+            | ClusterEvent::StorageApplied { .. }
+            | ClusterEvent::StorageGone(_) => false,
         };
         helps.into()
     }

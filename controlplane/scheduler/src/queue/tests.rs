@@ -14,7 +14,10 @@ use crate::{
 };
 
 fn queue() -> SchedulingQueue {
-    SchedulingQueue::new(Arc::new(plugins::without_binding()), Instant::now())
+    SchedulingQueue::new(
+        Arc::new(plugins::without_binding(&Arc::default())),
+        Instant::now(),
+    )
 }
 
 fn popped(queue: &mut SchedulingQueue) -> Option<String> {

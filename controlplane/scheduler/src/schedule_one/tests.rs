@@ -19,7 +19,7 @@ fn cache(nodes: &[(&str, &str)]) -> Cache {
 }
 
 fn algorithm() -> Algorithm {
-    Algorithm::new(Arc::new(plugins::without_binding()))
+    Algorithm::new(Arc::new(plugins::without_binding(&Arc::default())))
 }
 
 fn place(algorithm: &mut Algorithm, pod: &PodInfo, cache: &Cache) -> Result<String, String> {
@@ -110,12 +110,12 @@ fn nodes_that_a_pod_does_not_name_are_told_in_one() {
 
 #[test]
 fn what_cannot_be_seen_to_keeps_the_pod_waiting() {
-    let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
-    let pod = pod_with("p", json!({"containers": [], "volumes": [volume]}));
+    let claims = json!([{"name": "gpu", "resourceClaimName": "g"}]);
+    let pod = pod_with("p", json!({"containers": [], "resourceClaims": claims}));
     assert_eq!(
         place(&mut algorithm(), &pod, &cache(&[("a", "4")])),
-        Err("0/1 nodes are available: this scheduler does not support persistent volume claims yet; the pod waits instead of \
-             being placed as if it had not asked."
+        Err("0/1 nodes are available: this scheduler does not support resource claims yet; the pod waits instead of being \
+             placed as if it had not asked."
             .to_owned())
     );
 }

@@ -3,11 +3,12 @@
 use std::sync::{Mutex, mpsc};
 
 use coracle_client::event_recorder;
+use futures::{FutureExt, future::BoxFuture};
 use kube::client::Body;
 
 use super::*;
 use crate::{
-    framework::{NodeNames, Plugin, PluginName, PreFilter},
+    framework::{NodeNames, Plugin, PluginName, PreBind, PreFilter},
     snapshot::Snapshot,
     testing::{node, pod},
 };
@@ -87,4 +88,55 @@ async fn other_tasks_have_their_turns_during_a_long_attempt() {
     });
     assert_eq!(deciding.await.unwrap(), 1, "the attempt has gone wrong");
     other.await.unwrap();
+}
+
+/// What it has to do before a pod is bound does not end.
+struct Endless;
+
+impl Plugin for Endless {
+    fn name(&self) -> PluginName {
+        PluginName::Test
+    }
+}
+
+impl PreBind for Endless {
+    fn has_work(&self, _: &CycleState) -> bool {
+        true
+    }
+
+    fn pre_bind<'a>(
+        &'a self,
+        _: &'a CycleState,
+        _: &'a PodInfo,
+        _: &'a str,
+    ) -> BoxFuture<'a, Status> {
+        std::future::pending().boxed()
+    }
+}
+
+#[tokio::test]
+async fn pods_that_wait_before_they_are_bound_hold_up_nobody() {
+    let mut scheduler = scheduler(Framework {
+        pre_bind: vec![Box::new(Endless)],
+        ..Framework::default()
+    });
+    scheduler.cache.set_node(&node("n", "4"));
+    let many = BINDINGS_IN_FLIGHT + 1;
+    for number in 0..many {
+        let pod = pod(&format!("p{number}"), "1m");
+        scheduler.queue.add(pod, Instant::now());
+    }
+    while scheduler.decide() {}
+    assert_eq!(
+        (scheduler.waiting.len(), scheduler.bindings.len()),
+        (many, 0)
+    );
+    // Beyond any measure they are tried again later.
+    for number in many..=WAITING_FOR_VOLUMES {
+        let pod = pod(&format!("p{number}"), "1m");
+        scheduler.queue.add(pod, Instant::now());
+    }
+    while scheduler.decide() {}
+    assert_eq!(scheduler.waiting.len(), WAITING_FOR_VOLUMES);
+    assert_eq!(scheduler.queue.lengths().backoff, 1);
 }

@@ -20,7 +20,7 @@ use kube::{
     client::Body,
 };
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long anything may take before a test gives up.
@@ -46,6 +46,10 @@ pub(crate) struct Watched {
     pub(crate) unbindable: Arc<Mutex<Option<String>>>,
     /// How often that has happened.
     pub(crate) failed_bindings: Arc<AtomicUsize>,
+    /// Its writes of claims and volumes wait while somebody else writes here.
+    pub(crate) volume_writes: Arc<RwLock<()>>,
+    /// How many of them have come.
+    pub(crate) volume_writes_tried: Arc<AtomicUsize>,
 }
 
 impl Watched {
@@ -55,6 +59,8 @@ impl Watched {
             permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             unbindable: Arc::default(),
             failed_bindings: Arc::default(),
+            volume_writes: Arc::default(),
+            volume_writes_tried: Arc::default(),
         }
     }
 
@@ -67,6 +73,10 @@ impl Watched {
         if request.method() == Method::PATCH && path.ends_with("/status") {
             self.status_writes.fetch_add(1, SeqCst);
             self.permits.acquire().await.unwrap().forget();
+        }
+        if request.method() == Method::PATCH && path.contains("/persistentvolume") {
+            self.volume_writes_tried.fetch_add(1, SeqCst);
+            let _may_write = self.volume_writes.read().await;
         }
         let unbindable = self.unbindable.lock().unwrap().clone();
         if unbindable.is_some_and(|name| path.ends_with(&format!("/{name}/binding"))) {

@@ -8,3 +8,4 @@ mod placing;
 mod reports;
 mod retrying;
 mod sharing;
+mod volumes;

@@ -78,14 +78,14 @@ async fn why_a_pod_waits_is_told_in_upstreams_words_and_order() {
 async fn what_the_scheduler_cannot_see_to_is_not_ignored() {
     let cluster = Cluster::start().await;
     cluster.add_node("n", small()).await;
-    let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+    let claims = json!([{"name": "gpu", "resourceClaimName": "g"}]);
     cluster
-        .add_pod("claiming", json!({}), json!({"volumes": [volume]}))
+        .add_pod("claiming", json!({}), json!({"resourceClaims": claims}))
         .await;
     assert_eq!(
         cluster.refused("claiming").await,
-        "0/1 nodes are available: this scheduler does not support persistent volume claims yet; the pod waits instead of being \
-         placed as if it had not asked."
+        "0/1 nodes are available: this scheduler does not support resource claims yet; the pod waits instead of being placed as \
+         if it had not asked."
     );
     cluster.add_pod("modest", json!({}), json!({})).await;
     cluster.placed("modest").await;

@@ -11,7 +11,7 @@ use futures::{FutureExt, future::BoxFuture};
 use super::*;
 use crate::{
     framework::{plugin::Plugin, status::Reason},
-    testing::{Nodes, pod},
+    testing::{Nodes, info, node, pod},
 };
 
 /// Says at each point what it is told to say, and writes down that it was asked.
@@ -50,7 +50,7 @@ impl Plugin for Spy {
 }
 
 impl Reserve for Spy {
-    fn reserve(&self, _: &mut CycleState, _: &PodInfo, _: &str) -> Status {
+    fn reserve(&self, _: &mut CycleState, _: &PodInfo, _: &NodeInfo) -> Status {
         self.reserved.fetch_add(1, SeqCst);
         self.answer("Reserve")
     }
@@ -67,6 +67,10 @@ impl Permit for Spy {
 }
 
 impl PreBind for Spy {
+    fn has_work(&self, _: &CycleState) -> bool {
+        true
+    }
+
     fn pre_bind<'a>(
         &'a self,
         _: &'a CycleState,
@@ -145,7 +149,11 @@ fn what_is_reserved_is_given_back_if_one_plugin_cannot() {
         reserve: vec![Box::new(can.clone()), Box::new(cannot.clone())],
         ..Framework::default()
     };
-    let status = framework.run_reserve(&mut CycleState::default(), &pod("p", "1"), "n");
+    let status = framework.run_reserve(
+        &mut CycleState::default(),
+        &pod("p", "1"),
+        &info(&node("n", "4")),
+    );
     assert_eq!(
         (status.plugin(), status.message().as_str()),
         (Some(PluginName::Test), "full")

@@ -15,7 +15,7 @@ fn park_all(queue: &mut SchedulingQueue, now: Instant) {
             pod("shy", "1"),
             vec![PluginName::TaintToleration, PluginName::NodeAffinity],
         ),
-        (pod("never", "1"), vec![PluginName::VolumeBinding]),
+        (pod("never", "1"), vec![PluginName::DynamicResources]),
         (pod("unlucky", "1"), vec![]),
     ] {
         parked(queue, pod, &refused_by, now);
@@ -33,7 +33,7 @@ fn woken(queue: &mut SchedulingQueue, event: &ClusterEvent<'_>, parked: Instant)
             "large" => by(&[PluginName::NodeResourcesFit]),
             "selecting" => by(&[PluginName::NodeAffinity]),
             "shy" => by(&[PluginName::TaintToleration, PluginName::NodeAffinity]),
-            _ => by(&[PluginName::VolumeBinding]),
+            _ => by(&[PluginName::DynamicResources]),
         };
         queue.add_unschedulable(&PodUid(name.as_str().into()), refused_by, parked);
     }

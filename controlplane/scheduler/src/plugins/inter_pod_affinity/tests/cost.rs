@@ -89,7 +89,7 @@ fn an_event_is_not_looked_at_for_each_of_many_terms() {
         hostile("In", true),
         labelled("o", "default", &json!({"app": "o"}), &Value::Null),
     );
-    let framework = crate::plugins::without_binding();
+    let framework = crate::plugins::without_binding(&std::sync::Arc::default());
     let refused = [PluginName::InterPodAffinity].into_iter().collect();
     work::taken();
     assert!(framework.is_worth_requeuing(
