@@ -28,6 +28,8 @@ use crate::{
     runtime_class::RuntimeClass,
     service_account::ServiceAccount,
     service_account_tokens::ServiceAccountTokens,
+    storage_class::{DefaultStorageClass, PersistentVolumeClaimResize},
+    storage_protection::StorageObjectInUseProtection,
     taint_nodes_by_condition::TaintNodesByCondition,
 };
 
@@ -78,6 +80,9 @@ impl Chain {
             Box::new(TaintNodesByCondition),
             Box::new(Priority::new(parts)),
             Box::new(DefaultTolerationSeconds),
+            Box::new(DefaultStorageClass::new(parts)),
+            Box::new(StorageObjectInUseProtection),
+            Box::new(PersistentVolumeClaimResize::new(parts)),
             Box::new(RuntimeClass::new(parts)),
             Box::new(CertificateApproval::new(parts)),
             Box::new(CertificateSigning::new(parts)),

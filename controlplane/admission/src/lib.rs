@@ -18,6 +18,8 @@
 //! | `node_restriction` | what a node may write, where the URL does not show it |
 //! | `taint_nodes_by_condition` | new Nodes take no pods before they are ready |
 //! | `priority`, `runtime_class`, `default_toleration_seconds` | what pods get of their classes, and without any |
+//! | `storage_class` | the default class of claims, and whether they may grow |
+//! | `storage_protection` | finalizers of volumes and claims, by which they stay while they are used |
 //! | `certificates` | who approves and signs which certificates, and who asks for one |
 //! | `service_account_tokens` | token Secrets (upstream: a controller) |
 //! | `role_escalation` | nobody grants what they do not hold (upstream: the storage of roles) |
@@ -47,6 +49,8 @@ mod role_escalation;
 mod runtime_class;
 mod service_account;
 mod service_account_tokens;
+mod storage_class;
+mod storage_protection;
 mod taint_nodes_by_condition;
 
 pub use attributes::{Attributes, Operation, Request};
