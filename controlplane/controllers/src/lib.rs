@@ -17,6 +17,7 @@
 //! | `config`, `context` | what the controllers are told at start; what each of them gets |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
 //! | `pod`, `pod_state` | a Pod as it is held; questions about it |
+//! | `pod_claims` | the claims that a pod uses |
 //! | `pod_control` | creates and deletes pods |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
 //! | `daemonset`, `history` | from a DaemonSet to a Pod on each node; former templates |
@@ -35,6 +36,7 @@
 //! | `cluster_role_aggregation` | the rules of ClusterRoles that are made from others |
 //! | `token_cleaner`, `token_secrets` | expired bootstrap tokens; tokens whose ServiceAccount is gone |
 //! | `resource_quota` | what each quota's namespace uses |
+//! | `volume` | claims and volumes: binding, local volumes, protection while they are used |
 //! | `clients` | the identity of each controller |
 
 #![forbid(unsafe_code)]
@@ -66,6 +68,7 @@ mod node_ipam;
 mod node_lifecycle;
 mod owner;
 mod pod;
+mod pod_claims;
 mod pod_control;
 mod pod_gc;
 mod pod_state;
@@ -79,6 +82,7 @@ mod template_hash;
 mod token_cleaner;
 mod token_secrets;
 mod trims;
+mod volume;
 
 use coracle_client::{
     builder, cache, controller, errors, event_recorder, informers, manager::Manager, work_queue,

@@ -39,7 +39,7 @@ use crate::{
     taint_eviction::TaintEvictionController,
     token_cleaner::TokenCleaner,
     token_secrets::TokenSecretsController,
-    trims,
+    trims, volume,
 };
 
 /// How long tasks get to end.
@@ -69,6 +69,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     TokenSecretsController::setup(manager, context);
     TokenCleaner::setup(manager, &of("token-cleaner"));
     ClusterRoleAggregation::setup(manager, &of("clusterrole-aggregation-controller"));
+    volume::setup(manager, context);
     // Last: it is fed by the informers of all others.
     GarbageCollector::setup(manager, &of("generic-garbage-collector"));
 }

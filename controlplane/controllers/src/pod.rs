@@ -19,6 +19,8 @@ use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::pod_claims::{ClaimVolume, to_claims};
+
 /// Different lists of tolerations that are shared; pods have the same few.
 const SHARED_TOLERATIONS: usize = 32;
 /// Read by people alone, and as long as the object.
@@ -54,6 +56,9 @@ pub(crate) struct PodSpec {
     /// Of one without a node: which node its required affinity names, as a DaemonSet's does.
     #[serde(default, rename = "affinity", deserialize_with = "to_a_node")]
     pub(crate) named_node: Option<String>,
+    /// Of its volumes the claims.
+    #[serde(default, rename = "volumes", deserialize_with = "to_claims")]
+    pub(crate) claims: Box<[ClaimVolume]>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

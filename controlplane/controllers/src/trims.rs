@@ -6,8 +6,7 @@
 
 use coracle_client::informers::Informers;
 use k8s_openapi::api::core::v1::{
-    Node, PersistentVolumeClaim, PersistentVolumeClaimSpec, ResourceQuota, Secret, Service,
-    ServiceAccount,
+    Node, PersistentVolumeClaim, ResourceQuota, Secret, Service, ServiceAccount,
 };
 use kube::Client;
 
@@ -36,15 +35,13 @@ pub(crate) fn informers(client: Client) -> Informers {
         .trim(trim_secret)
 }
 
-/// Only quotas want to know of it.
+/// Binder, protection and StatefulSets read nearly all of it.
 fn trim_claim(claim: &mut PersistentVolumeClaim) {
-    claim.metadata.annotations = None;
-    claim.spec = claim.spec.take().map(|spec| PersistentVolumeClaimSpec {
-        volume_attributes_class_name: spec.volume_attributes_class_name,
-        ..PersistentVolumeClaimSpec::default()
-    });
+    if let Some(annotations) = &mut claim.metadata.annotations {
+        annotations.remove(pod::LAST_APPLIED);
+    }
     if let Some(status) = &mut claim.status {
-        (status.conditions, status.capacity, status.access_modes) = (None, None, None);
+        status.conditions = None;
     }
 }
 

@@ -20,4 +20,5 @@ mod own_writes;
 mod quotas;
 mod replication_controllers;
 mod services;
+mod volumes;
 mod workloads;

@@ -33,7 +33,7 @@ const NO_PODS: ActedOn = Nobody("it makes no pods");
 const NO_QUEUES: ActedOn = Nobody("requests are not queued by it");
 const NO_REFUSALS: ActedOn = Nobody("no request is refused by it");
 const NO_CHANGES: ActedOn = Nobody("no request is changed by it");
-const NO_VOLUMES: ActedOn = Nobody("no volume is bound, and pods with claims wait");
+const VOLUMES: ActedOn = By("controlplane/controllers/src/volume/binder.rs");
 const NO_WEBHOOKS: ActedOn = Nobody("its webhooks are never called");
 
 /// Group, plural, and who acts on it.
@@ -60,8 +60,8 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
         "nodes",
         By("controlplane/controllers/src/node_lifecycle.rs"),
     ),
-    ("", "persistentvolumeclaims", NO_VOLUMES),
-    ("", "persistentvolumes", NO_VOLUMES),
+    ("", "persistentvolumeclaims", VOLUMES),
+    ("", "persistentvolumes", VOLUMES),
     ("", "pods", By("agent/src/sync_loop.rs")),
     (
         "",
@@ -195,9 +195,13 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
     (STORAGE, "csidrivers", NO_CSI),
     (STORAGE, "csinodes", NO_CSI),
     (STORAGE, "csistoragecapacities", NO_CSI),
-    (STORAGE, "storageclasses", NO_VOLUMES),
+    (STORAGE, "storageclasses", VOLUMES),
     (STORAGE, "volumeattachments", NO_CSI),
-    (STORAGE, "volumeattributesclasses", NO_VOLUMES),
+    (
+        STORAGE,
+        "volumeattributesclasses",
+        Nobody("no volume is given what it says"),
+    ),
 ];
 
 /// Who acts on a kind; `None` for kinds that come at run time.
