@@ -9,12 +9,13 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::JoinArgs;
 
 /// Flags that say what all servers have in common.
-const SHARED: [(&str, &str); 9] = [
+const SHARED: [(&str, &str); 10] = [
     ("service_cidr", "--service-cidr"),
     ("cluster_cidr", "--cluster-cidr"),
     ("bind", "--bind"),
     ("pod_network", "--pod-network"),
     ("vxlan_port", "--vxlan-port"),
+    ("no_local_storage", "--no-local-storage"),
     ("node_monitor_grace_period", "--node-monitor-grace-period"),
     ("pod_eviction_timeout", "--pod-eviction-timeout"),
     ("control_plane_endpoint", "--control-plane-endpoint"),

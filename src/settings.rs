@@ -45,6 +45,7 @@ pub(crate) fn server_config(
         .parse::<PodNetworkMode>()
         .map_err(|expected| anyhow!("--pod-network: {expected}"))?;
     config.vxlan_port = args.vxlan_port;
+    config.local_storage = !args.no_local_storage;
     config.store = store::engine(&args.store.store, &args.store.etcd)?;
     if let Some(path) = &args.kubeconfig_out {
         config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;

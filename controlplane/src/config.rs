@@ -54,6 +54,8 @@ pub struct ServerConfig {
     pub pod_network: Mode,
     /// UDP port of the overlay between nodes.
     pub vxlan_port: u16,
+    /// Whether there is to be a StorageClass for directories of nodes.
+    pub local_storage: bool,
     /// Where objects are kept.
     pub store: StoreEngine,
     /// The token by which servers join, if somebody has chosen it; for a store that is shared.
@@ -144,6 +146,7 @@ impl ServerConfig {
             cluster_cidr: Ipv4Net::new_assert([10, 244, 0, 0].into(), 16),
             pod_network: Mode::default(),
             vxlan_port: DEFAULT_VXLAN_PORT,
+            local_storage: true,
             store: StoreEngine::default(),
             server_token: None,
             has_joined: false,

@@ -56,6 +56,11 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long, default_value_t = 4789, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
     pub(crate) vxlan_port: u16,
 
+    /// Makes no StorageClass `local-path`, by which claims get directories of the nodes that their
+    /// pods are on. One that is there stays.
+    #[arg(long)]
+    pub(crate) no_local_storage: bool,
+
     /// Seconds of silence after which a node is Unknown.
     #[arg(long, default_value_t = 50, value_name = "SECONDS")]
     pub(crate) node_monitor_grace_period: u64,

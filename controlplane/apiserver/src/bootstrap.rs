@@ -1,5 +1,6 @@
 //! The objects every cluster starts with: four namespaces, two PriorityClasses, the `kubernetes`
-//! Service and where it leads, the range of Services' addresses, roles.
+//! Service and where it leads, the range of Services' addresses, roles, and unless it is left out
+//! the StorageClass for directories of nodes.
 //!
 //! Level-triggered: the same function makes them at first start and repairs them later.
 //!
@@ -16,6 +17,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use coracle_api::{
     meta::{self, NODE_LEASE_NAMESPACE},
     status::Status,
+    volume::{IS_DEFAULT_CLASS, local_path},
 };
 use coracle_registry::{
     open_namespaces,
@@ -79,6 +81,9 @@ async fn ensure(server: &State) -> Result<(), ApiServerError> {
     ensure_priority_classes(server).await?;
     kubernetes_service::ensure(server).await?;
     ensure_service_cidr(server).await?;
+    if server.config.local_storage {
+        ensure_local_storage(server).await?;
+    }
     if server.config.advertise.ip().is_loopback() || server.store.backend.is_shared() {
         // Nobody but this machine reaches it there, and Endpoints may not say so. Where there may
         // be other servers, who knows them all says where the Service leads.
@@ -104,6 +109,19 @@ async fn ensure_priority_classes(server: &State) -> Result<(), ApiServerError> {
         ensure_object(server, kind, class, &[]).await?;
     }
     Ok(())
+}
+
+/// What an administrator makes of it stays, such as that it is not the default any more. Which
+/// volumes it makes and how they go: ADR 24.
+async fn ensure_local_storage(server: &State) -> Result<(), ApiServerError> {
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": {"name": local_path::CLASS, "annotations": {IS_DEFAULT_CLASS: "true"}},
+        "provisioner": local_path::PROVISIONER, "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": false,
+    });
+    let kind = Kind::of("storage.k8s.io", "storageclasses");
+    ensure_object(server, kind, class, &[]).await
 }
 
 /// Has the `kubernetes` Service lead to `servers`, in the old form and in the new one.

@@ -28,6 +28,8 @@ pub struct ApiServerConfig {
     /// Requests in flight, watches and streams not counted, before 429: of all who have no share of
     /// their own.
     pub max_in_flight: usize,
+    /// Whether the StorageClass for directories of nodes is made where it is missing.
+    pub local_storage: bool,
     /// Connections at once. Beyond, those go first whose client has not said who it is.
     pub max_connections: usize,
 }
@@ -42,6 +44,7 @@ impl ApiServerConfig {
             advertise,
             static_tokens: HashMap::new(),
             max_in_flight: 600,
+            local_storage: false,
             max_connections: 4096,
         }
     }

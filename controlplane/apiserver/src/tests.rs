@@ -20,6 +20,7 @@ mod large_lists;
 mod led_to;
 mod lifecycles;
 mod lists;
+mod local_storage;
 mod nodes;
 mod pod_admission;
 mod quota;

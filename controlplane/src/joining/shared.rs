@@ -51,6 +51,9 @@ pub(super) struct Settings {
     port: u16,
     pod_network: Mode,
     vxlan_port: u16,
+    /// Of releases before there was any nothing is known, and none of them made the class.
+    #[serde(default = "yes")]
+    local_storage: bool,
     node_monitor_grace_secs: u64,
     eviction_timeout_secs: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,6 +124,10 @@ impl Shared {
     }
 }
 
+fn yes() -> bool {
+    true
+}
+
 impl Settings {
     pub(super) fn of(config: &ServerConfig) -> Self {
         Self {
@@ -129,6 +136,7 @@ impl Settings {
             port: config.bind.port(),
             pod_network: config.pod_network,
             vxlan_port: config.vxlan_port,
+            local_storage: config.local_storage,
             node_monitor_grace_secs: config.node_monitor_grace.as_secs(),
             eviction_timeout_secs: config.eviction_timeout.as_secs(),
             control_plane_endpoint: config.control_plane_endpoint.clone(),
@@ -136,13 +144,14 @@ impl Settings {
     }
 
     /// Flags, and what they say.
-    fn told(&self) -> [(&'static str, String); 8] {
+    fn told(&self) -> [(&'static str, String); 9] {
         [
             ("--service-cidr", self.service_cidr.to_string()),
             ("--cluster-cidr", self.cluster_cidr.to_string()),
             ("--bind", format!("port {}", self.port)),
             ("--pod-network", self.pod_network.to_string()),
             ("--vxlan-port", self.vxlan_port.to_string()),
+            ("--no-local-storage", (!self.local_storage).to_string()),
             (
                 "--node-monitor-grace-period",
                 self.node_monitor_grace_secs.to_string(),
@@ -186,6 +195,7 @@ impl Settings {
         config.bind.set_port(self.port);
         config.pod_network = self.pod_network;
         config.vxlan_port = self.vxlan_port;
+        config.local_storage = self.local_storage;
         config.node_monitor_grace = Duration::from_secs(self.node_monitor_grace_secs);
         config.eviction_timeout = Duration::from_secs(self.eviction_timeout_secs);
         config
