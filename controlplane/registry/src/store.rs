@@ -11,6 +11,8 @@ pub(crate) mod amend;
 pub mod companions;
 pub mod create;
 pub mod delete;
+#[cfg(test)]
+mod tests;
 pub mod update;
 
 use std::sync::Arc;
@@ -169,8 +171,16 @@ struct Swap {
 }
 
 impl Store {
-    /// The object at `key`: from the cache, or from the store if the cache has none.
+    /// The object at `key`: from the cache, or from the store if the cache has none. What this
+    /// server has written is known before the cache has it.
     pub async fn current(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
+        if let Some(written) = self.cache.written_ahead(key) {
+            let current = Current::of_resource(resource, &written)?;
+            return Ok(Some(Current {
+                is_fresh: false,
+                ..current
+            }));
+        }
         match resource.cache.get(key) {
             Some(entry) => {
                 let current =
@@ -270,9 +280,14 @@ impl Store {
         } = to;
         let unchanged = Compare::ModRevision(Arc::clone(&current.key), current.revision);
         let claims = with.claims.clone();
-        let txn = with.txn(unchanged, op, may_use_disk_reserve);
+        let txn = with.txn(unchanged, op.clone(), may_use_disk_reserve);
         let found = match self.backend.txn(txn).await.map_err(store_status)? {
-            TxnOutcome::Committed(revision) => return Ok(OptimisticWrite::Succeeded(revision)),
+            TxnOutcome::Committed(revision) => {
+                if let Op::Put { key, value } = &op {
+                    self.cache.keep_written(key, value, revision);
+                }
+                return Ok(OptimisticWrite::Succeeded(revision));
+            }
             TxnOutcome::Conflict(found) => found,
         };
         let taken = Companions::taken(&claims, &found);

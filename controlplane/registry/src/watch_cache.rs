@@ -45,6 +45,7 @@ mod list;
 mod managed;
 mod metadata;
 mod objects;
+mod own;
 mod pool;
 mod register;
 mod resource;
@@ -91,6 +92,7 @@ pub use snapshot::Snapshot;
 pub use watcher::Watcher;
 
 use feed::{Feed, Source};
+use own::OwnWrites;
 use register::Aside;
 
 /// How long a reader waits for a revision that is not there yet.
@@ -110,6 +112,7 @@ pub struct WatchCache {
     feed: Mutex<Option<JoinHandle<()>>>,
     /// When the store was last asked how far it is, of what the cache has come to.
     asked: Mutex<Option<Instant>>,
+    own_writes: OwnWrites,
     /// Lists that are read from the store.
     stored_lists: Semaphore,
 }
@@ -144,6 +147,7 @@ impl WatchCache {
             registering: Default::default(),
             feed: Mutex::new(Some(feed)),
             asked: Mutex::default(),
+            own_writes: OwnWrites::default(),
             stored_lists: Semaphore::new(history::AT_ONCE),
         });
         cache.follow_to(current).await?;

@@ -235,6 +235,7 @@ impl Store {
             let txn = with.txn(Compare::Absent(Arc::clone(&key)), put, false);
             let found = match self.backend.txn(txn).await.map_err(store_status)? {
                 TxnOutcome::Committed(revision) => {
+                    self.cache.keep_written(&key, &value, revision);
                     return Ok(Put::Done(encode::with_revision(&value, revision)));
                 }
                 TxnOutcome::Conflict(found) => found,

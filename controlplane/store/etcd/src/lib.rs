@@ -24,7 +24,7 @@
 //! | `keys`, `request` | from the store's terms to etcd's, and back |
 //! | `revision` | how far etcd is: one question for all who ask at a time |
 //! | `back` | whether etcd has gone back, as by restoring a backup under a running server |
-//! | `watch`, `follow` | watches, and what brings them to a revision at which nothing was written here |
+//! | `watch`, `follow`, `gone` | watches; what brings them to a revision at which nothing was written here; what deleted keys were |
 //! | [`status`] | what `coracle check` tells |
 //! | `testing` (feature) | starts an etcd for a test |
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod backend;
 pub mod config;
 pub mod error;
 mod follow;
+mod gone;
 mod keys;
 mod members;
 mod record;

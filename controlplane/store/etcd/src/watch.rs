@@ -4,13 +4,14 @@
 //! History waits for its reader. A reader who does not keep up with what happens now is cut off,
 //! and so is a watch on a member that is not used any more; both go on from where they were.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use coracle_store::{Event, EventBatch, KeyValue, Revision, StoreError, WatchStream};
 use coracle_telemetry::spawn;
 use etcd_client::{
-    EventType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
+    EventType, WatchClient, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
+    WatchResponseStream,
 };
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, watch};
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     error::{CallError, Cause, read_failed},
     follow::Follower,
+    gone::{End, Gone},
     keys::Keys,
     members::{Members, Repeat},
 };
@@ -32,6 +34,7 @@ pub(crate) struct Opened {
     number: usize,
     sender: WatchRequestSender,
     responses: WatchResponseStream,
+    gone: Gone,
     /// How far the member was.
     pub(crate) revision: Revision,
 }
@@ -39,31 +42,58 @@ pub(crate) struct Opened {
 /// Opens a watch of all events from `start` on.
 pub(crate) async fn open(keys: &Keys, members: &Members, start: i64) -> Result<Opened, CallError> {
     let (first, end) = keys.everything();
-    let (number, (sender, responses, created)) = members
+    let (number, (all, gone)) = members
         .call_one(Repeat::Harmless, |member| {
             let (mut watch, first) = (member.watch.clone(), first.clone());
             let mut options = WatchOptions::new()
                 .with_range(&*end)
-                .with_start_revision(start)
+                .with_start_revision(start);
+            let gone = options
+                .clone()
+                .with_filters([WatchFilterType::NoPut])
                 .with_prev_key();
             if member.tells_progress() {
                 options = options.with_progress_notify();
             }
             async move {
-                let (sender, mut responses) = watch.watch(first, Some(options)).await?.split();
-                let created = responses.message().await?;
-                Ok((sender, responses, created))
+                let all = begin(&mut watch, first.clone(), options).await?;
+                Ok((all, begin(&mut watch, first, gone).await?))
             }
         })
         .await?;
     let url = &members.all()[number].url;
+    let ((sender, responses, created), (of_gone, deletions, also)) = (all, gone);
+    let made = made(url, created)?;
+    self::made(url, also)?;
+    Ok(Opened {
+        number,
+        sender,
+        responses,
+        gone: Gone::new(url, of_gone, deletions),
+        revision: head(keys, &made),
+    })
+}
+
+type Begun = (
+    WatchRequestSender,
+    WatchResponseStream,
+    Option<WatchResponse>,
+);
+
+async fn begin(
+    client: &mut WatchClient,
+    first: Vec<u8>,
+    options: WatchOptions,
+) -> Result<Begun, etcd_client::Error> {
+    let (sender, mut responses) = client.watch(first, Some(options)).await?.split();
+    let created = responses.message().await?;
+    Ok((sender, responses, created))
+}
+
+/// What the member says of a watch that it was to make.
+fn made(url: &str, created: Option<WatchResponse>) -> Result<WatchResponse, CallError> {
     match created {
-        Some(created) if created.created() && !created.canceled() => Ok(Opened {
-            number,
-            sender,
-            responses,
-            revision: head(keys, &created),
-        }),
+        Some(created) if created.created() && !created.canceled() => Ok(created),
         Some(refused) => Err(CallError::new(
             url,
             Cause::Forbidden(refused.cancel_reason().to_owned()),
@@ -144,6 +174,7 @@ impl Following {
             number,
             mut sender,
             mut responses,
+            mut gone,
             ..
         } = opened;
         let mut moves = self.members.moves();
@@ -166,7 +197,7 @@ impl Following {
                     return Some(read_failed(error));
                 }
             };
-            if let Err(ended) = self.deliver(&response, number, &queue).await {
+            if let Err(ended) = self.deliver(&response, number, &mut gone, &queue).await {
                 return ended;
             }
         }
@@ -181,15 +212,13 @@ impl Following {
         &mut self,
         response: &WatchResponse,
         number: usize,
+        gone: &mut Gone,
         queue: &mpsc::Sender<EventBatch>,
     ) -> Result<(), Option<StoreError>> {
         if response.canceled() {
             return Err(Some(match response.compact_revision() {
                 0 => self.lost(number, response.cancel_reason()),
-                oldest => StoreError::Compacted {
-                    asked: self.from,
-                    oldest: self.keys.revision(oldest),
-                },
+                oldest => self.compacted(oldest),
             }));
         }
         if response.events().is_empty() {
@@ -198,7 +227,17 @@ impl Following {
             }
             return Ok(());
         }
-        for batch in batches(&self.keys, &self.prefix, self.from, response).map_err(Some)? {
+        let before = gone.before(response).await.map_err(|end| {
+            Some(match end {
+                End::Compacted(oldest) => self.compacted(oldest),
+                End::Failed(error) => {
+                    self.members.leave(number, &error);
+                    read_failed(error)
+                }
+            })
+        })?;
+        let batches = batches(&self.keys, &self.prefix, self.from, response, &before);
+        for batch in batches.map_err(Some)? {
             let reached = batch.revision;
             if reached <= self.history {
                 queue.send(batch).await.map_err(|_| None)?;
@@ -214,6 +253,13 @@ impl Following {
             self.reached(reached);
         }
         Ok(())
+    }
+
+    fn compacted(&self, oldest: i64) -> StoreError {
+        StoreError::Compacted {
+            asked: self.from,
+            oldest: self.keys.revision(oldest),
+        }
     }
 
     /// Nothing happened up to `revision`.
@@ -250,6 +296,9 @@ async fn asked(follower: &Follower) {
     }
 }
 
+/// What deleted keys were, by the revision of their deletion.
+type Before = HashMap<(i64, Vec<u8>), etcd_client::KeyValue>;
+
 /// The events of a response by revision: all of one are in one response. Those that are not asked
 /// for leave an empty batch.
 fn batches(
@@ -257,6 +306,7 @@ fn batches(
     prefix: &str,
     from: Revision,
     response: &WatchResponse,
+    before: &Before,
 ) -> Result<Vec<EventBatch>, StoreError> {
     let mut batches: Vec<EventBatch> = Vec::new();
     for event in response.events() {
@@ -273,7 +323,7 @@ fn batches(
         }
         let own = keys.own(kv.key()).filter(|key| key.starts_with(prefix));
         if let (Some(key), Some(batch)) = (own, batches.last_mut()) {
-            batch.events.push(translated(keys, key, at, event)?);
+            batch.events.push(translated(keys, key, at, event, before)?);
         }
     }
     Ok(batches)
@@ -284,9 +334,13 @@ fn translated(
     key: &str,
     at: Revision,
     event: &etcd_client::Event,
+    before: &Before,
 ) -> Result<Event, StoreError> {
     let deleted = event.event_type() == EventType::Delete;
-    let state = if deleted { event.prev_kv() } else { event.kv() };
+    let state = match event.kv() {
+        Some(gone) if deleted => before.get(&(gone.mod_revision(), gone.key().to_vec())),
+        state => state,
+    };
     let Some(state) = state else {
         // What the key was is compacted away, and so is the revision before.
         return Err(StoreError::Compacted {
