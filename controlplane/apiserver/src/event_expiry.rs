@@ -65,7 +65,7 @@ async fn sweep(server: &State, events: &Resource, oldest: Timestamp) {
 }
 
 fn last_seen(entry: &Entry) -> Option<Timestamp> {
-    let event: Value = serde_json::from_slice(entry.unmanaged()).ok()?;
+    let event: Value = serde_json::from_slice(&entry.unmanaged()).ok()?;
     let paths: [&[&str]; 4] = [
         &["metadata", "creationTimestamp"],
         &["lastTimestamp"],

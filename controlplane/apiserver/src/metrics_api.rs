@@ -163,7 +163,7 @@ async fn nodes(server: &Arc<State>, nodes: &[Arc<Entry>]) -> Vec<Value> {
 /// The running pods among these, with their nodes.
 fn placed(pods: &[Arc<Entry>]) -> Vec<(&Arc<Entry>, String)> {
     let node_of = |pod: &Arc<Entry>| {
-        let object = serde_json::from_slice::<Value>(pod.unmanaged()).ok()?;
+        let object = serde_json::from_slice::<Value>(&pod.unmanaged()).ok()?;
         let node = meta::get_str(&object, &["spec", "nodeName"]);
         let is_running =
             !node.is_empty() && meta::get_str(&object, &["status", "phase"]) == "Running";
@@ -214,7 +214,7 @@ async fn summaries(server: &Arc<State>, names: &[&str]) -> HashMap<String, Summa
         let entry = nodes.and_then(|nodes| nodes.cache.get(&nodes.key("", name)))?;
         let (name, server) = ((*name).to_owned(), Arc::clone(server));
         Some(async move {
-            match tokio::time::timeout(NODE_TIMEOUT, Summary::fetch(&server, entry.unmanaged()))
+            match tokio::time::timeout(NODE_TIMEOUT, Summary::fetch(&server, &entry.unmanaged()))
                 .await
             {
                 Ok(Ok(summary)) => Some((name, summary)),

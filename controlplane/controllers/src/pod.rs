@@ -4,6 +4,8 @@
 //! the memory of its text. The names are those of the whole type, `k8s_openapi`'s, which is what
 //! controllers create.
 
+mod condition;
+
 use std::{
     borrow::Cow,
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -12,13 +14,14 @@ use std::{
 
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{self, Affinity, PodCondition, PodIP, Toleration},
+    api::core::v1::{self, Affinity, PodIP, Toleration},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+pub(crate) use self::condition::PodCondition;
 use crate::pod_claims::{ClaimVolume, to_claims};
 
 /// Different lists of tolerations that are shared; pods have the same few.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use coracle_api::meta;
 use coracle_client::cache::Index;
-use k8s_openapi::{api::core::v1::PodCondition, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::pod::Pod;
+use crate::pod::{Pod, PodCondition};
 
 /// The condition that tells others why a pod goes.
 pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";

@@ -142,7 +142,7 @@ impl Resource {
         let (snapshot, selection) = (self.cache.snapshot(), Selection::of(scope));
         let selected = snapshot.select(&selection, &self.prefix);
         selected
-            .filter_map(|entry| serde_json::from_slice(entry.unmanaged()).ok())
+            .filter_map(|entry| serde_json::from_slice(&entry.unmanaged()).ok())
             .collect()
     }
 

@@ -32,6 +32,7 @@
 //! Timeout with cause `ResourceVersionTooLarge`, [`WatchCacheError::TooSlow`] end of stream,
 //! [`WatchCacheError::Closed`] 503.
 
+mod alike;
 mod beginning;
 mod config;
 mod entry;

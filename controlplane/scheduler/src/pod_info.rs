@@ -61,8 +61,8 @@ pub(crate) struct PodInfo {
     pub(crate) resource_version: String,
     /// `spec.nodeName`; for a pod that is not placed yet, the only node that may take it (never set
     /// by clients).
-    pub(crate) node_name: Option<String>,
-    pub(crate) scheduler_name: String,
+    pub(crate) node_name: Option<Arc<String>>,
+    pub(crate) scheduler_name: Arc<String>,
     pub(crate) priority: i32,
     pub(crate) requests: Resources,
     /// As `requests`, with a minimum for containers that ask for nothing.
@@ -70,7 +70,7 @@ pub(crate) struct PodInfo {
     pub(crate) host_ports: Ports,
     pub(crate) node_selector: BTreeMap<String, String>,
     /// Node affinity alone.
-    pub(crate) affinity: Option<Affinity>,
+    pub(crate) affinity: Option<Box<Affinity>>,
     pub(crate) terms: Arc<AffinityTerms>,
     /// What it requires of being spread.
     pub(crate) hard_spread: Vec<SpreadConstraint>,
@@ -114,13 +114,13 @@ impl PodInfo {
             name: pod.metadata.name.clone()?,
             labels: Arc::new(labels.clone()),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
-            scheduler_name: spec.scheduler_name.clone().unwrap_or_default(),
+            scheduler_name: spec.scheduler_name.clone().unwrap_or_default().into(),
             priority: spec.priority.unwrap_or(0),
             requests: of(&Amounts::new()),
             nonzero: of(&COUNTED_AT_LEAST),
             host_ports: Ports::of(host_ports(spec)),
             node_selector: spec.node_selector.clone().unwrap_or_default(),
-            affinity: spec.affinity.as_ref().and_then(node_affinity),
+            affinity: spec.affinity.as_ref().and_then(node_affinity).map(Box::new),
             terms: Arc::new(AffinityTerms::of(spec.affinity.as_ref(), namespace, labels)),
             hard_spread: SpreadConstraint::all(spread, true, labels),
             soft_spread: SpreadConstraint::all(spread, false, labels),
@@ -133,7 +133,7 @@ impl PodInfo {
                 Vec::new()
             },
             controller: controller(pod).filter(|_| node_name.is_none()),
-            node_name,
+            node_name: node_name.map(Arc::new),
             is_gated: spec
                 .scheduling_gates
                 .as_ref()

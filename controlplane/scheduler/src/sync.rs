@@ -187,7 +187,7 @@ impl WatchedPod {
     /// Whether the scheduler `name` has to know of it.
     fn concerns(&self, name: &str) -> bool {
         self.info.as_ref().is_some_and(|pod| {
-            let waits_for_it = pod.scheduler_name == name && !pod.terminating;
+            let waits_for_it = *pod.scheduler_name == name && !pod.terminating;
             !pod.finished && (pod.node_name.is_some() || waits_for_it)
         })
     }

@@ -150,5 +150,5 @@ pub(super) fn object(
 ) -> Option<Value> {
     let resource = registry.get(group, "v1", plural)?;
     let entry = resource.cache.get(&resource.key(namespace, name))?;
-    serde_json::from_slice(entry.unmanaged()).ok()
+    serde_json::from_slice(&entry.unmanaged()).ok()
 }

@@ -1,7 +1,7 @@
 //! GET of a collection. Objects are sent as the cache holds them, never encoded again, or written
 //! anew one by one as the connection takes them.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use coracle_api::status::Status;
 use coracle_registry::{
@@ -103,15 +103,15 @@ fn item_form(resource: &Arc<Resource>, shape: Shape) -> ItemForm {
                 let strategy = &*resource.strategy;
                 if as_stored && shape.include == IncludeObject::None {
                     let read = entry.unmanaged();
-                    return table::append_row(out, strategy, read, read, options);
+                    return table::append_row(out, strategy, &read, &read, options);
                 }
                 let shown = resource.shown_json(entry.json_bytes());
                 let read = if as_stored {
                     entry.unmanaged()
                 } else {
-                    &shown[..]
+                    Cow::Borrowed(&shown[..])
                 };
-                table::append_row(out, strategy, read, &shown, options);
+                table::append_row(out, strategy, &read, &shown, options);
             })
         }
         Form::PartialObjectMetadata(version) => Box::new(move |entry, out| {

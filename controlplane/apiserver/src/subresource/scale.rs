@@ -38,7 +38,7 @@ fn gvk() -> Gvk {
 pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let entry: Arc<_> = get::entry(call).await?;
-    let object = serde_json::from_slice(entry.unmanaged()).map_err(Status::internal)?;
+    let object = serde_json::from_slice(&entry.unmanaged()).map_err(Status::internal)?;
     let scale = serde_json::to_vec(&scale_of(&object)).map_err(Status::internal)?;
     Ok(Call::shaped(&ScaleColumns, scale.into(), shape))
 }

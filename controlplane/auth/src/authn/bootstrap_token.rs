@@ -39,7 +39,7 @@ pub(super) async fn authenticate(
     if entry.is_terminating() {
         return None;
     }
-    let object: Value = serde_json::from_slice(entry.unmanaged()).ok()?;
+    let object: Value = serde_json::from_slice(&entry.unmanaged()).ok()?;
     let user = check(&object, id, secret, jiff::Timestamp::now())?;
     let secret = ObjectIdentity {
         name: entry.name().to_owned(),

@@ -283,7 +283,7 @@ impl Need {
         let Some(entry) = self.resource.cache.get(&self.key) else {
             return false;
         };
-        entry.uid() == self.uid && !(entry.is_terminating() && is_overdue(entry.unmanaged()))
+        entry.uid() == self.uid && !(entry.is_terminating() && is_overdue(&entry.unmanaged()))
     }
 }
 

@@ -195,7 +195,7 @@ impl NodeAuthorizer {
     fn object(&self, group: &str, plural: &str, name: &str) -> Option<Value> {
         let resource = self.registry.get(group, "v1", plural)?;
         let entry = resource.cache.get(&resource.key("", name))?;
-        serde_json::from_slice(entry.unmanaged()).ok()
+        serde_json::from_slice(&entry.unmanaged()).ok()
     }
 
     fn account(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {

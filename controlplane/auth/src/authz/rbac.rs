@@ -187,7 +187,7 @@ fn put(index: &mut Index, kind: Kind, entry: &Entry, is_gone: bool) {
         return index.remove(kind, namespace, name);
     }
     // What cannot be read grants nothing.
-    match serde_json::from_slice(entry.unmanaged()) {
+    match serde_json::from_slice(&entry.unmanaged()) {
         Ok(object) => index.put(kind, namespace, name, &object),
         Err(_) => index.remove(kind, namespace, name),
     }

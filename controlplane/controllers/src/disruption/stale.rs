@@ -33,9 +33,8 @@ pub(super) fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
     if !pod_state::is_active(pod) {
         return None;
     }
-    let condition = pod_state::condition(pod, DISRUPTION_TARGET).filter(|condition| {
-        condition.status == "True" && condition.reason.as_deref() != Some(BY_NODE)
-    })?;
+    let condition = pod_state::condition(pod, DISRUPTION_TARGET)
+        .filter(|condition| condition.status == "True" && condition.reason() != Some(BY_NODE))?;
     let since = condition.last_transition_time.as_ref()?.0;
     let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     Some(TIMEOUT.saturating_sub(waited))

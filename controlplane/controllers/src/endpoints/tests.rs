@@ -1,13 +1,13 @@
 //! The legacy object of a Service.
 
 use k8s_openapi::{
-    api::core::v1::{PodCondition, ServicePort, ServiceSpec},
+    api::core::v1::{ServicePort, ServiceSpec},
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
 
 use super::*;
-use crate::pod::PodStatus;
+use crate::pod::{PodCondition, PodStatus};
 
 fn service(publish: bool) -> Service {
     Service {

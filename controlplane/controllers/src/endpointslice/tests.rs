@@ -1,7 +1,7 @@
 //! Which slices a Service gets.
 
 use k8s_openapi::{
-    api::core::v1::{PodCondition, PodIP, ServicePort, ServiceSpec},
+    api::core::v1::{PodIP, ServicePort, ServiceSpec},
     apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString},
     jiff::Timestamp,
 };
@@ -9,7 +9,7 @@ use kube::api::ObjectMeta;
 use proptest::prelude::*;
 
 use super::{plan::MAX_ENDPOINTS, *};
-use crate::pod::{Container, ContainerPort, PodSpec, PodStatus};
+use crate::pod::{Container, ContainerPort, PodCondition, PodSpec, PodStatus};
 
 fn service() -> Service {
     Service {

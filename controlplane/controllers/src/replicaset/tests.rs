@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::{
     api::{
         apps::v1::{ReplicaSet, ReplicaSetSpec},
-        core::v1::{PodCondition, PodTemplateSpec, ReplicationController},
+        core::v1::{PodTemplateSpec, ReplicationController},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -13,7 +13,7 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 
 use super::{plan::*, *};
-use crate::pod::{ContainerStatus, PodSpec, PodStatus};
+use crate::pod::{ContainerStatus, PodCondition, PodSpec, PodStatus};
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_000_000).unwrap()

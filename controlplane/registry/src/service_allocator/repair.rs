@@ -119,7 +119,7 @@ fn of_entry(service: &Entry) -> Vec<Allocation> {
         service.field("spec.type"),
         Some("NodePort" | "LoadBalancer")
     ) {
-        let object: Value = serde_json::from_slice(service.unmanaged()).unwrap_or_default();
+        let object: Value = serde_json::from_slice(&service.unmanaged()).unwrap_or_default();
         return of(&object).into_iter().collect();
     }
     let address = service.field("spec.clusterIP");
@@ -156,7 +156,7 @@ struct Parent {
 
 impl Parent {
     fn of(entry: &Entry) -> Self {
-        let object: Value = serde_json::from_slice(entry.unmanaged()).unwrap_or_default();
+        let object: Value = serde_json::from_slice(&entry.unmanaged()).unwrap_or_default();
         let field = |field: &str| meta::get_str(&object, &["spec", "parentRef", field]).to_owned();
         Self {
             is_service: field("group").is_empty() && field("resource") == "services",

@@ -3,14 +3,18 @@
 //! The object's JSON lies inside a ready watch line, `{"type":"ADDED","object":` before it and
 //! `}\n` after it, so that a LIST (a slice) and a WATCH (the whole) share the same bytes. Labels
 //! and the UID are offsets into these bytes. What managers own is taken out of them
-//! ([`super::managed`]). The object is never held as a tree.
+//! ([`super::managed`]), and what follows the metadata, where that of another object is like it
+//! ([`super::alike`]). The object is never held as a tree.
 
-use std::{fmt, ops::Range, sync::Arc};
+mod layout;
+
+use std::{borrow::Cow, fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use coracle_store::{KeyValue, Revision};
 
 use super::{
+    alike::Tail,
     event::EventKind,
     fields::Fields,
     managed::Gaps,
@@ -30,9 +34,12 @@ pub struct Entry {
     /// Where in `key` the namespace is; empty for cluster-scoped objects.
     namespace: Range<u16>,
     name_start: u16,
+    /// To the end of its metadata, if the rest is elsewhere.
     line: Bytes,
     /// Where in the object's JSON something was taken out.
     gaps: Gaps,
+    /// What follows the metadata.
+    tail: Tail,
     line_kind: EventKind,
     revision: Revision,
     create_revision: Revision,
@@ -90,21 +97,48 @@ impl Entry {
     /// `metadata.uid`; empty if the object has none.
     #[must_use]
     pub fn uid(&self) -> &str {
-        self.uid.text(self.unmanaged())
+        self.uid.text(self.head())
     }
 
     /// The object's JSON but for what its managers own: a long `fieldsV1` is `{}`. For readers
     /// inside the server, which look for other things; what clients see is [`Entry::json_bytes`].
     #[must_use]
-    pub fn unmanaged(&self) -> &[u8] {
-        &self.line[self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len()]
+    pub fn unmanaged(&self) -> Cow<'_, [u8]> {
+        if self.tail.is_empty() {
+            return self.head().into();
+        }
+        let mut json = Vec::with_capacity(self.head().len() + self.tail.len());
+        json.extend_from_slice(self.head());
+        self.tail
+            .parts()
+            .for_each(|part| json.extend_from_slice(part));
+        json.into()
+    }
+
+    /// The same without what is elsewhere: at least to the end of its metadata.
+    fn head(&self) -> &[u8] {
+        let end = match self.tail.is_empty() {
+            true => self.line.len() - LINE_SUFFIX.len(),
+            false => self.line.len(),
+        };
+        &self.line[self.line_kind.line_prefix().len()..end]
+    }
+
+    /// The object's JSON, part by part.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.gaps.filled(self.head()).chain(self.tail.parts())
+    }
+
+    /// Whether the bytes that are held are all of it.
+    fn is_whole(&self) -> bool {
+        self.gaps.is_empty() && self.tail.is_empty()
     }
 
     /// The object's JSON, resourceVersion included; shared with the cache if nothing was taken out
     /// of it.
     #[must_use]
     pub fn json_bytes(&self) -> Bytes {
-        if self.gaps.is_empty() {
+        if self.is_whole() {
             return self
                 .line
                 .slice(self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len());
@@ -116,14 +150,12 @@ impl Entry {
 
     /// Appends [`Entry::json_bytes`] to `out`.
     pub fn append_json(&self, out: &mut Vec<u8>) {
-        self.gaps
-            .filled(self.unmanaged())
-            .for_each(|part| out.extend_from_slice(part));
+        self.parts().for_each(|part| out.extend_from_slice(part));
     }
 
     /// How long [`Entry::json_bytes`] is.
     pub fn json_len(&self) -> usize {
-        self.unmanaged().len() + self.gaps.growth()
+        self.head().len() + self.gaps.growth() + self.tail.len()
     }
 
     /// The watch line of this object: `{"type":"ADDED","object":{...}}` and a newline.
@@ -154,7 +186,7 @@ impl Entry {
             append(&self.line);
         } else {
             append(kind.line_prefix());
-            self.gaps.filled(self.unmanaged()).for_each(&mut append);
+            self.parts().for_each(&mut append);
             append(LINE_SUFFIX);
         }
     }
@@ -166,7 +198,7 @@ impl Entry {
 
     /// Whether the bytes that are held are the line for `kind`.
     fn is_line(&self, kind: EventKind) -> bool {
-        kind == self.line_kind && self.gaps.is_empty()
+        kind == self.line_kind && self.is_whole()
     }
 
     /// The `resourceVersion`: the revision of the last write; for a deleted object that of the
@@ -185,12 +217,12 @@ impl Entry {
     /// The value of a label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels.get(name, self.unmanaged())
+        self.labels.get(name, self.head())
     }
 
     /// All labels, in stored order.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.labels.iter(self.unmanaged())
+        self.labels.iter(self.head())
     }
 
     /// The value of `metadata.name`, `metadata.namespace` or an indexed field; `None` for a field
@@ -217,7 +249,7 @@ impl Entry {
 
     /// How many bytes the encoded object occupies, what it shares included.
     pub(crate) fn size(&self) -> usize {
-        self.line.len() + self.gaps.growth()
+        self.line.len() + self.gaps.growth() + self.tail.len()
     }
 
     /// Makes an entry of a stored state. `index` gets the object as a tree if it needs one.
@@ -230,8 +262,8 @@ impl Entry {
             key: Arc::clone(key),
             source: error,
         };
-        let mut line =
-            line_of(source.kind, &source.kv.value, source.kv.mod_revision).map_err(failed)?;
+        let mut line = layout::line_of(source.kind, &source.kv.value, source.kv.mod_revision)
+            .map_err(failed)?;
         let json_start = source.kind.line_prefix().len();
         let mut metadata = metadata::parse(&line[json_start..]).map_err(failed)?;
         let gaps = Gaps::cut(&mut line, json_start, &metadata.managed, source.pool);
@@ -239,6 +271,15 @@ impl Entry {
         if !gaps.is_empty() {
             metadata = metadata::parse(&line[json_start..]).map_err(failed)?;
         }
+        let (namespace, name_start) = layout::split_key(key, source);
+        let of = &key[usize::from(namespace.start)..usize::from(namespace.end)];
+        let name = &key[usize::from(name_start)..];
+        let tail = match metadata.end {
+            0 => Tail::default(),
+            end => layout::cut_tail(&mut line, json_start + end, |text| {
+                source.pool.tail(of, name, text)
+            }),
+        };
         let Metadata {
             uid,
             labels,
@@ -246,13 +287,13 @@ impl Entry {
             ..
         } = metadata;
         let fields = index(&source.kv.value).map_err(failed)?;
-        let (namespace, name_start) = split_key(key, source);
         Ok(Self {
             key: Arc::clone(key),
             namespace,
             name_start,
             line: line.into(),
             gaps,
+            tail,
             line_kind: source.kind,
             revision: source.kv.mod_revision,
             create_revision: source.kv.create_revision,
@@ -267,7 +308,7 @@ impl Entry {
     /// going.
     pub(crate) fn gone_at(&self, revision: Revision) -> Self {
         let kind = EventKind::Deleted;
-        let json = self.unmanaged();
+        let json = self.head();
         // The revision is always the first member of the metadata: `decode` put it there.
         let digits_start =
             stored::metadata_start(json).unwrap_or_default() + br#""resourceVersion":""#.len();
@@ -281,7 +322,11 @@ impl Entry {
             &json[..digits_start],
             number.as_bytes(),
             &json[digits_start + digits..],
-            LINE_SUFFIX,
+            if self.tail.is_empty() {
+                LINE_SUFFIX
+            } else {
+                b""
+            },
         ]
         .concat();
         let parsed = metadata::parse(&line[kind.line_prefix().len()..]).unwrap_or_default();
@@ -294,6 +339,7 @@ impl Entry {
             name_start: self.name_start,
             line: line.into(),
             gaps,
+            tail: self.tail.clone(),
             line_kind: kind,
             revision,
             create_revision: self.create_revision,
@@ -341,36 +387,5 @@ impl PartialOrd for ByKey {
 impl Ord for ByKey {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.key.cmp(&other.0.key)
-    }
-}
-
-/// The watch line of a stored object, resourceVersion spliced in.
-fn line_of(
-    kind: EventKind,
-    stored: &[u8],
-    revision: Revision,
-) -> Result<Vec<u8>, serde_json::Error> {
-    let stored = stored::normalized(stored)?;
-    let revision = revision.to_string();
-    // Exactly as long as it gets: an entry keeps it.
-    let spliced = br#""resourceVersion":"","#.len() + revision.len();
-    let mut line =
-        Vec::with_capacity(kind.line_prefix().len() + stored.len() + spliced + LINE_SUFFIX.len());
-    line.extend_from_slice(kind.line_prefix());
-    stored::append_with_revision(&mut line, &stored, &revision);
-    line.extend_from_slice(LINE_SUFFIX);
-    Ok(line)
-}
-
-/// Where namespace and name are in a key. A key too long for the offsets has no valid name anyway.
-fn split_key(key: &str, source: &EntrySource<'_>) -> (Range<u16>, u16) {
-    let offset = |at: usize| u16::try_from(at).unwrap_or_default();
-    let start = source.prefix.len();
-    match key[start..].find('/').filter(|_| source.namespaced) {
-        Some(slash) => (
-            offset(start)..offset(start + slash),
-            offset(start + slash + 1),
-        ),
-        None => (0..0, offset(start)),
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! It is a third and more of many an object, objects made from one template have the same of it,
 //! and nobody inside the server reads it from the cache. So an entry's text has `{}` in its place,
-//! a gap; whoever shows the object to a client fills the gaps again.
+//! a gap; whoever shows the object to a client fills the gaps again. An address that names a member
+//! of a list is nobody else's: what stands before it and after it is shared.
 
 use std::{ops::Range, sync::Arc};
 
@@ -13,6 +14,8 @@ use super::pool::Pool;
 const WORTH_SHARING: usize = 256;
 /// What stands in a gap.
 const EMPTY: &[u8] = b"{}";
+/// Before an address that names a member of a list, as `f:podIPs` has it: `"k:{\"ip\":\"10.0.0.1\"}"`.
+const ADDRESS: &str = r#"\"ip\":\""#;
 
 /// The places in a text where something was taken out, in order.
 #[derive(Clone, Default)]
@@ -22,7 +25,50 @@ pub(super) struct Gaps(Box<[Gap]>);
 struct Gap {
     /// Where `{}` stands.
     at: u32,
-    text: Arc<str>,
+    text: Taken,
+}
+
+/// What was taken out.
+#[derive(Clone)]
+enum Taken {
+    /// Others have it, too.
+    Shared(Arc<str>),
+    /// What others have, with an address after each part but the last.
+    Around(Box<[(Arc<str>, Box<str>)]>),
+}
+
+impl Taken {
+    fn of(text: &str, pool: &Pool) -> Self {
+        if !text.contains(ADDRESS) {
+            return Self::Shared(pool.share(text));
+        }
+        let (mut parts, mut rest) = (Vec::new(), text);
+        while let Some(found) = rest.find(ADDRESS) {
+            let (before, after) = rest.split_at(found + ADDRESS.len());
+            let (address, after) = after.split_at(after.find('\\').unwrap_or(after.len()));
+            parts.push((pool.share(before), address.into()));
+            rest = after;
+        }
+        parts.push((pool.share(rest), Box::default()));
+        Self::Around(parts.into())
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Shared(text) => text.len(),
+            Self::Around(parts) => parts.iter().map(|(text, own)| text.len() + own.len()).sum(),
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let (shared, around) = match self {
+            Self::Shared(text) => (text.as_bytes(), &[][..]),
+            Self::Around(parts) => (&[][..], &**parts),
+        };
+        let around = around.iter();
+        std::iter::once(shared)
+            .chain(around.flat_map(|(text, own)| [text.as_bytes(), own.as_bytes()]))
+    }
 }
 
 impl Gaps {
@@ -46,7 +92,7 @@ impl Gaps {
             };
             gaps.push(Gap {
                 at,
-                text: pool.share(taken),
+                text: Taken::of(taken, pool),
             });
             kept.extend_from_slice(EMPTY);
             copied = range.end;
@@ -76,10 +122,10 @@ impl Gaps {
         let between = starts
             .zip(ends.chain([text.len()]))
             .map(move |(start, end)| &text[start..end]);
-        let taken = self.0.iter().map(|gap| gap.text.as_bytes());
-        between
-            .zip(taken.chain([&[][..]]))
-            .flat_map(|(kept, taken)| [kept, taken])
+        let taken = self.0.iter().map(|gap| Some(&gap.text));
+        between.zip(taken.chain([None])).flat_map(|(kept, taken)| {
+            std::iter::once(kept).chain(taken.into_iter().flat_map(Taken::parts))
+        })
     }
 
     /// The same gaps in a text whose beginning is longer or shorter: what was at `before` is now at
@@ -130,6 +176,35 @@ mod tests {
             .collect::<Vec<_>>()
             .concat();
         assert_eq!(longer[4..], whole.as_bytes()[1..]);
+    }
+
+    #[test]
+    fn addresses_are_not_shared_and_what_is_around_them_is() {
+        let pool = Pool::default();
+        let owned = |addresses: &[&str]| {
+            let keys = addresses
+                .iter()
+                .map(|ip| format!(r#""k:{{\"ip\":\"{ip}\"}}":{{".":{{}},"f:ip":{{}}}}"#));
+            let keys = keys.collect::<Vec<_>>().join(",");
+            let rest = "x".repeat(WORTH_SHARING);
+            format!(r#"{{"f:podIPs":{{".":{{}},{keys}}},"f:{rest}":{{}}}}"#)
+        };
+        for (addresses, shared) in [
+            (&["10.0.0.1"][..], 2),
+            (&["10.0.0.2"], 2),
+            (&["10.0.0.3", "fd00::3"], 3),
+            (&["10.0.0.4", "fd00::4"], 3),
+        ] {
+            let whole = owned(addresses);
+            let mut text = whole.clone().into_bytes();
+            let all = std::iter::once(0..whole.len()).collect::<Vec<_>>();
+            let gaps = Gaps::cut(&mut text, 0, &all, &pool);
+            assert_eq!(text, EMPTY);
+            let filled = gaps.filled(&text).collect::<Vec<_>>().concat();
+            assert_eq!(std::str::from_utf8(&filled).unwrap(), whole);
+            assert_eq!(text.len() + gaps.growth(), whole.len());
+            assert!(pool.len() <= shared, "{addresses:?}: {}", pool.len());
+        }
     }
 
     #[test]

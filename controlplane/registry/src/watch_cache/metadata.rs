@@ -96,6 +96,8 @@ pub(crate) struct Metadata {
     pub(crate) terminating: bool,
     /// Each `managedFields[*].fieldsV1`.
     pub(crate) managed: Vec<Range<usize>>,
+    /// Where it ends; 0 if there is none.
+    pub(crate) end: usize,
 }
 
 /// Reads the metadata of an object that is laid out as stored ones are; of any other, nothing.
@@ -104,13 +106,11 @@ pub(crate) fn parse(json: &[u8]) -> Result<Metadata, serde_json::Error> {
     let Some(rest) = stored::metadata_start(json).and_then(|at| json.get(at - 1..)) else {
         return Ok(Metadata::default());
     };
-    let Some(wire) = serde_json::Deserializer::from_slice(rest)
-        .into_iter::<Wire<'_>>()
-        .next()
-        .transpose()?
-    else {
+    let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<Wire<'_>>();
+    let Some(wire) = values.next().transpose()? else {
         return Ok(Metadata::default());
     };
+    let end = json.len() - rest.len() + values.byte_offset();
     let uid = wire
         .uid
         .as_ref()
@@ -143,6 +143,7 @@ pub(crate) fn parse(json: &[u8]) -> Result<Metadata, serde_json::Error> {
         labels,
         terminating: wire.deletion_timestamp.is_some(),
         managed,
+        end,
     })
 }
 

@@ -166,7 +166,11 @@ pub(super) fn matches(cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> boo
 }
 
 fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
-    required_affinity_matches(Some(&pod.node_selector), pod.affinity.as_ref(), view(node))
+    required_affinity_matches(
+        Some(&pod.node_selector),
+        pod.affinity.as_deref(),
+        view(node),
+    )
 }
 
 fn preferred(pod: &PodInfo) -> &[PreferredSchedulingTerm] {

@@ -19,7 +19,7 @@ impl Plugin for NodeName {
 impl Filter for NodeName {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
         match &pod.node_name {
-            Some(name) if *name != node.name => {
+            Some(name) if **name != *node.name => {
                 Status::unresolvable(vec!["node(s) didn't match the requested node name".into()])
             }
             _ => Status::SUCCESS,

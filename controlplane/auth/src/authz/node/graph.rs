@@ -142,11 +142,11 @@ impl Placements {
         // A bound pod goes on referring to the same objects, but for containers that are put in
         // later.
         if known.is_some_and(|placed| placed.created == entry.create_revision())
-            && !may_grow(entry.unmanaged())
+            && !may_grow(&entry.unmanaged())
         {
             return;
         }
-        let Ok(pod) = serde_json::from_slice::<Value>(entry.unmanaged()) else {
+        let Ok(pod) = serde_json::from_slice::<Value>(&entry.unmanaged()) else {
             return;
         };
         // A node makes these itself: what it could read for them it would have chosen. They may

@@ -171,7 +171,7 @@ fn what_managers_own_is_shared_and_shown_again() {
             entry.unmanaged().len() + 2 * owned.len() < whole.len() + 10,
             "both are taken out"
         );
-        assert!(serde_json::from_slice::<Value>(entry.unmanaged()).is_ok());
+        assert!(serde_json::from_slice::<Value>(&entry.unmanaged()).is_ok());
         assert_eq!(
             (text(&entry), entry.json_len()),
             (whole.clone(), whole.len())
