@@ -1,8 +1,9 @@
 //! NodeRestriction: what a node may write, where the URL does not show it.
 //!
 //! Source: `plugin/pkg/admission/noderestriction/admission.go` at v1.37; which addresses a node may
-//! call its own is ours.
+//! call its own is ours, and so are directories of nodes as volumes.
 
+mod local_volumes;
 mod mirror_pods;
 mod pod_certificates;
 mod rules;
@@ -32,6 +33,7 @@ const RESTRICTED: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "pods"),
     ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
     ("coordination.k8s.io", "leases"),
     ("storage.k8s.io", "csinodes"),
     ("resource.k8s.io", "resourceslices"),

@@ -126,6 +126,7 @@ impl<'a> RequestInfo<'a> {
                     namespace: &request.namespace,
                     name: &request.name,
                     field_selector: query.text("fieldSelector"),
+                    label_selector: query.text("labelSelector"),
                 }),
             },
         }

@@ -4,6 +4,8 @@
 //! Source: `pkg/registry/authorization`, `pkg/registry/authentication` and
 //! `pkg/apis/authorization/validation` at v1.37.
 
+mod selectors;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -275,7 +277,8 @@ fn subject(spec: &Value) -> UserInfo {
 fn access(server: &State, user: &UserInfo, spec: &Value) -> Value {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |field: &str| meta::get_str(resource, &[field]);
-    let fields = field_selector(&resource["fieldSelector"]);
+    let fields = selectors::of_fields(&resource["fieldSelector"]);
+    let labels = selectors::of_labels(&resource["labelSelector"]);
     let attributes = if path.is_object() {
         Attributes {
             user,
@@ -290,6 +293,7 @@ fn access(server: &State, user: &UserInfo, spec: &Value) -> Value {
             namespace: text("namespace"),
             name: text("name"),
             field_selector: fields.as_deref(),
+            label_selector: labels.as_deref(),
         };
         Attributes {
             user,
@@ -306,33 +310,6 @@ fn access(server: &State, user: &UserInfo, spec: &Value) -> Value {
         status["reason"] = reason.into();
     }
     status
-}
-
-/// As a query would say it.
-fn field_selector(selector: &Value) -> Option<String> {
-    if let Some(raw) = selector["rawSelector"]
-        .as_str()
-        .filter(|raw| !raw.is_empty())
-    {
-        return Some(raw.to_owned());
-    }
-    let requirements = selector["requirements"].as_array()?;
-    let parts: Vec<String> = requirements
-        .iter()
-        .filter_map(|one| {
-            match (
-                one["operator"].as_str()?,
-                one["values"].as_array()?.as_slice(),
-            ) {
-                ("In", [value]) => Some(format!("{}={}", one["key"].as_str()?, value.as_str()?)),
-                ("NotIn", [value]) => {
-                    Some(format!("{}!={}", one["key"].as_str()?, value.as_str()?))
-                }
-                _ => None,
-            }
-        })
-        .collect();
-    Some(parts.join(","))
 }
 
 // === rules ===

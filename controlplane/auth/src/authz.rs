@@ -57,6 +57,8 @@ pub struct ResourceTarget<'a> {
     pub name: &'a str,
     /// Of a list, as the query has it.
     pub field_selector: Option<&'a str>,
+    /// As [`Self::field_selector`].
+    pub label_selector: Option<&'a str>,
 }
 
 impl<'a> Target<'a> {

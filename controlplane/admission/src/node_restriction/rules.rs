@@ -10,7 +10,7 @@ use std::{
 use coracle_api::meta::{self, NODE_LEASE_NAMESPACE};
 use serde_json::Value;
 
-use super::mirror_pods;
+use super::{local_volumes, mirror_pods};
 use crate::certificates::with_subject;
 
 const ONLY_CLAIM_STATUS: &str = "may only update PVC status";
@@ -219,6 +219,7 @@ pub(super) fn check_update(
                 "node {node:?} is not allowed to update fields other than status.capacity and status.conditions"
             ))
         }
+        "persistentvolumes" => local_volumes::check(node, subresource, new, old),
         "nodes" => {
             own(node, resource, old)?;
             pod_range(node, old, new)?;

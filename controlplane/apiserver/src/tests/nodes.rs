@@ -1,6 +1,7 @@
 //! What somebody gets who has a node's certificate, and what the API server's own to nodes is
 //! worth.
 
+mod local_volumes;
 mod registering;
 
 use std::sync::Arc;

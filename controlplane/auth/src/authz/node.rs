@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use coracle_api::{
     meta::{self, NODE_LEASE_NAMESPACE},
-    selector::FieldSelector,
+    selector::{FieldSelector, LabelSelector, Operator},
+    volume::local_path,
 };
 use coracle_registry::resource::Registry;
 use serde_json::Value;
@@ -155,8 +156,26 @@ impl NodeAuthorizer {
         }
     }
 
-    /// A volume whose claim a pod of this node refers to.
+    /// A volume whose claim a pod of this node refers to; and those that say that they are a
+    /// directory of this node, which upstream does not have: it follows them, and takes its
+    /// finalizer off one that goes. That it changes nothing else, admission sees to.
     fn persistent_volume(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
+        match (verb, target.subresource) {
+            ("list" | "watch", "") if selects_own_volumes(node, target) => return ALLOW,
+            ("list" | "watch", "") => {
+                return Decision::NoOpinion(format!(
+                    "can only list/watch persistentvolumes with {} label selector",
+                    local_path::NODE
+                ));
+            }
+            ("update" | "patch", "") => {
+                let volume = self.object("", "persistentvolumes", target.name);
+                let is_own = volume
+                    .is_some_and(|volume| meta::label(&volume, local_path::NODE) == Some(node));
+                return if is_own { ALLOW } else { unrelated(node) };
+            }
+            _ => {}
+        }
         if let Err(why) = individual(verb, target) {
             return refused(why);
         }
@@ -238,6 +257,19 @@ impl NodeAuthorizer {
         let entry = pods.cache.get(&pods.key(target.namespace, target.name));
         entry.is_some_and(|entry| entry.field("spec.nodeName") == Some(node))
     }
+}
+
+/// Whether a list shows no other volumes than those of the node's own directories. As upstream with
+/// the pods of a node, more conditions may stand beside that.
+fn selects_own_volumes(node: &str, target: &ResourceTarget<'_>) -> bool {
+    let selector = target
+        .label_selector
+        .and_then(|text| LabelSelector::parse(text).ok());
+    selector.is_some_and(|selector| {
+        selector.requirements().iter().any(|one| {
+            one.key == local_path::NODE && one.operator == Operator::In && one.values == [node]
+        })
+    })
 }
 
 fn has(names: &[Box<str>], name: &str) -> bool {
