@@ -434,7 +434,7 @@ provision() {
 
 uninstall() {
   look_at_machine "this script has installed nothing here; 'coracle reset --delete-data' takes back a node that was started by hand"
-  local unit name left=()
+  local unit name left=() data=(/var/lib/coracle) volumes=/var/lib/coracle/agent/storage
   if [[ -e $unit_dir/coracle-etcd.service ]]; then
     load_settings
     leave_etcd
@@ -465,8 +465,13 @@ uninstall() {
   systemctl reset-failed 'coracle*' 2>/dev/null || true
   for name in "${binaries[@]}"; do rm -f "$bin_dir/$name"; done
   if [[ -e $etc/sysctl.before ]]; then sysctl -q -e -p "$etc/sysctl.before" >/dev/null 2>&1 || true; fi
-  rm -rf "$etc" "$doc_dir" "$lib_dir" /var/lib/coracle "$etcd_data" /run/coracle "$modules_file" "$sysctl_file"
-  for name in "$doc_dir" "$lib_dir" "$etc" /var/lib/coracle "$etcd_data" /run/coracle; do
+  # What pods have written to persistent volumes is their users'; reset has left nothing else.
+  if [[ -d $volumes && -n $(ls -A "$volumes") ]]; then
+    data=()
+    say "data of persistent volumes stays in $volumes"
+  fi
+  rm -rf "$etc" "$doc_dir" "$lib_dir" "${data[@]}" "$etcd_data" /run/coracle "$modules_file" "$sysctl_file"
+  for name in "$doc_dir" "$lib_dir" "$etc" "${data[@]}" "$etcd_data" /run/coracle; do
     [[ ! -e $name ]] || left+=("$name")
   done
   ((${#left[@]} == 0)) || die "could not remove: ${left[*]}"

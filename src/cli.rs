@@ -108,6 +108,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, default_value = "/run/coracle", value_name = "DIR")]
     pub(crate) run_dir: PathBuf,
 
+    /// Where volumes of the class local-path go that are made for this node [default: agent/storage
+    /// in the data directory]. What was made elsewhere before stays there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) local_storage_directory: Option<PathBuf>,
+
     /// The node's name [default: the host name].
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
@@ -334,9 +339,14 @@ pub(crate) struct ResetArgs {
     pub(crate) cluster: ClusterArgs,
     #[command(flatten)]
     pub(crate) node: NodeArgs,
-    /// Also delete the data directory: certificates, objects, images, logs.
+    /// Also delete the data directory: certificates, objects, images, logs. What pods have written
+    /// to persistent volumes of this node stays.
     #[arg(long)]
     pub(crate) delete_data: bool,
+
+    /// Delete that as well.
+    #[arg(long, requires = "delete_data")]
+    pub(crate) delete_local_volumes: bool,
 }
 
 #[cfg(test)]

@@ -79,6 +79,9 @@ pub(crate) fn agent_config(
     config.eviction_transition = Duration::from_secs(args.eviction_pressure_transition_period);
     config.data_dir = resolved(&data.data_dir).context("--data-dir")?;
     config.run_dir = resolved(&args.run_dir).context("--run-dir")?;
+    config
+        .local_storage_dir
+        .clone_from(&args.local_storage_directory);
     config.cgroup_root.clone_from(&args.cgroup_root);
     config.cluster_dns.clone_from(&args.cluster_dns);
     config.registries.clone_from(&args.registries);

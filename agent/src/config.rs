@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -15,6 +15,9 @@ use ipnet::IpNet;
 
 use crate::{admission::sysctl::AllowList, eviction::Thresholds, reserved::Reserved};
 
+/// In the agent's directory.
+pub(crate) const STORAGE: &str = "storage";
+pub(crate) const LOCAL_VOLUMES: &str = "local-volumes";
 /// The port kubelets listen on.
 pub const DEFAULT_NODE_PORT: u16 = 10250;
 /// As many pods as upstream admits to a node by default.
@@ -57,6 +60,9 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// What does not: sockets, namespace pins, sandboxes; such as `/run/coracle`.
     pub run_dir: PathBuf,
+    /// Where the directories of volumes are that the cluster makes for this node;
+    /// [`AgentConfig::storage_dir`] when absent.
+    pub local_storage_dir: Option<PathBuf>,
     /// cgroup above `kubepods`, absolute, such as `/` or `/coracle-test`.
     pub cgroup_root: String,
     /// Name servers of pods with `dnsPolicy: ClusterFirst`; the node's own when empty.
@@ -131,6 +137,7 @@ impl AgentConfig {
             node_ip_detected: false,
             data_dir: PathBuf::from("/var/lib/coracle"),
             run_dir: PathBuf::from("/run/coracle"),
+            local_storage_dir: None,
             cgroup_root: "/".to_owned(),
             cluster_dns: Vec::new(),
             cluster_domain: DEFAULT_CLUSTER_DOMAIN.to_owned(),
@@ -184,18 +191,22 @@ impl AgentConfig {
         self.agent_dir().join("checkpoints")
     }
 
+    /// Where the directories of volumes are that the cluster makes for this node.
+    pub fn storage_dir(&self) -> PathBuf {
+        let own = || self.agent_dir().join(STORAGE);
+        self.local_storage_dir.clone().unwrap_or_else(own)
+    }
+
+    /// What has been made there, a file a volume.
+    pub(crate) fn local_volumes_dir(&self) -> PathBuf {
+        self.agent_dir().join(LOCAL_VOLUMES)
+    }
+
     /// Looks for values that cannot work.
     ///
     /// # Errors
     /// The first one found.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let bad = |field, value: String, expected: String| {
-            Err(ConfigError {
-                field,
-                value,
-                expected,
-            })
-        };
         if let Some(why) = coracle_api::name::dns_subdomain_error(&self.node_name) {
             return bad("--node-name", self.node_name.clone(), why);
         }
@@ -209,15 +220,7 @@ impl AgentConfig {
                 "must be an address of this node".to_owned(),
             );
         }
-        for (field, path) in [("--data-dir", &self.data_dir), ("--run-dir", &self.run_dir)] {
-            if !path.is_absolute() {
-                return bad(
-                    field,
-                    path.display().to_string(),
-                    "must be an absolute path".to_owned(),
-                );
-            }
-        }
+        self.check_paths()?;
         if !self.cgroup_root.starts_with('/')
             || self.cgroup_root.split('/').any(|part| part == "..")
         {
@@ -255,6 +258,46 @@ impl AgentConfig {
         }
         Ok(())
     }
+
+    fn check_paths(&self) -> Result<(), ConfigError> {
+        for (field, path) in [("--data-dir", &self.data_dir), ("--run-dir", &self.run_dir)] {
+            if !path.is_absolute() {
+                return bad(
+                    field,
+                    path.display().to_string(),
+                    "must be an absolute path".to_owned(),
+                );
+            }
+        }
+        if let Some(dir) = &self.local_storage_dir
+            && !is_plain(dir)
+        {
+            return bad(
+                "--local-storage-directory",
+                dir.display().to_string(),
+                "must be an absolute path without `.`, `..` and `//`, and not the root directory"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn bad(field: &'static str, value: String, expected: String) -> Result<(), ConfigError> {
+    Err(ConfigError {
+        field,
+        value,
+        expected,
+    })
+}
+
+/// Whether a path can be compared as text: volumes name it.
+fn is_plain(path: &Path) -> bool {
+    let text = path.to_str().unwrap_or_default();
+    text.strip_prefix('/').is_some_and(|rest| {
+        let mut parts = rest.split('/');
+        parts.all(|part| !matches!(part, "" | "." | ".."))
+    })
 }
 
 #[cfg(test)]
@@ -273,6 +316,16 @@ mod tests {
     #[test]
     fn unusable_values_are_named_by_their_flag() {
         type Change = fn(&mut AgentConfig);
+        let storage = |path: &str| Some(PathBuf::from(path));
+        for path in ["", "/", "disk", "/a/../b", "/a/", "/a//b", "/./a"] {
+            let mut config = config();
+            config.local_storage_dir = storage(path);
+            let error = config.validate().expect_err(path);
+            assert_eq!(error.field, "--local-storage-directory");
+        }
+        let mut fine = config();
+        fine.local_storage_dir = storage("/mnt/disk/volumes");
+        assert_eq!(fine.validate(), Ok(()));
         let cases: [(&str, Change); 9] = [
             ("--max-pods", |c| c.max_pods = 254),
             ("--node-name", |c| c.node_name = "N_1".to_owned()),

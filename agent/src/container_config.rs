@@ -156,6 +156,12 @@ fn security(
         warn("AppArmor", text);
     }
     security.apparmor_profile = apparmor.profile;
+    // As upstream: what a volume says of itself goes to all containers of its pod.
+    for group in input.volumes.values().filter_map(|volume| volume.group) {
+        if !security.supplemental_groups.contains(&group) {
+            security.supplemental_groups.push(group);
+        }
+    }
     Ok(security)
 }
 

@@ -14,6 +14,7 @@ mod parts;
 
 use std::time::Duration;
 
+use coracle_api::volume::local_path;
 use coracle_client::{
     informer::{Informer, Selection},
     part::Part,
@@ -21,7 +22,7 @@ use coracle_client::{
 };
 use coracle_telemetry::{ExponentialBackoff, Tasks};
 use k8s_openapi::api::{
-    core::v1::{Node, Pod, Service},
+    core::v1::{Node, PersistentVolume, Pod, Service},
     discovery::v1::EndpointSlice,
 };
 use kube::{Api, Client};
@@ -54,6 +55,8 @@ pub struct Informers {
     pub(crate) services: Informer<SeenService>,
     pub(crate) slices: Informer<SeenSlice>,
     pub(crate) nodes: Informer<SeenNode>,
+    /// Those that the cluster has made for this node.
+    pub(crate) volumes: Informer<PersistentVolume>,
 }
 
 impl Informers {
@@ -80,6 +83,11 @@ impl Informers {
                 }
             },
         );
+        let volumes = Informer::new(
+            Api::all(client.clone()),
+            Selection::labels(format!("{}={node_name}", local_path::NODE)),
+            |volume: &mut PersistentVolume| volume.metadata.managed_fields = None,
+        );
         Self {
             pods: Informer::new(Api::all(client.clone()), bound, |_| {}).woken_by(pulse, RETRY),
             // All, those without rules as well: containers' environments tell of them.
@@ -87,6 +95,7 @@ impl Informers {
                 .woken_by(pulse, RETRY),
             slices: slices.woken_by(pulse, RETRY),
             nodes: nodes.woken_by(pulse, RETRY),
+            volumes: volumes.woken_by(pulse, RETRY),
         }
     }
 
@@ -96,7 +105,8 @@ impl Informers {
         tasks.add("watch pods", self.pods.run(stop.clone()));
         tasks.add("watch Services", self.services.run(stop.clone()));
         tasks.add("watch EndpointSlices", self.slices.run(stop.clone()));
-        tasks.add("watch Nodes", self.nodes.run(stop));
+        tasks.add("watch Nodes", self.nodes.run(stop.clone()));
+        tasks.add("watch PersistentVolumes", self.volumes.run(stop));
     }
 }
 

@@ -20,6 +20,7 @@
 //! | `objects`, `service_index` | ConfigMaps, Secrets and Services that pods here use |
 //! | `pod`, `quantity` | questions about a Pod; resource quantities as numbers |
 //! | `volume` | what containers mount |
+//! | `local_volumes` | how volumes go that the cluster has made for this node |
 //! | `prober`, `lifecycle` | probes and hooks |
 //! | `status_manager`, `events` | the only writer of pod statuses; what events are about |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
@@ -50,6 +51,7 @@ pub mod image;
 pub mod informers;
 mod join;
 mod lifecycle;
+mod local_volumes;
 mod logs;
 mod mounts;
 pub mod network;
@@ -86,7 +88,7 @@ pub use node::address::default_route_address;
 pub use node_lock::LockError;
 pub use removal::remove_tree;
 pub use reserved::{Reserved, ReservedError};
-pub use reset::{ResetError, reset};
+pub use reset::{ResetError, kept_volumes, remove_all_but_volumes, reset};
 
 use std::path::PathBuf;
 

@@ -51,6 +51,8 @@ const CHECK: Duration = Duration::from_secs(10);
 /// After the API server did not take the Node or its status. As upstream's registration.
 const RETRY: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(200), Duration::from_secs(7));
+/// Says who attaches volumes; not the node.
+const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// For events to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -210,17 +212,14 @@ impl NodeManager {
             &Health::default(),
             None,
         );
+        let own = status::annotations(&self.config);
+        let mut annotations = own.clone();
+        annotations.insert(ATTACH_DETACH.to_owned(), "true".to_owned());
         let node = Node {
             metadata: ObjectMeta {
                 name: Some(self.config.node_name.clone()),
                 labels: Some(status::labels(&self.config)),
-                annotations: Some(
-                    [(
-                        "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
-                        "true".to_owned(),
-                    )]
-                    .into(),
-                ),
+                annotations: Some(annotations),
                 ..ObjectMeta::default()
             },
             status: Some(status),
@@ -235,16 +234,17 @@ impl NodeManager {
                 Ok(())
             }
             Err(kube::Error::Api(why)) if why.code == 409 => {
-                // It was here before. Taints, annotations and other labels may be somebody else's
-                // by now.
-                let labels =
-                    serde_json::json!({"metadata": {"labels": status::labels(&self.config)}});
+                // It was here before. Taints, other annotations and other labels may be somebody
+                // else's by now.
+                let labels = status::labels(&self.config);
+                let metadata = serde_json::json!({"labels": labels, "annotations": own});
+                let patch = serde_json::json!({"metadata": metadata});
                 let known = self
                     .api()
                     .patch(
                         &self.config.node_name,
                         &PatchParams::default(),
-                        &Patch::Merge(&labels),
+                        &Patch::Merge(&patch),
                     )
                     .await?;
                 *self.view.lock() = Some(Arc::new(known));

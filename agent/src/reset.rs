@@ -4,7 +4,10 @@
 //! failure at the end. What is removed is found in the system, not remembered: a node that was
 //! killed at any moment leaves nothing either.
 
-use std::path::Path;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use coracle_cni::{
     bridge,
@@ -14,10 +17,13 @@ use coracle_netfilter::iptables::{Iptables, IptablesError};
 use coracle_telemetry::ErrorChain;
 
 use crate::{
-    AgentConfig, mounts,
+    AgentConfig,
+    config::{LOCAL_VOLUMES, STORAGE},
+    mounts,
     network::routes,
     node_lock::{LockError, NodeLock},
     removal, run, runtime,
+    volume::storage,
 };
 
 /// Why something is left.
@@ -29,6 +35,49 @@ pub enum ResetError {
     /// Steps that failed, one sentence each.
     #[error("not everything could be removed: {}", .0.join("; "))]
     Left(Vec<String>),
+}
+
+/// Directories of persistent volumes that this node has made, wherever they are: what is in them is
+/// their users'. Of a storage directory that somebody has chosen, only those that a record names.
+///
+/// # Errors
+/// A directory or a record cannot be read.
+pub fn kept_volumes(config: &AgentConfig) -> io::Result<Vec<PathBuf>> {
+    let mut found = storage::recorded(&config.local_volumes_dir())?;
+    let own = config.agent_dir().join(STORAGE);
+    match fs::read_dir(&own) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        entries => {
+            for entry in entries? {
+                found.push(entry?.path());
+            }
+        }
+    }
+    found.retain(|path| path.exists());
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// Deletes the data directory but for persistent volumes that are in there, and the records of all
+/// that there are.
+///
+/// # Errors
+/// The first thing that could not be deleted; all others are.
+pub fn remove_all_but_volumes(data_dir: &Path) -> io::Result<()> {
+    let agent = data_dir.join("agent");
+    let kept = [agent.join(STORAGE), agent.join(LOCAL_VOLUMES)];
+    let mut first = Ok(());
+    for dir in [&agent, data_dir] {
+        for entry in fs::read_dir(dir)? {
+            let path = entry?.path();
+            if path != agent && !kept.contains(&path) {
+                let removed = removal::remove_tree(&path);
+                first = first.and(removed);
+            }
+        }
+    }
+    first
 }
 
 /// The tables that may hold rules of ours.
@@ -159,4 +208,45 @@ fn remove_cgroups(root: &str) -> Result<(), String> {
 
 fn remove_dir(path: &Path) -> Result<(), String> {
     removal::remove_tree(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_of_volumes_outlives_everything_else() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mut config = AgentConfig::new("n1", "192.0.2.1".parse().expect("address"));
+        config.data_dir = dir.path().join("data");
+        let agent = config.agent_dir();
+        for path in ["agent/pods/p", "agent/local-volumes", "server"] {
+            fs::create_dir_all(config.data_dir.join(path)).expect("directory");
+        }
+        assert_eq!(kept_volumes(&config).expect("read"), Vec::<PathBuf>::new());
+        let own = agent.join("storage/pvc-1_default_data");
+        let elsewhere = dir.path().join("disk/pvc-2_default_data");
+        for path in [&own, &elsewhere] {
+            fs::create_dir_all(path).expect("directory");
+            fs::write(path.join("f"), "x").expect("file");
+        }
+        let record = serde_json::json!({"volume": "pvc-2", "base": dir.path().join("disk"),
+            "directory": "pvc-2_default_data", "state": "Made"});
+        fs::write(agent.join("local-volumes/2"), record.to_string()).expect("record");
+        config.local_storage_dir = Some(dir.path().join("disk"));
+        let found = kept_volumes(&config).expect("read");
+        assert_eq!(found, [own.clone(), elsewhere.clone()]);
+        remove_all_but_volumes(&config.data_dir).expect("remove");
+        assert!(own.join("f").exists() && elsewhere.join("f").exists());
+        let mut left: Vec<_> = fs::read_dir(&agent)
+            .expect("directory")
+            .map(|entry| entry.expect("entry").file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["local-volumes", "storage"]);
+        assert_eq!(
+            fs::read_dir(&config.data_dir).expect("directory").count(),
+            1
+        );
+    }
 }

@@ -21,6 +21,7 @@ use crate::{
     eviction,
     gc::{self, Collector},
     informers::{Informers, Nodes},
+    local_volumes::LocalVolumes,
     node::{self, NodeManager, NodeView, OwnNode, facts::Machine},
     node_lock::NodeLock,
     objects::Objects,
@@ -29,7 +30,7 @@ use crate::{
     service_index::ServiceIndex,
     status_manager::StatusManager,
     sync_loop::SyncLoop,
-    volume::VolumeManager,
+    volume::{VolumeManager, VolumeParts},
 };
 
 const RESTART: ExponentialBackoff =
@@ -48,8 +49,14 @@ pub(crate) async fn run(
     }
     // Secrets, tokens, and programs of images that may be set-user-ID: nobody but root gets at them
     // by way of the node. Containers do not either; what they may see is mounted into them.
-    for name in ["pods", "checkpoints", "images", "containers"] {
-        make_private_dir(config.agent_dir().join(name))?;
+    let own = ["pods", "checkpoints", "images", "containers"];
+    let own = own.map(|name| config.agent_dir().join(name));
+    for dir in own.into_iter().chain([config.local_volumes_dir()]) {
+        make_private_dir(dir)?;
+    }
+    // The directories in there are open to everybody. One that somebody has chosen and made is his.
+    if config.local_storage_dir.is_none() || !config.storage_dir().exists() {
+        make_private_dir(config.storage_dir())?;
     }
     let _lock = NodeLock::acquire_soon(&config.run_dir).await?;
     Machine::read(&config).check()?;
@@ -115,15 +122,16 @@ pub(crate) fn spawn_node(
     let (status, status_writer) = StatusManager::new(client.clone());
     let late = &mut groups.late;
     late.add("write statuses", status_writer.run(late.stop()));
-    let volumes = VolumeManager::new(
-        &config.pods_dir(),
-        client.clone(),
-        &objects,
-        parts.mounter,
-        &machine,
-        config.node_ip,
-    );
     let node_view = NodeView::default();
+    let volumes = VolumeManager::new(VolumeParts {
+        config: config.clone(),
+        client: client.clone(),
+        objects: Arc::clone(&objects),
+        mounter: parts.mounter,
+        machine: Arc::clone(&machine),
+        events: events.clone(),
+        node: Arc::clone(&node_view),
+    });
     let collector = Collector::new(&parts.images, &parts.runtime, config.agent_dir());
     let ctx = Arc::new(NodeContext {
         config: config.clone(),
@@ -233,6 +241,10 @@ fn spawn_pods(
     let node = Arc::clone(ctx);
     tasks.keep("weigh the QoS classes", RESTART, health, move |stop| {
         crate::qos_cgroups::run(Arc::clone(&node), stop)
+    });
+    let local = LocalVolumes::new(informers, client.clone(), &ctx.volumes);
+    tasks.keep("let go of local volumes", RESTART, health, move |stop| {
+        local.clone().run(stop)
     });
     let runtime = Arc::clone(&ctx.runtime);
     tasks.keep("rotate logs", RESTART, health, move |stop| {

@@ -38,6 +38,8 @@ fn every_documented_command_parses() {
         "coracle store copy --from sqlite --to etcd=https://198.18.0.1:2379 --etcd-cacert ca.pem --etcd-cert c --etcd-key k",
         "coracle version --log-format json -v",
         "coracle reset --delete-data",
+        "coracle reset --delete-data --delete-local-volumes",
+        "coracle agent --server https://198.18.0.1:6443 --local-storage-directory /mnt/disk",
         "coracle up --kube-reserved cpu=100m,memory=512Mi --system-reserved pid=1000",
     ] {
         Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -55,6 +57,7 @@ fn unusable_values_are_refused() {
         "coracle up --pod-network tunnel",
         "coracle server --vxlan-port 0",
         "coracle agent --token T",
+        "coracle reset --delete-local-volumes",
         "coracle agent --server https://198.18.0.1:6443 --lb-server-port 0",
         "coracle",
     ] {

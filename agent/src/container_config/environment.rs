@@ -74,7 +74,7 @@ async fn env_files(
     let mut found = HashMap::new();
     for key in env::file_references(container) {
         let (volume, path, name) = key.clone();
-        let Some(dir) = volumes.get(&volume).cloned() else {
+        let Some(dir) = volumes.get(&volume).map(|volume| volume.path.clone()) else {
             return Err(env::EnvError::NoVolume { volume });
         };
         let file = path.clone();

@@ -54,19 +54,19 @@ async fn volume_mounts(
                     container: input.container.name.clone(),
                 })?;
         let host_path = match sub_path::of(mount, env)? {
-            None => volume.clone(),
+            None => volume.path.clone(),
             Some(path) => {
                 // By its number: one container may mount two paths of one volume.
                 let place = format!("{}/{}/{index}", mount.name, input.container.name);
                 ctx.volumes
-                    .sub_path(&input.pod.uid(), volume, &place, &path)
+                    .sub_path(&input.pod.uid(), &volume.path, &place, &path)
                     .await?
             }
         };
         mounts.push(Mount {
             container_path: absolute(&mount.mount_path),
             host_path,
-            readonly: is_readonly(input.pod, mount),
+            readonly: volume.read_only || is_readonly(input.pod, mount),
             recursive_readonly: matches!(
                 mount.recursive_read_only.as_deref(),
                 Some("Enabled" | "IfPossible")

@@ -60,6 +60,7 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
         informers.services.synced(),
         informers.slices.synced(),
         informers.nodes.synced(),
+        informers.volumes.synced(),
     ];
     let nodes = informers.nodes.cache();
     let mut tasks = Tasks::new(CancellationToken::new());
@@ -70,6 +71,7 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
     let first: BTreeSet<String> = asked.lock().iter().cloned().collect();
     let expected = [
         "/api/v1/nodes ",
+        "/api/v1/persistentvolumes labelSelector=local-path.coracle.dev%2Fnode%3Down",
         "/api/v1/pods fieldSelector=spec.nodeName%3Down",
         "/api/v1/services ",
         "/apis/discovery.k8s.io/v1/endpointslices labelSelector=%21service.kubernetes.io%2Fheadless%2C%21service.kubernetes.io%2Fservice-proxy-name",

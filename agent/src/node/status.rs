@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_api::quantity::Quantity as Amount;
+use coracle_api::{quantity::Quantity as Amount, volume::local_path};
 use k8s_openapi::{
     api::core::v1::{
         ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
@@ -37,6 +37,12 @@ pub(crate) fn labels(config: &AgentConfig) -> BTreeMap<String, String> {
         labels.insert(key.to_owned(), value.to_owned());
     }
     labels
+}
+
+/// Annotations of the Node that are its own to write, each time it registers.
+pub(crate) fn annotations(config: &AgentConfig) -> BTreeMap<String, String> {
+    let storage = config.storage_dir().display().to_string();
+    [(local_path::DIRECTORY.to_owned(), storage)].into()
 }
 
 /// The status; conditions that hold still keep the time since when.

@@ -7,6 +7,7 @@ mod reboot;
 mod resources;
 mod restart;
 mod start_errors;
+mod volumes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
 use kube::{

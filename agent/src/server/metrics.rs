@@ -12,7 +12,11 @@ use std::{
 use coracle_telemetry::metrics::{Exposition, Kind, ProcessFigures};
 
 use super::{ServerContext, usage::Look};
-use crate::runtime::types::{ContainerState, ContainerStatus, SandboxState};
+use crate::{
+    pod::PodExt,
+    runtime::types::{ContainerState, ContainerStatus, SandboxState},
+    volume::Room,
+};
 
 /// Of the agent itself, and how much it runs.
 pub(super) async fn agent(server: &ServerContext) -> String {
@@ -46,6 +50,7 @@ pub(super) async fn agent(server: &ServerContext) -> String {
         count(desired),
     );
     connections(server, &mut out);
+    volumes(server, &mut out).await;
     ProcessFigures::own().write(&mut out);
     out.finish()
 }
@@ -85,6 +90,65 @@ fn connections(server: &ServerContext, out: &mut Exposition) {
     );
     for (state, number) in [("admitted", admitted), ("unidentified", strangers)] {
         out.sample(name, &[("state", state)], count(number));
+    }
+}
+
+/// The six families of a volume: the end of its name, what it says, where that is.
+type VolumeFamily = (&'static str, &'static str, fn(&Room) -> u64);
+
+const VOLUME_FAMILIES: [VolumeFamily; 6] = [
+    (
+        "available_bytes",
+        "Number of available bytes in the volume",
+        |room| room.available_bytes,
+    ),
+    (
+        "capacity_bytes",
+        "Capacity in bytes of the volume",
+        |room| room.capacity_bytes,
+    ),
+    ("inodes", "Maximum number of inodes in the volume", |room| {
+        room.inodes
+    }),
+    (
+        "inodes_free",
+        "Number of free inodes in the volume",
+        |room| room.inodes_free,
+    ),
+    (
+        "inodes_used",
+        "Number of used inodes in the volume",
+        |room| room.inodes_used,
+    ),
+    ("used_bytes", "Number of used bytes in the volume", |room| {
+        room.used_bytes
+    }),
+];
+
+/// Each claim once, however many pods have it.
+///
+/// Source: `pkg/kubelet/metrics/collectors/volume_stats.go` at v1.37.
+async fn volumes(server: &ServerContext, out: &mut Exposition) {
+    let mut used = BTreeMap::new();
+    let pods = server.ctx.pods.read().clone();
+    for pod in pods {
+        for volume in server.ctx.volumes.usage(&pod).await {
+            used.insert((pod.namespace().to_owned(), volume.claim), volume.room);
+        }
+    }
+    if used.is_empty() {
+        return;
+    }
+    for (end, help, figure) in VOLUME_FAMILIES {
+        let name = format!("kubelet_volume_stats_{end}");
+        out.family(&name, Kind::Gauge, help);
+        for ((namespace, claim), room) in &used {
+            let labels = [
+                ("namespace", namespace.as_str()),
+                ("persistentvolumeclaim", claim.as_str()),
+            ];
+            out.sample(&name, &labels, bytes(figure(room)));
+        }
     }
 }
 

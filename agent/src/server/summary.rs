@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::{ServerContext, usage::Usage};
 use crate::{
-    pod::api_time,
+    pod::{PodExt, api_time},
     psi::{self, Psi, Resource, Stall},
+    volume::VolumeUsage,
 };
 
 /// The machine, as far as anybody asks for it.
@@ -29,6 +30,18 @@ pub(super) async fn stats(server: &ServerContext) -> Value {
     let usage = server.usage.usage(server).await;
     let mut summary = summary(&server.ctx.config.node_name, &usage);
     let time = json!(api_time(usage.look.time));
+    let pods = server.ctx.pods.read().clone();
+    for pod in pods {
+        let uid = pod.uid().to_string();
+        let mut told = summary["pods"].as_array_mut().into_iter().flatten();
+        let Some(told) = told.find(|told| told["podRef"]["uid"] == *uid) else {
+            continue;
+        };
+        let used = server.ctx.volumes.usage(&pod).await;
+        if !used.is_empty() {
+            told["volume"] = volumes(pod.namespace(), &used, &time);
+        }
+    }
     for (resource, part) in [
         (Resource::Cpu, "cpu"),
         (Resource::Memory, "memory"),
@@ -40,6 +53,25 @@ pub(super) async fn stats(server: &ServerContext) -> Value {
         }
     }
     summary
+}
+
+/// As `VolumeStats`, of claims.
+fn volumes(namespace: &str, used: &[VolumeUsage], time: &Value) -> Value {
+    let one = |volume: &VolumeUsage| {
+        let room = &volume.room;
+        json!({
+            "time": time,
+            "availableBytes": room.available_bytes,
+            "capacityBytes": room.capacity_bytes,
+            "usedBytes": room.used_bytes,
+            "inodesFree": room.inodes_free,
+            "inodes": room.inodes,
+            "inodesUsed": room.inodes_used,
+            "name": volume.name,
+            "pvcRef": {"name": volume.claim, "namespace": namespace},
+        })
+    };
+    used.iter().map(one).collect()
 }
 
 /// As `PSIStats`: per cent, and nanoseconds altogether.

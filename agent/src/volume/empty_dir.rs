@@ -10,14 +10,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod};
 
 use super::{
     error::VolumePluginError,
     make_dir,
     mounter::{Mounter, Tmpfs},
     ownership,
-    plugin::{SetUp, VolumePlugin},
+    plugin::{SetUp, Source, VolumePlugin},
     remove_tree,
 };
 use crate::{blocking::blocking, container_config::resources, node::facts::Machine, quantity};
@@ -41,15 +41,14 @@ impl VolumePlugin for EmptyDir {
         NAME
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        volume.empty_dir.is_some()
+    fn supports(&self, source: Source<'_>) -> bool {
+        matches!(source, Source::Inline(volume) if volume.empty_dir.is_some())
     }
 
     async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
         let source = wanted
-            .volume
-            .empty_dir
-            .as_ref()
+            .inline()
+            .and_then(|volume| volume.empty_dir.as_ref())
             .ok_or(VolumePluginError::Unsupported)?;
         let fs_group = wanted.fs_group();
         let group = fs_group.and_then(|group| u32::try_from(group).ok());

@@ -5,16 +5,27 @@ use std::{
     time::Duration,
 };
 
+use super::storage::StorageError;
 use crate::{container_config::fields::FieldError, objects::FetchError};
 
 /// Why a volume is not there: the event `FailedMount`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
     // Ends with a blank as upstream's, before what follows from the cause.
-    #[error("MountVolume.SetUp failed for volume \"{volume}\" ")]
+    #[error("MountVolume.{} failed for volume \"{volume}\" ", source.step())]
     SetUp {
         volume: String,
         source: VolumePluginError,
+    },
+    /// Claims that stand for nothing yet; why of each.
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{unmounted}], unattached volumes=[], failed to process \
+         volumes=[{failed}]: {why}"
+    )]
+    Process {
+        unmounted: String,
+        failed: String,
+        why: String,
     },
 }
 
@@ -33,6 +44,24 @@ pub(crate) enum VolumePluginError {
     HostPath { path: String, problem: &'static str },
     #[error("hostPath type check failed: {path} does not answer")]
     HostPathHangs { path: String },
+    #[error("path {path:?} does not exist")]
+    NoLocalPath { path: String },
+    #[error("only directory and block device are supported")]
+    LocalKind,
+    #[error("this node mounts no block device: only a directory can be a local volume")]
+    LocalDevice,
+    #[error("path {path:?} does not answer")]
+    LocalHangs { path: String },
+    #[error("invalid path: {path} must not contain '..'")]
+    Backsteps { path: String },
+    #[error("mount options are not supported for this volume type")]
+    MountOptions,
+    #[error("no matching NodeSelectorTerms")]
+    Elsewhere,
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    InUse,
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     #[error("timed out after {} s", .0.as_secs())]
     Late(Duration),
     #[error("this node knows no volume plugin for it")]
@@ -58,6 +87,18 @@ pub(crate) enum VolumePluginError {
 }
 
 impl VolumePluginError {
+    /// What upstream calls the step that failed.
+    fn step(&self) -> &'static str {
+        match self {
+            Self::Elsewhere => "NodeAffinity check",
+            Self::MountOptions => "MountOptionSupport check",
+            Self::NoLocalPath { .. } | Self::LocalKind | Self::LocalDevice => {
+                "NewMounter initialization"
+            }
+            _ => "SetUp",
+        }
+    }
+
     /// The API server did not answer as it should, which says nothing about the volume.
     pub(super) fn is_about_the_api(&self) -> bool {
         matches!(

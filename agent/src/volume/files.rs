@@ -12,7 +12,7 @@ use super::{
     make_dir,
     mounter::{Mounter, Tmpfs},
     payload::Payload,
-    plugin::{SetUp, VolumePlugin},
+    plugin::{SetUp, Source, VolumePlugin},
 };
 use crate::{blocking::blocking, runtime::types::PodUid};
 
@@ -76,22 +76,23 @@ impl<S: FileSource> VolumePlugin for FileVolumes<S> {
         self.source.name()
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        self.source.supports(volume)
+    fn supports(&self, source: Source<'_>) -> bool {
+        matches!(source, Source::Inline(volume) if self.source.supports(volume))
     }
 
     async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
         let dir = wanted.dir.to_owned();
+        let volume = wanted.inline().ok_or(VolumePluginError::Unsupported)?;
         let payload = match self
             .source
-            .collect(wanted.pod, wanted.volume, wanted.max_age)
+            .collect(wanted.pod, volume, wanted.max_age)
             .await
         {
             Ok(payload) => payload,
             // Without the control plane what is there already is good enough to restart a
             // container.
             Err(error) if error.is_about_the_api() && atomic_writer::has_content(&dir) => {
-                tracing::debug!(volume = wanted.volume.name, error = %ErrorChain(&error), "keep the volume as it is");
+                tracing::debug!(volume = volume.name, error = %ErrorChain(&error), "keep the volume as it is");
                 return Ok(dir);
             }
             Err(error) => return Err(error),

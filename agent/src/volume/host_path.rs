@@ -1,49 +1,31 @@
 //! Paths of the node, checked or made as their type says. Never removed, never chowned.
 
 use std::{
-    collections::HashSet,
     fs,
     io::ErrorKind,
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Volume;
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use k8s_openapi::api::core::v1::HostPathVolumeSource;
 
 use super::{
     error::VolumePluginError,
-    plugin::{SetUp, VolumePlugin},
+    jobs::Jobs,
+    layout,
+    plugin::{SetUp, Source, VolumePlugin},
 };
-use crate::blocking::blocking;
 
-/// For the look at a path: what is mounted there may be another machine's, and that machine gone.
+/// For the look at a path.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
-/// Until another pod's look at the same path is over.
-const SHARED_PAUSE: Duration = Duration::from_millis(10);
 
-/// The plugin. Its volumes have no directory of their own, so there is nothing to take away.
+/// The plugin. Nothing has to be taken away of its volumes; the directory of one in a pod holds the
+/// record of a persistent volume, and of others there is none.
 #[derive(Default)]
 pub(super) struct HostPath {
-    /// Looked at right now. A look that hangs keeps its thread: a path has one at most, however
-    /// often its pods try.
-    looks: Arc<Mutex<HashSet<PathBuf>>>,
-}
-
-/// A look at a path, for as long as it takes.
-struct Look {
-    path: PathBuf,
-    looks: Arc<Mutex<HashSet<PathBuf>>>,
-}
-
-impl Drop for Look {
-    fn drop(&mut self) {
-        self.looks.lock().remove(&self.path);
-    }
+    looks: Jobs,
 }
 
 impl HostPath {
@@ -53,49 +35,36 @@ impl HostPath {
         path: PathBuf,
         check: impl FnOnce(&Path) -> Result<(), VolumePluginError> + Send + 'static,
     ) -> Result<PathBuf, VolumePluginError> {
-        let hangs = || VolumePluginError::HostPathHangs {
-            path: path.display().to_string(),
-        };
-        let until = Instant::now() + LOOK_LIMIT;
-        // Pods that start together may share a path.
-        while !self.looks.lock().insert(path.clone()) {
-            if Instant::now() >= until {
-                return Err(hangs());
-            }
-            tokio::time::sleep(SHARED_PAUSE).await;
-        }
-        let look = Look {
-            path: path.clone(),
-            looks: Arc::clone(&self.looks),
-        };
-        let work = blocking(move || {
-            let checked = check(&look.path);
-            drop(look);
-            checked
-        });
-        match tokio::time::timeout_at(until, work).await {
-            Ok(checked) => checked.map(|()| path),
-            Err(_) => Err(hangs()),
-        }
+        let looked = self.looks.run(&path, LOOK_LIMIT, check).await;
+        looked.unwrap_or_else(|| {
+            Err(VolumePluginError::HostPathHangs {
+                path: path.display().to_string(),
+            })
+        })?;
+        Ok(path)
+    }
+}
+
+/// The path that is asked for, whoever asks for it.
+fn asked_for(source: Source<'_>) -> Option<&HostPathVolumeSource> {
+    match source {
+        Source::Inline(volume) => volume.host_path.as_ref(),
+        Source::Persistent(claimed) => claimed.spec()?.host_path.as_ref(),
     }
 }
 
 #[async_trait]
 impl VolumePlugin for HostPath {
     fn name(&self) -> &'static str {
-        "host-path"
+        layout::HOST_PATH
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        volume.host_path.is_some()
+    fn supports(&self, source: Source<'_>) -> bool {
+        asked_for(source).is_some()
     }
 
     async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
-        let source = wanted
-            .volume
-            .host_path
-            .as_ref()
-            .ok_or(VolumePluginError::Unsupported)?;
+        let source = asked_for(wanted.source).ok_or(VolumePluginError::Unsupported)?;
         let path = PathBuf::from(&source.path);
         let kind = source.type_.clone().unwrap_or_default();
         self.look(path, move |path| check(path, &kind)).await
@@ -152,9 +121,12 @@ fn make_file(path: &Path) -> Result<(), VolumePluginError> {
 #[cfg(test)]
 mod tests {
     use std::sync::{
+        Arc,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     };
+
+    use tokio::time::Instant;
 
     use super::*;
 

@@ -8,15 +8,27 @@ use std::{
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
-use super::error::VolumePluginError;
+use super::{claim::record::Claimed, error::VolumePluginError};
 use crate::{pod::PodExt, runtime::types::PodUid};
+
+/// What a volume is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// What the pod says.
+    Inline(&'a Volume),
+    /// What its claim is bound to.
+    Persistent(&'a Claimed),
+}
 
 /// A volume that a pod wants.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SetUp<'a> {
     pub(super) pod: &'a Pod,
-    pub(super) volume: &'a Volume,
-    /// The volume's own directory; not made yet the first time.
+    pub(super) source: Source<'a>,
+    /// As its claim is used by the pod.
+    pub(super) read_only: bool,
+    /// The volume's own directory; not made yet the first time, but that of a persistent volume,
+    /// which has its record.
     pub(super) dir: &'a Path,
     /// How old what is asked of the API may be.
     pub(super) max_age: Duration,
@@ -31,6 +43,14 @@ impl SetUp<'_> {
             .as_ref()
             .and_then(|context| context.fs_group)
     }
+
+    /// What the pod says, for the plugins of what it says itself.
+    pub(super) fn inline(&self) -> Option<&Volume> {
+        match self.source {
+            Source::Inline(volume) => Some(volume),
+            Source::Persistent(_) => None,
+        }
+    }
 }
 
 /// One kind of volume. One for the whole node, in [`super::VolumeManager`]'s list.
@@ -39,7 +59,7 @@ impl SetUp<'_> {
 /// mount say, and removed last. So the agent that takes a volume away, which may be another one
 /// than made it, finds it by its directory alone; its Pod and all that it names may be gone by
 /// then. Who does things elsewhere on the node puts into the directory, before it does them, what
-/// it needs to undo them.
+/// it needs to undo them. What a persistent volume is stands there as well (`claim::record`).
 #[async_trait]
 pub(super) trait VolumePlugin: Send + Sync {
     /// What its volumes' directories are called after, as upstream: `kubernetes.io~<name>`. A later
@@ -47,7 +67,7 @@ pub(super) trait VolumePlugin: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether a volume is of this kind.
-    fn supports(&self, volume: &Volume) -> bool;
+    fn supports(&self, source: Source<'_>) -> bool;
 
     /// Makes the volume, or brings it up to date: idempotent, and what has not changed is not
     /// touched. Returns what containers mount.

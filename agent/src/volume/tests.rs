@@ -1,3 +1,4 @@
+mod claims;
 mod teardown;
 
 use std::os::unix::fs::PermissionsExt;

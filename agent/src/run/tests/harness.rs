@@ -95,7 +95,12 @@ impl Cluster {
         config.eviction_hard = self.eviction_hard.clone();
         config.sync_interval = self.sync_interval;
         config.eviction_interval = Duration::from_millis(20);
-        for dir in [config.pods_dir(), config.checkpoints_dir()] {
+        for dir in [
+            config.pods_dir(),
+            config.checkpoints_dir(),
+            config.storage_dir(),
+            config.local_volumes_dir(),
+        ] {
             std::fs::create_dir_all(dir).expect("directory");
         }
         let parts = Parts {

@@ -63,8 +63,11 @@ async fn classes_weigh_what_the_pods_here_ask_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_outgrows_its_volume_has_to_go() {
     let cluster = Cluster::start().await;
-    let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]});
-    cluster.create(pod("web", volumes)).await;
+    let container = json!({"name": "main", "image": "nginx:1", "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    let spec = json!({"containers": [container],
+        "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]});
+    cluster.create(pod("web", spec)).await;
     let uid = cluster
         .wait_pod("web", is_ready)
         .await
@@ -113,8 +116,10 @@ async fn volumes_stay_fresh_beside_a_container_that_crashes() {
     maps.create(&PostParams::default(), &map)
         .await
         .expect("create");
-    let container =
-        |name: &str| json!({"name": name, "image": "nginx:1", "imagePullPolicy": "IfNotPresent"});
+    let container = |name: &str| {
+        json!({"name": name, "image": "nginx:1", "imagePullPolicy": "IfNotPresent",
+            "volumeMounts": [{"name": "v", "mountPath": "/v"}]})
+    };
     let spec = json!({"containers": [container("crashes"), container("reads")],
         "volumes": [{"name": "v", "configMap": {"name": "cm"}}]});
     cluster.create(pod("web", spec)).await;

@@ -81,8 +81,13 @@ async fn reasons_with(cluster: &Cluster, reason: &str) -> Vec<String> {
 async fn a_pod_without_its_volumes_pulls_nothing() {
     let cluster = Cluster::start().await;
     let volumes = json!([{"name": "v", "configMap": {"name": "none"}}]);
+    let container = json!({"name": "main", "image": "nginx:1", "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": [{"name": "v", "mountPath": "/v"}]});
     cluster
-        .create(pod("web", json!({"volumes": volumes})))
+        .create(pod(
+            "web",
+            json!({"containers": [container], "volumes": volumes}),
+        ))
         .await;
     let told = reasons_with(&cluster, "FailedMount").await;
     let pulls = told.iter().find(|reason| reason.starts_with("Pull"));

@@ -1,6 +1,9 @@
 //! What is taken away of the volumes that an agent, or an earlier one, has made.
 
-use super::*;
+use super::{
+    super::teardown::{Failures, tear_down},
+    *,
+};
 
 /// Tells which directories it was given, and refuses one of them.
 #[derive(Default)]
@@ -12,7 +15,7 @@ impl VolumePlugin for Witness {
         "witness"
     }
 
-    fn supports(&self, _: &Volume) -> bool {
+    fn supports(&self, _: Source<'_>) -> bool {
         false
     }
 
@@ -66,9 +69,8 @@ async fn a_volume_that_stays_keeps_no_other() {
         Box::new(Named("well", Arc::clone(&well))),
     ];
     let manager = VolumeManager {
-        pods_dir: root.path().to_owned(),
-        mounter: Arc::new(NoMounts),
         plugins: plugins.into(),
+        ..claims::manager(root.path(), claims::nobody())
     };
     let uid = PodUid("u".to_owned());
     let volumes = [
@@ -99,8 +101,8 @@ impl VolumePlugin for Named {
         self.0
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        self.1.supports(volume)
+    fn supports(&self, source: Source<'_>) -> bool {
+        self.1.supports(source)
     }
 
     async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
