@@ -7,6 +7,8 @@ use coracle_api::pod_network::PodNetwork;
 use coracle_telemetry::metrics::MetricsRegistry;
 use ipnet::{IpNet, Ipv4Net};
 
+use crate::clock::Clock;
+
 /// A certificate authority with its key.
 #[derive(Clone)]
 pub struct CertificateAuthority {
@@ -65,6 +67,8 @@ pub struct ControllersConfig {
     pub initial_sync_timeout: Duration,
     /// Where the controllers count what they do.
     pub metrics: MetricsRegistry,
+    /// What Jobs and CronJobs go by.
+    pub clock: Clock,
 }
 
 impl ControllersConfig {
@@ -96,6 +100,7 @@ impl ControllersConfig {
             discovery_period: Duration::from_secs(30),
             initial_sync_timeout: Duration::from_secs(30),
             metrics: MetricsRegistry::default(),
+            clock: Clock::default(),
         }
     }
 }

@@ -1,55 +1,53 @@
 //! Runs the pods of Jobs until so many have succeeded, or too many failed.
 //!
-//! Watches Jobs and Pods, creates and deletes Pods, counts each ended Pod exactly once, deletes
-//! finished Jobs whose time is over. Not here: `podFailurePolicy`, `successPolicy` and limits per
-//! index, of which an Event warns; schedules are CronJob's.
+//! Watches Jobs and Pods, creates and deletes Pods, counts each ended Pod exactly once. Not here:
+//! Jobs that another manager runs; when Jobs are made and when they go is `cronjob`'s and
+//! `ttl_after_finished`'s.
 //!
-//! Source: `pkg/controller/job/job_controller.go`, `pkg/controller/ttlafterfinished` at v1.37.
+//! Source: `pkg/controller/job/job_controller.go` at v1.37.
 
 use std::{borrow::Cow, sync::Arc};
 
 use coracle_client::own_writes::OwnWrites;
-use k8s_openapi::{
-    api::batch::v1::{Job, JobStatus},
-    jiff::Timestamp,
-};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, PostParams},
-};
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use kube::{Api, Client, api::PostParams};
 
 use crate::{
     Manager,
     builder::{Builder, Queue},
     cache::{By, Cache, Change, Index, Key},
     claim::claim_all,
+    clock::Clock,
     context::Context,
-    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing},
     errors::message_of,
     event_recorder::component::ComponentRecorder,
     owner::{owner_key, selector_of},
     pod::Pod,
     pod_control::PodControl,
-    writes::Write,
 };
 
 mod backoff;
 mod conditions;
+mod failure_policy;
 mod indexes;
 mod observed;
+mod per_index;
 mod plan;
 mod release;
+mod removal;
 mod scale;
+mod success_policy;
 mod template;
 #[cfg(test)]
 mod tests;
 mod tracking;
 
-use conditions::{condition, finished, until_expiry};
-use observed::Observed;
+use conditions::condition;
+pub(crate) use conditions::finished;
+use observed::{FINALIZER, Observed};
 use plan::Plan;
 use release::Uids;
-use tracking::FINALIZER;
 
 /// Jobs worked on at once.
 const WORKERS: usize = 4;
@@ -58,6 +56,7 @@ const COMPONENT: &str = "job-controller";
 /// The controller; all its state is in caches, its control, `dismissed` and `written`.
 pub(crate) struct JobController {
     client: Client,
+    clock: Clock,
     recorder: ComponentRecorder,
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<Pod>>,
@@ -78,6 +77,7 @@ impl JobController {
         let mut controller = Builder::managed_by(manager, "job-controller", "job").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
+            clock: context.config.clock.clone(),
             recorder: context.recorder.of(COMPONENT),
             jobs: controller.reads(),
             pods: controller.reads(),
@@ -119,11 +119,7 @@ impl Reconciler for JobController {
         let job = self.jobs.get(&key);
         self.release_forgotten(&key, job.as_deref()).await?;
         let Some(job) = job else { return Ok(None) };
-        if finished(&job).is_some() {
-            // Whoever manages it.
-            return self.expire(&job).await;
-        }
-        if is_managed_elsewhere(&job) {
+        if finished(&job).is_some() || is_managed_elsewhere(&job) {
             return Ok(None);
         }
         let dismissed = self.dismissed.of(&key);
@@ -131,7 +127,7 @@ impl Reconciler for JobController {
         let seen = Observed {
             pods: &pods,
             dismissed: &dismissed,
-            now: Timestamp::now(),
+            now: self.clock.now(),
         };
         let mut plan = plan::plan(&job, &seen);
         let failed = self.scale(&key, &job, &mut plan).await;
@@ -214,13 +210,6 @@ impl JobController {
     }
 
     fn announce(&self, job: &Job, old: &JobStatus, new: &JobStatus) {
-        if old.start_time.is_none() && new.start_time.is_some() {
-            for field in plan::not_honoured(job) {
-                let message =
-                    format!("spec.{field} is set, and this controller does not act on it yet");
-                self.recorder.warning(job, "NotHonoured", message);
-            }
-        }
         let appeared = |kind| condition(new, kind).filter(|_| condition(old, kind).is_none());
         if appeared("Suspended").is_some() {
             self.recorder.normal(job, "Suspended", "Job suspended");
@@ -229,34 +218,31 @@ impl JobController {
             self.recorder.normal(job, "Resumed", "Job resumed");
         }
         if appeared("Complete").is_some() {
+            let wanted = job.spec.as_ref().and_then(|spec| spec.completions);
+            if wanted.is_some_and(|wanted| new.succeeded.unwrap_or(0) > wanted) {
+                let message = "Too many succeeded pods running after completion count reached";
+                self.recorder.warning(job, "TooManySucceededPods", message);
+            }
             self.recorder.normal(job, "Completed", "Job completed");
         }
         if let Some(failed) = appeared("Failed") {
             let message = failed.message.as_deref().unwrap_or_default();
-            let late = failed.reason.as_deref() == Some("DeadlineExceeded");
-            let reason = if late {
-                "DeadlineExceeded"
-            } else {
-                "BackoffLimitExceeded"
-            };
-            self.recorder.warning(job, reason, message);
+            let reason = failed.reason.as_deref().unwrap_or_default();
+            let known = FAILURES.into_iter().find(|known| *known == reason);
+            self.recorder
+                .warning(job, known.unwrap_or("Failed"), message);
         }
-    }
-
-    /// Deletes a finished Job when its time is over.
-    async fn expire(&self, job: &Job) -> Outcome {
-        let Some(left) = until_expiry(job, Timestamp::now()) else {
-            return Ok(None);
-        };
-        if !left.is_zero() || job.metadata.deletion_timestamp.is_some() {
-            return Ok(Some(left).filter(|left| !left.is_zero()));
-        }
-        // One whose time was prolonged meanwhile stays.
-        let expired = Write::to(&self.client, job, "delete expired Job").if_unchanged();
-        or_event(expired.delete(DeleteParams::foreground()).await)?;
-        Ok(None)
     }
 }
+
+/// Why Jobs fail: the reasons of conditions and events.
+const FAILURES: [&str; 5] = [
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
+];
 
 /// What `spec.managedBy` says for Jobs of this controller.
 const MANAGER: &str = "kubernetes.io/job-controller";

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `manager` | the list of controllers |
 //! | `trims` | what informers keep of each kind |
-//! | `config`, `context` | what the controllers are told at start; what each of them gets |
+//! | `config`, `context`, `clock` | what the controllers are told at start; what each of them gets; what time it is |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
 //! | `pod`, `pod_state` | a Pod as it is held; questions about it |
 //! | `pod_claims` | the claims that a pod uses |
@@ -24,6 +24,7 @@
 //! | `template_hash` | a short name for a template |
 //! | `disruption`, `int_or_percent` | how many pods of a budget may be evicted |
 //! | `job` | from a Job to Pods that end |
+//! | `ttl_after_finished` | Jobs that are over, and were to stay for so long |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
 //! | `endpointslice_mirroring` | Endpoints that others write, as EndpointSlices |
 //! | `node_ipam` | a `podCIDR` for each Node |
@@ -48,6 +49,7 @@
 mod certificate_signing;
 mod claim;
 mod clients;
+mod clock;
 mod cluster_role_aggregation;
 mod config;
 mod context;
@@ -82,6 +84,7 @@ mod template_hash;
 mod token_cleaner;
 mod token_secrets;
 mod trims;
+mod ttl_after_finished;
 mod volume;
 
 use coracle_client::{
@@ -90,5 +93,6 @@ use coracle_client::{
 };
 
 pub use clients::Clients;
+pub use clock::Clock;
 pub use config::{CertificateAuthority, ControllersConfig};
 pub use manager::{RunError, run};

@@ -39,7 +39,9 @@ use crate::{
     taint_eviction::TaintEvictionController,
     token_cleaner::TokenCleaner,
     token_secrets::TokenSecretsController,
-    trims, volume,
+    trims,
+    ttl_after_finished::TtlAfterFinished,
+    volume,
 };
 
 /// How long tasks get to end.
@@ -52,6 +54,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     DeploymentController::setup(manager, &of("deployment-controller"));
     DaemonSetController::setup(manager, &of("daemon-set-controller"));
     JobController::setup(manager, &of("job-controller"));
+    TtlAfterFinished::setup(manager, &of("ttl-after-finished-controller"));
     EndpointSliceController::setup(manager, &of("endpointslice-controller"));
     EndpointsController::setup(manager, &of("endpoint-controller"));
     MirroringController::setup(manager, &of("endpointslicemirroring-controller"));

@@ -67,6 +67,8 @@ pub(crate) struct PodSpec {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Container {
+    /// Of a sidecar.
+    pub(crate) name: Option<Box<str>>,
     /// Those with a name.
     pub(crate) ports: Option<Vec<ContainerPort>>,
     pub(crate) restart_policy: Option<String>,
@@ -96,6 +98,8 @@ pub(crate) struct PodStatus {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerStatus {
+    /// Of one that has failed, or that initializes its pod.
+    pub(crate) name: Option<Box<str>>,
     #[serde(default)]
     pub(crate) restart_count: i32,
     pub(crate) state: Option<ContainerState>,
@@ -112,7 +116,17 @@ pub(crate) struct ContainerState {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Terminated {
+    #[serde(default)]
+    pub(crate) exit_code: i32,
     pub(crate) finished_at: Option<Time>,
+}
+
+impl ContainerStatus {
+    fn has_failed(&self) -> bool {
+        let state = self.state.as_ref();
+        let ended = state.and_then(|state| state.terminated.as_ref());
+        ended.is_some_and(|ended| ended.exit_code != 0)
+    }
 }
 
 fn to_be_shared<'de, D: Deserializer<'de>>(
@@ -212,10 +226,18 @@ fn trim(pod: &mut Pod) {
         .iter_mut()
         .chain(spec.init_containers.iter_mut().flatten())
     {
+        if container.restart_policy.as_deref() != Some("Always") {
+            container.name = None;
+        }
         if let Some(ports) = &mut container.ports {
             ports.retain(|port| port.name.is_some());
             ports.shrink_to_fit();
         }
+    }
+    let statuses = pod.status.iter_mut();
+    let statuses = statuses.flat_map(|status| &mut status.container_statuses);
+    for status in statuses.flatten().filter(|status| !status.has_failed()) {
+        status.name = None;
     }
     shrink(pod);
 }
@@ -283,17 +305,10 @@ mod tests {
         assert_eq!(status.pod_ips.unwrap()[0].ip, "10.0.0.1");
         let container = &status.container_statuses.unwrap()[0];
         assert_eq!(container.restart_count, 2);
-        assert!(
-            container
-                .state
-                .as_ref()
-                .unwrap()
-                .terminated
-                .as_ref()
-                .unwrap()
-                .finished_at
-                .is_some()
-        );
+        assert_eq!(container.name.as_deref(), Some("c"), "it has failed");
+        let ended = container.state.as_ref().unwrap().terminated.as_ref();
+        let ended = ended.unwrap();
+        assert!(ended.finished_at.is_some() && ended.exit_code == 1);
         assert_eq!(
             pod.metadata
                 .annotations

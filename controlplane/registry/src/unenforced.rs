@@ -6,7 +6,7 @@
 //! when an object is made and when more than its metadata changes, so that a controller that takes
 //! a finalizer away, or writes a status, reads nothing.
 //!
-//! Not here: fields that a strategy warns of itself (Jobs', quotas'), fields of pods that some
+//! Not here: fields that a strategy warns of itself (quotas'), fields of pods that some
 //! nodes can do or that the scheduler judges, and kinds that come at run time, which are somebody
 //! else's by nature.
 

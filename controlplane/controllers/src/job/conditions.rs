@@ -7,7 +7,7 @@
 //!
 //! Source: `pkg/controller/job/job_controller.go` (syncJob, enactJobFinished) at v1.37.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::batch::v1::{Job, JobCondition, JobSpec, JobStatus},
@@ -15,7 +15,13 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use super::{observed::Running, tracking::Tally};
+use super::{
+    failure_policy::{self, Action},
+    indexes::Indexes,
+    observed::{Observed, Running, completions, has_failed, uid},
+    success_policy,
+    tracking::Tally,
+};
 use crate::pod::Pod;
 
 /// What was decided about a Job, whose pods may still be running.
@@ -24,6 +30,20 @@ pub(super) enum Decision {
     Fails,
     Succeeds,
 }
+
+/// What a decision is made of.
+pub(super) struct Facts<'a> {
+    pub(super) seen: &'a Observed<'a>,
+    pub(super) running: &'a Running,
+    pub(super) tally: &'a Tally,
+    /// Of an Indexed Job: the indexes that are done.
+    pub(super) completed: Option<&'a Indexes>,
+    /// Of one with a limit per index: those that have failed.
+    pub(super) failed: Option<&'a Indexes>,
+}
+
+/// Why a Job is over: a reason and a message.
+type Why = (&'static str, Cow<'static, str>);
 
 /// The true condition of type `kind`.
 pub(super) fn condition<'a>(status: &'a JobStatus, kind: &str) -> Option<&'a JobCondition> {
@@ -35,67 +55,101 @@ pub(super) fn condition<'a>(status: &'a JobStatus, kind: &str) -> Option<&'a Job
 }
 
 /// The condition that says that the Job is over.
-pub(super) fn finished(job: &Job) -> Option<&JobCondition> {
+pub(crate) fn finished(job: &Job) -> Option<&JobCondition> {
     let status = job.status.as_ref()?;
     condition(status, "Complete").or_else(|| condition(status, "Failed"))
 }
 
-/// Decides, and puts that into the conditions. Once decided it stays so, whatever happens to the
-/// pods that are still there.
-pub(super) fn decide(
-    spec: &JobSpec,
-    status: &mut JobStatus,
-    tally: &Tally,
-    running: &Running,
-    now: Timestamp,
-) -> Option<Decision> {
-    if condition(status, "FailureTarget").is_some() {
-        Some(Decision::Fails)
-    } else if condition(status, "SuccessCriteriaMet").is_some() {
-        Some(Decision::Succeeds)
-    } else if let Some((reason, message)) =
-        failure(spec, status, tally.failed, &running.active, now)
-    {
-        set(status, "FailureTarget", "True", (reason, message), now);
-        Some(Decision::Fails)
-    } else if has_succeeded(spec, tally.succeeded, running) {
-        let message = "Reached expected number of succeeded pods";
-        let why = ("CompletionsReached", message);
-        set(status, "SuccessCriteriaMet", "True", why, now);
+/// What was decided already. It stays so, whatever happens to the pods that are still there.
+pub(super) fn decided(status: &JobStatus) -> Option<Decision> {
+    if condition(status, "SuccessCriteriaMet").is_some() {
         Some(Decision::Succeeds)
     } else {
-        None
+        condition(status, "FailureTarget").map(|_| Decision::Fails)
     }
 }
 
-/// Why the Job cannot succeed any more: a reason and a message.
-fn failure(
+/// Decides, and puts that into the conditions.
+pub(super) fn decide(
     spec: &JobSpec,
-    status: &JobStatus,
-    failed: usize,
-    active: &[Arc<Pod>],
-    now: Timestamp,
-) -> Option<(&'static str, &'static str)> {
+    status: &mut JobStatus,
+    facts: &Facts<'_>,
+) -> Option<Decision> {
+    if let Some(before) = decided(status) {
+        return Some(before);
+    }
+    let now = facts.seen.now;
+    if let Some((reason, message)) = failure(spec, status, facts) {
+        set(status, "FailureTarget", "True", (reason, &message), now);
+        return Some(Decision::Fails);
+    }
+    let (reason, message) = success(spec, facts)?;
+    set(
+        status,
+        "SuccessCriteriaMet",
+        "True",
+        (reason, &message),
+        now,
+    );
+    Some(Decision::Succeeds)
+}
+
+/// Why the Job cannot succeed any more. What its pods have failed of comes before how many.
+fn failure(spec: &JobSpec, status: &JobStatus, facts: &Facts<'_>) -> Option<Why> {
+    if let Some(message) = policy_message(spec, facts.seen) {
+        return Some(("PodFailurePolicy", message.into()));
+    }
+    if exceeds_limit(spec, facts) {
+        let message = "Job has reached the specified backoff limit";
+        return Some(("BackoffLimitExceeded", message.into()));
+    }
+    let left = until_deadline(spec, status, facts.seen.now);
+    if spec.suspend != Some(true) && left.is_some_and(|left| left.is_zero()) {
+        let message = "Job was active longer than specified deadline";
+        return Some(("DeadlineExceeded", message.into()));
+    }
+    let failed = facts.failed?.len();
+    let most = spec.max_failed_indexes.map(usize::try_from);
+    if most.is_some_and(|most| most.is_ok_and(|most| failed > most)) {
+        let message = "Job has exceeded the specified maximal number of failed indexes";
+        return Some(("MaxFailedIndexesExceeded", message.into()));
+    }
+    let settled = failed + facts.completed.map_or(0, Indexes::len);
+    let all = usize::try_from(completions(spec)).unwrap_or(usize::MAX);
+    let message = "Job has failed indexes";
+    (failed > 0 && settled >= all).then(|| ("FailedIndexes", message.into()))
+}
+
+/// The first failed pod that is to fail the Job, in words. Pods that the Job itself has ended, as
+/// when it was suspended, fail nothing.
+fn policy_message(spec: &JobSpec, seen: &Observed<'_>) -> Option<String> {
+    spec.pod_failure_policy.as_ref()?;
+    let failed = |pod: &&Arc<Pod>| has_failed(spec, pod) && !seen.dismissed.contains(uid(pod));
+    let mut actions = seen
+        .pods
+        .iter()
+        .filter(failed)
+        .filter_map(|pod| failure_policy::action(spec, pod));
+    actions.find_map(|action| match action {
+        Action::FailJob(message) => Some(message),
+        _ => None,
+    })
+}
+
+fn exceeds_limit(spec: &JobSpec, facts: &Facts<'_>) -> bool {
     let limit = usize::try_from(spec.backoff_limit.unwrap_or(6)).unwrap_or(0);
     let template = spec.template.spec.as_ref();
     let on_failure = template.and_then(|pod| pod.restart_policy.as_deref()) == Some("OnFailure");
-    let restarts: usize = if on_failure {
-        active.iter().map(|pod| restarts(pod)).sum()
-    } else {
-        0
+    let unended = facts
+        .running
+        .active
+        .iter()
+        .chain(&facts.running.terminating);
+    let restarts: usize = match on_failure {
+        true => unended.map(|pod| restarts(pod)).sum(),
+        false => 0,
     };
-    if failed > limit || (restarts > 0 && restarts >= limit) {
-        return Some((
-            "BackoffLimitExceeded",
-            "Job has reached the specified backoff limit",
-        ));
-    }
-    let over = spec.suspend != Some(true)
-        && until_deadline(spec, status, now).is_some_and(|left| left.is_zero());
-    over.then_some((
-        "DeadlineExceeded",
-        "Job was active longer than specified deadline",
-    ))
+    facts.tally.failed > limit || (restarts > 0 && restarts >= limit)
 }
 
 fn restarts(pod: &Pod) -> usize {
@@ -111,13 +165,22 @@ fn restarts(pod: &Pod) -> usize {
         .sum()
 }
 
-/// Whether enough pods have succeeded. Without `completions` one success is enough, and the others
-/// may still end.
-fn has_succeeded(spec: &JobSpec, succeeded: usize, running: &Running) -> bool {
-    match spec.completions {
-        Some(wanted) => succeeded >= usize::try_from(wanted).unwrap_or(0),
-        None => succeeded > 0 && running.is_empty(),
+/// Why the Job has succeeded, if it has. Without `completions` one success is enough, and the
+/// others may still end.
+fn success(spec: &JobSpec, facts: &Facts<'_>) -> Option<Why> {
+    if let Some(message) = facts
+        .completed
+        .and_then(|done| success_policy::met(spec, done))
+    {
+        return Some(("SuccessPolicy", message.into()));
     }
+    let succeeded = facts.tally.succeeded;
+    let enough = match spec.completions {
+        Some(wanted) => succeeded >= usize::try_from(wanted).unwrap_or(0),
+        None => succeeded > 0 && facts.running.active.is_empty(),
+    };
+    let message = "Reached expected number of succeeded pods";
+    enough.then(|| ("CompletionsReached", message.into()))
 }
 
 /// Time left of `activeDeadlineSeconds`; zero when it is over, `None` without a deadline.
@@ -128,14 +191,6 @@ pub(super) fn until_deadline(
 ) -> Option<Duration> {
     let limit = Duration::from_secs(u64::try_from(spec.active_deadline_seconds?).ok()?);
     let end = status.start_time.as_ref()?.0.checked_add(limit).ok()?;
-    Some(Duration::try_from(end.duration_since(now)).unwrap_or(Duration::ZERO))
-}
-
-/// Time until a finished Job is to be deleted; `None` if it stays.
-pub(super) fn until_expiry(job: &Job, now: Timestamp) -> Option<Duration> {
-    let ttl = u64::try_from(job.spec.as_ref()?.ttl_seconds_after_finished?).ok()?;
-    let ended = finished(job)?.last_transition_time.as_ref()?.0;
-    let end = ended.checked_add(Duration::from_secs(ttl)).ok()?;
     Some(Duration::try_from(end.duration_since(now)).unwrap_or(Duration::ZERO))
 }
 

@@ -4,7 +4,11 @@ use std::{collections::HashSet, sync::Arc};
 
 use k8s_openapi::{api::batch::v1::JobSpec, jiff::Timestamp};
 
+use super::indexes;
 use crate::{pod::Pod, pod_state};
+
+/// Keeps a pod until it is counted.
+pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 /// What is known of a Job's pods; everything that was asked for earlier is among it.
 pub(super) struct Observed<'a> {
@@ -17,18 +21,19 @@ pub(super) struct Observed<'a> {
 /// The pods that have not ended.
 pub(super) struct Running {
     pub(super) active: Vec<Arc<Pod>>,
-    /// How many were told to end.
-    pub(super) terminating: usize,
+    /// Those that were told to end.
+    pub(super) terminating: Vec<Arc<Pod>>,
 }
 
 impl Observed<'_> {
     pub(super) fn running(&self) -> Running {
-        let is_ending =
-            |pod: &&Arc<Pod>| pod_state::is_terminating(pod) && !pod_state::is_finished(pod);
-        let active = self.pods.iter().filter(|pod| pod_state::is_active(pod));
+        let unfinished = self.pods.iter().filter(|pod| !pod_state::is_finished(pod));
+        let (terminating, active) = unfinished
+            .cloned()
+            .partition(|pod| pod_state::is_terminating(pod));
         Running {
-            active: active.cloned().collect(),
-            terminating: self.pods.iter().filter(is_ending).count(),
+            active,
+            terminating,
         }
     }
 }
@@ -40,7 +45,7 @@ impl Running {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.active.is_empty() && self.terminating == 0
+        self.active.is_empty() && self.terminating.is_empty()
     }
 }
 
@@ -48,8 +53,37 @@ pub(super) fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
+pub(super) fn has_finalizer(pod: &Pod) -> bool {
+    pod.metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|finalizer| finalizer == FINALIZER)
+}
+
+/// The pods that are held until they are counted.
+pub(super) fn held(pods: &[Arc<Pod>]) -> impl Iterator<Item = &Arc<Pod>> {
+    pods.iter().filter(|pod| has_finalizer(pod))
+}
+
 pub(super) fn is_indexed(spec: &JobSpec) -> bool {
     spec.completion_mode.as_deref() == Some("Indexed")
+}
+
+/// How many indexes an Indexed Job has.
+pub(super) fn completions(spec: &JobSpec) -> u32 {
+    u32::try_from(spec.completions.unwrap_or(0)).unwrap_or(0)
+}
+
+/// The index that a pod works on, if the Job has it.
+pub(super) fn index_of(spec: &JobSpec, pod: &Pod) -> Option<u32> {
+    indexes::of_pod(pod).filter(|index| *index < completions(spec))
+}
+
+/// Whether anything may be counted of a pod: of an Indexed Job's only if it has an index of the
+/// Job.
+pub(super) fn is_valid(spec: &JobSpec, pod: &Pod) -> bool {
+    !is_indexed(spec) || index_of(spec, pod).is_some()
 }
 
 /// Whether a place is free when its pod has ended, not when it was told to.

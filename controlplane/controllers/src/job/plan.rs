@@ -11,18 +11,19 @@ use k8s_openapi::{
 };
 
 use super::{
-    conditions::{self, Decision},
-    observed::{Observed, Running},
-    scale::scale,
-    tracking::{self, BURST, Tally, number},
+    conditions::{self, Facts},
+    indexes::{self, Indexes},
+    observed::{Observed, Running, is_indexed},
+    per_index::{self, Delayed},
+    scale::{Done, NewPod, scale},
+    tracking::{self, BURST, Fate, Tally, number},
 };
 use crate::pod::Pod;
 
 /// The next step.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// One entry a pod to make; its completion index in an Indexed Job.
-    pub(super) create: Vec<Option<u32>>,
+    pub(super) create: Vec<NewPod>,
     /// Pods of a Job that is decided; they are counted as the decision says.
     pub(super) delete: Vec<Arc<Pod>>,
     /// Pods that the Job does not want for now (suspended, scaled down, a second one of an index).
@@ -37,28 +38,51 @@ pub(super) struct Plan {
     pub(super) again: Option<Duration>,
 }
 
-/// The fields of a Job that are set and that nothing here asks about: it may run on where it should
-/// fail, or the other way.
-pub(super) fn not_honoured(job: &Job) -> impl Iterator<Item = &'static str> + use<> {
-    let set = job.spec.as_ref().map_or([false; 4], |spec| {
-        [
-            spec.pod_failure_policy.is_some(),
-            spec.success_policy.is_some(),
-            spec.backoff_limit_per_index.is_some(),
-            spec.max_failed_indexes.is_some(),
-        ]
-    });
-    let names = [
-        "podFailurePolicy",
-        "successPolicy",
-        "backoffLimitPerIndex",
-        "maxFailedIndexes",
-    ];
-    names
-        .into_iter()
-        .zip(set)
-        .filter(|(_, set)| *set)
-        .map(|(name, _)| name)
+/// The indexes of an Indexed Job.
+#[derive(Default)]
+struct IndexesOfJob {
+    completed: Option<Indexes>,
+    /// Where each has a limit of its own.
+    failed: Option<Indexes>,
+    /// Those that need no more pods.
+    settled: Indexes,
+    delayed: Delayed,
+}
+
+impl IndexesOfJob {
+    fn of(spec: &JobSpec, status: &JobStatus, seen: &Observed<'_>, running: &Running) -> Self {
+        if !is_indexed(spec) {
+            return Self::default();
+        }
+        let completed = tracking::completed(spec, status, seen.pods);
+        if !per_index::is_used(spec) {
+            return Self {
+                settled: completed.clone(),
+                completed: Some(completed),
+                ..Self::default()
+            };
+        }
+        let failed = per_index::failed_indexes(spec, status, seen.pods);
+        let settled = completed.merged(&failed);
+        let active = indexes::of_pods(running.active.iter().map(Arc::as_ref));
+        Self {
+            delayed: Delayed::of(spec, seen.pods, &settled, &active),
+            completed: Some(completed),
+            failed: Some(failed),
+            settled,
+        }
+    }
+
+    fn show(&self, status: &mut JobStatus) {
+        let Some(completed) = &self.completed else {
+            return;
+        };
+        status.succeeded = number(completed.len());
+        status.completed_indexes = (!completed.is_empty()).then(|| completed.to_string());
+        let failed = self.failed.as_ref().filter(|failed| !failed.is_empty());
+        // The API leaves out what is empty: said again and again it would be written each time.
+        status.failed_indexes = failed.map(Indexes::to_string);
+    }
 }
 
 /// Decides. The Job is not finished.
@@ -70,33 +94,53 @@ pub(super) fn plan(job: &Job, seen: &Observed<'_>) -> Plan {
     if status.start_time.is_none() && !suspended {
         status.start_time = Some(Time(seen.now));
     }
-    conditions::note_suspension(&mut status, suspended, seen.now);
+    if conditions::decided(&status).is_none() {
+        conditions::note_suspension(&mut status, suspended, seen.now);
+    }
 
     let running = seen.running();
-    let (completed, release) = tracking::count(spec, seen.pods, &mut status);
-    let tally = Tally::of(&status);
-    let decision = conditions::decide(spec, &mut status, &tally, &running, seen.now);
+    tracking::settle(seen.pods, &mut status);
+    let indexes = IndexesOfJob::of(spec, &status, seen, &running);
+    let tally = Tally::of(spec, seen.pods, &status, indexes.completed.as_ref());
+    let facts = Facts {
+        seen,
+        running: &running,
+        tally: &tally,
+        completed: indexes.completed.as_ref(),
+        failed: indexes.failed.as_ref(),
+    };
+    let decision = conditions::decide(spec, &mut status, &facts);
+    let is_going = job.metadata.deletion_timestamp.is_some();
+    let fate = Fate {
+        decision,
+        is_going,
+        delayed: &indexes.delayed,
+    };
     let mut plan = Plan {
-        release,
+        release: tracking::count(spec, seen.pods, &fate, &mut status),
         ..Plan::default()
     };
+    indexes.show(&mut status);
     let some_active = || running.active.iter().take(BURST).cloned().collect();
-    if job.metadata.deletion_timestamp.is_some() {
-        plan.release = tracking::held(seen.pods).cloned().collect();
-    } else if let Some(decision) = decision {
-        let failing = decision == Decision::Fails;
-        tracking::give_up_rest(seen.pods, failing, &mut status, &mut plan.release);
+    if is_going {
+        // The pods go with it.
+    } else if decision.is_some() {
         plan.delete = some_active();
     } else if suspended {
         plan.dismiss = some_active();
     } else {
-        let scale = scale(spec, seen, &running, &completed, tally.succeeded);
+        let done = Done {
+            succeeded: tally.succeeded,
+            settled: &indexes.settled,
+            delayed: &indexes.delayed,
+        };
+        let scale = scale(spec, seen, &running, &done);
         (plan.create, plan.dismiss, plan.again) = (scale.create, scale.surplus, scale.wait);
     }
 
     show_running(&running, &mut status);
-    let is_over = running.is_empty() && plan.release.is_empty() && tally.uncounted == 0;
-    if decision.is_some() && is_over {
+    let nothing_left = running.is_empty() && plan.release.is_empty();
+    if decision.is_some() && nothing_left && tracking::uncounted(&status) == 0 {
         conditions::finish(&mut status, seen.now);
     }
     if decision.is_none()
@@ -112,5 +156,5 @@ pub(super) fn plan(job: &Job, seen: &Observed<'_>) -> Plan {
 fn show_running(running: &Running, status: &mut JobStatus) {
     status.active = number(running.active.len());
     status.ready = Some(i32::try_from(running.ready()).unwrap_or(i32::MAX));
-    status.terminating = Some(i32::try_from(running.terminating).unwrap_or(i32::MAX));
+    status.terminating = Some(i32::try_from(running.terminating.len()).unwrap_or(i32::MAX));
 }

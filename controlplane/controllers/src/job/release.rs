@@ -22,7 +22,7 @@ use super::{
     JobController,
     conditions::finished,
     is_managed_elsewhere, name_of,
-    tracking::{FINALIZER, has_finalizer},
+    observed::{FINALIZER, has_finalizer},
 };
 use crate::{
     builder::{Builder, Queue},

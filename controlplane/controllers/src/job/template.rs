@@ -9,13 +9,20 @@ use k8s_openapi::api::{
 };
 use kube::api::ObjectMeta;
 
-use super::{indexes::INDEX, tracking::FINALIZER};
+use super::{
+    indexes::INDEX,
+    observed::FINALIZER,
+    per_index::{FAILURES, Failures, IGNORED},
+    scale::NewPod,
+};
 use crate::owner::controller_reference;
 
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
+/// What is left of a name's 63 characters beside the five that are made up.
+const MAX_PREFIX: usize = 58;
 
-/// The pod of `job` that works on `index`, if the Job has indexes.
-pub(super) fn pod(job: &Job, index: Option<u32>) -> Pod {
+/// A pod of `job`.
+pub(super) fn pod(job: &Job, new: NewPod) -> Pod {
     let template = job
         .spec
         .as_ref()
@@ -24,7 +31,9 @@ pub(super) fn pod(job: &Job, index: Option<u32>) -> Pod {
     let meta = template.metadata.unwrap_or_default();
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let mut finalizers = meta.finalizers.unwrap_or_default();
-    finalizers.push(FINALIZER.to_owned());
+    if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        finalizers.push(FINALIZER.to_owned());
+    }
     let mut pod = Pod {
         metadata: ObjectMeta {
             namespace: job.metadata.namespace.clone(),
@@ -38,14 +47,19 @@ pub(super) fn pod(job: &Job, index: Option<u32>) -> Pod {
         spec: template.spec,
         status: None,
     };
-    if let Some(index) = index {
+    if let Some(index) = new.index {
         give_index(&mut pod, name, index);
+    }
+    if let Some(failures) = new.failures {
+        tell(&mut pod, failures);
     }
     pod
 }
 
 fn give_index(pod: &mut Pod, job: &str, index: u32) {
-    pod.metadata.generate_name = Some(format!("{job}-{index}-"));
+    let end = format!("-{index}-");
+    let start: String = job.chars().take(MAX_PREFIX - end.len()).collect();
+    pod.metadata.generate_name = Some(start + &end);
     pod.metadata
         .annotations
         .get_or_insert_default()
@@ -62,6 +76,14 @@ fn give_index(pod: &mut Pod, job: &str, index: u32) {
         .chain(spec.init_containers.iter_mut().flatten())
     {
         add_variable(container);
+    }
+}
+
+fn tell(pod: &mut Pod, failures: Failures) {
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(FAILURES.to_owned(), failures.counted.to_string());
+    if failures.ignored > 0 {
+        annotations.insert(IGNORED.to_owned(), failures.ignored.to_string());
     }
 }
 

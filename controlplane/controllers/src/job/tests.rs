@@ -2,11 +2,15 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{plan::*, *};
 
 mod indexed;
+mod per_index;
+mod policies;
+mod removal;
 
 const NOW: i64 = 1_000_000;
 
@@ -61,6 +65,10 @@ fn next_after(job: &Job, pods: &[Arc<Pod>], dismissed: &HashSet<String>) -> Plan
             now,
         },
     )
+}
+
+fn indexes_of(plan: &Plan) -> Vec<Option<u32>> {
+    plan.create.iter().map(|new| new.index).collect()
 }
 
 fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
@@ -310,44 +318,5 @@ fn back_off_counts_from_when_a_pod_was_told_to_go() {
     assert_eq!(
         (plan.create.len(), plan.again),
         (0, Some(Duration::from_secs(5)))
-    );
-}
-
-#[test]
-fn a_finished_job_expires() {
-    let ended = |kind: &str| json!({"conditions": [{"type": kind, "status": "True", "lastTransitionTime": at(20)}]});
-    let now = Timestamp::from_second(NOW).unwrap();
-    let table = [
-        (
-            json!({"ttlSecondsAfterFinished": 30}),
-            ended("Complete"),
-            Some(10),
-        ),
-        (
-            json!({"ttlSecondsAfterFinished": 5}),
-            ended("Failed"),
-            Some(0),
-        ),
-        (json!({}), ended("Complete"), None),
-        (json!({"ttlSecondsAfterFinished": 5}), json!({}), None),
-    ];
-    for (spec, status, left) in table {
-        assert_eq!(
-            until_expiry(&job(spec, status), now),
-            left.map(Duration::from_secs)
-        );
-    }
-}
-
-#[test]
-fn what_a_job_asks_for_in_vain_is_named() {
-    assert_eq!(
-        not_honoured(&job(json!({"backoffLimit": 3}), json!({}))).count(),
-        0
-    );
-    let spec = json!({"completionMode": "Indexed", "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": []}});
-    assert_eq!(
-        not_honoured(&job(spec, json!({}))).collect::<Vec<_>>(),
-        ["podFailurePolicy", "backoffLimitPerIndex"]
     );
 }

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
-fn job(name: &str, spec: Value) -> Value {
+pub(crate) fn job(name: &str, spec: Value) -> Value {
     let mut spec = spec;
     spec["template"] = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox:1"}]}});
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
 /// Ends every running pod that is not ended yet.
-async fn end_pods(cluster: &Cluster, phase: &str) {
+pub(crate) async fn end_pods(cluster: &Cluster, phase: &str) {
     for pod in cluster.list::<Pod>("default").await {
         let status = pod.status.clone().unwrap_or_default();
         if status.phase.as_deref() == Some("Running") && pod.metadata.deletion_timestamp.is_none() {
@@ -35,7 +35,7 @@ async fn end_pods(cluster: &Cluster, phase: &str) {
     }
 }
 
-async fn status(cluster: &Cluster, name: &str) -> JobStatus {
+pub(crate) async fn status(cluster: &Cluster, name: &str) -> JobStatus {
     cluster
         .get_opt::<Job>("default", name)
         .await
@@ -43,7 +43,7 @@ async fn status(cluster: &Cluster, name: &str) -> JobStatus {
         .unwrap_or_default()
 }
 
-fn conditions(status: &JobStatus) -> Vec<(String, String)> {
+pub(crate) fn conditions(status: &JobStatus) -> Vec<(String, String)> {
     let conditions = status
         .conditions
         .iter()
@@ -54,7 +54,7 @@ fn conditions(status: &JobStatus) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn ended(cluster: &Cluster, name: &str, phase: &str) -> JobStatus {
+pub(crate) async fn ended(cluster: &Cluster, name: &str, phase: &str) -> JobStatus {
     cluster
         .wait(&format!("{name} to end"), || async {
             end_pods(cluster, phase).await;

@@ -12,6 +12,7 @@ mod cluster;
 mod daemon_sets;
 mod disruptions;
 mod garbage;
+mod job_policies;
 mod jobs;
 mod lifecycle;
 mod node_roles;

@@ -121,10 +121,7 @@ impl Strategy for CronJob {
 
     fn warnings(&self, object: &Value) -> Vec<String> {
         let job = &object["spec"]["jobTemplate"]["spec"];
-        let mut warnings =
-            podspec::warnings::template("spec.jobTemplate.spec.template", &job["template"]);
-        warnings.extend(jobspec::not_honoured("spec.jobTemplate.spec", job));
-        warnings
+        podspec::warnings::template("spec.jobTemplate.spec.template", &job["template"])
     }
 
     fn columns(&self) -> &'static [Column] {

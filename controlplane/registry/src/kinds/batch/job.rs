@@ -161,7 +161,6 @@ impl Strategy for Job {
     fn warnings(&self, object: &Value) -> Vec<String> {
         let spec = &object["spec"];
         let mut warnings = podspec::warnings::template("spec.template", &spec["template"]);
-        warnings.extend(jobspec::not_honoured("spec", spec));
         if spec["completionMode"] == "Indexed" {
             let (completions, parallelism) =
                 (number(&spec["completions"]), number(&spec["parallelism"]));

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use coracle_api::{selector::LabelSelector, status::FieldErrors};
 use serde_json::Value;
 
+use super::success_policy;
 use crate::{
     check,
     kinds::podspec,
@@ -68,10 +69,11 @@ pub(super) fn without_selector(errors: &mut FieldErrors, path: &str, spec: &Valu
         failure_policy(errors, path, spec);
     }
     if spec["successPolicy"].is_object() {
-        success_policy(
+        success_policy::check(
             errors,
             &format!("{path}.successPolicy"),
             &spec["successPolicy"],
+            &spec["completions"],
         );
     }
     let replacement = &spec["podReplacementPolicy"];
@@ -278,34 +280,6 @@ fn exit_codes(errors: &mut FieldErrors, path: &str, codes: &Value, containers: &
     }
 }
 
-fn success_policy(errors: &mut FieldErrors, path: &str, policy: &Value) {
-    let rules = items(&policy["rules"]);
-    let path = format!("{path}.rules");
-    if rules.is_empty() {
-        errors.required(
-            &path,
-            "at least one rules must be specified when the successPolicy is specified",
-        );
-    }
-    if rules.len() > MAX_RULES {
-        errors.too_many(&path, rules.len(), MAX_RULES);
-    }
-    for (index, rule) in rules.iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        if rule["succeededCount"].is_null() && rule["succeededIndexes"].is_null() {
-            errors.required(
-                &path,
-                "at least one of succeededCount or succeededIndexes must be specified",
-            );
-        }
-        check::not_negative(
-            errors,
-            &format!("{path}.succeededCount"),
-            &rule["succeededCount"],
-        );
-    }
-}
-
 /// What an update of a Job may change: how fast it goes, and while it is suspended where its pods
 /// go.
 pub(super) fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
@@ -352,43 +326,5 @@ fn template(errors: &mut FieldErrors, new: &Value, old: &Value) {
     }
     if masked != *before {
         errors.immutable("spec.template", &new["spec"]["template"]);
-    }
-}
-/// Fields that the Job controller does not act on yet: a Job that relies on one fails later, or not
-/// at all.
-const NOT_HONOURED: [&str; 4] = [
-    "podFailurePolicy",
-    "successPolicy",
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-];
-
-/// A warning for each field at `path` that is stored and not honoured.
-pub(super) fn not_honoured(path: &str, spec: &Value) -> Vec<String> {
-    let present = NOT_HONOURED.iter().filter(|field| !spec[**field].is_null());
-    present
-        .map(|field| {
-            format!("{path}.{field}: stored, but the Job controller does not act on it yet")
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_field_that_nobody_acts_on_is_warned_of() {
-        let spec =
-            json!({"backoffLimit": 1, "podFailurePolicy": {"rules": []}, "maxFailedIndexes": 0});
-        assert_eq!(
-            not_honoured("spec", &spec),
-            [
-                "spec.podFailurePolicy: stored, but the Job controller does not act on it yet",
-                "spec.maxFailedIndexes: stored, but the Job controller does not act on it yet",
-            ]
-        );
     }
 }

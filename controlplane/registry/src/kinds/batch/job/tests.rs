@@ -87,6 +87,43 @@ fn jobs_are_checked() {
 }
 
 #[test]
+fn a_success_policy_asks_for_indexes_of_the_job() {
+    let mut indexed = with(&job(), "/spec/completionMode", json!("Indexed"));
+    indexed["spec"]["completions"] = json!(5);
+    indexed["spec"]["parallelism"] = json!(2);
+    let at = "spec.successPolicy.rules[0]";
+    for (rule, expect) in [
+        (
+            json!({"succeededIndexes": "0,2-4", "succeededCount": 2}),
+            String::new(),
+        ),
+        (json!({"succeededCount": 5}), String::new()),
+        (
+            json!({"succeededCount": 6}),
+            format!(
+                "{at}.succeededCount: Invalid value: 6: must be less than or equal to 5 (the number of specified completions)"
+            ),
+        ),
+        (
+            json!({"succeededIndexes": "0,2", "succeededCount": 3}),
+            format!(
+                "{at}.succeededCount: Invalid value: 3: must be less than or equal to 2 (the number of indexes in the specified succeededIndexes field)"
+            ),
+        ),
+        (
+            json!({"succeededIndexes": "5"}),
+            format!(
+                "{at}.succeededIndexes: Invalid value: \"5\": error parsing succeededIndexes: too large index: \"5\""
+            ),
+        ),
+    ] {
+        let policy = json!({"rules": [rule]});
+        let errors = create_errors(&Job, with(&indexed, "/spec/successPolicy", policy));
+        assert_eq!(errors, expect, "{rule}");
+    }
+}
+
+#[test]
 fn only_speed_can_change() {
     let old = created(&Job, job());
     assert_eq!(
