@@ -1,5 +1,5 @@
-//! The shared vocabulary of Coracle: pure data types and pure functions, no I/O and no clock but
-//! [`meta::now`].
+//! The shared vocabulary of Coracle: pure data types and pure functions, no I/O but for the
+//! time zones of [`cron::zone`], no clock but [`meta::now`].
 //!
 //! | module | what |
 //! |---|---|
@@ -16,6 +16,7 @@
 //! | [`disruption`] | the condition of a PodDisruptionBudget |
 //! | [`address`] | which addresses are dialled for others, and where nodes may be |
 //! | [`channel`] | the channels of exec and attach in WebSockets |
+//! | [`cron`] | schedules of CronJobs |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch, server-side apply |
 //! | [`kubelet_ca`] | the authority of the nodes' serving certificates |
 //! | [`interner`] | values that many objects have in common |
@@ -30,6 +31,7 @@
 
 pub mod address;
 pub mod channel;
+pub mod cron;
 pub mod decode;
 pub mod disruption;
 pub mod encode;

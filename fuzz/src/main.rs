@@ -7,6 +7,7 @@
 //!
 //! | module | targets |
 //! |---|---|
+//! | `cron` | `cron` |
 //! | `decode` | `decode-json`, `decode-yaml`, `decode-protobuf`, `quantity` |
 //! | `custom` | `decode-custom` |
 //! | `cost` | `cost`: time for each byte, of all decoders of the API server |
@@ -19,6 +20,7 @@
 #![no_main]
 
 mod cost;
+mod cron;
 mod custom;
 mod decode;
 mod patch;
@@ -33,13 +35,14 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 27] = [
+const TARGETS: [(&str, Target); 28] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
     ("decode-custom", custom::object),
     ("quantity", |data| text(data, decode::quantity)),
     ("cost", cost::cost),
+    ("cron", |data| text(data, cron::schedule)),
     ("json-patch", patch::json),
     ("merge-patch", patch::merge),
     ("strategic-patch", patch::strategic),

@@ -3,7 +3,6 @@
 pub mod cronjob;
 pub mod job;
 mod jobspec;
-mod schedule;
 mod success_policy;
 
 use crate::strategy::ResourceInfo;

@@ -2,10 +2,13 @@
 //!
 //! Source: `pkg/registry/batch/cronjob/strategy.go`, `pkg/apis/batch/validation` at v1.37.
 
-use coracle_api::status::FieldErrors;
+use coracle_api::{
+    cron::{self, Schedule},
+    status::FieldErrors,
+};
 use serde_json::Value;
 
-use super::{jobspec, schedule};
+use super::jobspec;
 use crate::{
     cells::{self, AGE, CONTAINERS, IMAGES, NAME, NONE, integer, text, wide},
     check, fill,
@@ -120,8 +123,13 @@ impl Strategy for CronJob {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        let job = &object["spec"]["jobTemplate"]["spec"];
-        podspec::warnings::template("spec.jobTemplate.spec.template", &job["template"])
+        let spec = &object["spec"];
+        let template = &spec["jobTemplate"]["spec"]["template"];
+        let mut warnings = podspec::warnings::template("spec.jobTemplate.spec.template", template);
+        if string(&spec["schedule"]).contains("TZ") {
+            warnings.push("CRON_TZ or TZ used in spec.schedule is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".to_owned());
+        }
+        warnings
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -160,8 +168,8 @@ fn check_spec(errors: &mut FieldErrors, object: &Value) {
     let spec = &object["spec"];
     if check::required(errors, "spec.schedule", &spec["schedule"]) {
         let text = string(&spec["schedule"]);
-        if let Some(message) = schedule::error(text) {
-            errors.invalid("spec.schedule", &spec["schedule"], message);
+        if let Err(why) = Schedule::parse(text) {
+            errors.invalid("spec.schedule", &spec["schedule"], why.to_string());
         }
         if text.contains("TZ") && spec["timeZone"].is_string() {
             let message = "cannot use both timeZone field and TZ or CRON_TZ in schedule";
@@ -177,10 +185,10 @@ fn check_spec(errors: &mut FieldErrors, object: &Value) {
         let message = match zone {
             "" => Some("timeZone must be nil or non-empty string".to_owned()),
             // The server's own zone, of which the object does not say what it is.
-            "local" | "Local" => {
+            zone if zone.eq_ignore_ascii_case("local") => {
                 Some("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned())
             }
-            zone => schedule::zone_error(zone),
+            zone => cron::zone(zone).err().map(|why| why.to_string()),
         };
         check::invalid_all(errors, "spec.timeZone", &spec["timeZone"], message);
     }
@@ -239,6 +247,11 @@ mod tests {
                 "/spec/schedule",
                 json!("TZ=UTC * * * * *"),
                 "spec.schedule: Invalid value: \"TZ=UTC * * * * *\": cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+            ),
+            (
+                "/spec/timeZone",
+                json!("europe/berlin"),
+                "spec.timeZone: Invalid value: \"europe/berlin\": unknown time zone europe/berlin",
             ),
             (
                 "/spec/timeZone",
