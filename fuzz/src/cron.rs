@@ -17,7 +17,10 @@ pub(crate) fn schedule(text: &str) {
     let Ok(schedule) = Schedule::parse(text) else {
         return;
     };
-    for zone in [TimeZone::UTC, zone("Europe/Berlin").expect("it is built in")] {
+    for zone in [
+        TimeZone::UTC,
+        zone("Europe/Berlin").expect("it is built in"),
+    ] {
         for start in STARTS {
             let mut at = Timestamp::from_second(start).expect("a time");
             for _ in 0..3 {

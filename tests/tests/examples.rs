@@ -17,6 +17,7 @@ fn examples_apply_and_do_what_they_say() {
         kubectl.pod_ready(pod);
     }
     every_node_has_its_agent(&cluster);
+    a_job_of_the_schedule_runs_at_once(&cluster);
     the_shared_volume_is_shared(&cluster);
     programs_of_the_images_resolve_names(&cluster);
     configuration_arrives_as_environment_and_files(&cluster);
@@ -33,6 +34,14 @@ fn every_node_has_its_agent(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
     kubectl.ok("rollout status daemonset/node-agent --timeout=60s");
     assert_eq!(kubectl.ok("logs daemonset/node-agent").trim(), "on n1");
+}
+
+fn a_job_of_the_schedule_runs_at_once(cluster: &Cluster) {
+    let kubectl = cluster.kubectl();
+    kubectl.ok("create job now --from=cronjob/report");
+    kubectl.ok("wait --for=condition=Complete job/now --timeout=60s");
+    assert_eq!(kubectl.ok("logs job/now").trim(), "all is well");
+    kubectl.ok("wait --for=jsonpath={.status.lastSuccessfulTime} cronjob/report --timeout=30s");
 }
 
 fn the_shared_volume_is_shared(cluster: &Cluster) {

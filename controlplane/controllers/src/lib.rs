@@ -24,6 +24,7 @@
 //! | `template_hash` | a short name for a template |
 //! | `disruption`, `int_or_percent` | how many pods of a budget may be evicted |
 //! | `job` | from a Job to Pods that end |
+//! | `cronjob` | Jobs by the clock |
 //! | `ttl_after_finished` | Jobs that are over, and were to stay for so long |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
 //! | `endpointslice_mirroring` | Endpoints that others write, as EndpointSlices |
@@ -53,6 +54,7 @@ mod clock;
 mod cluster_role_aggregation;
 mod config;
 mod context;
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod disruption;

@@ -19,6 +19,7 @@ use crate::{
     cluster_role_aggregation::ClusterRoleAggregation,
     config::ControllersConfig,
     context::Context,
+    cronjob::CronJobController,
     daemonset::DaemonSetController,
     deployment::DeploymentController,
     disruption::DisruptionController,
@@ -54,6 +55,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     DeploymentController::setup(manager, &of("deployment-controller"));
     DaemonSetController::setup(manager, &of("daemon-set-controller"));
     JobController::setup(manager, &of("job-controller"));
+    CronJobController::setup(manager, &of("cronjob-controller"));
     TtlAfterFinished::setup(manager, &of("ttl-after-finished-controller"));
     EndpointSliceController::setup(manager, &of("endpointslice-controller"));
     EndpointsController::setup(manager, &of("endpoint-controller"));

@@ -18,7 +18,7 @@ use coracle_apiserver::{
     pki::{KeyPair, Pki, ServerNames},
 };
 use coracle_client::reflector::{Event, Reflector, Selection};
-use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
+use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig, RunError};
 use coracle_store::memory::MemoryBackend;
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -120,6 +120,23 @@ impl Cluster {
         adjust: impl FnOnce(&mut ControllersConfig),
         wrap: impl Fn(&str, Client) -> Client + Send + Sync + 'static,
     ) {
+        drop(self.spawn_controllers(authorities, adjust, wrap, self.shutdown.clone()));
+        self.wait("default service account", || async {
+            self.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default")
+                .await
+                .is_some()
+        })
+        .await;
+    }
+
+    /// The same until `stop`, without waiting for anything.
+    pub(crate) fn spawn_controllers(
+        &self,
+        authorities: [CertificateAuthority; 2],
+        adjust: impl FnOnce(&mut ControllersConfig),
+        wrap: impl Fn(&str, Client) -> Client + Send + Sync + 'static,
+        stop: CancellationToken,
+    ) -> tokio::task::JoinHandle<Result<(), RunError>> {
         let shared = self
             .server
             .client(UserInfo::new("system:kube-controller-manager", &[]));
@@ -138,14 +155,8 @@ impl Cluster {
         adjust(&mut config);
         coracle_telemetry::spawn(
             "task of a test",
-            coracle_controllers::run(clients, config, self.shutdown.clone()),
-        );
-        self.wait("default service account", || async {
-            self.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default")
-                .await
-                .is_some()
-        })
-        .await;
+            coracle_controllers::run(clients, config, stop),
+        )
     }
 
     /// Starts the fake agent over all pods.

@@ -9,6 +9,8 @@
 
 mod certificates;
 mod cluster;
+mod crashes;
+mod cron_jobs;
 mod daemon_sets;
 mod disruptions;
 mod garbage;

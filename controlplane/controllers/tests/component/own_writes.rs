@@ -124,7 +124,7 @@ async fn pods(cluster: &Cluster) -> usize {
 }
 
 /// Changes the object until its controller has looked at it again.
-async fn poke<K>(
+pub(crate) async fn poke<K>(
     cluster: &Cluster,
     name: &str,
     patch: Value,

@@ -117,7 +117,11 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
         "horizontalpodautoscalers",
         Nobody("it scales nothing"),
     ),
-    ("batch", "cronjobs", Nobody("it makes no Jobs")),
+    (
+        "batch",
+        "cronjobs",
+        By("controlplane/controllers/src/cronjob.rs"),
+    ),
     ("batch", "jobs", By("controlplane/controllers/src/job.rs")),
     (
         CERTIFICATES,

@@ -39,6 +39,10 @@ pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
         ("apps", "deployments" | "replicasets", _) | ("batch", "jobs", _) => {
             isolation(&object["spec"]["template"]["spec"], "spec.template.spec")
         }
+        ("batch", "cronjobs", _) => isolation(
+            &object["spec"]["jobTemplate"]["spec"]["template"]["spec"],
+            "spec.jobTemplate.spec.template.spec",
+        ),
         ("node.k8s.io", "runtimeclasses", _) => runtime(&object["handler"]),
         ("scheduling.k8s.io", "priorityclasses", _) => preemption(object, "value"),
         ("", "services", _) => service(object),

@@ -137,7 +137,9 @@ fn who_counts_on_preemption_is_told() {
 #[test]
 fn isolation_that_no_node_has_is_warned_of_wherever_pods_come_from() {
     let template: &[&str] = &["spec", "template", "spec"];
-    let table: [(&str, &str, &[&str]); 5] = [
+    let of_cron_jobs: &[&str] = &["spec", "jobTemplate", "spec", "template", "spec"];
+    let table: [(&str, &str, &[&str]); 6] = [
+        ("batch", "cronjobs", of_cron_jobs),
         ("", "pods", &["spec"]),
         ("", "podtemplates", &["template", "spec"]),
         ("apps", "deployments", template),
