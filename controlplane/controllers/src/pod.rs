@@ -86,6 +86,9 @@ pub(crate) struct ContainerPort {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodStatus {
     pub(crate) phase: Option<String>,
+    /// Whether its node gives that as the reason of the phase.
+    #[serde(default, rename = "reason", deserialize_with = "to_be_evicted")]
+    pub(crate) is_evicted: bool,
     #[serde(rename = "podIP")]
     pub(crate) pod_ip: Option<String>,
     #[serde(rename = "podIPs")]
@@ -137,6 +140,13 @@ fn to_be_shared<'de, D: Deserializer<'de>>(
 
 fn to_a_flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<i64>::deserialize(deserializer)?.is_some_and(|seconds| seconds >= 0))
+}
+
+fn to_be_evicted<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(
+        Option::<Cow<'_, str>>::deserialize(deserializer)?
+            .is_some_and(|reason| reason == "Evicted"),
+    )
 }
 
 /// Source: `pkg/controller/daemon/util/daemonset_util.go` (GetTargetNodeName) at v1.37.

@@ -1,5 +1,5 @@
 //! Removes pods that nobody will ever finish: on nodes that are gone, unscheduled and terminating,
-//! finished too long.
+//! terminating on nodes that somebody says are out of service, finished too long.
 //!
 //! Looks after each change that can make such a pod. A node that vanished may come back, or may not
 //! have been seen yet: its pods are left alone until it has been missing for a while.
@@ -30,6 +30,8 @@ const COUNT_PERIOD: Duration = Duration::from_secs(20);
 const WORKERS: usize = 4;
 /// The only key of the index of finished pods.
 const FINISHED: &str = "";
+/// The taint by which an administrator says that a node is down and nothing runs there any more.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// The controller; its state is in caches and `missing`.
 pub(crate) struct PodGcController {
@@ -73,14 +75,16 @@ impl PodGcController {
     }
 
     fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
-        let name = change.latest().metadata.name.as_deref().unwrap_or_default();
-        if matches!(change, Change::Deleted(_)) {
-            self.by_node
-                .get(name)
-                .iter()
-                .for_each(|pod| queue.add(Key::of(pod.as_ref())));
-        } else {
+        let node = change.latest();
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let is_gone = matches!(change, Change::Deleted(_));
+        if !is_gone {
             self.missing.lock().forget(name);
+        }
+        if is_gone || is_out_of_service(node) {
+            let mut pods = self.by_node.get(name);
+            pods.retain(|pod| is_gone || pod_state::is_terminating(pod));
+            pods.iter().for_each(|pod| queue.add(Key::of(pod.as_ref())));
         }
     }
 
@@ -105,9 +109,8 @@ impl PodGcController {
     }
 
     fn suspicion(&self, pod: &Pod) -> Option<Suspicion> {
-        let node = pod_state::node_name(pod);
-        let exists = !node.is_empty() && self.nodes.get(&Key::new("", node)).is_some();
-        suspicion(pod, exists)
+        let node = self.nodes.get(&Key::new("", pod_state::node_name(pod)));
+        suspicion(pod, node.as_deref())
     }
 }
 
@@ -120,6 +123,7 @@ impl Reconciler for PodGcController {
             Some(Suspicion::UnscheduledTerminating) => {
                 self.remove(&pod, Removal::Unscheduled).await
             }
+            Some(Suspicion::OutOfService) => self.remove(&pod, Removal::OutOfService).await,
             Some(Suspicion::NodeGone) => {
                 let node = pod_state::node_name(&pod);
                 let left = self
@@ -205,6 +209,8 @@ enum Removal {
     Orphaned,
     /// It was deleted before it had a node.
     Unscheduled,
+    /// It was deleted, and its node will never say that it has ended.
+    OutOfService,
     /// It is one of too many that have ended.
     Finished,
 }
@@ -220,7 +226,7 @@ fn failed_status(pod: &Pod, why: Removal) -> Option<Value> {
                 pod_state::with_disruption(pod, "DeletionByPodGC", "PodGC: node no longer exists");
             Some(json!({"phase": "Failed", "conditions": conditions}))
         }
-        Removal::Unscheduled => Some(json!({"phase": "Failed"})),
+        Removal::Unscheduled | Removal::OutOfService => Some(json!({"phase": "Failed"})),
         Removal::Finished => None,
     }
 }
@@ -231,6 +237,8 @@ enum Suspicion {
     NodeGone,
     /// Being deleted, and no node will ever confirm it.
     UnscheduledTerminating,
+    /// Being deleted on a node of which somebody says that it is down.
+    OutOfService,
 }
 
 /// The finished pods, under [`FINISHED`].
@@ -242,19 +250,48 @@ fn by_finished() -> Index<Pod> {
     })
 }
 
-fn suspicion(pod: &Pod, node_exists: bool) -> Option<Suspicion> {
-    if pod_state::node_name(pod).is_empty() {
-        return pod_state::is_terminating(pod).then_some(Suspicion::UnscheduledTerminating);
+fn suspicion(pod: &Pod, node: Option<&Node>) -> Option<Suspicion> {
+    let is_terminating = pod_state::is_terminating(pod);
+    match node {
+        _ if pod_state::node_name(pod).is_empty() => {
+            is_terminating.then_some(Suspicion::UnscheduledTerminating)
+        }
+        None => Some(Suspicion::NodeGone),
+        Some(node) => {
+            (is_terminating && is_out_of_service(node)).then_some(Suspicion::OutOfService)
+        }
     }
-    (!node_exists).then_some(Suspicion::NodeGone)
 }
 
-/// The oldest finished pods beyond `threshold`.
+/// Whether somebody says that nothing runs there any more, and the node does not say otherwise.
+fn is_out_of_service(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let is_ready = conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    !is_ready
+        && taints
+            .into_iter()
+            .flatten()
+            .any(|taint| taint.key == OUT_OF_SERVICE)
+}
+
+/// The oldest finished pods beyond `threshold`; those that were evicted go first.
+///
+/// Source: `byEvictionAndCreationTimestamp`.
 fn surplus(mut finished: Vec<Arc<Pod>>, threshold: usize) -> Vec<Arc<Pod>> {
     if finished.len() <= threshold || threshold == 0 {
         return Vec::new();
     }
-    finished.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    finished.sort_by_key(|pod| {
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (!pod_state::is_evicted(pod), created)
+    });
     finished.truncate(finished.len() - threshold);
     finished
 }
@@ -283,23 +320,53 @@ mod tests {
         })
     }
 
+    /// A node with the taint, with or without a condition.
+    fn node(taint: &str, ready: Option<&str>) -> Node {
+        let conditions = ready.map(|status| json!([{"type": "Ready", "status": status}]));
+        let object = json!({"metadata": {"name": "n"}, "status": {"conditions": conditions},
+            "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]}});
+        serde_json::from_value(object).unwrap()
+    }
+
     #[test]
     fn only_pods_that_nobody_ends_are_suspect() {
+        let there = node("a", Some("True"));
         let table = [
-            ("", false, false, None),
-            ("", true, false, Some(Suspicion::UnscheduledTerminating)),
-            ("n", true, true, None),
-            ("n", false, true, None),
-            ("n", false, false, Some(Suspicion::NodeGone)),
-            ("n", true, false, Some(Suspicion::NodeGone)),
+            ("", false, None, None),
+            ("", true, None, Some(Suspicion::UnscheduledTerminating)),
+            ("n", true, Some(&there), None),
+            ("n", false, Some(&there), None),
+            ("n", false, None, Some(Suspicion::NodeGone)),
+            ("n", true, None, Some(Suspicion::NodeGone)),
         ];
-        for (node, terminating, exists, expected) in table {
+        for (name, terminating, node, expected) in table {
             assert_eq!(
-                suspicion(&pod(node, terminating, 0), exists),
+                suspicion(&pod(name, terminating, 0), node),
                 expected,
-                "{node} {terminating} {exists}"
+                "{name} {terminating} {}",
+                node.is_some()
             );
         }
+    }
+
+    #[test]
+    fn what_terminates_out_of_service_is_suspect() {
+        let table = [
+            (true, OUT_OF_SERVICE, Some("False"), true),
+            (true, OUT_OF_SERVICE, Some("Unknown"), true),
+            (true, OUT_OF_SERVICE, None, true),
+            // It says itself that it is there.
+            (true, OUT_OF_SERVICE, Some("True"), false),
+            (true, "node.kubernetes.io/unreachable", Some("False"), false),
+            (false, OUT_OF_SERVICE, Some("False"), false),
+        ];
+        for (terminating, taint, ready, expected) in table {
+            let found = suspicion(&pod("n", terminating, 0), Some(&node(taint, ready)));
+            let expected = expected.then_some(Suspicion::OutOfService);
+            assert_eq!(found, expected, "{terminating} {taint} {ready:?}");
+        }
+        let failed = failed_status(&pod("n", true, 0), Removal::OutOfService);
+        assert_eq!(failed, Some(json!({"phase": "Failed"})));
     }
 
     #[test]
@@ -358,6 +425,14 @@ mod tests {
             })
             .collect();
         assert_eq!(gone, [10]);
-        assert!(surplus(finished, 3).is_empty());
+        assert!(surplus(finished.clone(), 3).is_empty());
+        let mut evicted = Pod::clone(&finished[0]);
+        evicted.status = Some(crate::pod::PodStatus {
+            phase: Some("Failed".into()),
+            is_evicted: true,
+            ..Default::default()
+        });
+        let with_evicted = [vec![evicted.into()], finished].concat();
+        assert!(pod_state::is_evicted(&surplus(with_evicted, 3)[0]));
     }
 }

@@ -45,6 +45,11 @@ pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
+/// Whether its node has ended it for want of resources.
+pub(crate) fn is_evicted(pod: &Pod) -> bool {
+    phase(pod) == "Failed" && pod.status.as_ref().is_some_and(|status| status.is_evicted)
+}
+
 pub(crate) fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }

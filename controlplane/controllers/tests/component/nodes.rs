@@ -249,3 +249,49 @@ async fn every_node_is_told_how_pods_reach_each_other_and_told_again() {
         })
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_terminates_on_a_node_out_of_service_goes_at_once() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("n1", "192.0.2.11").await;
+    // Nobody runs there: the pods stay where they are bound, and are never said to have ended.
+    for name in ["going", "staying"] {
+        let pod = json!({"metadata": {"name": name, "finalizers": ["example.com/kept"]},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}});
+        cluster.create::<Pod>("default", pod).await;
+    }
+    let pods: Api<Pod> = cluster.api("default");
+    pods.delete("going", &Default::default()).await.unwrap();
+    let phase = |name: &'static str| {
+        let pods = pods.clone();
+        async move {
+            let status = pods.get(name).await.unwrap().status;
+            status.and_then(|status| status.phase)
+        }
+    };
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let params = kube::api::PatchParams::default();
+    let taint = json!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoSchedule"}]}});
+    nodes
+        .patch("n1", &params, &kube::api::Patch::Merge(taint))
+        .await
+        .unwrap();
+    let down = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "r", "message": "m"}]}});
+    nodes
+        .patch_status("n1", &params, &kube::api::Patch::Merge(down))
+        .await
+        .unwrap();
+    cluster
+        .wait("the end of the pod", || async {
+            phase("going").await.as_deref() == Some("Failed")
+        })
+        .await;
+    assert_eq!(phase("staying").await.as_deref(), Some("Pending"));
+    let free = json!({"metadata": {"finalizers": null}});
+    cluster.merge::<Pod>("default", "going", free).await;
+    cluster
+        .wait("the pod to go", || async {
+            cluster.get_opt::<Pod>("default", "going").await.is_none()
+        })
+        .await;
+}
