@@ -48,7 +48,8 @@ impl Strategy for StatefulSet {
         fill::object(object, "spec");
         let spec = &mut object["spec"];
         fill::text(spec, "podManagementPolicy", "OrderedReady");
-        workload::default_rolling_update(spec, "updateStrategy", &[("partition", 0)]);
+        let steps = [("partition", 0), ("maxUnavailable", 1)];
+        workload::default_rolling_update(spec, "updateStrategy", &steps);
         fill::object(spec, "persistentVolumeClaimRetentionPolicy");
         fill::within(spec, "persistentVolumeClaimRetentionPolicy", |policy| {
             fill::text(policy, "whenDeleted", "Retain");
@@ -246,7 +247,7 @@ mod tests {
         let spec = &object["spec"];
         assert_eq!(
             spec["updateStrategy"],
-            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
+            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}})
         );
         assert_eq!(
             spec["persistentVolumeClaimRetentionPolicy"],
