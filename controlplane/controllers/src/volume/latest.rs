@@ -21,7 +21,7 @@ use crate::{
     writes::{Scope, Write},
 };
 
-/// See the module.
+/// The objects of a kind, and the way to write one of them.
 pub(super) struct Latest<K> {
     client: Client,
     cache: Arc<Cache<K>>,

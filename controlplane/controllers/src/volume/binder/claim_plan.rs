@@ -42,7 +42,7 @@ pub(super) struct Tell {
     pub(super) message: String,
 }
 
-/// See the module.
+/// The one thing that is done about a claim now; what follows from it comes with the next look.
 #[derive(Debug, PartialEq)]
 pub(super) enum ClaimPlan {
     /// Binds this volume, or finishes to do so.
@@ -76,7 +76,7 @@ fn warning(reason: &'static str, message: impl Into<String>) -> Tell {
     }
 }
 
-/// See the module.
+/// Decides by what is seen at one moment. One that has been bound is never given another volume.
 ///
 /// # Errors
 /// The claim's selector cannot be meant.

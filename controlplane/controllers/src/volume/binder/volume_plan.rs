@@ -8,7 +8,7 @@ use coracle_api::volume::{
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-/// See the module.
+/// The one thing that is done about a volume now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum VolumePlan {
     /// Is in this phase.

@@ -27,7 +27,7 @@ pub(super) struct Seen<'a> {
     pub(super) node: Option<&'a Node>,
 }
 
-/// See the module.
+/// What becomes of a claim that is looked at.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
     /// It is not for us, or not yet.
@@ -39,7 +39,7 @@ pub(super) enum Plan {
     Fail(String),
 }
 
-/// See the module.
+/// Decides by what the claim asks for first: what no directory can be is told whatever the node.
 pub(super) fn plan(seen: &Seen<'_>) -> Plan {
     let Seen { claim, class, node } = seen;
     let meta = &claim.metadata;
