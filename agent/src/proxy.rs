@@ -10,6 +10,7 @@
 mod conntrack;
 pub(crate) mod health;
 mod holdings;
+mod nearness;
 mod service_route;
 mod sources;
 mod turns;

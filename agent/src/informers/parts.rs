@@ -16,6 +16,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
+/// Label of a Node that names its zone.
+const ZONE: &str = "topology.kubernetes.io/zone";
 /// Label of a slice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Label of objects that another proxy takes care of.
@@ -178,19 +180,24 @@ pub(crate) struct SlicePart {
     pub(crate) service: Option<String>,
     pub(crate) ports: Vec<(String, Protocol, u16)>,
     pub(crate) endpoints: Vec<SliceEndpoint>,
-    /// The nodes of the endpoints, until it is known which are here.
-    nodes: Vec<Option<String>>,
+    /// The nodes of the endpoints and those that they are meant for, until it is known which are
+    /// here.
+    nodes: Vec<(Option<String>, Vec<String>)>,
 }
 
 /// The conditions as the slice has them: `ready` already says whether the Service wants those that
 /// are not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SliceEndpoint {
     pub(crate) address: IpAddr,
     pub(crate) ready: bool,
     pub(crate) serving: bool,
     pub(crate) terminating: bool,
     pub(crate) local: bool,
+    /// Whether it is meant for this node; `None` if it is meant for no node in particular.
+    pub(crate) for_node: Option<bool>,
+    /// The zones that it is meant for; none if for none in particular.
+    pub(crate) for_zones: Option<Arc<[String]>>,
 }
 
 impl From<EndpointSlice> for SlicePart {
@@ -224,29 +231,47 @@ impl From<EndpointSlice> for SlicePart {
             let Some(address) = endpoint.addresses.first().and_then(|ip| address(ip)) else {
                 continue;
             };
+            let hints = endpoint.hints.unwrap_or_default();
+            let zones = hints.for_zones.into_iter().flatten().map(|zone| zone.name);
+            let nodes = hints.for_nodes.into_iter().flatten().map(|node| node.name);
             part.endpoints.push(SliceEndpoint {
                 address,
                 ready,
                 serving,
                 terminating,
                 local: false,
+                for_node: None,
+                for_zones: part.share_zones(zones.collect()),
             });
-            part.nodes.push(endpoint.node_name);
+            part.nodes.push((endpoint.node_name, nodes.collect()));
         }
         part
     }
 }
 
 impl SlicePart {
-    /// Tells the endpoints of this node from the others.
+    /// Tells the endpoints of this node, and those for it, from the others.
     pub(crate) fn locate(&mut self, node_name: &str) {
-        for (endpoint, node) in self
+        for (endpoint, (node, meant_for)) in self
             .endpoints
             .iter_mut()
             .zip(std::mem::take(&mut self.nodes))
         {
             endpoint.local = node.as_deref() == Some(node_name);
+            let is_meant = meant_for.iter().any(|name| name == node_name);
+            endpoint.for_node = (!meant_for.is_empty()).then_some(is_meant);
         }
+    }
+
+    /// Most endpoints are meant for the zone of one before.
+    fn share_zones(&self, zones: Vec<String>) -> Option<Arc<[String]>> {
+        if zones.is_empty() {
+            return None;
+        }
+        let known = self.endpoints.iter().rev();
+        let known = known.filter_map(|endpoint| endpoint.for_zones.as_ref());
+        let same = known.take(8).find(|known| ***known == *zones);
+        Some(same.map_or_else(|| zones.as_slice().into(), Arc::clone))
     }
 }
 
@@ -310,5 +335,11 @@ impl NodePart {
     /// Forgets what is read of the own Node alone.
     pub(super) fn forget_rest(&mut self) {
         (self.own, self.network.told) = (None, None);
+    }
+
+    /// The zone of the own Node, if it says.
+    pub(crate) fn own_zone(&self) -> Option<&str> {
+        let labels = self.own.as_ref()?.metadata.labels.as_ref()?;
+        labels.get(ZONE).map(String::as_str)
     }
 }

@@ -13,7 +13,7 @@ use coracle_client::{
 };
 use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 
-use super::holdings::Place;
+use super::{holdings::Place, nearness};
 use crate::informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint};
 
 /// The Service of the API servers: its endpoints are where they are.
@@ -39,6 +39,19 @@ impl Sources {
         let mut feed = Feed::default();
         feed.follow(&mut informers.services, service_news);
         feed.follow(&mut informers.slices, slice_news);
+        // Endpoints may be meant for the zone that this node is in now.
+        let (moved, all) = (feed.clone(), informers.services.cache());
+        informers.nodes.on_change(move |change| {
+            let zone = change.latest().part.own_zone();
+            let (before, now) = match change {
+                Change::Added(_) => (None, zone),
+                Change::Updated { old, .. } => (old.part.own_zone(), zone),
+                Change::Deleted(_) => (zone, None),
+            };
+            if before != now {
+                moved.add(all.all().iter().map(|service| Key::of(service.as_ref())));
+            }
+        });
         let by_service = Index::new("service", |slice, put| {
             if let Some(service) = service_of(slice) {
                 put(&service.to_string());
@@ -81,10 +94,12 @@ impl Sources {
 
     /// The Services that changed since the last call.
     pub(super) fn take_changes(&self) -> Vec<Changed> {
+        let own = self.nodes.filter(|node| node.part.own.is_some()).pop();
+        let zone = own.as_ref().and_then(|node| node.part.own_zone());
         let changed = self.feed.take().into_iter().map(|key| {
             let service = self.services.get(&key);
-            let view =
-                service.and_then(|service| view(&service, &self.slices.get(&key.to_string())));
+            let slices = self.slices.get(&key.to_string());
+            let view = service.and_then(|service| view(&service, &slices, zone));
             (
                 ServiceKey {
                     namespace: key.namespace,
@@ -155,7 +170,12 @@ fn service_of(slice: &SeenSlice) -> Option<Key> {
     ))
 }
 
-fn view(service: &SeenService, slices: &[Arc<SeenSlice>]) -> Option<ServiceView> {
+/// `zone` is that of this node.
+fn view(
+    service: &SeenService,
+    slices: &[Arc<SeenSlice>],
+    zone: Option<&str>,
+) -> Option<ServiceView> {
     let rules = service.part.rules.as_ref()?;
     Some(ServiceView {
         uid: service.metadata.uid.clone(),
@@ -170,13 +190,13 @@ fn view(service: &SeenService, slices: &[Arc<SeenSlice>]) -> Option<ServiceView>
             .part
             .ports
             .iter()
-            .map(|port| port_view(port, slices))
+            .map(|port| port_view(port, slices, zone))
             .collect(),
         ..ServiceView::default()
     })
 }
 
-fn port_view(port: &Port, slices: &[Arc<SeenSlice>]) -> PortView {
+fn port_view(port: &Port, slices: &[Arc<SeenSlice>], zone: Option<&str>) -> PortView {
     // By address: the same endpoint in two slices is one, and local if either says so.
     let mut endpoints: BTreeMap<SocketAddr, SliceEndpoint> = BTreeMap::new();
     for slice in slices.iter().map(|slice| &slice.part) {
@@ -190,7 +210,7 @@ fn port_view(port: &Port, slices: &[Arc<SeenSlice>]) -> PortView {
                 endpoints
                     .entry(address)
                     .and_modify(|known| merge(known, endpoint))
-                    .or_insert(*endpoint);
+                    .or_insert_with(|| endpoint.clone());
             }
         }
     }
@@ -198,9 +218,10 @@ fn port_view(port: &Port, slices: &[Arc<SeenSlice>]) -> PortView {
         .values()
         .filter(|e| e.serving || e.ready)
         .map(|e| e.address);
+    let nearness = nearness::of(endpoints.values(), zone);
     PortView {
         port: port.clone(),
-        cluster: usable(&endpoints, |_| true),
+        cluster: usable(&endpoints, |endpoint| nearness.covers(endpoint, zone)),
         local: usable(&endpoints, |endpoint| endpoint.local),
         serving: serving.collect::<BTreeSet<_>>().into_iter().collect(),
     }
@@ -213,7 +234,8 @@ fn merge(known: &mut SliceEndpoint, other: &SliceEndpoint) {
     known.terminating &= other.terminating;
 }
 
-/// Terminating pods serve only when nobody else does, as upstream has it (KEP-1669).
+/// Terminating pods serve only when nobody else does, as upstream has it (KEP-1669). Where traffic
+/// stays near, somebody near is ready.
 fn usable(
     endpoints: &BTreeMap<SocketAddr, SliceEndpoint>,
     wanted: impl Fn(&SliceEndpoint) -> bool,

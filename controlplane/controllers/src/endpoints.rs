@@ -25,7 +25,11 @@ use crate::{
     errors::{is_already_exists, is_namespace_terminating},
     pod::Pod,
     pod_state,
-    service_endpoints::{self, Family, HEADLESS, selects, wake_services},
+    service_endpoints::{
+        self, Family, HEADLESS, selects,
+        trigger_times::{self, TriggerTimes, annotate},
+        wake_services,
+    },
     writes::Write,
 };
 
@@ -43,6 +47,7 @@ pub(crate) struct EndpointsController {
     services: Arc<Cache<Service>>,
     pods: Selected<Pod>,
     endpoints: Arc<Cache<Endpoints>>,
+    times: TriggerTimes,
 }
 
 impl EndpointsController {
@@ -55,6 +60,7 @@ impl EndpointsController {
             services: controller.for_kind(),
             pods: controller.selected(),
             endpoints: controller.reads(),
+            times: TriggerTimes::default(),
         });
         controller.on_change(&this, Self::endpoints_changed);
         wake_services(&mut controller);
@@ -74,6 +80,7 @@ impl Reconciler for EndpointsController {
         let api: Api<Endpoints> = Api::namespaced(self.client.clone(), &key.namespace);
         let existing = self.endpoints.get(&key);
         let Some(service) = self.services.get(&key) else {
+            self.times.forget(&key);
             // Only what this controller made; others' Endpoints may come before their Service.
             if let Some(left) = existing.filter(|endpoints| is_ours(endpoints)) {
                 let delete = Write::to(&self.client, &*left, "delete Endpoints");
@@ -89,15 +96,18 @@ impl Reconciler for EndpointsController {
             service_endpoints::pair_of(&service).as_slice(),
             |pod| selects(&service, pod),
         );
-        let wanted = plan(&service, &pods, existing.as_deref());
+        let mut wanted = plan(&service, &pods, existing.as_deref());
+        let at = self.times.look(&key, &service, &pods);
         match existing {
             None => {
+                annotate(&mut wanted.metadata, at);
                 let created = api.create(&PostParams::default(), &wanted).await;
                 let fine = |error: &_| is_already_exists(error) || is_namespace_terminating(error);
                 ignore(created, fine).during("create Endpoints")?;
             }
             Some(old) if same(&old, &wanted) => {}
             Some(_) => {
+                annotate(&mut wanted.metadata, at);
                 api.replace(&key.name, &PostParams::default(), &wanted)
                     .await
                     .during("update Endpoints")?;
@@ -120,8 +130,7 @@ fn is_ours(endpoints: &Endpoints) -> bool {
 fn same(old: &Endpoints, new: &Endpoints) -> bool {
     old.subsets.as_deref().unwrap_or_default() == new.subsets.as_deref().unwrap_or_default()
         && old.metadata.labels == new.metadata.labels
-        && old.metadata.annotations.clone().unwrap_or_default()
-            == new.metadata.annotations.clone().unwrap_or_default()
+        && trigger_times::without(&old.metadata) == trigger_times::without(&new.metadata)
 }
 
 /// Name, number, protocol and application protocol of each port.

@@ -5,23 +5,27 @@
 //!
 //! Source: `pkg/controller/endpointslice/` at v1.37.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use coracle_client::own_writes::OwnWrites;
 use futures::future::join_all;
-use k8s_openapi::api::{
-    core::v1::{Node, Service},
-    discovery::v1::EndpointSlice,
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Service},
+        discovery::v1::EndpointSlice,
+    },
+    jiff::Timestamp,
 };
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
 };
+use parking_lot::Mutex;
 
 use crate::{
     Manager,
-    builder::Builder,
-    cache::{By, Cache, Index, Key, labels::Selected},
+    builder::{Builder, Queue},
+    cache::{By, Cache, Change, Index, Key, labels::Selected},
     context::Context,
     controller::{
         CallContext, Outcome, ReconcileError, Reconciler, ignore, ignore_missing, or_event,
@@ -29,12 +33,19 @@ use crate::{
     errors::{is_namespace_terminating, message_of},
     event_recorder::component::ComponentRecorder,
     pod::Pod,
-    service_endpoints::{self, selects, wake_services},
+    pod_state,
+    service_endpoints::{
+        self, selects, services_of,
+        trigger_times::{TriggerTimes, annotate},
+        wake_services,
+    },
 };
 
+pub(crate) mod hints;
 pub(crate) mod plan;
 #[cfg(test)]
 mod tests;
+mod topology;
 
 use plan::{Input, MANAGED_BY, MANAGER, Plan, SERVICE_NAME};
 
@@ -42,7 +53,7 @@ use plan::{Input, MANAGED_BY, MANAGER, Plan, SERVICE_NAME};
 const WORKERS: usize = 8;
 const COMPONENT: &str = "endpoint-slice-controller";
 
-/// The controller; its state is in caches and its writes.
+/// The controller; its state is in caches, its writes, and what it has told.
 pub(crate) struct EndpointSliceController {
     client: Client,
     recorder: ComponentRecorder,
@@ -51,6 +62,16 @@ pub(crate) struct EndpointSliceController {
     nodes: Arc<Cache<Node>>,
     slices: By<EndpointSlice>,
     writes: OwnWrites<EndpointSlice>,
+    times: TriggerTimes,
+    /// Services whose traffic goes by zones, as was told last.
+    by_zones: Mutex<HashSet<Key>>,
+}
+
+/// Whom a change of a Node concerns.
+struct Wakes {
+    services: Arc<Cache<Service>>,
+    by_pair: By<Service>,
+    by_node: By<Pod>,
 }
 
 impl EndpointSliceController {
@@ -66,16 +87,56 @@ impl EndpointSliceController {
             nodes: controller.reads(),
             slices: controller.index(Index::by_key("service", service_of)),
             writes: controller.own_writes(),
+            times: TriggerTimes::default(),
+            by_zones: Mutex::default(),
         };
         controller.watches(service_of);
-        wake_services(&mut controller);
+        let wakes = Wakes {
+            services: Arc::clone(&this.services),
+            by_pair: wake_services(&mut controller),
+            by_node: controller.index(pod_state::by_node()),
+        };
+        controller.on_change(&Arc::new(wakes), Wakes::node_changed);
         controller.complete(Arc::new(this));
+    }
+}
+
+impl Wakes {
+    /// Of a Node endpoints show the zone alone; what else it has counts where traffic goes by
+    /// zones.
+    fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
+        let node = change.latest();
+        let (is_moved, is_other) = match change {
+            Change::Updated { old, new } => (
+                topology::zone_of(old) != topology::zone_of(new),
+                topology::part_of(old) != topology::part_of(new),
+            ),
+            // Its pods come after it, and go before it or with it.
+            Change::Added(_) | Change::Deleted(_) => (false, topology::part_of(node).is_some()),
+        };
+        if is_moved {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            let pods = self.by_node.get(name);
+            let keys: HashSet<Key> = pods
+                .iter()
+                .flat_map(|pod| services_of(&self.by_pair, pod))
+                .collect();
+            keys.into_iter().for_each(|key| queue.add(key));
+        }
+        if is_other {
+            let by_zones = self.services.filter(hints::is_auto);
+            by_zones
+                .iter()
+                .for_each(|service| queue.add(Key::of(service.as_ref())));
+        }
     }
 }
 
 impl Reconciler for EndpointSliceController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(service) = self.services.get(&key) else {
+            self.times.forget(&key);
+            self.by_zones.lock().remove(&key);
             return Ok(None);
         };
         if !service_endpoints::is_managed(&service) || service.metadata.deletion_timestamp.is_some()
@@ -94,8 +155,11 @@ impl Reconciler for EndpointSliceController {
             pods: &pods,
             slices: &slices,
             node: &node,
+            ratios: &|| topology::ratios(&self.nodes.all()),
         });
-        let result = self.act(&key, plan).await;
+        let at = self.times.look(&key, &service, &pods);
+        self.tell(&key, &service, &plan);
+        let result = self.act(&key, plan, at).await;
         if let Err(ReconcileError::Api { source, .. }) = &result {
             let message = format!(
                 "Error updating Endpoint Slices for Service {key}: {}",
@@ -110,7 +174,41 @@ impl Reconciler for EndpointSliceController {
 }
 
 impl EndpointSliceController {
-    async fn act(&self, key: &Key, plan: Plan) -> Outcome {
+    /// Says when traffic begins to go by zones, ends to, or cannot.
+    fn tell(&self, key: &Key, service: &Service, plan: &Plan) {
+        let mut known = self.by_zones.lock();
+        if plan.by_zones.is_empty() {
+            if known.remove(key) {
+                for family in service_endpoints::Family::of(service) {
+                    let why = format!("{}, addressType: {}", topology::DISABLED, family.as_str());
+                    self.recorder
+                        .warning(service, "TopologyAwareHintsDisabled", why);
+                }
+            }
+            return;
+        }
+        for (family, assigned) in &plan.by_zones {
+            match assigned {
+                Ok(()) if known.insert(key.clone()) => {
+                    let message = format!("{}, addressType: {family}", topology::ENABLED);
+                    self.recorder
+                        .normal(service, "TopologyAwareHintsEnabled", message);
+                }
+                Ok(()) => {}
+                Err(why) => {
+                    known.remove(key);
+                    let message = format!("{why}, addressType: {family}");
+                    self.recorder
+                        .warning(service, "TopologyAwareHintsDisabled", message);
+                }
+            }
+        }
+    }
+
+    /// `at` is when what has changed happened.
+    async fn act(&self, key: &Key, mut plan: Plan, at: Option<Timestamp>) -> Outcome {
+        let written = plan.create.iter_mut().chain(&mut plan.update);
+        written.for_each(|slice| annotate(&mut slice.metadata, at));
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
         let params = PostParams::default();
         let creates = join_all(plan.create.iter().map(|slice| async {

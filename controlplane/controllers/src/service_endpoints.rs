@@ -5,6 +5,8 @@
 //!
 //! Source: `k8s.io/endpointslice/util` and `pkg/api/v1/pod/util.go` (FindPort) at v1.37.
 
+pub(crate) mod trigger_times;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use coracle_api::scheduling::is_sidecar_policy;
@@ -169,8 +171,8 @@ pub(crate) fn hostname(service: &Service, pod: &Pod) -> Option<String> {
     (spec.subdomain == service.metadata.name).then_some(hostname)
 }
 
-/// Wakes a controller of Services for those whose endpoints may have changed.
-pub(crate) fn wake_services(controller: &mut Builder<'_>) {
+/// Wakes a controller of Services for those whose endpoints may have changed, and finds them.
+pub(crate) fn wake_services(controller: &mut Builder<'_>) -> By<Service> {
     let selecting = controller.index(Index::new("selects", |service: &Service, put| {
         // Without a selector it has no pods.
         if let Some(pair) = pair_of(service) {
@@ -180,23 +182,27 @@ pub(crate) fn wake_services(controller: &mut Builder<'_>) {
             ));
         }
     }));
-    controller.on_change(&Arc::new(selecting), pod_changed);
+    controller.on_change(&Arc::new(selecting.clone()), pod_changed);
+    selecting
+}
+
+/// The Services that select `pod`.
+pub(crate) fn services_of(by_pair: &By<Service>, pod: &Pod) -> Vec<Key> {
+    let Some(labels) = &pod.metadata.labels else {
+        return Vec::new();
+    };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let mut services = selecting(by_pair, namespace, labels);
+    services.retain(|service| selects(service, pod));
+    services
+        .iter()
+        .map(|service| Key::of(service.as_ref()))
+        .collect()
 }
 
 fn pod_changed(by_pair: &By<Service>, change: &Change<'_, Pod>, queue: &Queue) {
     let mut keys = BTreeSet::new();
-    let mut collect = |pod: &Pod| {
-        let Some(labels) = &pod.metadata.labels else {
-            return;
-        };
-        let mut services = selecting(
-            by_pair,
-            pod.metadata.namespace.as_deref().unwrap_or_default(),
-            labels,
-        );
-        services.retain(|service| selects(service, pod));
-        keys.extend(services.iter().map(|service| Key::of(service.as_ref())));
-    };
+    let mut collect = |pod: &Pod| keys.extend(services_of(by_pair, pod));
     match change {
         Change::Added(pod) | Change::Deleted(pod) => collect(pod),
         Change::Updated { old, new } => {

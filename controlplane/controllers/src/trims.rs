@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::Client;
 
-use crate::{cluster_role_aggregation, pod, token_cleaner};
+use crate::{cluster_role_aggregation, endpointslice::hints, pod, token_cleaner};
 
 /// The informers of the controllers; each comes into being when the first of them names its kind.
 pub(crate) fn informers(client: Client) -> Informers {
@@ -18,7 +18,9 @@ pub(crate) fn informers(client: Client) -> Informers {
         .trim(pod::trimmer())
         .trim(cluster_role_aggregation::trim)
         .trim(|service: &mut Service| {
-            service.metadata.annotations = None;
+            if let Some(annotations) = &mut service.metadata.annotations {
+                annotations.retain(|name, _| hints::TOPOLOGY.contains(&name.as_str()));
+            }
             service.status = None;
         })
         .trim(|node: &mut Node| {

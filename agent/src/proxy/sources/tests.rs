@@ -33,7 +33,7 @@ fn ready(address: &str) -> Value {
 
 /// The addresses behind the first port.
 fn first_port(slices: &[Arc<SeenSlice>]) -> Vec<String> {
-    let view = view(&service(&web()), slices).unwrap();
+    let view = view(&service(&web()), slices, None).unwrap();
     view.ports[0]
         .cluster
         .iter()
@@ -159,7 +159,7 @@ fn each_policy_has_endpoints_of_its_own() {
         (json!([gone]), vec![], vec![], vec![]),
     ];
     for (endpoints, cluster, local, serving) in cases {
-        let view = view(&service(&web()), &[slice("web-1", &endpoints)]).unwrap();
+        let view = view(&service(&web()), &[slice("web-1", &endpoints)], None).unwrap();
         let octet = |ip: std::net::IpAddr| match ip {
             std::net::IpAddr::V4(ip) => ip.octets()[3],
             std::net::IpAddr::V6(_) => panic!("no IPv6 is taken"),
@@ -298,4 +298,59 @@ fn a_slice_is_news_for_the_service_that_it_was_of_and_the_one_that_it_is_of() {
         }),
         ["api", "web"]
     );
+}
+
+/// Meant for these zones and nodes.
+fn hinted(address: &str, zones: &[&str], nodes: &[&str]) -> Value {
+    let named = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| json!({"name": name}))
+            .collect::<Value>()
+    };
+    let mut endpoint = elsewhere(address);
+    endpoint["hints"] = json!({"forZones": named(zones), "forNodes": named(nodes)});
+    endpoint
+}
+
+#[test]
+fn traffic_stays_as_near_as_endpoints_are_meant_for() {
+    let (all, near): (&[&str], &[&str]) = (&["10.0.0.1:8080", "10.0.0.2:8080"], &["10.0.0.1:8080"]);
+    let (one, two) = ("10.0.0.1", "10.0.0.2");
+    let zones = json!([hinted(one, &["a"], &[]), hinted(two, &["b"], &[])]);
+    let nodes = json!([
+        hinted(one, &["a"], &["here"]),
+        hinted(two, &["a"], &["there"])
+    ]);
+    let others = json!([
+        hinted(one, &["a"], &["there"]),
+        hinted(two, &["b"], &["there"])
+    ]);
+    let partly = json!([hinted(one, &["a"], &[]), ready(two)]);
+    let only_one_node = json!([hinted(one, &["a"], &["here"]), hinted(two, &["a"], &[])]);
+    let mut unready = hinted(one, &["a"], &["here"]);
+    unready["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
+    let gone = json!([unready, hinted(two, &["b"], &["there"])]);
+    let table = [
+        // Those of the own zone, or all where it has none, or is not known.
+        (&zones, Some("a"), near),
+        (&zones, Some("c"), all),
+        (&zones, None, all),
+        // The node is nearer than the zone, and the zone nearer than none.
+        (&nodes, Some("a"), near),
+        (&others, Some("a"), near),
+        (&others, Some("c"), all),
+        // One that is meant for nobody in particular is meant for everybody.
+        (&partly, Some("a"), all),
+        (&only_one_node, Some("a"), all),
+        // What is going takes nothing while somebody is ready.
+        (&gone, Some("a"), &["10.0.0.2:8080"]),
+    ];
+    for (endpoints, zone, expected) in table {
+        let slice = slice("web-1", endpoints);
+        let view = view(&service(&web()), &[slice], zone).unwrap();
+        let addresses = view.ports[0].cluster.iter();
+        let addresses: Vec<_> = addresses.map(|one| one.address.to_string()).collect();
+        assert_eq!(addresses, expected, "{zone:?} {endpoints}");
+    }
 }

@@ -13,6 +13,10 @@ use k8s_openapi::api::{
 };
 use kube::api::ObjectMeta;
 
+use super::{
+    hints::Distribution,
+    topology::{self, Ratios, Slices},
+};
 use crate::{
     owner::controller_reference,
     pod::Pod,
@@ -32,6 +36,8 @@ pub(super) struct Plan {
     pub(super) create: Vec<EndpointSlice>,
     pub(super) update: Vec<EndpointSlice>,
     pub(super) delete: Vec<EndpointSlice>,
+    /// Of each family of a Service whose traffic goes by zones: its name, and why it does not.
+    pub(super) by_zones: Vec<(&'static str, Result<(), String>)>,
 }
 
 /// What the plan is made from.
@@ -42,6 +48,8 @@ pub(super) struct Input<'a> {
     /// Slices that this controller made for the Service.
     pub(super) slices: &'a [Arc<EndpointSlice>],
     pub(super) node: &'a dyn Fn(&str) -> Option<Arc<Node>>,
+    /// Asked for only where traffic goes by zones.
+    pub(super) ratios: &'a dyn Fn() -> Option<Ratios>,
 }
 
 /// Ports in a form that can be compared and sorted: name, number, protocol, application protocol.
@@ -60,7 +68,15 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
                 slice.address_type == family.as_str() && slice.metadata.deletion_timestamp.is_none()
             })
             .collect();
-        plan_family(input, *family, &slices, &mut plan);
+        let mut of_family = Plan::default();
+        plan_family(input, *family, &slices, &mut of_family);
+        if Distribution::of(input.service) == Distribution::Auto {
+            let assigned = assign_zones(input, &slices, &mut of_family);
+            plan.by_zones.push((family.as_str(), assigned));
+        }
+        plan.create.append(&mut of_family.create);
+        plan.update.append(&mut of_family.update);
+        plan.delete.append(&mut of_family.delete);
     }
     let foreign = input.slices.iter().filter(|slice| {
         !families
@@ -70,6 +86,25 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
     plan.delete
         .extend(foreign.map(|slice| slice.as_ref().clone()));
     reuse(input.service, plan)
+}
+
+fn assign_zones(
+    input: &Input<'_>,
+    slices: &[&EndpointSlice],
+    plan: &mut Plan,
+) -> Result<(), String> {
+    let changes = plan.update.iter().chain(&plan.delete);
+    let changed: Vec<_> = changes.map(|slice| slice.metadata.name.clone()).collect();
+    let unchanged = slices
+        .iter()
+        .copied()
+        .filter(|slice| !changed.contains(&slice.metadata.name));
+    let mut slices = Slices {
+        create: &mut plan.create,
+        update: &mut plan.update,
+        unchanged: unchanged.collect(),
+    };
+    topology::assign(&mut slices, (input.ratios)().as_ref())
 }
 
 /// Writes a slice that would be made into one that would go: whoever watches sees one change, and
@@ -154,13 +189,18 @@ fn plan_ports(
     existing: &[&EndpointSlice],
     plan: &mut Plan,
 ) {
+    let by_zones = Distribution::of(service) == Distribution::Auto;
     let mut kept: Vec<(&EndpointSlice, Vec<Endpoint>, bool)> = Vec::new();
     for slice in existing {
         let mut changed = false;
         let mut endpoints = Vec::new();
         for old in slice.endpoints.iter().flatten() {
             match wanted.remove(&identity(old)) {
-                Some(new) => {
+                Some(mut new) => {
+                    // Whom it is meant for is decided later, and is no change by itself.
+                    if by_zones {
+                        new.hints = old.hints.clone();
+                    }
                     changed |= new != *old;
                     endpoints.push(new);
                 }
@@ -271,14 +311,10 @@ fn endpoint(input: &Input<'_>, pod: &Pod, address: &str) -> Endpoint {
     let terminating = pod_state::is_terminating(pod);
     let ready = service_endpoints::publishes_not_ready(input.service) || (serving && !terminating);
     let node_name = Some(pod_state::node_name(pod)).filter(|name| !name.is_empty());
-    let zone = node_name.and_then(input.node).and_then(|node| {
-        node.metadata
-            .labels
-            .as_ref()?
-            .get("topology.kubernetes.io/zone")
-            .cloned()
-    });
-    Endpoint {
+    let zone = node_name
+        .and_then(input.node)
+        .and_then(|node| topology::zone_of(&node));
+    let mut endpoint = Endpoint {
         addresses: vec![address.to_owned()],
         conditions: Some(EndpointConditions {
             ready: Some(ready),
@@ -290,7 +326,9 @@ fn endpoint(input: &Input<'_>, pod: &Pod, address: &str) -> Endpoint {
         target_ref: Some(pod_reference(pod)),
         zone,
         ..Endpoint::default()
-    }
+    };
+    endpoint.hints = Distribution::of(input.service).hints(&endpoint);
+    endpoint
 }
 
 /// A reference to the pod behind an address.

@@ -9,6 +9,9 @@ use kube::api::ObjectMeta;
 use proptest::prelude::*;
 
 use super::{plan::MAX_ENDPOINTS, *};
+
+mod nearby;
+
 use crate::pod::{Container, ContainerPort, PodCondition, PodSpec, PodStatus};
 
 fn service() -> Service {
@@ -79,6 +82,7 @@ fn plan_for(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<EndpointSlice>])
         pods,
         slices,
         node: &|_| None,
+        ratios: &|| None,
     })
 }
 

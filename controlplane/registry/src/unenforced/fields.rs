@@ -2,11 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{
-    api_resource::ApiResource,
-    strategy::Scope,
-    value::{items, keys},
-};
+use crate::{api_resource::ApiResource, strategy::Scope, value::keys};
 
 /// Labels of Pod Security on namespaces; each also with `-version`.
 const POD_SECURITY: [&str; 3] = [
@@ -16,11 +12,6 @@ const POD_SECURITY: [&str; 3] = [
 ];
 /// The level that asks for nothing.
 const PRIVILEGED: &str = "privileged";
-/// Annotations of Services that ask for endpoints nearby; the second is the older one.
-const TOPOLOGY: [&str; 2] = [
-    "service.kubernetes.io/topology-mode",
-    "service.kubernetes.io/topology-aware-hints",
-];
 /// The handlers of RuntimeClasses that nodes know: names of their one runtime.
 const HANDLERS: [&str; 2] = ["coracle", "runc"];
 /// The range that Services' addresses come from.
@@ -104,7 +95,7 @@ fn preemption(object: &Value, number: &str) -> Vec<String> {
 }
 
 fn service(service: &Value) -> Vec<String> {
-    let (spec, annotations) = (&service["spec"], &service["metadata"]["annotations"]);
+    let spec = &service["spec"];
     let mut said = Vec::new();
     if spec["type"] == "LoadBalancer" {
         said.push("spec.type \"LoadBalancer\" needs an addon that is not part of this cluster: without it the Service gets no address from outside, and is reached by its node ports".to_owned());
@@ -118,34 +109,13 @@ fn service(service: &Value) -> Vec<String> {
     if spec["type"] == "ExternalName" {
         said.push("spec.type \"ExternalName\" needs an addon that is not part of this cluster: without a DNS server nobody learns the name".to_owned());
     }
-    if spec["trafficDistribution"].is_string() {
-        said.push("spec.trafficDistribution is not used by this cluster yet: traffic goes to any endpoint".to_owned());
-    }
-    let asks = |key: &&&str| {
-        annotations[**key]
-            .as_str()
-            .is_some_and(|mode| !mode.eq_ignore_ascii_case("disabled"))
-    };
-    if let Some(annotation) = TOPOLOGY.iter().find(asks) {
-        said.push(format!(
-            "annotation {annotation} is not used by this cluster yet: traffic goes to any endpoint"
-        ));
-    }
     said
 }
 
 /// What the proxy reads of a slice leaves these out.
 fn endpoint_slice(slice: &Value) -> Vec<String> {
-    let mut said = Vec::new();
-    if slice["addressType"] == "IPv6" {
-        said.push("addressType \"IPv6\" is not used by this cluster yet: no traffic goes to the slice's endpoints".to_owned());
+    if slice["addressType"] != "IPv6" {
+        return Vec::new();
     }
-    let is_hinted = |endpoint: &Value| endpoint["hints"].is_object();
-    if items(&slice["endpoints"]).iter().any(is_hinted) {
-        said.push(
-            "endpoints[].hints are not used by this cluster yet: traffic goes to any endpoint"
-                .to_owned(),
-        );
-    }
-    said
+    vec!["addressType \"IPv6\" is not used by this cluster yet: no traffic goes to the slice's endpoints".to_owned()]
 }
