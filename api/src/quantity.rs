@@ -144,6 +144,12 @@ impl Quantity {
         self.format
     }
 
+    /// The same amount, written with this family of suffixes where it can be.
+    #[must_use]
+    pub fn in_format(self, format: Format) -> Self {
+        Self { format, ..self }
+    }
+
     /// Whether the amount is zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {

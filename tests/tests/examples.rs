@@ -1,6 +1,8 @@
 //! Every file in `examples/` works as it is, the manifests by one `kubectl apply -f examples/`
 //! here; node/registries.yaml is what the nodes of `three_nodes.rs` pull through.
 
+use std::time::Duration;
+
 use coracle_tests::{cluster::Cluster, is_root_or_skip, kubectl::PATIENCE, wait, workspace};
 
 #[test]
@@ -23,6 +25,7 @@ fn examples_apply_and_do_what_they_say() {
     configuration_arrives_as_environment_and_files(&cluster);
     applying_again_changes_nothing(&cluster);
     describe_and_explain_work(&cluster);
+    a_busy_deployment_grows(&cluster);
 
     kubectl.ok(&format!("delete -f {} --timeout=120s", examples.display()));
     kubectl.count_is("pods", 0);
@@ -42,6 +45,26 @@ fn a_job_of_the_schedule_runs_at_once(cluster: &Cluster) {
     kubectl.ok("wait --for=condition=Complete job/now --timeout=60s");
     assert_eq!(kubectl.ok("logs job/now").trim(), "all is well");
     kubectl.ok("wait --for=jsonpath={.status.lastSuccessfulTime} cronjob/report --timeout=30s");
+}
+
+/// What the node measures goes through `metrics.k8s.io` to the autoscaler, which looks each 15 s.
+fn a_busy_deployment_grows(cluster: &Cluster) {
+    let kubectl = cluster.kubectl();
+    kubectl.rolled_out("busy");
+    kubectl.ok("exec deployment/busy -- touch /tmp/busy");
+    let size = "get deployment busy -o jsonpath={.spec.replicas}";
+    wait::until("three of the busy", Duration::from_secs(120), || {
+        let size = kubectl.ok(size);
+        if size.trim() == "3" {
+            Ok(())
+        } else {
+            Err(size)
+        }
+    });
+    let events = "get events --field-selector reason=SuccessfulRescale -o jsonpath={..message}";
+    let why = "reason: cpu resource utilization (percentage of request) above target";
+    let told = kubectl.ok(events);
+    assert!(told.contains(why), "{told}");
 }
 
 fn the_shared_volume_is_shared(cluster: &Cluster) {

@@ -65,10 +65,41 @@ pub struct ControllersConfig {
     /// How long the garbage collector waits at its start for kinds that cannot be listed, before it
     /// goes on without them.
     pub initial_sync_timeout: Duration,
+    /// How HorizontalPodAutoscalers scale.
+    pub pod_autoscaler: PodAutoscalerConfig,
     /// Where the controllers count what they do.
     pub metrics: MetricsRegistry,
     /// What Jobs and CronJobs go by.
     pub clock: Clock,
+}
+
+/// How HorizontalPodAutoscalers scale.
+///
+/// Source: `cmd/kube-controller-manager/app/options/hpacontroller.go` at v1.37.
+#[derive(Debug, Clone, Copy)]
+pub struct PodAutoscalerConfig {
+    /// How often each is looked at.
+    pub sync_period: Duration,
+    /// How long the highest recommendation holds before pods go, where behaviours do not say.
+    pub downscale_stabilization: Duration,
+    /// By what part usage may differ from the target, where behaviours do not say.
+    pub tolerance: f64,
+    /// How long after a pod's start its CPU is looked at only if it is ready.
+    pub cpu_initialization_period: Duration,
+    /// A pod that became unready within this time of its start has never been ready.
+    pub initial_readiness_delay: Duration,
+}
+
+impl Default for PodAutoscalerConfig {
+    fn default() -> Self {
+        Self {
+            sync_period: Duration::from_secs(15),
+            downscale_stabilization: Duration::from_secs(300),
+            tolerance: 0.1,
+            cpu_initialization_period: Duration::from_secs(300),
+            initial_readiness_delay: Duration::from_secs(30),
+        }
+    }
 }
 
 impl ControllersConfig {
@@ -99,6 +130,7 @@ impl ControllersConfig {
             certificate_validity: Duration::from_secs(365 * 24 * 3600),
             discovery_period: Duration::from_secs(30),
             initial_sync_timeout: Duration::from_secs(30),
+            pod_autoscaler: PodAutoscalerConfig::default(),
             metrics: MetricsRegistry::default(),
             clock: Clock::default(),
         }

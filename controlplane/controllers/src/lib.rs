@@ -26,6 +26,7 @@
 //! | `job` | from a Job to Pods that end |
 //! | `cronjob` | Jobs by the clock |
 //! | `ttl_after_finished` | Jobs that are over, and were to stay for so long |
+//! | `pod_autoscaler` | how many Pods a load needs |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
 //! | `endpointslice_mirroring` | Endpoints that others write, as EndpointSlices |
 //! | `node_ipam` | a `podCIDR` for each Node |
@@ -73,6 +74,7 @@ mod node_lifecycle;
 mod owner;
 mod pod;
 mod pod_claims;
+mod pod_autoscaler;
 mod pod_control;
 mod pod_gc;
 mod pod_state;
@@ -96,5 +98,5 @@ use coracle_client::{
 
 pub use clients::Clients;
 pub use clock::Clock;
-pub use config::{CertificateAuthority, ControllersConfig};
+pub use config::{CertificateAuthority, ControllersConfig, PodAutoscalerConfig};
 pub use manager::{RunError, run};

@@ -32,6 +32,7 @@ use crate::{
     namespace_content::NamespaceContentController,
     node_ipam::NodeIpamController,
     node_lifecycle::NodeLifecycleController,
+    pod_autoscaler::PodAutoscalerController,
     pod_gc::PodGcController,
     removals::Removals,
     replicaset::ReplicaController,
@@ -57,6 +58,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     JobController::setup(manager, &of("job-controller"));
     CronJobController::setup(manager, &of("cronjob-controller"));
     TtlAfterFinished::setup(manager, &of("ttl-after-finished-controller"));
+    PodAutoscalerController::setup(manager, &of("horizontal-pod-autoscaler"));
     EndpointSliceController::setup(manager, &of("endpointslice-controller"));
     EndpointsController::setup(manager, &of("endpoint-controller"));
     MirroringController::setup(manager, &of("endpointslicemirroring-controller"));

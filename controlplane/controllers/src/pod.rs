@@ -12,10 +12,11 @@ use std::{
     sync::Arc,
 };
 
+use coracle_api::quantity;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{self, Affinity, PodIP, Toleration},
-    apimachinery::pkg::apis::meta::v1::Time,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer};
@@ -24,8 +25,10 @@ use serde_json::Value;
 pub(crate) use self::condition::PodCondition;
 use crate::pod_claims::{ClaimVolume, to_claims};
 
-/// Different lists of tolerations that are shared; pods have the same few.
+/// Different lists of tolerations, and different containers, that are shared; pods have the same
+/// few.
 const SHARED_TOLERATIONS: usize = 32;
+const SHARED_CONTAINERS: usize = 64;
 /// Read by people alone, and as long as the object.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -49,6 +52,9 @@ pub(crate) struct PodSpec {
     pub(crate) init_containers: Option<Vec<Container>>,
     #[serde(default, deserialize_with = "to_be_shared")]
     pub(crate) tolerations: Option<Arc<Vec<Toleration>>>,
+    /// What the pod as a whole asks for, where it says so.
+    #[serde(default, rename = "resources", deserialize_with = "to_requests")]
+    pub(crate) requests: Option<Box<Requests>>,
     /// Whether it ends by itself some time.
     #[serde(
         default,
@@ -65,13 +71,88 @@ pub(crate) struct PodSpec {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "WholeContainer")]
 pub(crate) struct Container {
-    /// Of a sidecar.
-    pub(crate) name: Option<Box<str>>,
     /// Those with a name.
     pub(crate) ports: Option<Vec<ContainerPort>>,
     pub(crate) restart_policy: Option<String>,
+    pub(crate) asks: Arc<Asks>,
+}
+
+/// A container's name and what it asks for: held once for all pods of a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Asks {
+    pub(crate) name: String,
+    pub(crate) requests: Requests,
+}
+
+/// What is asked for of what is measured, in thousandths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Requests {
+    pub(crate) cpu: Option<i64>,
+    pub(crate) memory: Option<i64>,
+}
+
+/// A container as it is read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WholeContainer {
+    #[serde(default)]
+    name: String,
+    ports: Option<Vec<ContainerPort>>,
+    restart_policy: Option<String>,
+    #[serde(default)]
+    resources: Option<Resources>,
+}
+
+#[derive(Default, Deserialize)]
+struct Resources {
+    requests: Option<Amounts>,
+}
+
+#[derive(Default, Deserialize)]
+struct Amounts {
+    cpu: Option<Quantity>,
+    memory: Option<Quantity>,
+}
+
+impl From<WholeContainer> for Container {
+    fn from(whole: WholeContainer) -> Self {
+        let requests = whole.resources.unwrap_or_default().requests();
+        Self {
+            ports: whole.ports,
+            restart_policy: whole.restart_policy,
+            asks: Arc::new(Asks {
+                name: whole.name,
+                requests: requests.unwrap_or_default(),
+            }),
+        }
+    }
+}
+
+impl Resources {
+    fn requests(self) -> Option<Requests> {
+        let milli = |amount: Option<Quantity>| {
+            let parsed = quantity::Quantity::parse(&amount?.0).ok()?;
+            Some(parsed.milli_value())
+        };
+        let Amounts { cpu, memory } = self.requests?;
+        Some(Requests {
+            cpu: milli(cpu),
+            memory: milli(memory),
+        })
+    }
+}
+
+impl Requests {
+    /// The amount of `resource`, in thousandths.
+    pub(crate) fn of(&self, resource: &str) -> Option<i64> {
+        match resource {
+            "cpu" => self.cpu,
+            "memory" => self.memory,
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -93,6 +174,7 @@ pub(crate) struct PodStatus {
     pub(crate) pod_ip: Option<String>,
     #[serde(rename = "podIPs")]
     pub(crate) pod_ips: Option<Vec<PodIP>>,
+    pub(crate) start_time: Option<Time>,
     pub(crate) conditions: Option<Vec<PodCondition>>,
     pub(crate) container_statuses: Option<Vec<ContainerStatus>>,
     pub(crate) init_container_statuses: Option<Vec<ContainerStatus>>,
@@ -136,6 +218,16 @@ fn to_be_shared<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Arc<Vec<Toleration>>>, D::Error> {
     Ok(Option::<Vec<Toleration>>::deserialize(deserializer)?.map(Arc::new))
+}
+
+fn to_requests<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Box<Requests>>, D::Error> {
+    let resources = Option::<Resources>::deserialize(deserializer)?;
+    let requests = resources.and_then(Resources::requests);
+    Ok(requests
+        .filter(|own| *own != Requests::default())
+        .map(Box::new))
 }
 
 fn to_a_flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
@@ -204,21 +296,52 @@ impl Resource for Pod {
     }
 }
 
-/// Drops what is not read from each pod it is given, and lets pods share their tolerations.
+/// Drops what is not read from each pod it is given, and lets pods share what those of a template
+/// have in common.
 pub(crate) fn trimmer() -> impl FnMut(&mut Pod) + Clone + Send {
-    let mut shared: Vec<Arc<Vec<Toleration>>> = Vec::new();
+    let mut tolerations = Pool::new(SHARED_TOLERATIONS);
+    let mut containers = Pool::new(SHARED_CONTAINERS);
     move |pod| {
         trim(pod);
-        let Some(tolerations) = pod.spec.as_mut().and_then(|spec| spec.tolerations.as_mut()) else {
-            return;
-        };
-        if let Some(known) = shared.iter().find(|known| *known == tolerations) {
-            *tolerations = known.clone();
-        } else {
-            shared.truncate(SHARED_TOLERATIONS - 1);
-            shared.insert(0, tolerations.clone());
+        let Some(spec) = &mut pod.spec else { return };
+        if let Some(own) = &mut spec.tolerations {
+            tolerations.share(own);
+        }
+        for container in containers_of(spec) {
+            containers.share(&mut container.asks);
         }
     }
+}
+
+/// The values that came last, each once.
+#[derive(Clone)]
+struct Pool<T> {
+    known: Vec<Arc<T>>,
+    most: usize,
+}
+
+impl<T: PartialEq> Pool<T> {
+    fn new(most: usize) -> Self {
+        Self {
+            known: Vec::new(),
+            most,
+        }
+    }
+
+    /// Makes of `own` the one that is known, if it is.
+    fn share(&mut self, own: &mut Arc<T>) {
+        if let Some(known) = self.known.iter().find(|known| *known == own) {
+            *own = Arc::clone(known);
+        } else {
+            self.known.truncate(self.most - 1);
+            self.known.insert(0, Arc::clone(own));
+        }
+    }
+}
+
+fn containers_of(spec: &mut PodSpec) -> impl Iterator<Item = &mut Container> {
+    let init = spec.init_containers.iter_mut().flatten();
+    spec.containers.iter_mut().chain(init)
 }
 
 fn trim(pod: &mut Pod) {
@@ -231,14 +354,7 @@ fn trim(pod: &mut Pod) {
     if spec.node_name.is_some() {
         spec.named_node = None;
     }
-    for container in spec
-        .containers
-        .iter_mut()
-        .chain(spec.init_containers.iter_mut().flatten())
-    {
-        if container.restart_policy.as_deref() != Some("Always") {
-            container.name = None;
-        }
+    for container in containers_of(spec) {
         if let Some(ports) = &mut container.ports {
             ports.retain(|port| port.name.is_some());
             ports.shrink_to_fit();
@@ -282,7 +398,7 @@ mod tests {
             "metadata": {"name": "p", "namespace": "n", "generateName": "g-", "annotations": {LAST_APPLIED: "{}", "a": "b"}},
             "spec": {
                 "nodeName": "n1", "volumes": [{"name": "v", "emptyDir": {}}],
-                "containers": [{"name": "c", "image": "i", "ports": [
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m", "memory": "1Ki"}}, "ports": [
                     {"containerPort": 80, "name": "http", "protocol": "TCP"}, {"containerPort": 81},
                 ]}],
                 "tolerations": [{"key": toleration, "operator": "Exists"}],
@@ -327,6 +443,35 @@ mod tests {
                 .collect::<Vec<_>>(),
             ["a"]
         );
+    }
+
+    #[test]
+    fn what_a_container_asks_for_is_held_once_for_a_template() {
+        let mut trim = trimmer();
+        let mut held = || {
+            let mut pod = pod("a");
+            trim(&mut pod);
+            Arc::clone(&pod.spec.unwrap().containers[0].asks)
+        };
+        let (first, second) = (held(), held());
+        assert!(Arc::ptr_eq(&first, &second));
+        let requests = Requests {
+            cpu: Some(1500),
+            memory: Some(1_024_000),
+        };
+        assert_eq!((first.name.as_str(), first.requests), ("c", requests));
+        let asks = |resources| serde_json::from_value::<PodSpec>(json!({"resources": resources}));
+        assert!(
+            asks(json!({"limits": {"cpu": "1"}}))
+                .unwrap()
+                .requests
+                .is_none()
+        );
+        let whole = asks(json!({"requests": {"cpu": "2"}}))
+            .unwrap()
+            .requests
+            .unwrap();
+        assert_eq!((whole.of("cpu"), whole.of("memory")), (Some(2000), None));
     }
 
     #[test]

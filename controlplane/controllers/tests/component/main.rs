@@ -20,6 +20,7 @@ mod lifecycle;
 mod node_roles;
 mod nodes;
 mod own_writes;
+mod pod_autoscalers;
 mod quotas;
 mod replication_controllers;
 mod services;

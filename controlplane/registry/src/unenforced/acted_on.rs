@@ -115,7 +115,7 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
     (
         "autoscaling",
         "horizontalpodautoscalers",
-        Nobody("it scales nothing"),
+        By("controlplane/controllers/src/pod_autoscaler.rs"),
     ),
     (
         "batch",

@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
-use crate::{api_resource::ApiResource, strategy::Scope, value::keys};
+use crate::{
+    api_resource::ApiResource,
+    strategy::Scope,
+    value::{items, keys, string},
+};
 
 /// Labels of Pod Security on namespaces; each also with `-version`.
 const POD_SECURITY: [&str; 3] = [
@@ -37,6 +41,7 @@ pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
         ("node.k8s.io", "runtimeclasses", _) => runtime(&object["handler"]),
         ("scheduling.k8s.io", "priorityclasses", _) => preemption(object, "value"),
         ("", "services", _) => service(object),
+        ("autoscaling", "horizontalpodautoscalers", _) => metrics(&object["spec"]["metrics"]),
         ("discovery.k8s.io", "endpointslices", _) => endpoint_slice(object),
         ("networking.k8s.io", "servicecidrs", _)
             if object["metadata"]["name"] != DEFAULT_SERVICE_CIDR =>
@@ -110,6 +115,21 @@ fn service(service: &Value) -> Vec<String> {
         said.push("spec.type \"ExternalName\" needs an addon that is not part of this cluster: without a DNS server nobody learns the name".to_owned());
     }
     said
+}
+
+/// Metrics that come from elsewhere than the nodes.
+fn metrics(metrics: &Value) -> Vec<String> {
+    let said = |(index, metric): (usize, &Value)| {
+        let group = match string(&metric["type"]) {
+            "Pods" | "Object" => "custom.metrics.k8s.io",
+            "External" => "external.metrics.k8s.io",
+            _ => return None,
+        };
+        Some(format!(
+            "spec.metrics[{index}] has no value in this cluster: {group} is not served yet, and nothing scales by it"
+        ))
+    };
+    items(metrics).iter().enumerate().filter_map(said).collect()
 }
 
 /// What the proxy reads of a slice leaves these out.

@@ -206,6 +206,20 @@ fn slices_that_ask_for_what_is_not_done_are_warned_of() {
 }
 
 #[test]
+fn metrics_that_nobody_serves_are_warned_of() {
+    let said = |kinds: &[&str]| {
+        let metrics: Vec<_> = kinds.iter().map(|kind| json!({"type": kind})).collect();
+        let object = json!({"spec": {"metrics": metrics}});
+        told("autoscaling", "horizontalpodautoscalers", &object)
+    };
+    assert_eq!(said(&["Resource", "ContainerResource"]), [""; 0]);
+    let custom = said(&["Resource", "Pods", "Object"]);
+    let begins = |said: &str, index: u8| said.starts_with(&format!("spec.metrics[{index}] has no"));
+    assert!(custom.len() == 2 && begins(&custom[0], 1) && begins(&custom[1], 2));
+    assert!(said(&["External"])[0].contains(" external.metrics.k8s.io "));
+}
+
+#[test]
 fn ranges_besides_the_first_are_warned_of() {
     let named = |name: &str| {
         let range = json!({"metadata": {"name": name}});
