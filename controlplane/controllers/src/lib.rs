@@ -35,6 +35,8 @@
 //! | `namespace` | the end of a namespace |
 //! | `garbage_collector`, `served_kinds` | objects whose owners are gone, over all kinds that discovery shows |
 //! | `removals` | who is told of what goes |
+//! | `pod_certificate_requests` | the end of requests for certificates of pods |
+//! | `trust_bundle` | whom clients of the API server believe, as an object |
 //! | `certificate_signing` | node certificates, and which machine a node's name is |
 //! | `cluster_role_aggregation` | the rules of ClusterRoles that are made from others |
 //! | `token_cleaner`, `token_secrets` | expired bootstrap tokens; tokens whose ServiceAccount is gone |
@@ -73,8 +75,9 @@ mod node_ipam;
 mod node_lifecycle;
 mod owner;
 mod pod;
-mod pod_claims;
 mod pod_autoscaler;
+mod pod_certificate_requests;
+mod pod_claims;
 mod pod_control;
 mod pod_gc;
 mod pod_state;
@@ -89,6 +92,7 @@ mod token_cleaner;
 mod token_secrets;
 mod trims;
 mod ttl_after_finished;
+mod trust_bundle;
 mod volume;
 
 use coracle_client::{

@@ -33,6 +33,7 @@ use crate::{
     node_ipam::NodeIpamController,
     node_lifecycle::NodeLifecycleController,
     pod_autoscaler::PodAutoscalerController,
+    pod_certificate_requests::PodCertificateRequestCleaner,
     pod_gc::PodGcController,
     removals::Removals,
     replicaset::ReplicaController,
@@ -43,6 +44,7 @@ use crate::{
     token_secrets::TokenSecretsController,
     trims,
     ttl_after_finished::TtlAfterFinished,
+    trust_bundle::TrustBundlePublisher,
     volume,
 };
 
@@ -68,6 +70,11 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     PodGcController::setup(manager, &of("pod-garbage-collector"));
     CertificateController::setup(manager, &of("certificate-controller"), authorities);
     NodeNameCleaner::setup(manager, &of("certificate-controller"));
+    PodCertificateRequestCleaner::setup(manager, &of("podcertificaterequestcleaner"));
+    TrustBundlePublisher::setup(
+        manager,
+        &of("kube-apiserver-serving-clustertrustbundle-publisher"),
+    );
     ResourceQuotaController::setup(manager, &of("resourcequota-controller"));
     DisruptionController::setup(manager, &of("disruption-controller"));
     NamespaceController::setup(manager, &of("namespace-controller"));

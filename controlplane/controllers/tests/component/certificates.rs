@@ -1,8 +1,8 @@
-//! Who gets a certificate of a node, and under whose name.
+//! Who gets a certificate of a node, and under whose name; whom clients of the API believe.
 
 use coracle_apiserver::UserInfo;
 use k8s_openapi::api::{
-    certificates::v1::CertificateSigningRequest,
+    certificates::v1::{CertificateSigningRequest, ClusterTrustBundle},
     core::v1::{Node, Secret},
     rbac::v1::ClusterRoleBinding,
 };
@@ -224,4 +224,45 @@ async fn a_node_is_known_by_the_keys_that_it_has_renewed() {
     joins(&cluster, joining(), "n1", &stranger)
         .await
         .unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_clients_of_the_api_believe_is_one_bundle() {
+    const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
+    let cluster = Cluster::start().await;
+    let bundles: Api<ClusterTrustBundle> = Api::all(cluster.client.clone());
+    let all = || async {
+        let list = bundles.list(&Default::default()).await.unwrap();
+        let of_signer = list
+            .items
+            .into_iter()
+            .filter(|bundle| bundle.spec.signer_name.as_deref() == Some(SIGNER));
+        of_signer.collect::<Vec<_>>()
+    };
+    let is_right = || async {
+        let all = all().await;
+        all.len() == 1 && all[0].spec.trust_bundle == cluster.ca_pem
+    };
+    cluster.wait("the bundle", is_right).await;
+    let mut own = all().await.remove(0);
+    let name = own.name_any();
+    assert!(
+        name.starts_with("kubernetes.io:kube-apiserver-serving:"),
+        "{name}"
+    );
+    // One of another authority goes, and what is changed is put right.
+    let other = json!({"metadata": {"name": "kubernetes.io:kube-apiserver-serving:former"},
+        "spec": {"signerName": SIGNER, "trustBundle": cluster.kubelet_ca_pem}});
+    let other: ClusterTrustBundle = serde_json::from_value(other).unwrap();
+    bundles
+        .create(&PostParams::default(), &other)
+        .await
+        .unwrap();
+    own.spec.trust_bundle = cluster.kubelet_ca_pem.clone();
+    bundles
+        .replace(&name, &PostParams::default(), &own)
+        .await
+        .unwrap();
+    cluster.wait("the bundle again", is_right).await;
+    assert_eq!(all().await[0].name_any(), name);
 }
