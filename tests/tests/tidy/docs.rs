@@ -92,6 +92,48 @@ fn what_the_records_name_is_there() {
     report(problems.collect());
 }
 
+/// The table of controllers names each by upstream's name, once, and only files that are there.
+#[test]
+fn the_table_of_controllers_names_what_is_there() {
+    let text = fs::read_to_string(workspace().join("docs/controllers.md")).expect("the table");
+    let rows: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    let mut problems = Vec::new();
+    let mut names = BTreeSet::new();
+    for row in &rows {
+        let mut quoted = row.split('`').skip(1).step_by(2);
+        let name = quoted.next().unwrap_or_default();
+        if !name.ends_with("-controller") || !names.insert(name) {
+            problems.push(format!("{name:?} is no controller, or there twice"));
+        }
+        let paths: Vec<&str> = quoted.collect();
+        let is_missing = |path: &&&str| {
+            let path = match path.strip_prefix('/') {
+                Some(elsewhere) => elsewhere.to_owned(),
+                None => format!("controlplane/controllers/{path}"),
+            };
+            !workspace().join(path).is_file()
+        };
+        let missing = paths.iter().filter(is_missing);
+        problems.extend(missing.map(|path| format!("{name}: no {path}")));
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, _, here, place, tests, ..] = cells.as_slice() else {
+            problems.push(format!("{name}: a row has five columns"));
+            continue;
+        };
+        let is_said = !place.is_empty() && !tests.is_empty();
+        if is_said != matches!(*here, "yes" | "in part") {
+            problems.push(format!(
+                "{name}: where it is and what tests it is said of what is here"
+            ));
+        }
+    }
+    assert!(rows.len() >= 50, "only {} controllers", rows.len());
+    report(problems);
+}
+
 /// Each `Type::member` between backticks. What comes from elsewhere (`reflector::Store`) has a
 /// module before it.
 fn members_named(text: &str) -> Vec<(String, String)> {
