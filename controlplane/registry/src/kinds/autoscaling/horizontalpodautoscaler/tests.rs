@@ -61,6 +61,13 @@ fn autoscalers_are_checked() {
             "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
         ),
         (
+            "/spec",
+            json!({"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "minReplicas": 0, "maxReplicas": 3,
+                "metrics": [{"type": "External", "external": {"metric": {"name": "queue"},
+                    "target": {"type": "AverageValue", "averageValue": "1"}}}]}),
+            "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
+        ),
+        (
             "/spec/minReplicas",
             json!(5),
             "spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`",

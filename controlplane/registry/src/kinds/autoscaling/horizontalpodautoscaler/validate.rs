@@ -23,15 +23,12 @@ const MAX_WINDOW_SECS: i64 = 3600;
 /// The whole spec.
 pub(super) fn spec(errors: &mut FieldErrors, spec: &Value) {
     let (least, most) = (&spec["minReplicas"], number(&spec["maxReplicas"]));
-    let by_events = items(&spec["metrics"])
-        .iter()
-        .any(|one| matches!(string(&one["type"]), "Object" | "External"));
-    let bound = i64::from(!by_events);
-    if least.as_i64().is_some_and(|least| least < bound) {
+    // The gate `HPAScaleToZero` is off, as it is by default, whatever the metrics are.
+    if least.as_i64().is_some_and(|least| least < 1) {
         errors.invalid(
             "spec.minReplicas",
             least,
-            format!("must be greater than or equal to {bound}"),
+            "must be greater than or equal to 1",
         );
     }
     if most < 1 {
