@@ -15,11 +15,11 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     controller::{CallContext, ReconcileError, ignore_missing},
-    owner::{adopt_patch, claim, controller_reference, release_patch},
+    owner::{adopt_patch, claim, controller_reference, release_patch, selects},
 };
 
-/// The objects among `candidates` that belong to `owner`, after adopting and releasing. What is
-/// adopted gets `finalizer`, if there is one, and what is released loses it.
+/// The objects among `candidates` that belong to `owner`, after adopting and releasing by its
+/// `selector`. What is adopted gets `finalizer`, if there is one, and what is released loses it.
 pub(crate) async fn claim_all<O, C>(
     client: &Client,
     owner: &O,
@@ -37,7 +37,29 @@ where
         + Debug
         + DeserializeOwned,
 {
-    let claimed = claim(owner.meta(), selector, candidates);
+    let matches = |candidate: &C| selects(selector, candidate.meta());
+    claim_matching(client, owner, matches, candidates, finalizer).await
+}
+
+/// As [`claim_all`], where more than a selector says which objects `owner` asks for.
+pub(crate) async fn claim_matching<O, C>(
+    client: &Client,
+    owner: &O,
+    matches: impl Fn(&C) -> bool,
+    candidates: Vec<Arc<C>>,
+    finalizer: Option<&str>,
+) -> Result<Vec<Arc<C>>, ReconcileError>
+where
+    O: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+    C: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let claimed = claim(owner.meta(), matches, candidates);
     let mut mine = claimed.owned;
     if claimed.adopt.is_empty() && claimed.release.is_empty() {
         return Ok(mine);

@@ -78,7 +78,7 @@ impl DaemonSetController {
             daemon_sets: controller.for_kind(),
             nodes: controller.reads(),
             pods: controller.owns(selector),
-            history: History::new(&context.client, &mut controller, selector),
+            history: History::new(&context.client, &mut controller, selector, REVISION_HASH),
             control: PodControl::new(context, COMPONENT, &mut controller),
             failures: Mutex::default(),
         });

@@ -2,7 +2,8 @@
 //! goes back.
 //!
 //! Source: `pkg/controller/history`, `pkg/controller/daemon/update.go` (constructHistory,
-//! cleanupHistory) at v1.37.
+//! cleanupHistory), `pkg/controller/statefulset/stateful_set_control.go`
+//! (getStatefulSetRevisions) at v1.37.
 
 use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
@@ -31,6 +32,11 @@ use crate::{
 
 /// The label that says of which revision a pod is.
 pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
+/// The label of the revisions of most kinds that tells one from another.
+pub(crate) const HASH: &str = "controller.kubernetes.io/hash";
+
+/// In a strategic merge patch: what is to be done with what is there.
+const DIRECTIVE: &str = "$patch";
 
 /// Of a revision, what a controller asks of its owner.
 pub(crate) struct Template<'a> {
@@ -62,18 +68,22 @@ pub(crate) enum Found {
 pub(crate) struct History {
     client: Client,
     revisions: By<ControllerRevision>,
+    /// Under which label a revision has its hash.
+    label: &'static str,
 }
 
 impl History {
-    /// Each change of a revision queues its owner.
+    /// Each change of a revision queues its owner. A revision has its hash under `label`.
     pub(crate) fn new<O: Kind>(
         client: &Client,
         controller: &mut Builder<'_>,
         selector: SelectorOf<O>,
+        label: &'static str,
     ) -> Self {
         Self {
             client: client.clone(),
             revisions: controller.owns(selector),
+            label,
         }
     }
 
@@ -124,7 +134,7 @@ impl History {
     where
         O: Kind + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        let revision = new_revision(owner, of, patch, number);
+        let revision = new_revision(owner, of, patch, (number, self.label));
         let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
         let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), namespace);
         match api.create(&PostParams::default(), &revision).await {
@@ -159,7 +169,14 @@ impl History {
     }
 }
 
-/// The label by which the pods of a revision are known.
+/// The template that a revision keeps; `None` if it keeps something else.
+pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
+    let mut template = revision.data.0.pointer("/spec/template")?.clone();
+    template.as_object_mut()?.remove(DIRECTIVE);
+    serde_json::from_value(template).ok()
+}
+
+/// The label by which the pods of a DaemonSet's revision are known.
 pub(crate) fn hash_of(revision: &ControllerRevision) -> &str {
     let labels = revision.metadata.labels.as_ref();
     let labelled = labels.and_then(|labels| labels.get(REVISION_HASH));
@@ -169,14 +186,14 @@ pub(crate) fn hash_of(revision: &ControllerRevision) -> &str {
         .map_or("", String::as_str)
 }
 
-fn number_of(revision: &ControllerRevision) -> i64 {
+pub(crate) fn number_of(revision: &ControllerRevision) -> i64 {
     revision.revision.unwrap_or(0)
 }
 
 /// The strategic merge patch that brings a workload back to `template`.
 fn patch_of(template: &PodTemplateSpec) -> Value {
     let mut template = json!(template);
-    template["$patch"] = "replace".into();
+    template[DIRECTIVE] = "replace".into();
     json!({"spec": {"template": template}})
 }
 
@@ -207,7 +224,7 @@ fn new_revision<O: Resource<DynamicType = ()>>(
     owner: &O,
     of: &Template<'_>,
     patch: Value,
-    number: i64,
+    (number, label): (i64, &str),
 ) -> ControllerRevision {
     let hash = template_hash(of.template, of.collisions);
     let name = owner.meta().name.as_deref().unwrap_or_default();
@@ -215,7 +232,7 @@ fn new_revision<O: Resource<DynamicType = ()>>(
     let mut labels = template
         .and_then(|meta| meta.labels.clone())
         .unwrap_or_default();
-    labels.insert(REVISION_HASH.into(), hash.clone());
+    labels.insert(label.into(), hash.clone());
     ControllerRevision {
         metadata: ObjectMeta {
             name: Some(format!("{name}-{hash}")),
@@ -263,6 +280,7 @@ mod tests {
             patch_of(&template("i")).to_string(),
             r#"{"spec":{"template":{"$patch":"replace","spec":{"containers":[{"image":"i","name":"c"}]}}}}"#
         );
+        assert_eq!(template_of(&revision("a", 1, "i")), Some(template("i")));
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! | `pod_control` | creates and deletes pods |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
 //! | `daemonset`, `history` | from a DaemonSet to a Pod on each node; former templates |
+//! | `statefulset` | from a StatefulSet to Pods with names and claims of their own |
 //! | `template_hash` | a short name for a template |
 //! | `disruption`, `int_or_percent` | how many pods of a budget may be evicted |
 //! | `job` | from a Job to Pods that end |
@@ -86,6 +87,7 @@ mod replicaset;
 mod resource_quota;
 mod served_kinds;
 mod service_endpoints;
+mod statefulset;
 mod taint_eviction;
 mod template_hash;
 mod token_cleaner;

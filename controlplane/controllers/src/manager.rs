@@ -39,6 +39,7 @@ use crate::{
     replicaset::ReplicaController,
     resource_quota::ResourceQuotaController,
     served_kinds::ServedKinds,
+    statefulset::StatefulSetController,
     taint_eviction::TaintEvictionController,
     token_cleaner::TokenCleaner,
     token_secrets::TokenSecretsController,
@@ -57,6 +58,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     ReplicaController::<ReplicationController>::setup(manager, &of("replication-controller"));
     DeploymentController::setup(manager, &of("deployment-controller"));
     DaemonSetController::setup(manager, &of("daemon-set-controller"));
+    StatefulSetController::setup(manager, &of("statefulset-controller"));
     JobController::setup(manager, &of("job-controller"));
     CronJobController::setup(manager, &of("cronjob-controller"));
     TtlAfterFinished::setup(manager, &of("ttl-after-finished-controller"));

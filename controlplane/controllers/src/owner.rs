@@ -41,18 +41,17 @@ pub(crate) struct Claimed<K> {
     pub(crate) release: Vec<Arc<K>>,
 }
 
-/// Sorts `candidates` by what the owner with `owner_uid` should do about them.
+/// Sorts `candidates` by what their `owner` should do about them; those that it asks for `matches`.
 ///
 /// An owner that is being deleted adopts nothing and releases nothing; a candidate that is being
 /// deleted is neither adopted nor released.
 pub(crate) fn claim<K: Resource>(
     owner: &ObjectMeta,
-    selector: &Selector,
+    matches: impl Fn(&K) -> bool,
     candidates: Vec<Arc<K>>,
 ) -> Claimed<K> {
     let owner_uid = owner.uid.as_deref().unwrap_or_default();
     let owner_going = owner.deletion_timestamp.is_some();
-    let empty = BTreeMap::new();
     let mut claimed = Claimed {
         owned: Vec::new(),
         adopt: Vec::new(),
@@ -60,7 +59,7 @@ pub(crate) fn claim<K: Resource>(
     };
     for candidate in candidates {
         let meta = candidate.meta();
-        let matches = selector.matches(meta.labels.as_ref().unwrap_or(&empty));
+        let matches = matches(&candidate);
         match controller_of(meta) {
             Some(reference) if reference.uid != owner_uid => {}
             Some(_) if matches => claimed.owned.push(candidate),
@@ -74,6 +73,12 @@ pub(crate) fn claim<K: Resource>(
         }
     }
     claimed
+}
+
+/// Whether `selector` selects an object.
+pub(crate) fn selects(selector: &Selector, object: &ObjectMeta) -> bool {
+    let empty = BTreeMap::new();
+    selector.matches(object.labels.as_ref().unwrap_or(&empty))
 }
 
 /// The merge patch that makes `reference` the controller of an object, with `finalizer` on it if
@@ -179,7 +184,11 @@ mod tests {
             pod("orphan-other", "db", None, false),
             pod("of-another", "web", Some("other"), false),
         ];
-        claim(&owner, &selector, candidates)
+        claim(
+            &owner,
+            |pod: &Pod| selects(&selector, &pod.metadata),
+            candidates,
+        )
     }
 
     #[test]

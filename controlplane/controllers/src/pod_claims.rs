@@ -16,7 +16,11 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimVolume {
     /// The claim of this name.
-    Named(Box<str>),
+    Named {
+        claim: Box<str>,
+        /// The volume's own name.
+        volume: Box<str>,
+    },
     /// One that is made for the pod, and goes with it; the name of the volume.
     Ephemeral(Box<str>),
 }
@@ -43,10 +47,12 @@ pub(crate) fn to_claims<'de, D: Deserializer<'de>>(
     let volumes = Option::<Vec<Volume>>::deserialize(deserializer)?;
     let claims = volumes.into_iter().flatten().filter_map(|volume| {
         let named = volume.persistent_volume_claim.and_then(|it| it.claim_name);
-        let ephemeral = volume.ephemeral.and(volume.name);
-        named
-            .map(ClaimVolume::Named)
-            .or(ephemeral.map(ClaimVolume::Ephemeral))
+        let is_ephemeral = volume.ephemeral.is_some();
+        let volume = volume.name?;
+        match named {
+            Some(claim) => Some(ClaimVolume::Named { claim, volume }),
+            None => is_ephemeral.then_some(ClaimVolume::Ephemeral(volume)),
+        }
     });
     Ok(claims.collect())
 }
@@ -64,7 +70,7 @@ fn volumes(pod: &Pod) -> &[ClaimVolume] {
 pub(crate) fn ephemeral_volumes(pod: &Pod) -> impl Iterator<Item = &str> {
     volumes(pod).iter().filter_map(|volume| match volume {
         ClaimVolume::Ephemeral(name) => Some(&**name),
-        ClaimVolume::Named(_) => None,
+        ClaimVolume::Named { .. } => None,
     })
 }
 
@@ -78,11 +84,20 @@ pub(crate) fn claims_of(pod: &Pod) -> impl Iterator<Item = Key> {
 
 fn name_of(pod: &Pod, volume: &ClaimVolume) -> String {
     match volume {
-        ClaimVolume::Named(claim) => claim.to_string(),
+        ClaimVolume::Named { claim, .. } => claim.to_string(),
         ClaimVolume::Ephemeral(name) => {
             ephemeral_claim(pod.metadata.name.as_deref().unwrap_or_default(), name)
         }
     }
+}
+
+/// The claim that a volume of a pod is.
+pub(crate) fn claim_of_volume<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    // Of two with a name the last one counts, as in a map.
+    volumes(pod).iter().rev().find_map(|known| match known {
+        ClaimVolume::Named { claim, volume } if **volume == *name => Some(&**claim),
+        _ => None,
+    })
 }
 
 /// Pods by the claims that they use.
@@ -99,7 +114,7 @@ pub(crate) fn uses(pod: &Pod, claim: &PersistentVolumeClaim, is_shut_down: bool)
     volumes(pod).iter().any(|volume| {
         name_of(pod, volume) == name
             && match volume {
-                ClaimVolume::Named(_) => true,
+                ClaimVolume::Named { .. } => true,
                 ClaimVolume::Ephemeral(_) => !is_shut_down && is_for(claim, pod),
             }
     })
@@ -143,6 +158,8 @@ mod tests {
         let claims: Vec<_> = claims_of(&pod).map(|key| key.to_string()).collect();
         assert_eq!(claims, ["ns/data", "ns/p-c"]);
         assert_eq!(ephemeral_volumes(&pod).collect::<Vec<_>>(), ["c"]);
+        let named = ["a", "b", "c"].map(|volume| claim_of_volume(&pod, volume));
+        assert_eq!(named, [None, Some("data"), None]);
         let own = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true}]);
         for (claim, is_shut_down, expect) in [
             (claim("data", json!(null)), false, true),

@@ -173,7 +173,7 @@ fn name_of<K: Resource>(pod: &K) -> &str {
 
 /// Sizes of the batches in which `total` creates are sent: 1, 2, 4... so that a create which always
 /// fails fails once.
-fn slow_start_batches(total: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn slow_start_batches(total: usize) -> impl Iterator<Item = usize> {
     let mut left = total;
     let mut size = 1;
     std::iter::from_fn(move || {

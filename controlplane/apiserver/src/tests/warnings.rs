@@ -70,13 +70,15 @@ async fn policies_that_nothing_enforces_are_warned_of_when_they_are_written() {
 #[tokio::test]
 async fn what_nobody_acts_on_is_warned_of_once_a_wish() {
     let raw = admin().await;
-    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
-    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
-        "spec": {"serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": {
-            "metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}}});
-    let one = format!("{sets}/db");
-    let expect = ["299 - \"StatefulSet is not acted on by this cluster yet: it makes no pods\""];
-    assert_eq!(warnings(&raw, "POST", sets, Some(set)).await, expect);
+    let all = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+            "spec": {"hostUsers": false, "containers": [{"name": "c", "image": "i:1"}]}}}});
+    let one = format!("{all}/web");
+    let expect = [
+        "299 - \"spec.template.spec.hostUsers false is refused by this cluster's nodes: they make no user namespaces yet, and the pod does not start\"",
+    ];
+    assert_eq!(warnings(&raw, "POST", all, Some(deployment)).await, expect);
     let silent = [
         (
             one.clone(),

@@ -30,6 +30,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take before a test gives up.
@@ -136,7 +137,7 @@ impl Cluster {
         adjust: impl FnOnce(&mut ControllersConfig),
         wrap: impl Fn(&str, Client) -> Client + Send + Sync + 'static,
         stop: CancellationToken,
-    ) -> tokio::task::JoinHandle<Result<(), RunError>> {
+    ) -> JoinHandle<Result<(), RunError>> {
         let shared = self
             .server
             .client(UserInfo::new("system:kube-controller-manager", &[]));

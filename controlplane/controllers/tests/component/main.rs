@@ -24,5 +24,8 @@ mod pod_autoscalers;
 mod quotas;
 mod replication_controllers;
 mod services;
+mod stateful_set_claims;
+mod stateful_set_faults;
+mod stateful_sets;
 mod volumes;
 mod workloads;

@@ -49,7 +49,7 @@ fn gated(client: Client, plural: &'static str, gate: watch::Receiver<bool>) -> C
 }
 
 /// A client whose first `lost` POSTs are carried out and answered with a failure.
-fn deaf(client: Client, lost: usize) -> Client {
+pub(crate) fn deaf(client: Client, lost: usize) -> Client {
     let posts = Arc::new(AtomicUsize::new(0));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, posts) = (client.clone(), posts.clone());

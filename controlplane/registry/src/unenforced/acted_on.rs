@@ -29,7 +29,6 @@ const BINDINGS: ActedOn = By("controlplane/auth/src/authz/rbac/index.rs");
 const EVENTS: ActedOn = By("controlplane/apiserver/src/event_expiry.rs");
 const NO_CSI: ActedOn = Nobody("nodes have no CSI drivers");
 const NO_DEVICES: ActedOn = Nobody("no device is given to a pod, and pods that claim one wait");
-const NO_PODS: ActedOn = Nobody("it makes no pods");
 const NO_QUEUES: ActedOn = Nobody("requests are not queued by it");
 const NO_REFUSALS: ActedOn = Nobody("no request is refused by it");
 const NO_CHANGES: ActedOn = Nobody("no request is changed by it");
@@ -111,7 +110,11 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
         "replicasets",
         By("controlplane/controllers/src/replicaset.rs"),
     ),
-    ("apps", "statefulsets", NO_PODS),
+    (
+        "apps",
+        "statefulsets",
+        By("controlplane/controllers/src/statefulset.rs"),
+    ),
     (
         "autoscaling",
         "horizontalpodautoscalers",

@@ -81,12 +81,26 @@ fn a_change_is_warned_of_where_it_asks_for_more() {
         let said = warnings(&info(group, plural), &new, Some(&old));
         assert_eq!(said.len(), expect, "{old} to {new}: {said:?}");
     };
-    let set = |replicas: u8, finalizer: &str| json!({"metadata": {"finalizers": [finalizer]}, "spec": {"replicas": replicas}});
-    check("apps", "statefulsets", set(1, "a"), set(2, "a"), 1);
-    check("apps", "statefulsets", set(1, "a"), set(1, "b"), 0);
-    let mut counted = set(1, "a");
-    counted["status"] = json!({"replicas": 0});
-    check("apps", "statefulsets", set(1, "a"), counted, 0);
+    const STORAGE: &str = "storage.k8s.io";
+    let attached = |node: &str, finalizer: &str| json!({"metadata": {"finalizers": [finalizer]}, "spec": {"nodeName": node}});
+    let nobodys = "volumeattachments";
+    check(
+        STORAGE,
+        nobodys,
+        attached("n1", "a"),
+        attached("n2", "a"),
+        1,
+    );
+    check(
+        STORAGE,
+        nobodys,
+        attached("n1", "a"),
+        attached("n1", "b"),
+        0,
+    );
+    let mut told = attached("n1", "a");
+    told["status"] = json!({"attached": true});
+    check(STORAGE, nobodys, attached("n1", "a"), told, 0);
     let namespace = |labels: Value| json!({"metadata": {"labels": labels}, "spec": {}});
     let level = "pod-security.kubernetes.io/enforce";
     let restricted = || namespace(json!({level: "restricted"}));
@@ -138,12 +152,15 @@ fn who_counts_on_preemption_is_told() {
 fn isolation_that_no_node_has_is_warned_of_wherever_pods_come_from() {
     let template: &[&str] = &["spec", "template", "spec"];
     let of_cron_jobs: &[&str] = &["spec", "jobTemplate", "spec", "template", "spec"];
-    let table: [(&str, &str, &[&str]); 6] = [
+    let table: [(&str, &str, &[&str]); 9] = [
         ("batch", "cronjobs", of_cron_jobs),
         ("", "pods", &["spec"]),
         ("", "podtemplates", &["template", "spec"]),
+        ("", "replicationcontrollers", template),
+        ("apps", "daemonsets", template),
         ("apps", "deployments", template),
         ("apps", "replicasets", template),
+        ("apps", "statefulsets", template),
         ("batch", "jobs", template),
     ];
     for (group, plural, path) in table {
@@ -167,6 +184,21 @@ fn isolation_that_no_node_has_is_warned_of_wherever_pods_come_from() {
     assert_eq!((class("runc").len(), class("coracle").len()), (0, 0));
     let said = class("gvisor").concat();
     assert!(said.starts_with("handler \"gvisor\" is refused"), "{said}");
+}
+
+#[test]
+fn templates_of_claims_are_warned_of_as_claims_are() {
+    let said = |templates: Value| {
+        let set = json!({"spec": {"volumeClaimTemplates": templates}});
+        told("apps", "statefulsets", &set)
+    };
+    let claims = told("", "persistentvolumeclaims", &json!({"spec": {}}));
+    let expect = claims
+        .iter()
+        .map(|warning| format!("spec.volumeClaimTemplates: {warning}"));
+    let of_one = said(json!([{"metadata": {"name": "data"}}]));
+    assert_eq!(of_one, expect.collect::<Vec<_>>());
+    assert_eq!((said(json!([])), said(Value::Null)), (vec![], vec![]));
 }
 
 #[test]
