@@ -10,16 +10,16 @@ use coracle_telemetry::metrics::MetricsRegistry;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::{
-    apps::v1::ReplicaSet,
+    apps::v1::{ReplicaSet, StatefulSet},
     batch::v1::Job,
     core::v1::{Pod, Service},
     discovery::v1::EndpointSlice,
 };
-use kube::{Client, ResourceExt, client::Body};
+use kube::{Client, ResourceExt, api::DeleteParams, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, stateful_sets::stateful_set};
 
 /// A client whose watches of `plural` show nothing while the gate is closed.
 fn gated(client: Client, plural: &'static str, gate: watch::Receiver<bool>) -> Client {
@@ -262,6 +262,28 @@ async fn no_slice_is_made_twice_while_the_informer_lags() {
     };
     cluster.wait("the label", is_relabelled).await;
     assert_eq!(slices().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_rests_while_the_informer_lags() {
+    let (cluster, gate, metrics) = behind_gate("/pods").await;
+    gate.send_replace(false);
+    let set = stateful_set(json!({"podManagementPolicy": "Parallel"}));
+    cluster.create::<StatefulSet>("default", set).await;
+    let has = |count: usize| {
+        let cluster = &cluster;
+        move || async move { pods(cluster).await == count }
+    };
+    cluster.wait("pods", has(3)).await;
+    // One of them goes, and the next is not due before that shows.
+    let api = cluster.api::<Pod>("default");
+    let at_once = DeleteParams::default().grace_period(0);
+    drop(api.delete("web-1", &at_once).await.unwrap());
+    let more = json!({"spec": {"replicas": 5}});
+    poke::<StatefulSet>(&cluster, "web", more, &metrics, "statefulset").await;
+    assert_eq!(pods(&cluster).await, 2);
+    gate.send_replace(true);
+    cluster.wait("all", has(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -98,14 +98,14 @@ impl Seen {
 }
 
 /// Controllers that are started again and again, each time gone after a few writes, until this
-/// state is reached.
+/// state is reached. How often they went.
 async fn restarted_until(
     cluster: &Cluster,
     authorities: &[CertificateAuthority; 2],
     writes: &mut impl Iterator<Item = usize>,
     expect: &[(&str, &str)],
-) {
-    loop {
+) -> usize {
+    for restarts in 0.. {
         let (cut, last) = (watch::Sender::new(false), writes.next().unwrap());
         let (shutdown, mut is_cut, of_client) =
             (cluster.shutdown.child_token(), cut.subscribe(), cut.clone());
@@ -122,9 +122,10 @@ async fn restarted_until(
         shutdown.cancel();
         running.await.unwrap().unwrap();
         if is_done || is_complete(cluster, expect).await {
-            return;
+            return restarts + usize::from(!is_done);
         }
     }
+    unreachable!("it would have taken too long")
 }
 
 /// A set is made, changed, scaled up and down while its controller ends after each few writes.
@@ -143,13 +144,18 @@ async fn survives_restarts(policy: &str) {
             .collect::<Vec<_>>()
     };
     let mut writes = [1, 2, 3, 5].into_iter().cycle();
-    restarted_until(&cluster, &authorities, &mut writes, &pods(3, "i:1")).await;
-    merge(&cluster, image("i:2")).await;
-    restarted_until(&cluster, &authorities, &mut writes, &pods(3, "i:2")).await;
-    merge(&cluster, json!({"spec": {"replicas": 5}})).await;
-    restarted_until(&cluster, &authorities, &mut writes, &pods(5, "i:2")).await;
-    merge(&cluster, json!({"spec": {"replicas": 1}})).await;
-    restarted_until(&cluster, &authorities, &mut writes, &pods(1, "i:2")).await;
+    let mut restarts = 0;
+    for (change, count, tag) in [
+        (json!({}), 3, "i:1"),
+        (image("i:2"), 3, "i:2"),
+        (json!({"spec": {"replicas": 5}}), 5, "i:2"),
+        (json!({"spec": {"replicas": 1}}), 1, "i:2"),
+    ] {
+        merge(&cluster, change).await;
+        let expect = pods(count, tag);
+        restarts += restarted_until(&cluster, &authorities, &mut writes, &expect).await;
+    }
+    assert!(restarts > 6, "{restarts}");
     let expect = [
         ("web-0", 2),
         ("web-1", 2),
