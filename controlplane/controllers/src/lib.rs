@@ -93,8 +93,8 @@ mod template_hash;
 mod token_cleaner;
 mod token_secrets;
 mod trims;
-mod ttl_after_finished;
 mod trust_bundle;
+mod ttl_after_finished;
 mod volume;
 
 use coracle_client::{

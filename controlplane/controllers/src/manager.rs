@@ -44,8 +44,8 @@ use crate::{
     token_cleaner::TokenCleaner,
     token_secrets::TokenSecretsController,
     trims,
-    ttl_after_finished::TtlAfterFinished,
     trust_bundle::TrustBundlePublisher,
+    ttl_after_finished::TtlAfterFinished,
     volume,
 };
 

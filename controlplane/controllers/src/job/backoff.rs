@@ -69,7 +69,10 @@ fn end_of_containers(pod: &Pod) -> Option<Timestamp> {
             .by_ref()
             .flatten()
             .filter(|one| one.restart_policy.as_deref() == Some("Always"));
-        status.name.as_deref().is_some_and(|name| sidecars.any(|one| one.asks.name == name))
+        status
+            .name
+            .as_deref()
+            .is_some_and(|name| sidecars.any(|one| one.asks.name == name))
     };
     let all = status.container_statuses.iter().flatten();
     let sidecars = status.init_container_statuses.iter().flatten();

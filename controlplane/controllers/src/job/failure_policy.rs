@@ -85,13 +85,13 @@ fn condition(pod: &Pod, patterns: &[PodFailurePolicyOnPodConditionsPattern]) -> 
     let found = conditions.find(|condition| {
         patterns.iter().any(|pattern| {
             let status = pattern.status.as_deref().unwrap_or("True");
-            pattern.type_ == condition.type_ && status == condition.status
+            condition.type_ == *pattern.type_ && condition.status == status
         })
     })?;
     Some(format!(
         "Pod {} has condition {}",
         full_name(pod),
-        found.type_
+        &*found.type_
     ))
 }
 

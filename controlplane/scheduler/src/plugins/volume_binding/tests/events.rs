@@ -69,7 +69,7 @@ fn a_volume_that_was_assumed_in_vain_helps() {
     let mut gone = pod_using("q", &["d"]);
     assert!(hint(&waiting, &ClusterEvent::AssignedPodDeleted(&gone)));
     // Its claim stays bound to its volume.
-    gone.node_name = Some("n".to_owned());
+    gone.node_name = Some(std::sync::Arc::new("n".to_owned()));
     assert!(!hint(&waiting, &ClusterEvent::AssignedPodDeleted(&gone)));
     assert!(!hint(
         &waiting,
