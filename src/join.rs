@@ -104,7 +104,10 @@ mod tests {
                 "store" => "memory",
                 _ => "7",
             };
-            let line = format!("coracle server {flag} {value}");
+            let line = match id {
+                "no_local_storage" => format!("coracle server {flag}"),
+                _ => format!("coracle server {flag} {value}"),
+            };
             assert_eq!(given(&line), BTreeSet::from([flag]), "{line}");
         }
     }
