@@ -97,6 +97,7 @@ fn data_outlives_pods_and_agents_and_goes_with_its_volume() {
     pods_share_their_data(&kubectl, "host", &other);
 
     the_directory_of_a_provisioned_volume_goes_with_it(&mut cluster);
+    a_claim_that_names_no_class_gets_a_directory(&kubectl);
     kubectl.ok("delete pvc --all --wait=false");
     kubectl.ok("delete pv --all --wait=false");
     assert!(disk.join("f").exists() && other.join("f").exists());
@@ -152,6 +153,75 @@ fn a_part_is_mounted_and_nothing_is_written_where_that_is_refused(kubectl: &Kube
     assert_eq!(says(kubectl, "local", command, locked), "Succeeded: part");
 }
 
+fn figures_of_the_volume_are_told(kubectl: &Kubectl) {
+    let raw = |path: &str| kubectl.ok(&format!("get --raw /api/v1/nodes/n1/proxy/{path}"));
+    let summary: Value = serde_json::from_str(&raw("stats/summary")).expect("JSON");
+    let mut pods = summary["pods"].as_array().expect("pods").iter();
+    let user = pods.find(|pod| pod["podRef"]["name"] == "user");
+    let volume = &user.expect("the pod")["volume"][0];
+    assert_eq!(
+        volume["pvcRef"],
+        json!({"name": "made", "namespace": "default"})
+    );
+    assert_eq!(volume["name"], "d");
+    assert!(
+        volume["capacityBytes"].as_u64() > volume["usedBytes"].as_u64(),
+        "{volume}"
+    );
+    let metrics = raw("metrics");
+    let labels = "{namespace=\"default\",persistentvolumeclaim=\"made\"}";
+    for family in [
+        "capacity_bytes",
+        "available_bytes",
+        "used_bytes",
+        "inodes",
+        "inodes_free",
+        "inodes_used",
+    ] {
+        let sample = format!("kubelet_volume_stats_{family}{labels} ");
+        assert!(metrics.contains(&sample), "{sample}: {metrics}");
+    }
+}
+
+/// By everybody whose work it is: the provisioner, the scheduler, the binder and the node.
+fn a_claim_that_names_no_class_gets_a_directory(kubectl: &Kubectl) {
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "any"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
+    make(kubectl, &claim);
+    let container = json!({"name": "main", "image": "docker.io/library/busybox:latest", "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", "cat /data/f 2>/dev/null || echo kept > /data/f; sleep 1000"],
+        "volumeMounts": [{"name": "d", "mountPath": "/data"}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "placed"}, "spec": {
+        "terminationGracePeriodSeconds": 0, "containers": [container],
+        "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "any"}}]}});
+    for said in ["", "kept"] {
+        make(kubectl, &pod);
+        kubectl.pod_ready("placed");
+        wait::until("the file", PATIENCE, || {
+            let outcome = kubectl.run("exec placed -- cat /data/f");
+            if outcome.stdout == "kept\n" {
+                Ok(())
+            } else {
+                Err(outcome)
+            }
+        });
+        assert_eq!(
+            kubectl.ok("logs placed").lines().last().unwrap_or_default(),
+            said
+        );
+        kubectl.ok("delete pod placed --wait");
+    }
+    let volume = kubectl.ok("get pvc any -o jsonpath={.spec.volumeName}");
+    let path = kubectl.ok(&format!("get pv {volume} -o jsonpath={{.spec.local.path}}"));
+    assert_eq!(
+        fs::read_to_string(Path::new(&path).join("f")).expect("the data"),
+        "kept\n"
+    );
+    kubectl.ok("delete pvc any --wait");
+    kubectl.ok(&format!("wait --for=delete pv/{volume} --timeout=60s"));
+    assert!(!Path::new(&path).exists(), "{path} is there");
+}
+
 fn the_directory_of_a_provisioned_volume_goes_with_it(cluster: &mut Cluster) {
     let kubectl = cluster.kubectl();
     let base = kubectl.ok_args(&[
@@ -176,6 +246,7 @@ fn the_directory_of_a_provisioned_volume_goes_with_it(cluster: &mut Cluster) {
     );
     kubectl.pod_ready("user");
     wait::until("the pod's file", PATIENCE, || fs::metadata(path.join("f")));
+    figures_of_the_volume_are_told(&kubectl);
     let agent = cluster.nodes[0].agent.as_mut().expect("the agent runs");
     agent.kill();
     cluster.start_agent(0);
