@@ -9,8 +9,8 @@ use std::time::Duration;
 use k8s_openapi::api::autoscaling::v2::HPAScalingRules;
 use tokio::time::Instant;
 
-/// See the module. What is older than all who look is let go of, so it is bounded by the longest
-/// window over the sync period.
+/// The recommendations and changes that still count. What is older than all who look is let go of,
+/// so it is bounded by the longest window over the sync period.
 #[derive(Debug, Default)]
 pub(super) struct History {
     recommended: Vec<(i32, Instant)>,

@@ -27,7 +27,7 @@ pub(super) struct Told {
     pub(super) message: String,
 }
 
-/// See the module.
+/// A status that begins as the one that is there, and the Events to go with it.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) status: HorizontalPodAutoscalerStatus,

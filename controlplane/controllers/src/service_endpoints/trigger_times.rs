@@ -22,7 +22,7 @@ use crate::{cache::Key, pod::Pod, pod_state};
 /// The annotation of a Service's endpoints.
 const ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// See the module.
+/// What the endpoints of each Service were made of when they were looked at last.
 #[derive(Debug, Default)]
 pub(crate) struct TriggerTimes(Mutex<HashMap<Key, Seen>>);
 
