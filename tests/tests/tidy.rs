@@ -3,6 +3,8 @@
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/conformance.rs"]
+mod conformance;
 #[path = "tidy/docs.rs"]
 mod docs;
 #[path = "tidy/edges.rs"]

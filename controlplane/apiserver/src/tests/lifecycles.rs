@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     kinds::{collection, sent},
-    raw::{Raw, admin},
+    raw::{PODS, Raw, admin, pod},
     watches::Events,
 };
 
@@ -153,4 +153,31 @@ async fn goes_by_label(raw: &Raw, here: &str, events: &mut Events, names: &[Stri
     assert!(named(&names[2]) && !named(&names[0]), "{left:?}");
     let (code, gone) = raw.delete(&format!("{here}/{}", names[2]), now).await;
     assert_eq!(code, 200, "{gone}");
+}
+
+/// A pod may name a driver for a volume that lives with it, whether the driver is there or not.
+#[tokio::test]
+async fn a_pod_may_name_a_driver_for_a_volume() {
+    let raw = admin().await;
+    let own = format!("{PODS}/inline");
+    let mut object = pod("inline");
+    let volume = json!({"name": "data", "csi": {"driver": "files.example.org", "readOnly": true,
+        "fsType": "ext4", "volumeAttributes": {"a": "b"}}});
+    object["spec"]["volumes"] = json!([volume]);
+    let (code, made) = raw.post(PODS, object).await;
+    assert_eq!(code, 201, "{made}");
+    let note = json!({"metadata": {"annotations": {"note": "patched"}}});
+    assert_eq!(raw.merge(&own, note).await.0, 200);
+    let (_, list) = raw.get("/api/v1/pods?labelSelector=app%3Dinline").await;
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
+    let volumes = list["items"][0]["spec"]["volumes"].as_array().unwrap();
+    assert!(volumes.contains(&volume), "{volumes:?}");
+    let (code, gone) = raw
+        .delete(
+            &format!("{PODS}?labelSelector=app%3Dinline"),
+            json!({"gracePeriodSeconds": 0}),
+        )
+        .await;
+    assert_eq!(code, 200, "{gone}");
+    assert_eq!(raw.get(&own).await.0, 404);
 }

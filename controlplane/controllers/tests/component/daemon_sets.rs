@@ -234,3 +234,40 @@ async fn old_revisions_go_but_for_those_of_pods() {
     let image = pods[0].spec.as_ref().unwrap().containers[0].image.clone();
     assert_eq!((pods.len(), image.as_deref()), (1, Some("i:1")), "OnDelete");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_that_a_rollout_has_not_reached_are_left_alone_when_it_is_taken_back() {
+    let cluster = with_nodes(&["a", "b", "c"]).await;
+    cluster
+        .create::<DaemonSet>("default", daemon_set(json!({})))
+        .await;
+    runs_on(&cluster, &["a", "b", "c"], "i:1").await;
+    let uids = || async {
+        let pods = cluster.list::<Pod>("default").await;
+        let uids = pods.iter().filter_map(ResourceExt::uid);
+        uids.collect::<BTreeSet<_>>()
+    };
+    let before = uids().await;
+    cluster.agent.hold.store(true, Ordering::Relaxed);
+    cluster
+        .merge::<DaemonSet>("default", "ds", image("i:2"))
+        .await;
+    cluster
+        .wait("a pod that does not become ready", || async {
+            let ds: DaemonSet = cluster.get_opt("default", "ds").await.unwrap();
+            let status = ds.status.unwrap();
+            status.updated_number_scheduled == Some(1) && status.number_unavailable == Some(1)
+        })
+        .await;
+    cluster
+        .merge::<DaemonSet>("default", "ds", image("i:1"))
+        .await;
+    let_the_agent_go_on(&cluster).await;
+    runs_on(&cluster, &["a", "b", "c"], "i:1").await;
+    let after = uids().await;
+    assert_eq!(
+        before.intersection(&after).count(),
+        2,
+        "{before:?} {after:?}"
+    );
+}

@@ -14,6 +14,7 @@ mod cron_jobs;
 mod daemon_sets;
 mod disruptions;
 mod garbage;
+mod job_adoption;
 mod job_policies;
 mod jobs;
 mod lifecycle;

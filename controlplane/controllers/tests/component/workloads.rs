@@ -308,7 +308,7 @@ async fn rollout_that_cannot_progress_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orphan_that_matches_is_adopted() {
+async fn orphan_that_matches_is_adopted_as_long_as_it_does() {
     let cluster = Cluster::start().await;
     cluster.run_agent();
     let template = deployment("web", 1, "nginx:1")["spec"]["template"].take();
@@ -334,6 +334,13 @@ async fn orphan_that_matches_is_adopted() {
         })
         .await;
     assert_eq!(cluster.list::<Pod>("default").await.len(), 1);
+    let other = json!({"metadata": {"labels": {"app": "other"}}});
+    cluster.merge::<Pod>("default", "orphan", other).await;
+    let replaced = || async {
+        let pod: Pod = cluster.get_opt("default", "orphan").await.unwrap();
+        pod.owner_references().is_empty() && cluster.list::<Pod>("default").await.len() == 2
+    };
+    cluster.wait("release, and another pod", replaced).await;
 }
 
 /// What the controllers take of a pod's time to Ready; printed, with a generous limit against
