@@ -19,6 +19,7 @@ fn examples_apply_and_do_what_they_say() {
         kubectl.pod_ready(pod);
     }
     every_node_has_its_agent(&cluster);
+    a_counter_counts_on(&cluster);
     a_job_of_the_schedule_runs_at_once(&cluster);
     the_shared_volume_is_shared(&cluster);
     programs_of_the_images_resolve_names(&cluster);
@@ -37,6 +38,17 @@ fn every_node_has_its_agent(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
     kubectl.ok("rollout status daemonset/node-agent --timeout=60s");
     assert_eq!(kubectl.ok("logs daemonset/node-agent").trim(), "on n1");
+}
+
+fn a_counter_counts_on(cluster: &Cluster) {
+    let kubectl = cluster.kubectl();
+    let rolled_out = || kubectl.ok("rollout status statefulset/counter --timeout=90s");
+    let starts = || kubectl.ok("exec counter-0 -- cat /data/starts");
+    rolled_out();
+    assert_eq!(starts().trim(), "1");
+    kubectl.ok("delete pod counter-0");
+    rolled_out();
+    assert_eq!(starts().trim(), "2");
 }
 
 fn a_job_of_the_schedule_runs_at_once(cluster: &Cluster) {
