@@ -1,40 +1,47 @@
-//! helm 4 and 3: the session in `tests/clients/helm`, played on a cluster of the real binaries with
-//! a chart that has hooks, a test and a dependency. The table goes to `target/clients/helm.md`.
+//! helm 4 and 3: the sessions in `tests/clients/helm`, played on a cluster of the real binaries
+//! with charts that have hooks, tests, dependencies, and what they keep. The table goes to
+//! `target/clients/helm.md`.
 
-use coracle_tests::{cluster::Cluster, is_root_or_skip, matrix, session, workspace};
+use coracle_tests::{
+    cluster::Cluster,
+    is_root_or_skip,
+    matrix::{self, Row},
+    session, workspace,
+};
+
+const VERSIONS: [&str; 2] = ["4.1", "3.17"];
+const SESSIONS: [&str; 2] = ["helm", "charts"];
 
 #[test]
-fn every_helm_passes_its_session() {
+fn every_helm_passes_its_sessions() {
     if !is_root_or_skip() {
         return;
     }
     let cluster = Cluster::up(&[]);
-    let dir = workspace().join("tests/clients/helm");
     let rows = std::thread::scope(|scope| {
-        let players: Vec<_> = ["4.1", "3.17"]
-            .map(|version| {
-                let (cluster, dir) = (&cluster, &dir);
-                scope.spawn(move || {
-                    let name = format!("helm-{}", version.replace('.', ""));
-                    let clients = [
-                        ("helm", format!("helm-{version}")),
-                        ("kubectl", "kubectl".to_owned()),
-                    ];
-                    let clients = clients
-                        .each_ref()
-                        .map(|(called, tool)| (*called, tool.as_str()));
-                    let mut stage =
-                        cluster.stage(&name, &format!("helm {version}"), version, &clients);
-                    let charts = dir.join("charts").to_string_lossy().into_owned();
-                    stage.environment.push(("CHARTS".to_owned(), charts));
-                    session::play(&dir.join("helm.session"), &stage)
-                })
+        let players: Vec<_> = SESSIONS
+            .iter()
+            .flat_map(|session| VERSIONS.map(|version| (*session, version)))
+            .map(|(session, version)| {
+                let cluster = &cluster;
+                scope.spawn(move || play(cluster, session, version))
             })
-            .into();
+            .collect();
         players
             .into_iter()
             .flat_map(|player| player.join().expect("a session does not panic"))
             .collect::<Vec<_>>()
     });
     matrix::publish("helm", &rows);
+}
+
+fn play(cluster: &Cluster, session: &str, version: &str) -> Vec<Row> {
+    let name = format!("{session}-{}", version.replace('.', ""));
+    let helm = format!("helm-{version}");
+    let clients = [("helm", &*helm), ("kubectl", "kubectl")];
+    let mut stage = cluster.stage(&name, &format!("helm {version}"), version, &clients);
+    let dir = workspace().join("tests/clients/helm");
+    let charts = dir.join("charts").to_string_lossy().into_owned();
+    stage.environment.push(("CHARTS".to_owned(), charts));
+    session::play(&dir.join(format!("{session}.session")), &stage)
 }
