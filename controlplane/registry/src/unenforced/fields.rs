@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::acted_on::{self, ActedOn};
 use crate::{
     api_resource::ApiResource,
     strategy::Scope,
@@ -32,13 +31,7 @@ pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
             said
         }
         ("", "podtemplates", _) => isolation(&object["template"]["spec"], "template.spec"),
-        ("apps", "statefulsets", _) => {
-            let spec = &object["spec"];
-            let mut said = isolation(&spec["template"]["spec"], "spec.template.spec");
-            said.extend(claims(&spec["volumeClaimTemplates"]));
-            said
-        }
-        ("apps", "daemonsets" | "deployments" | "replicasets", _)
+        ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets", _)
         | ("batch", "jobs", _)
         | ("", "replicationcontrollers", _) => {
             isolation(&object["spec"]["template"]["spec"], "spec.template.spec")
@@ -82,17 +75,6 @@ fn isolation(spec: &Value, path: &str) -> Vec<String> {
     vec![format!(
         "{path}.hostUsers false is refused by this cluster's nodes: they make no user namespaces yet, and the pod does not start"
     )]
-}
-
-/// Of templates of claims: claims are made by them, and it depends on who acts on those.
-fn claims(templates: &Value) -> Option<String> {
-    let Some(ActedOn::Nobody(consequence)) = acted_on::who("", "persistentvolumeclaims") else {
-        return None;
-    };
-    let asks = !items(templates).is_empty();
-    asks.then(|| {
-        format!("spec.volumeClaimTemplates: PersistentVolumeClaim is not acted on by this cluster yet: {consequence}")
-    })
 }
 
 fn runtime(handler: &Value) -> Vec<String> {

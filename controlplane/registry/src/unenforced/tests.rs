@@ -187,21 +187,6 @@ fn isolation_that_no_node_has_is_warned_of_wherever_pods_come_from() {
 }
 
 #[test]
-fn templates_of_claims_are_warned_of_as_claims_are() {
-    let said = |templates: Value| {
-        let set = json!({"spec": {"volumeClaimTemplates": templates}});
-        told("apps", "statefulsets", &set)
-    };
-    let claims = told("", "persistentvolumeclaims", &json!({"spec": {}}));
-    let expect = claims
-        .iter()
-        .map(|warning| format!("spec.volumeClaimTemplates: {warning}"));
-    let of_one = said(json!([{"metadata": {"name": "data"}}]));
-    assert_eq!(of_one, expect.collect::<Vec<_>>());
-    assert_eq!((said(json!([])), said(Value::Null)), (vec![], vec![]));
-}
-
-#[test]
 fn services_that_ask_for_what_is_not_done_are_warned_of() {
     let check = |spec: Value, expect: &[&str]| {
         let object = json!({"metadata": {}, "spec": spec});

@@ -14,7 +14,8 @@ use super::pool::Pool;
 const WORTH_SHARING: usize = 256;
 /// What stands in a gap.
 const EMPTY: &[u8] = b"{}";
-/// Before an address that names a member of a list, as `f:podIPs` has it: `"k:{\"ip\":\"10.0.0.1\"}"`.
+/// Before an address that names a member of a list, as `f:podIPs` has it:
+/// `"k:{\"ip\":\"10.0.0.1\"}"`.
 const ADDRESS: &str = r#"\"ip\":\""#;
 
 /// The places in a text where something was taken out, in order.
