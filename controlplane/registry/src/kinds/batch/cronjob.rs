@@ -80,6 +80,7 @@ impl Strategy for CronJob {
         fill::within(spec, "jobTemplate", |job| {
             fill::object(job, "metadata");
             fill::object(job, "spec");
+            jobspec::default_failure_policy(&mut job["spec"]);
             workload::default_template(&mut job["spec"]);
         });
         fill::object(object, "status");
@@ -230,6 +231,20 @@ mod tests {
     fn cron_job() -> Value {
         json!({"metadata": {"name": "c"}, "spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": {
             "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i:1"}]}}}}}})
+    }
+
+    #[test]
+    fn a_condition_of_a_template_without_a_status_is_one_that_is_true() {
+        let rules =
+            json!([{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]);
+        let asked = with(
+            &cron_job(),
+            "/spec/jobTemplate/spec/podFailurePolicy",
+            json!({"rules": rules}),
+        );
+        let made = created(&CronJob, asked);
+        let rules = &made["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"];
+        assert_eq!(rules[0]["onPodConditions"][0]["status"], "True");
     }
 
     #[test]

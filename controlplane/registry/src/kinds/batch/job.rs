@@ -78,13 +78,7 @@ impl Strategy for Job {
         fill::value(spec, "completionMode", "NonIndexed");
         fill::value(spec, "suspend", false);
         fill::value(spec, "manualSelector", false);
-        fill::within(spec, "podFailurePolicy", |policy| {
-            fill::each(policy, "rules", |rule| {
-                fill::each(rule, "onPodConditions", |condition| {
-                    fill::text(condition, "status", "True")
-                });
-            });
-        });
+        jobspec::default_failure_policy(spec);
         let replacement = if spec["podFailurePolicy"].is_null() {
             "TerminatingOrFailed"
         } else {

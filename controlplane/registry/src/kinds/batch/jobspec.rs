@@ -1,4 +1,5 @@
-//! Checks of what a Job does, shared by Jobs and the templates of CronJobs.
+//! Checks of what a Job does, and one of its defaults, shared by Jobs and the templates of
+//! CronJobs.
 //!
 //! Source: `validateJobSpec`, `ValidateJobSpecUpdate` in `pkg/apis/batch/validation/validation.go`
 //! at v1.37.
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use super::success_policy;
 use crate::{
-    check,
+    check, fill,
     kinds::podspec,
     value::{items, number, string},
 };
@@ -19,6 +20,20 @@ const MAX_PARALLELISM: i64 = 100_000;
 const MAX_RULES: usize = 20;
 const MAX_EXIT_CODES: usize = 255;
 const MAX_PATTERNS: usize = 20;
+
+/// A condition that a policy names without a status is one that is true, in templates, too.
+///
+/// Source: `SetDefaults_PodFailurePolicyOnPodConditionsPattern` in `pkg/apis/batch/v1/defaults.go`
+/// at v1.37.
+pub(super) fn default_failure_policy(spec: &mut Value) {
+    fill::within(spec, "podFailurePolicy", |policy| {
+        fill::each(policy, "rules", |rule| {
+            fill::each(rule, "onPodConditions", |condition| {
+                fill::text(condition, "status", "True")
+            });
+        });
+    });
+}
 
 /// The spec of a Job, selector included.
 pub(super) fn with_selector(errors: &mut FieldErrors, path: &str, spec: &Value) {
