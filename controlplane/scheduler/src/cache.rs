@@ -3,18 +3,24 @@
 //! selects pods, and where those of the same labels are.
 //!
 //! ```text
-//! assume --> Assumed --observed on the node--> Observed --gone--> (forgotten)
-//!               \-- binding refused: forget, or gone --------------^
+//! nominate --> Nominated --withdrawn, or gone----------------------> (forgotten)
+//!                  v                                                  ^
+//! assume ------> Assumed --observed on the node--> Observed --gone---/|
+//!                  \-- binding refused: forget, or gone --------------/
 //! ```
+//! A nominated pod counts where others make room for it, so that nobody of its priority or a lower
+//! one takes that. Who is above it does not see it: [`Cache::lift`].
+//!
 //! Pure state; owned by the scheduler's one task.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
 use coracle_api::selector::LabelSelector;
-use k8s_openapi::api::core::v1::Node;
+use coracle_client::cache::Key;
+use k8s_openapi::api::{core::v1::Node, policy::v1::PodDisruptionBudget};
 
 use crate::{
     node_info::NodeInfo,
@@ -34,7 +40,14 @@ pub(crate) struct Cache {
     around: Surroundings,
     /// Where each known pod is, and whether that is only assumed.
     pods: HashMap<PodUid, Place>,
+    /// Pods that room is made for, by priority.
+    nominated: BTreeSet<(i32, PodUid)>,
 }
+
+/// Pods that do not count for the moment, and where they did: [`Cache::put_back`].
+#[derive(Debug, Default)]
+#[must_use = "they count again only once they are put back"]
+pub(crate) struct Lifted(Vec<(Arc<PodInfo>, Place)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
@@ -45,6 +58,8 @@ struct Place {
 /// How sure it is that a pod is where it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
+    /// It has no node yet; others end to make room for it there.
+    Nominated,
     /// Its binding is on its way, or the watch does not show it yet.
     Assumed,
     /// The watch shows it there.
@@ -118,9 +133,102 @@ impl Cache {
         self.around.selectors.set(owner, selector);
     }
 
-    /// How many pods are counted on nodes.
+    /// Takes over a PodDisruptionBudget, or that it is gone.
+    pub(crate) fn set_budget(&mut self, key: &Key, to: Option<&PodDisruptionBudget>) {
+        self.around.budgets.set(&key.namespace, &key.name, to);
+    }
+
+    /// How many pods are counted on nodes, without those that room is made for.
     pub(crate) fn placed_count(&self) -> usize {
-        self.pods.len()
+        self.pods.len() - self.nominated.len()
+    }
+
+    /// Counts a pod where others make room for it, and nowhere else. One that has its node already
+    /// stays there.
+    pub(crate) fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+        if !self.is_placed(&pod.uid) {
+            self.place(pod, node, Standing::Nominated);
+        }
+    }
+
+    /// No room is made for the pod any more. Returns what had been counted.
+    pub(crate) fn withdraw(&mut self, uid: &PodUid) -> Option<Arc<PodInfo>> {
+        self.nomination(uid)?;
+        self.remove_pod(uid)
+    }
+
+    /// Whether room is made for any pod.
+    pub(crate) fn has_nominated(&self) -> bool {
+        !self.nominated.is_empty()
+    }
+
+    /// Where room is made for the pod.
+    pub(crate) fn nomination(&self, uid: &PodUid) -> Option<&str> {
+        let place = self.pods.get(uid)?;
+        (place.standing == Standing::Nominated).then_some(&place.node)
+    }
+
+    /// The pod as it was when room was made for it.
+    pub(crate) fn nominee(&self, uid: &PodUid) -> Option<&Arc<PodInfo>> {
+        let node = self.nomination(uid)?;
+        match self.index.get(node) {
+            Some(&position) => self.nodes[position].pods.get(uid),
+            None => self.of_unknown_nodes.get(node)?.get(uid),
+        }
+    }
+
+    /// Those of a lower priority for whom room is made on this node.
+    pub(crate) fn nominated_below(&self, priority: i32, node: &str) -> Vec<PodUid> {
+        let below = self.nominated.iter().take_while(|(of, _)| *of < priority);
+        let there = below.filter(|(_, uid)| self.nomination(uid) == Some(node));
+        there.map(|(_, uid)| uid.clone()).collect()
+    }
+
+    /// Lets `pod` not see itself, if room is made for it, nor any other such pod of a lower
+    /// priority.
+    pub(crate) fn lift(&mut self, pod: &PodInfo) -> Lifted {
+        let below = self.nominated.iter();
+        let below = below.take_while(|(priority, _)| *priority < pod.priority);
+        let mut uids: Vec<PodUid> = below.map(|(_, uid)| uid.clone()).collect();
+        if self.nomination(&pod.uid).is_some() {
+            uids.push(pod.uid.clone());
+        }
+        self.lift_these(&uids)
+    }
+
+    /// Lets nobody see any pod that room is made for.
+    pub(crate) fn lift_all(&mut self) -> Lifted {
+        let uids: Vec<PodUid> = self.nominated.iter().map(|(_, uid)| uid.clone()).collect();
+        self.lift_these(&uids)
+    }
+
+    /// Lets nobody see these pods.
+    pub(crate) fn lift_these<'a>(&mut self, uids: impl IntoIterator<Item = &'a PodUid>) -> Lifted {
+        let lift = |uid: &PodUid| {
+            let place = self.pods.get(uid)?.clone();
+            Some((self.remove_pod(uid)?, place))
+        };
+        Lifted(uids.into_iter().filter_map(lift).collect())
+    }
+
+    /// Counts pods again as they were, but for those that are counted already.
+    pub(crate) fn put_back(&mut self, lifted: Lifted) {
+        for (pod, Place { node, standing }) in lifted.0 {
+            if !self.pods.contains_key(&pod.uid) {
+                self.place(pod, &node, standing);
+            }
+        }
+    }
+
+    /// Takes a pod off the node at this position, for what is looked at of the node alone: what is
+    /// known beside the nodes goes on counting it. Until [`Cache::put_on`].
+    pub(crate) fn take_off(&mut self, position: usize, pod: &PodInfo) {
+        self.nodes[position].remove_pod(&pod.uid);
+    }
+
+    /// The reverse of [`Cache::take_off`].
+    pub(crate) fn put_on(&mut self, position: usize, pod: Arc<PodInfo>) {
+        self.nodes[position].add_pod(pod);
     }
 
     /// Counts a pod on `node` before its binding is known to have worked.
@@ -139,9 +247,10 @@ impl Cache {
             .filter(|_| is_known)
     }
 
-    /// Whether the pod is counted on some node already.
+    /// Whether the pod has a node already.
     pub(crate) fn is_placed(&self, uid: &PodUid) -> bool {
-        self.pods.contains_key(uid)
+        let place = self.pods.get(uid);
+        place.is_some_and(|place| place.standing != Standing::Nominated)
     }
 
     /// Takes an assumption back, and returns what had been counted. A pod that has been observed
@@ -149,17 +258,21 @@ impl Cache {
     pub(crate) fn forget(&mut self, uid: &PodUid) -> Option<Arc<PodInfo>> {
         self.pods
             .get(uid)
-            .filter(|place| place.standing != Standing::Observed)?;
+            .filter(|place| place.standing == Standing::Assumed)?;
         self.remove_pod(uid)
     }
 
     /// A pod is gone or finished. Returns what had been counted.
     pub(crate) fn remove_pod(&mut self, uid: &PodUid) -> Option<Arc<PodInfo>> {
         let place = self.pods.remove(uid)?;
+        let nominated = place.standing == Standing::Nominated;
         let pod = match self.index.get(&place.node) {
             Some(&position) => self.nodes[position].remove_pod(uid),
             None => self.remove_of_unknown_node(uid, &place.node),
         }?;
+        if nominated {
+            self.nominated.remove(&(pod.priority, uid.clone()));
+        }
         self.around.uncount(&pod, &place.node);
         Some(pod)
     }
@@ -174,12 +287,13 @@ impl Cache {
     }
 
     fn place(&mut self, pod: Arc<PodInfo>, node: &str, standing: Standing) -> Option<Arc<PodInfo>> {
-        if self
-            .pods
-            .get(&pod.uid)
-            .is_some_and(|place| place.node != node)
+        if let Some(place) = self.pods.get(&pod.uid)
+            && (place.node != node || place.standing == Standing::Nominated)
         {
             self.remove_pod(&pod.uid);
+        }
+        if standing == Standing::Nominated {
+            self.nominated.insert((pod.priority, pod.uid.clone()));
         }
         self.pods.insert(
             pod.uid.clone(),

@@ -1,4 +1,4 @@
-//! The condition `PodScheduled` of pods that have no node.
+//! The condition `PodScheduled` of pods that have no node, and where room is made for them.
 //!
 //! Nothing is retried here: whoever reports decides when it is worth another write.
 
@@ -30,9 +30,14 @@ pub(crate) enum Told {
     Failed,
 }
 
-/// Sets the condition `PodScheduled` of this version of the pod to False: another may be bound
-/// already, or be a namesake.
-pub(crate) async fn tell(client: &Client, pod: &PodInfo, why: &Unscheduled) -> Told {
+/// Sets the condition `PodScheduled` of this version of the pod to False, and the node where room
+/// is made for it: another version may be bound already, or be a namesake.
+pub(crate) async fn tell(
+    client: &Client,
+    pod: &PodInfo,
+    why: &Unscheduled,
+    nominated: Option<&str>,
+) -> Told {
     let mut condition = json!({
         "type": "PodScheduled", "status": "False",
         "reason": why.reason.as_str(), "message": why.message,
@@ -41,8 +46,11 @@ pub(crate) async fn tell(client: &Client, pod: &PodInfo, why: &Unscheduled) -> T
         condition["lastTransitionTime"] = json!(Time(Timestamp::now()));
     }
     let metadata = json!({"uid": &*pod.uid.0, "resourceVersion": pod.resource_version});
-    let patch =
-        Patch::Strategic(json!({"metadata": metadata, "status": {"conditions": [condition]}}));
+    let mut status = json!({"conditions": [condition]});
+    if pod.nominated_node.as_deref() != nominated {
+        status["nominatedNodeName"] = json!(nominated);
+    }
+    let patch = Patch::Strategic(json!({"metadata": metadata, "status": status}));
     let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
     let params = PatchParams::default();
     match tokio::time::timeout(DEADLINE, pods.patch_status(&pod.name, &params, &patch)).await {

@@ -12,6 +12,7 @@
 //! | `plugin_name` | the plugins' names, and sets of them |
 //! | `status` | what a plugin answers |
 //! | `cycle_state` | what the plugins of one attempt keep for one another |
+//! | `diagnosis` | why a pod fits nowhere |
 //! | `cluster_event` | what may let a pod fit that did not, and the hints about it |
 //! | `runtime` | asks the plugins of a profile, in their order |
 //! | `waiting_pods` | pods that a Permit plugin holds back |
@@ -21,6 +22,7 @@
 
 mod cluster_event;
 mod cycle_state;
+mod diagnosis;
 mod plugin;
 mod plugin_name;
 mod runtime;
@@ -30,9 +32,11 @@ mod waiting_pods;
 pub(crate) use self::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
+    diagnosis::Diagnosis,
     plugin::{
-        Bind, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeNames, Plugin, PreBind, PreEnqueue,
-        PreFilter, PreScore, Reserve, Score, normalize_by_max,
+        Bind, EnqueueExtensions, Failed, Filter, Filters, MAX_NODE_SCORE, NodeNames, Nomination,
+        Plugin, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, Reserve, Score,
+        normalize_by_max,
     },
     plugin_name::{PluginName, PluginSet},
     runtime::Framework,

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `pod_info`, `node_info`, `resources` | what of a Pod and a Node matters for placing, compact |
 //! | `cache`, `snapshot` | nodes with the pods on them, assumed ones included; what one attempt sees of it |
-//! | `namespaces`, `images`, `selectors`, `label_counts`, `affinity_index`, `claim_uses` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes pods of the same labels are, whose affinity terms hold where, which claims are in use |
+//! | `namespaces`, `images`, `selectors`, `label_counts`, `affinity_index`, `claim_uses`, `priorities`, `budgets` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes pods of the same labels are, whose affinity terms hold where, which claims are in use, whom to preempt and whom not |
 //! | `storage` | claims, volumes and what CSI drivers say, and what of it is only assumed |
 //! | `postings`, `bits` | many things by their labels, for who asks much |
 //! | `queue` | pods to place: gated, active, backing off, unschedulable |
@@ -16,20 +16,23 @@
 //! | `plugins` | upstream's plugins by name, and the default profile |
 //! | `schedule_one` | pure: pod and nodes to node, or why there is none |
 //! | `scheduler` | the task that owns all of it |
+//! | `eviction` | ends the pods that make room for another |
 //! | `metrics` | what `/metrics` tells |
 //! | `unscheduled`, `condition` | why a pod has no node, and how that is written |
 //! | `reports` | when that is worth a write, and what is worth an Event |
 //! | `sync` | what the informers tell, for the task to take when it has time |
 //!
-//! Not here: preemption, extenders, other profiles. Nor resource claims: a pod that has one waits
+//! Not here: extenders, other profiles. Nor resource claims: a pod that has one waits
 //! and is told so (`plugins/not_yet.rs`).
 #![forbid(unsafe_code)]
 
 mod affinity_index;
 mod bits;
+mod budgets;
 mod cache;
 mod claim_uses;
 mod condition;
+mod eviction;
 mod framework;
 mod images;
 mod label_counts;
@@ -39,6 +42,7 @@ mod node_info;
 mod plugins;
 mod pod_info;
 mod postings;
+mod priorities;
 mod queue;
 mod reports;
 mod resources;

@@ -48,6 +48,8 @@ pub(crate) struct Metrics {
     backoff: Gauge,
     unschedulable_pods: Gauge,
     gated: Gauge,
+    preemptions: Counter,
+    victims: Histogram,
     nodes: Gauge,
     pods: Gauge,
 }
@@ -76,6 +78,16 @@ impl Metrics {
             backoff: queue("backoff"),
             unschedulable_pods: queue("unschedulable"),
             gated: queue("gated"),
+            preemptions: metrics.counter(
+                "scheduler_preemption_attempts",
+                "Total preemption attempts in the cluster till now",
+                &[],
+            ),
+            victims: metrics.histogram(
+                "scheduler_preemption_victims",
+                "Number of selected preemption victims",
+                &[],
+            ),
             nodes: cached("nodes"),
             pods: cached("pods"),
         }
@@ -96,6 +108,13 @@ impl Metrics {
         } else {
             self.error.count(took)
         }
+    }
+
+    /// So many pods end to make room for another.
+    pub(crate) fn preempted(&self, victims: usize) {
+        self.preemptions.inc();
+        self.victims
+            .observe(f64::from(u32::try_from(victims).unwrap_or(u32::MAX)));
     }
 
     /// How many pods are where in the queue.

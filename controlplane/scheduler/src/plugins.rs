@@ -4,6 +4,7 @@
 //! Source: `getDefaultPlugins` in `pkg/scheduler/apis/config/v1/default_plugins.go` at v1.37.
 
 mod default_binder;
+mod default_preemption;
 mod image_locality;
 mod inter_pod_affinity;
 mod node_affinity;
@@ -27,9 +28,10 @@ use kube::Client;
 
 pub(crate) use self::default_binder::BindError;
 use self::{
-    default_binder::DefaultBinder, image_locality::ImageLocality,
-    inter_pod_affinity::InterPodAffinity, node_affinity::NodeAffinity, node_name::NodeName,
-    node_ports::NodePorts, node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
+    default_binder::DefaultBinder, default_preemption::DefaultPreemption,
+    image_locality::ImageLocality, inter_pod_affinity::InterPodAffinity,
+    node_affinity::NodeAffinity, node_name::NodeName, node_ports::NodePorts,
+    node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
     node_resources_fit::NodeResourcesFit, node_unschedulable::NodeUnschedulable,
     node_volume_limits::NodeVolumeLimits, not_yet::DynamicResources,
     pod_topology_spread::PodTopologySpread, scheduling_gates::SchedulingGates,
@@ -83,6 +85,7 @@ pub(crate) fn without_binding(storage: &Arc<SharedStorage>) -> Framework {
             Box::new(PodTopologySpread),
             Box::new(InterPodAffinity),
         ],
+        post_filter: vec![Box::new(DefaultPreemption::default())],
         reserve: vec![Box::new(volume_binding.clone())],
         pre_score: vec![
             Box::new(TaintToleration),

@@ -64,6 +64,14 @@ pub(crate) struct PodInfo {
     pub(crate) node_name: Option<Arc<String>>,
     pub(crate) scheduler_name: Arc<String>,
     pub(crate) priority: i32,
+    /// Whether others may be ended to make room for it.
+    pub(crate) preempts: bool,
+    /// When its node has taken it, in nanoseconds since 1970.
+    pub(crate) started: Option<i64>,
+    /// Whether it is being ended to make room for another.
+    pub(crate) preempted: bool,
+    /// `status.nominatedNodeName`; asked only while it has no node.
+    pub(crate) nominated_node: Option<Box<str>>,
     pub(crate) requests: Resources,
     /// As `requests`, with a minimum for containers that ask for nothing.
     pub(crate) nonzero: Resources,
@@ -116,6 +124,10 @@ impl PodInfo {
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
             scheduler_name: spec.scheduler_name.clone().unwrap_or_default().into(),
             priority: spec.priority.unwrap_or(0),
+            preempts: spec.preemption_policy.as_deref() != Some("Never"),
+            started: started(pod),
+            preempted: is_preempted(pod),
+            nominated_node: nominated_node(pod).filter(|_| node_name.is_none()),
             requests: of(&Amounts::new()),
             nonzero: of(&COUNTED_AT_LEAST),
             host_ports: Ports::of(host_ports(spec)),
@@ -187,6 +199,11 @@ impl PodInfo {
         Some(&selector.node_selector_terms)
     }
 
+    /// Whether it may fit somewhere because of other pods.
+    pub(crate) fn leans_on_others(&self) -> bool {
+        !self.terms.required.is_empty() || !self.hard_spread.is_empty()
+    }
+
     /// The claims that it uses.
     pub(crate) fn claims(&self) -> &[PodClaim] {
         self.volumes.as_ref().map_or(&[], |volumes| &volumes.claims)
@@ -206,6 +223,29 @@ impl PodInfo {
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+fn started(pod: &Pod) -> Option<i64> {
+    let at = pod.status.as_ref()?.start_time.as_ref()?;
+    i64::try_from(at.0.as_nanosecond()).ok()
+}
+
+fn is_preempted(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    let target = conditions.find(|condition| condition.type_ == "DisruptionTarget");
+    pod.metadata.deletion_timestamp.is_some()
+        && target.is_some_and(|target| {
+            target.status == "True" && target.reason.as_deref() == Some("PreemptionByScheduler")
+        })
+}
+
+fn nominated_node(pod: &Pod) -> Option<Box<str>> {
+    let name = pod.status.as_ref()?.nominated_node_name.as_deref()?;
+    (!name.is_empty()).then(|| name.into())
 }
 
 /// What a node has to have before the pod can start there.

@@ -1,7 +1,7 @@
 //! Pods to place.
 //!
 //! ```text
-//! add --> Gated, as long as PreEnqueue says no
+//! add --> Gated, as long as PreEnqueue says no, or others are being ended for it
 //!   \---> Active --pop--> InFlight --placed--> (gone)
 //!           ^                |-- does not fit --> Unschedulable --an event that may help--\
 //!           |                \-- could not bind ------------------------------------------> Backoff
@@ -69,6 +69,8 @@ struct Entry {
     refused_by: PluginSet,
     /// The last attempt failed, or its decision could not be carried out.
     is_error: bool,
+    /// Others are being ended to make room for it: until that is done it is not tried.
+    is_held: bool,
 }
 
 impl Entry {
@@ -82,6 +84,7 @@ impl Entry {
             took,
             refused_by: PluginSet::default(),
             is_error: false,
+            is_held: false,
         }
     }
 }
@@ -222,6 +225,32 @@ impl SchedulingQueue {
         true
     }
 
+    /// The pod is not tried until [`SchedulingQueue::release`].
+    pub(crate) fn hold(&mut self, uid: &PodUid) {
+        if let Some(entry) = self.entries.get_mut(uid) {
+            entry.is_held = true;
+        }
+    }
+
+    /// The pod may be tried again, and is if an event has helped it meanwhile.
+    pub(crate) fn release(&mut self, uid: &PodUid) {
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
+        entry.is_held = false;
+        if entry.state == State::Gated {
+            self.activate(uid);
+        }
+    }
+
+    /// Lets the pod be tried at once, if it is parked or backs off.
+    pub(crate) fn try_now(&mut self, uid: &PodUid) {
+        let state = self.entries.get(uid).map(|entry| entry.state);
+        if matches!(state, Some(State::Unschedulable { .. } | State::Backoff(_))) {
+            self.activate(uid);
+        }
+    }
+
     /// Lets those parked pods go on that `event` may help, by what the plugins say that have
     /// refused them.
     pub(crate) fn move_to_active_or_backoff(&mut self, event: &ClusterEvent<'_>, now: Instant) {
@@ -321,7 +350,7 @@ impl SchedulingQueue {
         let Some(entry) = self.entries.get_mut(uid) else {
             return false;
         };
-        let may_be = self.framework.run_pre_enqueue(&entry.pod).is_success();
+        let may_be = !entry.is_held && self.framework.run_pre_enqueue(&entry.pod).is_success();
         if !may_be {
             entry.state = State::Gated;
             self.gated += 1;

@@ -41,7 +41,7 @@ pub(crate) struct Reports {
     source: String,
     pods: HashMap<PodUid, Entry>,
     waiting: VecDeque<PodUid>,
-    sending: JoinSet<Sent>,
+    sending: JoinSet<Report>,
 }
 
 #[derive(Debug)]
@@ -50,6 +50,8 @@ struct Entry {
     pod: Arc<PodInfo>,
     /// Why it has no node, as found last.
     why: Unscheduled,
+    /// Where room is made for it.
+    nominated: Option<Box<str>>,
     event: Option<Recorded>,
     /// Attempts that no Event has counted yet.
     uncounted: i32,
@@ -70,12 +72,13 @@ struct Recorded {
     at: Instant,
 }
 
-/// A report that has ended: about which version of the pod, and what it said.
+/// What is told of a pod, and about which version of it.
 #[derive(Debug)]
-struct Sent {
+struct Report {
     pod: Arc<PodInfo>,
     why: Unscheduled,
-    /// `None` if it wrote no condition.
+    nominated: Option<Box<str>>,
+    /// What came of it; `None` if it has written nothing.
     told: Option<Told>,
 }
 
@@ -120,6 +123,7 @@ impl Reports {
     fn unscheduled(&mut self, pod: Arc<PodInfo>, why: Unscheduled, now: Instant) {
         let uid = pod.uid.clone();
         let entry = self.pods.entry(uid.clone()).or_insert_with(|| Entry {
+            nominated: pod.nominated_node.clone(),
             pod,
             why: why.clone(),
             event: None,
@@ -129,6 +133,14 @@ impl Reports {
         entry.why = why;
         entry.uncounted = entry.uncounted.saturating_add(1);
         self.enqueue_if_needed(&uid, now);
+    }
+
+    /// Room is made for a pod there, of which something was told before, or nowhere.
+    pub(crate) fn nominated(&mut self, uid: &PodUid, node: Option<&str>, now: Instant) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.nominated = node.map(Box::from);
+            self.enqueue_if_needed(uid, now);
+        }
     }
 
     /// A waiting pod has changed. What was told about an older version of it may have to be told
@@ -148,27 +160,33 @@ impl Reports {
 
     /// Tells what waits, as far as it may.
     pub(crate) fn send(&mut self, now: Instant) {
-        while let Some((pod, why, tells)) = self.next_to_tell(now) {
+        while let Some((mut report, tells)) = self.next_to_tell(now) {
             if let Some(times) = tells.event {
                 self.record(
-                    &pod,
+                    &report.pod,
                     (EventType::Warning, "FailedScheduling"),
-                    why.message.clone(),
+                    report.why.message.clone(),
                     times,
                 );
             }
             let client = self.client.clone();
             coracle_telemetry::spawn_in(&mut self.sending, "tell of a pod", async move {
-                let told = match tells.condition {
-                    true => Some(condition::tell(&client, &pod, &why).await),
-                    false => None,
-                };
-                Sent { pod, why, told }
+                if tells.condition {
+                    let Report {
+                        pod,
+                        why,
+                        nominated,
+                        ..
+                    } = &report;
+                    let told = condition::tell(&client, pod, why, nominated.as_deref()).await;
+                    report.told = Some(told);
+                }
+                report
             });
         }
     }
 
-    fn next_to_tell(&mut self, now: Instant) -> Option<(Arc<PodInfo>, Unscheduled, Tells)> {
+    fn next_to_tell(&mut self, now: Instant) -> Option<(Report, Tells)> {
         while self.sending.len() < IN_FLIGHT {
             let uid = self.waiting.pop_front()?;
             // Forgotten meanwhile; perhaps it is back, and then it waits twice.
@@ -188,7 +206,13 @@ impl Reports {
                 });
                 entry.uncounted = 0;
             }
-            return Some((entry.pod.clone(), entry.why.clone(), tells));
+            let report = Report {
+                pod: entry.pod.clone(),
+                why: entry.why.clone(),
+                nominated: entry.nominated.clone(),
+                told: None,
+            };
+            return Some((report, tells));
         }
         None
     }
@@ -225,7 +249,7 @@ impl Reports {
         }
     }
 
-    fn ended(&mut self, sent: &Sent, now: Instant) {
+    fn ended(&mut self, sent: &Report, now: Instant) {
         let entry = self
             .pods
             .get_mut(&sent.pod.uid)
@@ -239,6 +263,7 @@ impl Reports {
                 let unscheduled = Some(sent.why.clone());
                 entry.pod = Arc::new(PodInfo {
                     unscheduled,
+                    nominated_node: sent.nominated.clone(),
                     ..PodInfo::clone(&entry.pod)
                 });
             }
@@ -265,7 +290,8 @@ impl Reports {
 impl Entry {
     fn tells(&self, now: Instant) -> Tells {
         Tells {
-            condition: self.pod.unscheduled.as_ref() != Some(&self.why),
+            condition: self.pod.unscheduled.as_ref() != Some(&self.why)
+                || self.pod.nominated_node != self.nominated,
             event: self.next_event(now),
         }
     }
@@ -314,7 +340,7 @@ mod tests {
     fn taken(reports: &mut Reports, now: Instant) -> Option<(bool, Option<i32>)> {
         reports
             .next_to_tell(now)
-            .map(|(_, _, tells)| (tells.condition, tells.event))
+            .map(|(_, tells)| (tells.condition, tells.event))
     }
 
     fn sent(
@@ -325,9 +351,10 @@ mod tests {
         now: Instant,
     ) {
         reports.ended(
-            &Sent {
+            &Report {
                 pod: pod.clone(),
                 why: Unscheduled::new(Reason::Unschedulable, message),
+                nominated: None,
                 told,
             },
             now,
@@ -437,8 +464,8 @@ mod tests {
     async fn an_attempt_that_failed_is_told_as_such() {
         let (mut reports, now) = (reports(), Instant::now());
         reports.failed(version("1", Some(WHY)), WHY.to_owned(), now);
-        let (_, why, tells) = reports.next_to_tell(now).unwrap();
-        assert_eq!(why, Unscheduled::new(Reason::SchedulerError, WHY));
+        let (report, tells) = reports.next_to_tell(now).unwrap();
+        assert_eq!(report.why, Unscheduled::new(Reason::SchedulerError, WHY));
         assert!(tells.condition, "the same words for another reason");
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Source: `pkg/scheduler/schedule_one.go` at v1.37.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
-    framework::{Code, CycleState, Framework, PluginSet, Reason, Status},
+    framework::{Code, CycleState, Diagnosis, Filters, Framework, Status},
     node_info::NodeInfo,
     pod_info::PodInfo,
     snapshot::Snapshot,
@@ -31,61 +31,6 @@ pub(crate) enum SchedulingFailure {
     Error(Status),
 }
 
-/// Why a pod fits nowhere:
-/// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable.`
-///
-/// Source: `FitError`, `Diagnosis` in `pkg/scheduler/framework/types.go` at v1.37.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Diagnosis {
-    nodes_total: usize,
-    /// By a PreFilter plugin, about all nodes at once.
-    pre_filter: Option<String>,
-    reasons: BTreeMap<Reason, usize>,
-    /// What a PostFilter plugin has done about it.
-    post_filter: Option<String>,
-    /// All that have said no about any node.
-    pub(crate) refused_by: PluginSet,
-}
-
-impl Diagnosis {
-    fn add(&mut self, status: &Status) {
-        self.refused_by.extend(status.plugin());
-        for reason in status.reasons() {
-            *self.reasons.entry(reason.clone()).or_insert(0) += 1;
-        }
-    }
-}
-
-impl std::fmt::Display for Diagnosis {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            nodes_total,
-            pre_filter,
-            reasons,
-            post_filter,
-            ..
-        } = self;
-        if *nodes_total == 0 {
-            return f.write_str("no nodes available to schedule pods");
-        }
-        write!(f, "0/{nodes_total} nodes are available:")?;
-        if let Some(message) = pre_filter {
-            write!(f, " {message}.")?;
-        } else if !reasons.is_empty() {
-            // Upstream sorts the whole texts, count included.
-            let mut texts: Vec<String> = reasons
-                .iter()
-                .map(|(reason, count)| format!("{count} {reason}"))
-                .collect();
-            texts.sort();
-            write!(f, " {}.", texts.join(", "))?;
-        }
-        post_filter
-            .iter()
-            .try_for_each(|message| write!(f, " {message}"))
-    }
-}
-
 impl Algorithm {
     pub(crate) fn new(framework: Arc<Framework>) -> Self {
         Self {
@@ -94,7 +39,7 @@ impl Algorithm {
         }
     }
 
-    /// The best node for `pod`.
+    /// The best node for `pod`; `nominated`, where room was made for it, if that can take it.
     ///
     /// # Errors
     /// [`SchedulingFailure`], with the reasons of all nodes.
@@ -102,18 +47,10 @@ impl Algorithm {
         &mut self,
         cycle: &mut CycleState,
         pod: &PodInfo,
+        nominated: Option<&str>,
         snapshot: &Snapshot<'a>,
     ) -> Result<&'a NodeInfo, SchedulingFailure> {
-        let feasible = match self.feasible(cycle, pod, snapshot) {
-            Err(SchedulingFailure::Unschedulable(diagnosis)) => {
-                let post_filter = self.framework.run_post_filter(cycle, pod, snapshot);
-                return Err(SchedulingFailure::Unschedulable(Diagnosis {
-                    post_filter,
-                    ..diagnosis
-                }));
-            }
-            other => other?,
-        };
+        let feasible = self.feasible(cycle, pod, nominated, snapshot)?;
         match feasible.as_slice() {
             [only] => Ok(only),
             _ => self.best(cycle, pod, &feasible, snapshot),
@@ -124,41 +61,47 @@ impl Algorithm {
         &mut self,
         cycle: &mut CycleState,
         pod: &PodInfo,
+        nominated: Option<&str>,
         snapshot: &Snapshot<'a>,
     ) -> Result<Vec<&'a NodeInfo>, SchedulingFailure> {
         let nodes = snapshot.nodes();
-        let mut diagnosis = Diagnosis {
-            nodes_total: nodes.len(),
-            ..Diagnosis::default()
-        };
+        let mut diagnosis = Diagnosis::of(nodes.len());
         if nodes.is_empty() {
             return Err(SchedulingFailure::Unschedulable(diagnosis));
         }
         let narrowed = match self.framework.run_pre_filter(cycle, pod, snapshot) {
             Ok(narrowed) => narrowed,
             Err(status) if status.is_refusal() => {
-                diagnosis.refused_by.extend(status.plugin());
-                diagnosis.pre_filter = Some(status.message());
+                diagnosis.set_pre_filter(&status);
                 return Err(SchedulingFailure::Unschedulable(diagnosis));
             }
             Err(status) => return Err(SchedulingFailure::Error(status)),
         };
+        let is_left = |name: &&str| match &narrowed {
+            Some(narrowed) => narrowed.names.contains(*name),
+            None => true,
+        };
+        let nominated = nominated.filter(is_left);
+        if let Some(node) = nominated.and_then(|name| snapshot.node(name))
+            && self.framework.run_filter(cycle, pod, node).is_success()
+        {
+            return Ok(vec![node]);
+        }
         let feasible = if let Some(narrowed) = &narrowed {
-            let named = narrowed.names.iter().filter_map(|name| snapshot.node(name));
+            let names = narrowed.names.iter();
+            let named = names.filter_map(|name| snapshot.position(name));
+            let wanted = (named, nodes.len());
             let (feasible, looked_at) =
-                self.search(cycle, pod, named, nodes.len(), &mut diagnosis)?;
+                self.search(cycle, pod, snapshot, wanted, &mut diagnosis)?;
             diagnosis.refused_by.extend(narrowed.by.iter().copied());
-            if nodes.len() > looked_at {
-                diagnosis
-                    .reasons
-                    .insert(narrowed.reason().into(), nodes.len() - looked_at);
-            }
+            diagnosis.add_many(narrowed.reason().into(), nodes.len() - looked_at);
             feasible
         } else {
             let start = self.next_start % nodes.len();
-            let in_turn = nodes[start..].iter().chain(&nodes[..start]);
-            let wanted = feasible_wanted(nodes.len());
-            let (feasible, looked_at) = self.search(cycle, pod, in_turn, wanted, &mut diagnosis)?;
+            let in_turn = (start..nodes.len()).chain(0..start);
+            let wanted = (in_turn, feasible_wanted(nodes.len()));
+            let (feasible, looked_at) =
+                self.search(cycle, pod, snapshot, wanted, &mut diagnosis)?;
             if !feasible.is_empty() {
                 self.next_start = (start + looked_at) % nodes.len();
             }
@@ -171,24 +114,25 @@ impl Algorithm {
         }
     }
 
-    /// As many of `nodes` as `wanted` that can take the pod, and how many were looked at. Nothing
-    /// is allocated for one that can.
+    /// Of the nodes at these positions as many as wanted that can take the pod, and how many were
+    /// looked at. Nothing is allocated for one that can.
     fn search<'a>(
         &self,
         cycle: &CycleState,
         pod: &PodInfo,
-        nodes: impl Iterator<Item = &'a NodeInfo>,
-        wanted: usize,
+        snapshot: &Snapshot<'a>,
+        (positions, wanted): (impl Iterator<Item = usize>, usize),
         diagnosis: &mut Diagnosis,
     ) -> Result<(Vec<&'a NodeInfo>, usize), SchedulingFailure> {
         let (mut feasible, mut looked_at) = (Vec::new(), 0);
-        for node in nodes {
+        for position in positions {
+            let node = &snapshot.nodes()[position];
             looked_at += 1;
             let status = self.framework.run_filter(cycle, pod, node);
             match status.code() {
                 Code::Success => feasible.push(node),
                 Code::Error => return Err(SchedulingFailure::Error(status)),
-                _ => diagnosis.add(&status),
+                _ => diagnosis.add(position, &status),
             }
             if feasible.len() >= wanted {
                 break;

@@ -1,9 +1,10 @@
 //! The one task that owns queue and cache and decides.
 //!
-//! What the informers tell it changes them in `apply`; pods on their way to be bound have tasks of
-//! their own.
+//! What the informers tell it changes them in `apply`; `attempt` is one pod's way to a decision.
+//! Pods on their way to be bound have tasks of their own, and so have those that end to make room.
 
 mod apply;
+mod attempt;
 
 use std::{
     sync::Arc,
@@ -22,19 +23,22 @@ use tracing::Instrument as _;
 use crate::{
     SchedulerConfig, SchedulerError,
     cache::Cache,
+    eviction::{Evicted, Evictions},
     framework::{ClusterEvent, CycleState, Framework, Permission, PluginSet, Status},
     metrics::Metrics,
     plugins::{self, BindError},
     pod_info::PodInfo,
     queue::SchedulingQueue,
     reports::Reports,
-    schedule_one::{Algorithm, SchedulingFailure},
+    schedule_one::Algorithm,
     storage::SharedStorage,
     sync::{self, Inbox},
 };
 
 /// Bindings on their way; beyond, deciding waits.
 const BINDINGS_IN_FLIGHT: usize = 256;
+/// Pods for which others are being ended; beyond, deciding waits.
+const EVICTIONS_IN_FLIGHT: usize = 64;
 /// Pods that wait for their volumes before they are bound: for minutes, and nobody is held up by
 /// them. Beyond, a pod is tried again later.
 const WAITING_FOR_VOLUMES: usize = 4096;
@@ -69,6 +73,7 @@ pub(crate) struct Scheduler {
     /// Bindings that wait for something else first.
     waiting: JoinSet<(Decision, Status)>,
     reports: Reports,
+    evictions: Evictions,
 }
 
 impl Scheduler {
@@ -84,6 +89,7 @@ impl Scheduler {
             storage,
             bindings: JoinSet::new(),
             waiting: JoinSet::new(),
+            evictions: Evictions::new(client.clone(), recorder.clone(), config.name.clone()),
             reports: Reports::new(client.clone(), recorder, config.name.clone()),
             client,
             config,
@@ -133,6 +139,9 @@ impl Scheduler {
                     let (decision, status) = done.map_err(SchedulerError::TaskDied)?;
                     self.bound(decision, &status);
                 }
+                Some(done) = self.evictions.next() => {
+                    self.evicted(&done.map_err(SchedulerError::TaskDied)?);
+                }
                 Some(told) = self.reports.next() => told.map_err(SchedulerError::TaskDied)?,
                 () = pause(more, wake) => {}
             }
@@ -142,8 +151,8 @@ impl Scheduler {
     /// Places the pods that are active now, for a moment. Says whether some are left that it could
     /// place.
     fn decide(&mut self) -> bool {
-        if self.bindings.len() >= BINDINGS_IN_FLIGHT {
-            // The end of a binding goes on.
+        if self.has_enough_to_do() {
+            // The end of a binding or an eviction goes on.
             return false;
         }
         match self.queue.pop() {
@@ -155,7 +164,7 @@ impl Scheduler {
     fn decide_from(&mut self, first: Arc<PodInfo>) -> bool {
         let end = Instant::now() + SLICE;
         self.decide_one(first);
-        while self.bindings.len() < BINDINGS_IN_FLIGHT {
+        while !self.has_enough_to_do() {
             if Instant::now() >= end {
                 return true;
             }
@@ -167,40 +176,25 @@ impl Scheduler {
         false
     }
 
-    /// The scheduling cycle of one pod, up to its binding, which runs beside the next.
-    fn decide_one(&mut self, pod: Arc<PodInfo>) {
-        let (started, mut cycle) = (Instant::now(), CycleState::default());
-        let schedule = || {
-            self.algorithm
-                .schedule(&mut cycle, &pod, &self.cache.snapshot())
-        };
-        let decided = span!("Scheduling", pod = pod.key(), uid = &*pod.uid.0).in_scope(schedule);
-        let decided = decided.map(|node| node.name.clone());
-        let took = started.elapsed();
-        self.queue.charge(&pod.uid, took, started + took);
-        self.metrics.decided(took, decided.is_ok());
-        match decided {
-            Ok(node) => {
-                self.reports.forget(&pod.uid);
-                self.cache.assume(pod.clone(), &node);
-                self.start_binding(Decision {
-                    pod,
-                    node,
-                    started,
-                    cycle,
-                });
-            }
-            Err(SchedulingFailure::Unschedulable(diagnosis)) => {
-                self.give_up(pod, diagnosis.refused_by, diagnosis.to_string())
-            }
-            Err(SchedulingFailure::Error(status)) => self.attempt_failed(pod, &status),
-        }
+    fn has_enough_to_do(&self) -> bool {
+        self.bindings.len() >= BINDINGS_IN_FLIGHT || self.evictions.len() >= EVICTIONS_IN_FLIGHT
     }
 
     fn give_up(&mut self, pod: Arc<PodInfo>, refused_by: PluginSet, message: String) {
         let now = Instant::now();
         if self.queue.add_unschedulable(&pod.uid, refused_by, now) {
+            let uid = pod.uid.clone();
             self.reports.unschedulable(pod, message, now);
+            let nomination = self.cache.nomination(&uid);
+            self.reports.nominated(&uid, nomination, now);
+        }
+    }
+
+    /// Room has been made for a pod, or could not be.
+    fn evicted(&mut self, evicted: &Evicted) {
+        self.queue.release(&evicted.preemptor);
+        if !evicted.succeeded {
+            self.queue.try_now(&evicted.preemptor);
         }
     }
 

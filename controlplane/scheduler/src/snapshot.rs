@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use crate::{
-    affinity_index::AffinityIndex, claim_uses::ClaimUses, images::Images,
+    affinity_index::AffinityIndex, budgets::Budgets, claim_uses::ClaimUses, images::Images,
     label_counts::LabelCounts, namespaces::Namespaces, node_info::NodeInfo, pod_info::PodInfo,
-    selectors::Selectors,
+    priorities::Priorities, selectors::Selectors,
 };
 
 /// What there is beside the nodes.
@@ -20,6 +20,8 @@ pub(crate) struct Surroundings {
     pub(crate) label_counts: LabelCounts,
     pub(crate) affinity_index: AffinityIndex,
     pub(crate) claim_uses: ClaimUses,
+    pub(crate) priorities: Priorities,
+    pub(crate) budgets: Budgets,
 }
 
 impl Surroundings {
@@ -29,6 +31,7 @@ impl Surroundings {
             .add((&pod.namespace, &pod.labels), pod.terminating, node);
         self.affinity_index.add(pod, node);
         self.claim_uses.add(pod);
+        self.priorities.add(pod.priority);
     }
 
     /// It is there no more. In the state in which it was counted.
@@ -37,6 +40,7 @@ impl Surroundings {
             .remove((&pod.namespace, &pod.labels), pod.terminating, node);
         self.affinity_index.remove(pod, node);
         self.claim_uses.remove(pod);
+        self.priorities.remove(pod.priority);
     }
 }
 
@@ -92,6 +96,19 @@ impl<'a> Snapshot<'a> {
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&'a NodeInfo> {
-        self.index.get(name).map(|&position| &self.nodes[position])
+        self.position(name).map(|position| &self.nodes[position])
+    }
+
+    /// Where among the nodes the one of this name is.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.index.get(name).copied()
+    }
+
+    pub(crate) fn budgets(&self) -> &'a Budgets {
+        &self.around.budgets
+    }
+
+    pub(crate) fn priorities(&self) -> &'a Priorities {
+        &self.around.priorities
     }
 }

@@ -1,5 +1,6 @@
 //! What the scheduler follows: pods that count on a node or that it has to place, nodes, the labels
-//! of namespaces, what Services and controllers select by, and what has to do with volumes.
+//! of namespaces, what Services and controllers select by, which pods had better not be preempted,
+//! and what has to do with volumes.
 //!
 //! An informer holds no pod that is of no concern here: one that has ended, one that waits for
 //! another scheduler. Handlers only put the newest state into the inbox; the scheduler's task takes
@@ -24,6 +25,7 @@ use k8s_openapi::{
     api::{
         apps::v1::{ReplicaSet, StatefulSet},
         core::v1::{Namespace, Node, NodeStatus, Pod, ReplicationController, Service},
+        policy::v1::PodDisruptionBudget,
     },
 };
 use kube::{Client, Resource, ResourceExt, api::ObjectMeta};
@@ -53,6 +55,8 @@ pub(crate) enum SyncEvent {
     NamespaceGone(String),
     /// A Service or controller is new or selects by something else; `None` if it is gone.
     Selects(SelectorOwner, Option<Arc<LabelSelector>>),
+    /// A PodDisruptionBudget is new or has changed; `None` if it is gone.
+    Budget(Key, Option<Arc<PodDisruptionBudget>>),
     /// Something that has to do with volumes is new or has changed.
     StorageApplied(StorageObject),
     /// Something that has to do with volumes is gone.
@@ -65,6 +69,7 @@ enum Subject {
     Node(String),
     Namespace(String),
     Selector(SelectorOwner),
+    Budget(Key),
     Storage(StorageKind, Key),
 }
 
@@ -78,6 +83,7 @@ impl SyncEvent {
             Self::NamespaceApplied(namespace) => Subject::Namespace(namespace.name_any()),
             Self::NamespaceGone(name) => Subject::Namespace(name.clone()),
             Self::Selects(owner, _) => Subject::Selector(owner.clone()),
+            Self::Budget(key, _) => Subject::Budget(key.clone()),
             Self::StorageApplied(object) | Self::StorageGone(object) => {
                 let (kind, key) = object.id();
                 Subject::Storage(kind, key)
@@ -258,11 +264,32 @@ pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Info
                 Change::Deleted(gone) => SyncEvent::NamespaceGone(gone.name_any()),
             });
         });
+    let informers = budgets(informers, inbox);
     let informers = selecting::follow::<Service>(informers, inbox);
     let informers = selecting::follow::<ReplicationController>(informers, inbox);
     let informers = selecting::follow::<ReplicaSet>(informers, inbox);
     let informers = selecting::follow::<StatefulSet>(informers, inbox);
     storing::follow(informers, inbox)
+}
+
+/// Adds the informer of PodDisruptionBudgets.
+fn budgets(informers: Informers, inbox: &Arc<Inbox>) -> Informers {
+    let mut informers = informers.trim(|budget: &mut PodDisruptionBudget| {
+        budget.metadata.annotations = None;
+        if let Some(status) = &mut budget.status {
+            status.conditions = None;
+        }
+    });
+    let inbox = inbox.clone();
+    informers
+        .of()
+        .on_change(move |change: &Change<'_, PodDisruptionBudget>| {
+            let latest = change.latest();
+            let key = Key::new(latest.namespace().unwrap_or_default(), latest.name_any());
+            let gone = matches!(change, Change::Deleted(_));
+            inbox.put(SyncEvent::Budget(key, (!gone).then(|| (*latest).clone())));
+        });
+    informers
 }
 
 #[cfg(test)]

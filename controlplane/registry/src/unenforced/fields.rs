@@ -25,11 +25,7 @@ pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
 pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
     match (&*info.group, &*info.plural, info.scope) {
         ("", "namespaces", Scope::Cluster) => pod_security(&object["metadata"]["labels"]),
-        ("", "pods", _) => {
-            let mut said = preemption(&object["spec"], "priority");
-            said.extend(isolation(&object["spec"], "spec"));
-            said
-        }
+        ("", "pods", _) => isolation(&object["spec"], "spec"),
         ("", "podtemplates", _) => isolation(&object["template"]["spec"], "template.spec"),
         ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets", _)
         | ("batch", "jobs", _)
@@ -41,7 +37,6 @@ pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
             "spec.jobTemplate.spec.template.spec",
         ),
         ("node.k8s.io", "runtimeclasses", _) => runtime(&object["handler"]),
-        ("scheduling.k8s.io", "priorityclasses", _) => preemption(object, "value"),
         ("", "services", _) => service(object),
         ("autoscaling", "horizontalpodautoscalers", _) => metrics(&object["spec"]["metrics"]),
         ("discovery.k8s.io", "endpointslices", _) => endpoint_slice(object),
@@ -86,19 +81,6 @@ fn runtime(handler: &Value) -> Vec<String> {
         "handler {handler:?} is refused by this cluster's nodes: they have one runtime ({}), and no pod of this class starts",
         HANDLERS.join(" or ")
     )]
-}
-
-/// Of a pod or a class of them, whose number has that name: nothing is put in its place.
-fn preemption(object: &Value, number: &str) -> Vec<String> {
-    let counts_on_it = object[number].as_i64().is_some_and(|value| value > 0);
-    if counts_on_it && object["preemptionPolicy"] == "PreemptLowerPriority" {
-        let policy =
-            "preemptionPolicy \"PreemptLowerPriority\" is not enforced by this cluster yet";
-        return vec![format!(
-            "{policy}: no pod makes room for one of higher priority"
-        )];
-    }
-    Vec::new()
 }
 
 fn service(service: &Value) -> Vec<String> {

@@ -132,23 +132,6 @@ fn levels_of_pod_security_are_warned_of_unless_they_ask_for_nothing() {
 }
 
 #[test]
-fn who_counts_on_preemption_is_told() {
-    let of_class = |value: i64, policy: &str| {
-        let class = json!({"value": value, "preemptionPolicy": policy});
-        told("scheduling.k8s.io", "priorityclasses", &class).len()
-    };
-    assert_eq!(of_class(1, "PreemptLowerPriority"), 1);
-    assert_eq!(of_class(1, "Never"), 0);
-    assert_eq!(of_class(0, "PreemptLowerPriority"), 0);
-    let of_pod = |priority: i64| {
-        let pod =
-            json!({"spec": {"priority": priority, "preemptionPolicy": "PreemptLowerPriority"}});
-        told("", "pods", &pod).len()
-    };
-    assert_eq!((of_pod(9), of_pod(0)), (1, 0));
-}
-
-#[test]
 fn isolation_that_no_node_has_is_warned_of_wherever_pods_come_from() {
     let template: &[&str] = &["spec", "template", "spec"];
     let of_cron_jobs: &[&str] = &["spec", "jobTemplate", "spec", "template", "spec"];

@@ -5,17 +5,18 @@
 //!
 //! Source: `k8s.io/kube-scheduler/framework/interface.go` at v1.37.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::future::BoxFuture;
 
 use super::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
+    diagnosis::Diagnosis,
     plugin_name::PluginName,
     status::Status,
 };
-use crate::{node_info::NodeInfo, pod_info::PodInfo, snapshot::Snapshot};
+use crate::{cache::Cache, node_info::NodeInfo, pod_info::PodInfo, snapshot::Snapshot};
 
 /// The best score of a plugin; the worst is 0.
 pub(crate) const MAX_NODE_SCORE: i64 = 100;
@@ -48,13 +49,58 @@ pub(crate) trait PreFilter: Plugin {
 /// Says whether a node can take a pod at all.
 pub(crate) trait Filter: Plugin {
     fn filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status;
+
+    /// Whether that depends on what PreFilter has seen of pods: it has to look again if some of
+    /// them were not there.
+    fn depends_on_pods(&self) -> bool {
+        false
+    }
+}
+
+/// Asks the Filter plugins of a profile about one node.
+pub(crate) trait Filters {
+    /// The first plugin that says no, with all its reasons.
+    fn run_filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status;
+
+    /// The same from PreFilter on.
+    fn run_filter_anew(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot<'_>) -> Status;
+
+    /// Whether what they say in this attempt depends on what PreFilter has seen of pods.
+    fn depend_on_pods(&self, cycle: &CycleState) -> bool;
+}
+
+/// An attempt that has found no node.
+pub(crate) struct Failed<'a> {
+    pub(crate) filters: &'a dyn Filters,
+    pub(crate) cycle: &'a CycleState,
+    pub(crate) pod: &'a PodInfo,
+    pub(crate) diagnosis: &'a Diagnosis,
+    /// Where room is made for the pod already.
+    pub(crate) nominated: Option<&'a str>,
+    /// To try things out in; it is left as it was.
+    pub(crate) cache: &'a mut Cache,
+}
+
+/// What is to become of a pod that has found no node.
+#[derive(Debug, Default)]
+pub(crate) enum Nomination {
+    /// It waits where it waits.
+    #[default]
+    Unchanged,
+    /// No room is made for it, anywhere.
+    Withdrawn,
+    /// These end to make room for it on this node.
+    Node {
+        name: String,
+        victims: Vec<Arc<PodInfo>>,
+    },
 }
 
 /// Makes room for a pod that fits nowhere.
 pub(crate) trait PostFilter: Plugin {
-    /// What was done, for people to read. A success ends the attempt all the same: the room is not
-    /// there yet.
-    fn post_filter(&self, cycle: &CycleState, pod: &PodInfo, snapshot: &Snapshot<'_>) -> Status;
+    /// What is to be done, and why nothing is, for people to read. A success ends the attempt all
+    /// the same: the room is not there yet.
+    fn post_filter(&self, failed: &mut Failed<'_>) -> (Nomination, Status);
 }
 
 /// Looks at the pod and the nodes that it fits on, before Score looks at each.

@@ -22,6 +22,7 @@ pub(crate) enum PluginName {
     PodTopologySpread,
     InterPodAffinity,
     DynamicResources,
+    DefaultPreemption,
     DefaultBinder,
     /// Of tests.
     #[cfg(test)]

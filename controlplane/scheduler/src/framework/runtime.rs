@@ -6,8 +6,8 @@ use super::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
     plugin::{
-        Bind, EnqueueExtensions, Filter, NodeNames, Permit, PostBind, PostFilter, PreBind,
-        PreEnqueue, PreFilter, PreScore, Reserve, Score,
+        Bind, EnqueueExtensions, Failed, Filter, Filters, NodeNames, Nomination, Permit, PostBind,
+        PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, Reserve, Score,
     },
     plugin_name::{PluginName, PluginSet},
     status::{Code, Status},
@@ -98,36 +98,24 @@ impl Framework {
         }
     }
 
-    /// Whether the node can take the pod: the first plugin that says no, with all its reasons.
-    pub(crate) fn run_filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
-        for plugin in &self.filter {
-            if cycle.skips_filter(plugin.name()) {
-                continue;
-            }
-            let status = plugin.filter(cycle, pod, node);
-            if !status.is_success() {
-                return status.by(plugin.name());
-            }
-        }
-        Status::SUCCESS
-    }
-
-    /// What was done to make room for the pod, in words; `None` if nobody has tried.
-    pub(crate) fn run_post_filter(
-        &self,
-        cycle: &CycleState,
-        pod: &PodInfo,
-        snapshot: &Snapshot<'_>,
-    ) -> Option<String> {
-        let mut told = None;
+    /// What is to be done to make room for the pod, and in words why nothing is.
+    pub(crate) fn run_post_filter(&self, failed: &mut Failed<'_>) -> (Nomination, String) {
+        let mut told: Vec<String> = Vec::new();
+        let mut nomination = Nomination::default();
         for plugin in &self.post_filter {
-            let status = plugin.post_filter(cycle, pod, snapshot);
-            told = Some(status.message());
-            if status.is_success() || status.code() == Code::Error {
+            let (says, status) = plugin.post_filter(failed);
+            if status.is_success() {
+                return (says, String::new());
+            }
+            if !matches!(says, Nomination::Unchanged) {
+                nomination = says;
+            }
+            told.push(status.message());
+            if status.code() == Code::Error {
                 break;
             }
         }
-        told.filter(|message| !message.is_empty())
+        (nomination, told.join(", "))
     }
 
     /// The weighted sum of all scores, in the order of `feasible`.
@@ -289,6 +277,37 @@ impl Framework {
                 .enqueue_extensions
                 .iter()
                 .any(|plugin| helps(plugin.as_ref()))
+    }
+}
+
+impl Filters for Framework {
+    fn run_filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        for plugin in &self.filter {
+            if cycle.skips_filter(plugin.name()) {
+                continue;
+            }
+            let status = plugin.filter(cycle, pod, node);
+            if !status.is_success() {
+                return status.by(plugin.name());
+            }
+        }
+        Status::SUCCESS
+    }
+
+    fn run_filter_anew(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot<'_>) -> Status {
+        let mut cycle = CycleState::default();
+        match self.run_pre_filter(&mut cycle, pod, snapshot) {
+            Err(status) => status,
+            Ok(Some(narrowed)) if !narrowed.names.contains(&node.name) => {
+                Status::unresolvable(vec![narrowed.reason().into()])
+            }
+            Ok(_) => self.run_filter(&cycle, pod, node),
+        }
+    }
+
+    fn depend_on_pods(&self, cycle: &CycleState) -> bool {
+        let mut asked = self.filter.iter();
+        asked.any(|plugin| plugin.depends_on_pods() && !cycle.skips_filter(plugin.name()))
     }
 }
 

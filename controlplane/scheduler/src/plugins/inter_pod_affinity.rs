@@ -200,6 +200,10 @@ impl Filter for InterPodAffinity {
         }
         Status::SUCCESS
     }
+
+    fn depends_on_pods(&self) -> bool {
+        true
+    }
 }
 
 impl Counted {

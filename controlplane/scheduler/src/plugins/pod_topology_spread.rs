@@ -113,6 +113,10 @@ impl Filter for PodTopologySpread {
         }
         Status::SUCCESS
     }
+
+    fn depends_on_pods(&self) -> bool {
+        true
+    }
 }
 
 impl EnqueueExtensions for PodTopologySpread {

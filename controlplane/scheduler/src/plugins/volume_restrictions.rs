@@ -94,6 +94,10 @@ impl Filter for VolumeRestrictions {
         }
         Status::SUCCESS
     }
+
+    fn depends_on_pods(&self) -> bool {
+        true
+    }
 }
 
 impl EnqueueExtensions for VolumeRestrictions {

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     cache::Cache,
-    framework::PluginName,
+    framework::{PluginName, PluginSet},
     plugins,
     testing::{node, node_with, pod, pod_with},
 };
@@ -23,7 +23,7 @@ fn algorithm() -> Algorithm {
 }
 
 fn place(algorithm: &mut Algorithm, pod: &PodInfo, cache: &Cache) -> Result<String, String> {
-    match algorithm.schedule(&mut CycleState::default(), pod, &cache.snapshot()) {
+    match algorithm.schedule(&mut CycleState::default(), pod, None, &cache.snapshot()) {
         Ok(node) => Ok(node.name.clone()),
         Err(SchedulingFailure::Unschedulable(diagnosis)) => Err(diagnosis.to_string()),
         Err(SchedulingFailure::Error(status)) => Err(status.message()),
@@ -73,7 +73,7 @@ fn who_has_refused_a_pod_is_known() {
     let mut cache = cache(&[("a", "1")]);
     cache.set_node(&node_with("c", json!({"unschedulable": true}), json!({})));
     let snapshot = cache.snapshot();
-    let refused = algorithm().schedule(&mut CycleState::default(), &pod("p", "2"), &snapshot);
+    let refused = algorithm().schedule(&mut CycleState::default(), &pod("p", "2"), None, &snapshot);
     let Err(SchedulingFailure::Unschedulable(diagnosis)) = refused else {
         panic!("it fits")
     };

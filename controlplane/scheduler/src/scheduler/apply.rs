@@ -25,6 +25,7 @@ impl Scheduler {
             // It changes how well nodes suit, and none from no to yes: nobody has to be tried
             // again.
             SyncEvent::Selects(owner, selector) => self.cache.set_selector(owner, selector),
+            SyncEvent::Budget(key, budget) => self.cache.set_budget(&key, budget.as_deref()),
             SyncEvent::StorageApplied(object) => self.storage_applied(&object),
             SyncEvent::StorageGone(object) => self.storage_gone(&object),
         }
@@ -83,8 +84,29 @@ impl Scheduler {
             };
             self.queue.move_to_active_or_backoff(&event, now);
         } else if !self.cache.is_placed(&pod.uid) {
+            self.nomination_seen(&pod);
             self.reports.changed(&pod, now);
+            let nomination = self.cache.nomination(&pod.uid);
+            self.reports.nominated(&pod.uid, nomination, now);
             self.queue.add(pod, now);
+        }
+    }
+
+    /// Takes over where somebody says that room is made for the pod. As long as that is nowhere, it
+    /// is where this scheduler makes it: what it has decided may not be written yet.
+    fn nomination_seen(&mut self, pod: &Arc<PodInfo>) {
+        let known = self.cache.nominee(&pod.uid);
+        let known = known.map(|known| known.nominated_node.clone());
+        match (known, &pod.nominated_node) {
+            (Some(before), now) if before == *now => {
+                let node = self.cache.nomination(&pod.uid).map(str::to_owned);
+                if let Some(node) = node {
+                    self.cache.nominate(pod.clone(), &node);
+                }
+            }
+            (_, Some(node)) => self.cache.nominate(pod.clone(), node),
+            (Some(_), None) => drop(self.cache.withdraw(&pod.uid)),
+            (None, None) => {}
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod placing;
+mod preempting;
 mod reports;
 mod retrying;
 mod sharing;

@@ -28,7 +28,8 @@ async fn no_more_of_an_extended_resource_is_promised_than_there_is() {
         .await;
     assert_eq!(
         cluster.refused("second").await,
-        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. \
+             preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     );
     cluster
         .pods()
@@ -53,7 +54,8 @@ async fn why_a_pod_waits_is_told_in_upstreams_words_and_order() {
     cluster
         .add_node_with("d", json!({"taints": null, "unschedulable": true}), small())
         .await;
-    let why = "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 Insufficient cpu.";
+    let why = "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 Insufficient cpu. \
+             preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.";
     // Nodes may come after the pod has been looked at.
     wait("all nodes to be known", || async {
         cluster.figure("scheduler_cache_size", "type=\"nodes\"") == 4
@@ -85,7 +87,7 @@ async fn what_the_scheduler_cannot_see_to_is_not_ignored() {
     assert_eq!(
         cluster.refused("claiming").await,
         "0/1 nodes are available: this scheduler does not support resource claims yet; the pod waits instead of being placed as \
-         if it had not asked."
+         if it had not asked. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     );
     cluster.add_pod("modest", json!({}), json!({})).await;
     cluster.placed("modest").await;
@@ -158,7 +160,8 @@ async fn members_of_a_quorum_share_no_node() {
     assert_ne!(placed[0], placed[1]);
     assert_eq!(
         cluster.refused("third").await,
-        "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
+        "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules. \
+             preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
     );
     // Who says nothing is kept away by those who do.
     cluster
@@ -166,7 +169,8 @@ async fn members_of_a_quorum_share_no_node() {
         .await;
     assert_eq!(
         cluster.refused("intruder").await,
-        "0/2 nodes are available: 2 node(s) didn't satisfy existing pods anti-affinity rules."
+        "0/2 nodes are available: 2 node(s) didn't satisfy existing pods anti-affinity rules. \
+             preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
     );
     let gone = DeleteParams::default();
     cluster.pods().delete("intruder", &gone).await.unwrap();
@@ -196,7 +200,8 @@ async fn a_pod_follows_another_into_a_namespace_that_is_labelled() {
         .await;
     assert_eq!(
         cluster.refused("follower").await,
-        "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
+        "0/1 nodes are available: 1 node(s) didn't match pod affinity rules. \
+             preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     );
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     let patch = Patch::Merge(json!({"metadata": {"labels": {"team": "blue"}}}));
@@ -236,7 +241,8 @@ async fn pods_are_spread_as_they_require() {
         .await;
     assert_eq!(
         cluster.refused("second").await,
-        "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) didn't match pod topology spread constraints."
+        "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) didn't match pod topology spread constraints. \
+             preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod."
     );
     cluster
         .patch_node("c", json!({"spec": {"unschedulable": null}}))

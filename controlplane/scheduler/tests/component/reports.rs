@@ -20,7 +20,11 @@ async fn pods_that_fit_nowhere_are_told_once_however_often_they_are_tried() {
     }
     for number in 0..WAITING {
         let message = cluster.refused(&format!("large-{number}")).await;
-        assert_eq!(message, "0/1 nodes are available: 1 Insufficient cpu.");
+        assert_eq!(
+            message,
+            "0/1 nodes are available: 1 Insufficient cpu. \
+             preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+        );
     }
     wait("the events", || async {
         cluster.failures().await.len() == WAITING

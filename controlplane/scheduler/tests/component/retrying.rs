@@ -28,7 +28,8 @@ async fn an_event_wakes_only_those_whom_it_may_help() {
     cluster.refused("large").await;
     assert_eq!(
         cluster.refused("choosy").await,
-        "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+        "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. \
+             preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     );
     assert_eq!(cluster.attempts(), 2);
     // Room is nothing to a pod that waits for a label,
@@ -69,7 +70,8 @@ async fn a_binding_that_fails_gives_its_room_back() {
     cluster.placed("next").await;
     assert_eq!(
         cluster.refused("unlucky").await,
-        "0/1 nodes are available: 1 Insufficient cpu."
+        "0/1 nodes are available: 1 Insufficient cpu. \
+             preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     );
 }
 
@@ -92,7 +94,8 @@ async fn a_scheduler_that_is_started_again_counts_what_was_placed() {
     cluster.placed("small").await;
     assert_eq!(
         cluster.refused("meanwhile").await,
-        "0/1 nodes are available: 1 Insufficient cpu."
+        "0/1 nodes are available: 1 Insufficient cpu. \
+             preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     );
     cluster
         .pods()

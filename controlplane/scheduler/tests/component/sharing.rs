@@ -89,7 +89,8 @@ async fn hostile_cluster() -> Cluster {
         let why = cluster.refused(&format!("hostile-{number}")).await;
         assert_eq!(
             why,
-            "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
+            "0/1 nodes are available: 1 node(s) didn't match pod affinity rules. \
+             preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         );
     }
     cluster

@@ -165,7 +165,8 @@ async fn a_volume_is_made_for_the_node_that_the_pod_gets() {
     cluster.add_claiming_pod("p", json!({}), "c").await;
     assert_eq!(
         cluster.refused("p").await,
-        "0/1 nodes are available: persistentvolumeclaim \"c\" not found."
+        "0/1 nodes are available: persistentvolumeclaim \"c\" not found. \
+             preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     );
     cluster.add_claim("c", "dynamic", "ReadWriteOnce").await;
     assert_eq!(cluster.selected("c").await, "n");
@@ -208,7 +209,8 @@ async fn of_two_pods_that_want_the_one_volume_one_waits() {
     };
     assert_eq!(
         cluster.refused(loser).await,
-        "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
+        "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind. \
+             preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     );
     cluster.bind_claim(&winner, "v").await;
     assert_eq!(cluster.placed(&winner).await, "b");
@@ -276,7 +278,8 @@ async fn a_pod_that_goes_while_it_waits_for_its_volume_leaves_its_room() {
     cluster.add_pod("q", json!({"cpu": "1"}), json!({})).await;
     assert_eq!(
         cluster.refused("q").await,
-        "0/1 nodes are available: 1 Insufficient cpu."
+        "0/1 nodes are available: 1 Insufficient cpu. \
+             preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     );
     let now = DeleteParams::default().grace_period(0);
     cluster.pods().delete("p", &now).await.unwrap();
@@ -300,7 +303,7 @@ async fn a_claim_for_one_pod_is_used_by_one_at_a_time() {
     assert_eq!(
         cluster.refused("second").await,
         "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already \
-         in-use by another pod."
+         in-use by another pod. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
     );
     let now = DeleteParams::default().grace_period(0);
     cluster.pods().delete("first", &now).await.unwrap();

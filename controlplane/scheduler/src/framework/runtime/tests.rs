@@ -10,7 +10,8 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::*;
 use crate::{
-    framework::{plugin::Plugin, status::Reason},
+    cache::Cache,
+    framework::{Diagnosis, plugin::Plugin, status::Reason},
     testing::{Nodes, info, node, pod},
 };
 
@@ -94,8 +95,8 @@ impl PostBind for Spy {
 }
 
 impl PostFilter for Spy {
-    fn post_filter(&self, _: &CycleState, _: &PodInfo, _: &Snapshot<'_>) -> Status {
-        self.answer("PostFilter")
+    fn post_filter(&self, _: &mut Failed<'_>) -> (Nomination, Status) {
+        (Nomination::Withdrawn, self.answer("PostFilter"))
     }
 }
 
@@ -260,18 +261,32 @@ fn only_nodes_that_all_plugins_leave_are_looked_at() {
 
 #[test]
 fn what_was_done_to_make_room_is_told() {
-    let nodes = Nodes::of(&[]);
-    let spy = Spy::new(|| Status::unschedulable(vec!["preemption: no victims".into()]));
-    let framework = Framework {
-        post_filter: vec![Box::new(spy)],
-        ..Framework::default()
+    let told = |post_filter: Vec<Box<dyn PostFilter>>| {
+        let framework = Framework {
+            post_filter,
+            ..Framework::default()
+        };
+        let (nomination, message) = framework.run_post_filter(&mut Failed {
+            filters: &framework,
+            cycle: &CycleState::default(),
+            pod: &pod("p", "1"),
+            diagnosis: &Diagnosis::of(0),
+            nominated: None,
+            cache: &mut Cache::default(),
+        });
+        (format!("{nomination:?}"), message)
     };
-    let snapshot = nodes.snapshot();
-    let told = |framework: &Framework| {
-        framework.run_post_filter(&CycleState::default(), &pod("p", "1"), &snapshot)
-    };
-    assert_eq!(told(&framework).as_deref(), Some("preemption: no victims"));
-    assert_eq!(told(&Framework::default()), None);
+    let says = |says: fn() -> Status| Box::new(Spy::new(says)) as Box<dyn PostFilter>;
+    let no: fn() -> Status = || Status::unschedulable(vec!["preemption: no victims".into()]);
+    let withdrawn = |message: &str| ("Withdrawn".to_owned(), message.to_owned());
+    assert_eq!(told(vec![says(no)]), withdrawn("preemption: no victims"));
+    let twice = "preemption: no victims, preemption: no victims";
+    assert_eq!(told(vec![says(no), says(no)]), withdrawn(twice));
+    assert_eq!(
+        told(vec![says(no), says(|| Status::SUCCESS)]),
+        withdrawn("")
+    );
+    assert_eq!(told(vec![]), ("Unchanged".to_owned(), String::new()));
     assert_eq!(
         Reason::from("a"),
         Reason::from("a".to_owned()),
