@@ -73,6 +73,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         if wanted("api") || wanted("memory") {
             bench.memory()?;
         }
+        if wanted("workloads") {
+            bench.workloads()?;
+        }
         if wanted("etcd") {
             bench.etcd()?;
         }

@@ -11,6 +11,7 @@
     reason = "a bench ends with its first panic"
 )]
 
+mod agents;
 mod api;
 mod client;
 mod cluster;
@@ -25,6 +26,7 @@ mod scale_objects;
 mod service;
 mod stages;
 mod watchers;
+mod workloads;
 
 use std::process::ExitCode;
 
@@ -76,6 +78,10 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
             "pods-memory" => memory::of_pods(kubeconfig).await,
             "watchers" => watchers::delivery(kubeconfig).await,
             "scale" => scale::measure(kubeconfig).await,
+            "workloads-idle" => workloads::idle(kubeconfig).await,
+            "workloads" => workloads::measure(kubeconfig).await,
+            "workloads-crowd" => workloads::crowd(kubeconfig).await,
+            "workloads-back" => workloads::back(kubeconfig).await,
             "etcd-bare" => etcd::bare().await,
             "etcd-follow" => etcd::follow(kubeconfig).await,
             "connections" => watchers::connections(kubeconfig).await,
