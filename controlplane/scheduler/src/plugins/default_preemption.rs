@@ -1,8 +1,8 @@
 //! DefaultPreemption: ends pods of lower priority to make room for one that fits nowhere.
 //!
 //! Of each node that could take the pod without some of those on it, as few as possible are chosen,
-//! and of the nodes the one where that costs least. The cache is what this is tried out in: pods are
-//! taken out, the plugins asked, and all put back.
+//! and of the nodes the one where that costs least. The cache is what this is tried out in: pods
+//! are taken out, the plugins asked, and all put back.
 //!
 //! Source: `pkg/scheduler/framework/preemption/preemption.go`,
 //! `pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go` at v1.37.

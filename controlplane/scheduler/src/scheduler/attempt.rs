@@ -1,7 +1,8 @@
 //! One pod's way to a decision: where it goes, or what is to be done about it that it fits nowhere.
 //!
-//! Pods for whom room is being made count where that is, for everybody who is not above them. So that
-//! nothing depends on one that may yet go elsewhere, what only fits because of them does not fit.
+//! Pods for whom room is being made count where that is, for everybody who is not above them. So
+//! that nothing depends on one that may yet go elsewhere, what only fits because of them does not
+//! fit.
 
 use std::{sync::Arc, time::Instant};
 
