@@ -1,5 +1,5 @@
-//! What the agents of nodes that are objects would do: Leases are renewed, and a pod that has a node
-//! is Running and Ready a moment later.
+//! What the agents of nodes that are objects would do: Leases are renewed, and a pod that has a
+//! node is Running and Ready a moment later.
 
 use std::time::Duration;
 
