@@ -10,9 +10,8 @@ use std::{
 
 use coracle_api::selector::LabelSelector;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use serde_json::json;
 
-use crate::pod_info::PodInfo;
+use crate::pod_info::{PodInfo, selector};
 
 /// The budgets of each namespace, by name.
 #[derive(Debug, Default)]
@@ -29,8 +28,7 @@ struct Budget {
 
 impl Budget {
     fn new(budget: &PodDisruptionBudget) -> Option<Self> {
-        let selector = budget.spec.as_ref()?.selector.as_ref()?;
-        let selector = LabelSelector::from_object(&json!(selector)).ok()?;
+        let selector = selector(budget.spec.as_ref()?.selector.as_ref(), Vec::new());
         let status = budget.status.as_ref();
         let disrupted = status.and_then(|status| status.disrupted_pods.as_ref());
         Some(Self {
@@ -93,7 +91,7 @@ impl Budgets {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::testing::pod_of;

@@ -8,7 +8,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_client::event_recorder::{EventRecorder, EventType, Note};
+use coracle_client::{
+    errors::{is_conflict, is_not_found},
+    event_recorder::{EventRecorder, EventType, Note},
+};
 use coracle_telemetry::ErrorChain;
 use futures::{StreamExt, stream};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -143,7 +146,7 @@ async fn end(client: &Client, source: &str, victim: &PodInfo) -> Result<End, kub
 fn is_gone(answer: Result<(), kube::Error>) -> Result<bool, kube::Error> {
     match answer {
         Ok(()) => Ok(false),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(true),
+        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(true),
         Err(error) => Err(error),
     }
 }

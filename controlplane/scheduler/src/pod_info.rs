@@ -20,7 +20,7 @@ mod tolerations;
 mod volumes;
 
 pub(crate) use self::{
-    affinity_term::{AffinityTerm, AffinityTerms},
+    affinity_term::{AffinityTerm, AffinityTerms, selector},
     ports::Ports,
     shared::Shared,
     spread_constraint::SpreadConstraint,

@@ -77,11 +77,9 @@ impl Algorithm {
             }
             Err(status) => return Err(SchedulingFailure::Error(status)),
         };
-        let is_left = |name: &&str| match &narrowed {
-            Some(narrowed) => narrowed.names.contains(*name),
-            None => true,
-        };
-        let nominated = nominated.filter(is_left);
+        let narrows = narrowed.as_ref();
+        let nominated =
+            nominated.filter(|name| narrows.is_none_or(|narrowed| narrowed.names.contains(*name)));
         if let Some(node) = nominated.and_then(|name| snapshot.node(name))
             && self.framework.run_filter(cycle, pod, node).is_success()
         {

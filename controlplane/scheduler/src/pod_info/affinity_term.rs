@@ -274,7 +274,7 @@ pub(super) fn with_labels_of(
 
 /// A selector as it is asked. None selects nothing, and so does one that the API server would not
 /// have taken.
-pub(super) fn selector(
+pub(crate) fn selector(
     object: Option<&meta::LabelSelector>,
     more: Vec<LabelSelectorRequirement>,
 ) -> LabelSelector {

@@ -73,14 +73,12 @@ impl Scheduler {
             return Ok(node);
         }
         let without = self.cache.lift_all();
-        let stands = self.stands(pod, &node);
-        let other = match stands {
-            Ok(()) => Ok(node),
-            Err(_) => {
-                *cycle = CycleState::default();
-                self.schedule(cycle, pod, nominated)
-            }
-        };
+        if self.stands(pod, &node).is_ok() {
+            self.cache.put_back(without);
+            return Ok(node);
+        }
+        *cycle = CycleState::default();
+        let other = self.schedule(cycle, pod, nominated);
         self.cache.put_back(without);
         let node = other?;
         self.stands(pod, &node)

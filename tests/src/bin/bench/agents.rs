@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    client::{Lines, Target},
+    client::{Connection, Lines, Target},
     scale_objects as objects,
 };
 
@@ -21,6 +21,20 @@ const WRITERS: usize = 8;
 /// Pods that wait for them.
 const WAITING_MAX: usize = 20_000;
 const LEASE_PERIOD: Duration = Duration::from_secs(10);
+
+/// A node joins: its object, its status and its Lease.
+pub(crate) async fn join(
+    connection: &mut Connection,
+    node: usize,
+    object: &Value,
+) -> anyhow::Result<()> {
+    connection.post("/api/v1/nodes", object).await?;
+    let path = format!("/api/v1/nodes/{}/status", objects::node_name(node));
+    connection.merge(&path, &objects::node_status(node)).await?;
+    connection
+        .post(objects::LEASES, &objects::lease(node))
+        .await
+}
 
 /// While `work` is done, nodes renew their Leases and pods get ready.
 pub(crate) async fn within_cluster<F>(kubeconfig: &str, work: F) -> anyhow::Result<Value>

@@ -225,6 +225,12 @@ impl Connection {
         )?)
     }
 
+    /// Creates an object.
+    pub(crate) async fn post(&mut self, path: &str, object: &Value) -> anyhow::Result<()> {
+        let body = Some(Bytes::from(object.to_string()));
+        self.bytes(Method::POST, path, body).await.map(drop)
+    }
+
     /// Merges a patch into an object.
     pub(crate) async fn merge(&mut self, path: &str, patch: &Value) -> anyhow::Result<()> {
         let body = Bytes::from(patch.to_string());

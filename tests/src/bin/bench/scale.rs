@@ -13,10 +13,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use http_body_util::BodyExt;
-use hyper::{
-    Method,
-    body::{Bytes, Incoming},
-};
+use hyper::{Method, body::Incoming};
 use serde_json::{Value, json};
 use tokio::{
     sync::watch,
@@ -25,6 +22,7 @@ use tokio::{
 };
 
 use crate::{
+    agents,
     client::{Connection, Target},
     cluster::{PID_VARIABLE, cpu_ticks, resident_mb},
     report::percentile,
@@ -98,12 +96,7 @@ pub(crate) async fn measure(kubeconfig: &str) -> anyhow::Result<Value> {
 impl Cluster {
     async fn make_nodes(self: &Arc<Self>) -> anyhow::Result<()> {
         self.each(self.nodes, async |connection, node| {
-            let object = objects::node(node);
-            let name = objects::node_name(node);
-            post(connection, "/api/v1/nodes", &object).await?;
-            let path = format!("/api/v1/nodes/{name}/status");
-            merge(connection, &path, &objects::node_status(node)).await?;
-            post(connection, objects::LEASES, &objects::lease(node)).await
+            agents::join(connection, node, &objects::node(node)).await
         })
         .await
     }
@@ -111,9 +104,10 @@ impl Cluster {
     async fn make_pods(self: &Arc<Self>) -> anyhow::Result<()> {
         let nodes = self.nodes;
         self.each(self.pods, async move |connection, pod| {
-            post(connection, objects::PODS, &objects::pod(pod, pod % nodes)).await?;
+            let object = objects::pod(pod, pod % nodes);
+            connection.post(objects::PODS, &object).await?;
             let path = format!("{}/{}/status", objects::PODS, objects::pod_name(pod));
-            merge(connection, &path, &objects::pod_status(pod)).await
+            connection.merge(&path, &objects::pod_status(pod)).await
         })
         .await
     }
@@ -198,7 +192,7 @@ impl Cluster {
                 let pod = number * 7919 % self.pods;
                 let path = format!("{}/{}/status", objects::PODS, objects::pod_name(pod));
                 let start = Instant::now();
-                merge(&mut connection, &path, &objects::stamp(now_us())).await?;
+                connection.merge(&path, &objects::stamp(now_us())).await?;
                 answers.push(start.elapsed());
             }
             anyhow::Ok(answers)
@@ -267,7 +261,7 @@ async fn renew(cluster: Arc<Cluster>, mut stopped: watch::Receiver<bool>) -> any
                 let due = begin + LEASE_PERIOD * round + LEASE_PERIOD * part / 1000;
                 sleep_until(due).await;
                 let path = format!("{}/{}", objects::LEASES, objects::node_name(node));
-                merge(&mut connection, &path, &objects::renewal()).await?;
+                connection.merge(&path, &objects::renewal()).await?;
             }
         }
         anyhow::Ok(())
@@ -311,15 +305,6 @@ async fn follow(
             delays.push(Duration::from_micros(age));
         }
     }
-}
-
-async fn post(connection: &mut Connection, path: &str, object: &Value) -> anyhow::Result<()> {
-    let body = Some(Bytes::from(object.to_string()));
-    connection.bytes(Method::POST, path, body).await.map(drop)
-}
-
-async fn merge(connection: &mut Connection, path: &str, patch: &Value) -> anyhow::Result<()> {
-    connection.merge(path, patch).await
 }
 
 /// The wall clock: all of this is one machine.

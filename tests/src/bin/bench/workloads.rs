@@ -7,11 +7,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use hyper::{Method, body::Bytes};
+use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    agents::within_cluster,
+    agents::{self, within_cluster},
     client::{Connection, Lines, Target},
     cluster::{Bench, resident_mb},
     report::Row,
@@ -222,10 +222,7 @@ async fn add_nodes(target: &Target, nodes: std::ops::Range<usize>) -> anyhow::Re
     for node in nodes {
         let mut object = objects::node(node);
         object["metadata"]["annotations"] = json!({DIRECTORY: "/var/lib/volumes"});
-        post(&mut connection, "/api/v1/nodes", &object).await?;
-        let path = format!("/api/v1/nodes/{}/status", objects::node_name(node));
-        connection.merge(&path, &objects::node_status(node)).await?;
-        post(&mut connection, objects::LEASES, &objects::lease(node)).await?;
+        agents::join(&mut connection, node, &object).await?;
     }
     // Until the taint of new nodes is gone.
     loop {
@@ -263,7 +260,9 @@ async fn make(target: &Target, plural: &str, object: Value, until: Until) -> any
     let watch = shared.watch(&path).await?;
     let mut events = Lines::new(watch);
     let begin = Instant::now();
-    post(&mut connection, &format!("{APPS}/{plural}"), &object).await?;
+    connection
+        .post(&format!("{APPS}/{plural}"), &object)
+        .await?;
     let (mut made, mut ready) = (0, std::collections::BTreeSet::new());
     let is_there = |made: usize, ready: usize| match until {
         Until::Made => made >= REPLICAS,
@@ -289,11 +288,6 @@ async fn failed_creates(target: &Target) -> anyhow::Result<usize> {
         .json(Method::GET, path, None)
         .await?;
     Ok(events["items"].as_array().context("a list")?.len())
-}
-
-async fn post(connection: &mut Connection, path: &str, object: &Value) -> anyhow::Result<()> {
-    let body = Some(Bytes::from(object.to_string()));
-    connection.drain(Method::POST, path, body).await.map(drop)
 }
 
 fn workload(kind: &str, name: &str, mut spec: Value) -> Value {
