@@ -14,6 +14,9 @@ use crate::{
 const START_DEADLINE: Duration = Duration::from_secs(60);
 /// Where etcd is.
 const ETCD: &str = "http://198.18.0.100:2379";
+/// Asks for whose controllers work.
+const HOLDER: &str =
+    "get lease kube-controller-manager -n kube-system -o jsonpath={.spec.holderIdentity}";
 /// The node's name, and its host's.
 pub const NODE: &str = "n1";
 
@@ -151,6 +154,18 @@ impl Several {
         let host = &self.servers[index].host;
         let data = self.site.dir().join(format!("{host}-data"));
         Kubectl::new(&self.site, host, data.join("admin.kubeconfig"))
+    }
+
+    /// The server whose controllers work, if its Lease is known to name one.
+    pub fn leader(&self) -> Option<usize> {
+        (0..self.servers.len()).find_map(|index| self.leader_by(&self.kubectl(index)))
+    }
+
+    /// The same by what one server says.
+    pub fn leader_by(&self, kubectl: &Kubectl) -> Option<usize> {
+        let holder = kubectl.run(HOLDER).stdout;
+        let mut servers = self.servers.iter();
+        servers.position(|server| holder.split('_').next() == Some(&server.host))
     }
 
     /// What the agent has logged.

@@ -1,7 +1,7 @@
 //! Workloads with what they keep, on clusters of the real binaries: data outlive pods, agents and
 //! servers, and whatever a server that is killed at any moment was at comes out right.
 //!
-//! `WORKLOAD_KILLS=100` is a long run, `WORKLOAD_SEED` repeats one.
+//! `WORKLOAD_KILLS=100` and `WORKLOAD_LEADERS=50` are long runs, `WORKLOAD_SEED` repeats one.
 
 #[path = "workloads/kept.rs"]
 mod kept;
@@ -17,6 +17,7 @@ use coracle_tests::{
     faults::plan::Random,
     is_root_or_skip,
     kubectl::{Kubectl, PATIENCE},
+    several::Several,
     wait,
 };
 use kept::{SET, identities, marks, volumes};
@@ -59,6 +60,8 @@ spec:
 
 /// As many as fit into half a minute.
 const KILLS: u64 = 5;
+/// Each waits for a Lease to run out.
+const LEADERS: u64 = 2;
 
 #[test]
 fn data_outlive_pods_and_all_that_runs_them() {
@@ -95,31 +98,64 @@ fn workloads_come_out_right_when_the_server_is_killed_at_any_moment() {
     if !is_root_or_skip() {
         return;
     }
-    let count = number("WORKLOAD_KILLS").unwrap_or(KILLS);
-    let seed = number("WORKLOAD_SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    eprintln!("WORKLOAD_KILLS={count} WORKLOAD_SEED={seed}");
+    let (count, seed) = rounds("WORKLOAD_KILLS", KILLS);
     let mut cluster = Cluster::server_and_nodes(2, &[]);
     let kubectl = cluster.kubectl();
-    apply(&kubectl, MINUTELY);
-    apply(&kubectl, SET);
-    apply(&kubectl, kills::OTHERS);
-    for what in ["statefulset/db", "daemonset/each", "deployment/web"] {
-        kubectl.ok(&format!("rollout status {what} --timeout=90s"));
-    }
+    begin(&kubectl);
     let first = marks(&kubectl, 2);
     a_kill_of_an_agent_changes_nothing(&mut cluster, &kubectl);
     let retained = kills::retain(&kubectl);
 
-    let kills = kills::play(&mut cluster, count, &mut Random::new(seed));
-    kills::settle(&kubectl);
-
-    outcome::every_workload_has_its_pods(&kubectl, kills::SETTLED);
-    kills.jobs.iter().for_each(|job| job.is_right(&kubectl));
-    outcome::no_volume_has_two_claims(&kubectl);
+    let random = &mut Random::new(seed);
+    let kills = kills::play(&kubectl, count, random, || kills::kill_server(&mut cluster));
+    all_is_right(&kubectl, 2, &kills, &first);
     retained.is_there(&kubectl);
-    kept::no_two_wrote_at_once(&kubectl, kills::SETTLED.set);
-    assert_eq!(marks(&kubectl, 2), first, "volumes were exchanged");
-    outcome::a_job_was_made_each_minute(&kubectl, "tick");
+}
+
+#[test]
+fn workloads_come_out_right_when_the_server_that_leads_is_killed_at_any_moment() {
+    if !is_root_or_skip() {
+        return;
+    }
+    let (count, seed) = rounds("WORKLOAD_LEADERS", LEADERS);
+    let mut several = Several::start(2);
+    let kubectl = several.kubectl(0);
+    begin(&kubectl);
+    let first = marks(&kubectl, 2);
+    let retained = kills::retain(&kubectl);
+    let random = &mut Random::new(seed);
+    let kills = kills::play(&kubectl, count, random, || kills::kill_leader(&mut several));
+    all_is_right(&kubectl, 1, &kills, &first);
+    retained.is_there(&kubectl);
+}
+
+/// How many rounds, and by which numbers.
+fn rounds(name: &str, usual: u64) -> (u64, u64) {
+    let count = number(name).unwrap_or(usual);
+    let seed = number("WORKLOAD_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    eprintln!("{name}={count} WORKLOAD_SEED={seed}");
+    (count, seed)
+}
+
+fn begin(kubectl: &Kubectl) {
+    for manifest in [MINUTELY, SET, kills::OTHERS] {
+        apply(kubectl, manifest);
+    }
+    for what in ["statefulset/db", "daemonset/each", "deployment/web"] {
+        kubectl.ok(&format!("rollout status {what} --timeout=90s"));
+    }
+}
+
+/// No pod too many or too few, no ordinal twice, no Job counted wrong, no volume given twice.
+fn all_is_right(kubectl: &Kubectl, nodes: usize, kills: &kills::Kills, first: &[String]) {
+    let settled = kills::settled(nodes);
+    kills::settle(kubectl, settled);
+    outcome::every_workload_has_its_pods(kubectl, settled);
+    kills.jobs.iter().for_each(|job| job.is_right(kubectl));
+    outcome::no_volume_has_two_claims(kubectl);
+    kept::no_two_wrote_at_once(kubectl, settled.set);
+    assert_eq!(marks(kubectl, 2), first, "volumes were exchanged");
+    outcome::a_job_was_made_each_minute(kubectl, "tick");
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -276,13 +276,48 @@ again_changes_nothing() {
   [[ $said == *"running and up to date"* && $before == "$(main_pid node1 agent)" ]] || fail "a second run did something: $said"
 }
 
+# What pods have written to volumes of the default class is there after it.
 reboot_node() {
+  local before
+  kubectl apply -f - <<<"$data_of_node1" >/dev/null
+  eventually 90 "a pod with data is Ready" data_ready
+  before=$(kubectl exec data-0 -- cat /data/mark)
   reboot_vm node1
   node_ready node1
   rolled_out
   eventually 120 "all pods run again" all_ready
   pages
+  eventually 120 "the pod with data runs again" data_ready
+  [[ $before && $before == "$(kubectl exec data-0 -- cat /data/mark)" ]] || fail "the data of before the reboot are gone"
+  kubectl delete statefulset data >/dev/null
+  kubectl delete pvc data-data-0 >/dev/null
+  eventually 60 "the volume goes with its claim" no_volumes
 }
+data_ready() { kubectl wait --for=condition=Ready pod/data-0 --timeout=10s; }
+no_volumes() { [[ -z $(kubectl get pv -o name) ]]; }
+data_of_node1='
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: data}
+spec:
+  selector: {matchLabels: {app: data}}
+  serviceName: data
+  template:
+    metadata: {labels: {app: data}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: node1}
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: data
+        image: docker.io/library/busybox:latest
+        imagePullPolicy: IfNotPresent
+        command: [sh, -c, "[ -e /data/mark ] || { cat /proc/sys/kernel/random/uuid >/data/new; sync; mv /data/new /data/mark; sync; }; exec sleep 36000"]
+        readinessProbe: {exec: {command: [test, -s, /data/mark]}, periodSeconds: 1}
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 16Mi}}}
+'
 all_ready() { kubectl wait --for=condition=Ready pod -l app=nginx --timeout=10s; }
 
 reboot_server() {

@@ -208,15 +208,11 @@ impl Storage {
         let claim =
             claim_of(volume).map(|claim| (claim.namespace.as_deref(), claim.name.as_deref()));
         let (namespace, claim) = claim.unwrap_or_default();
-        let directory = format!(
-            "{name}_{}_{}",
-            namespace.unwrap_or_default(),
-            claim.unwrap_or_default()
-        );
+        let (namespace, claim) = (namespace.unwrap_or_default(), claim.unwrap_or_default());
         Record {
             volume: name.to_owned(),
             base: self.base.clone(),
-            directory,
+            directory: local_path::directory_name(name, namespace, claim),
             state: State::Making,
         }
     }

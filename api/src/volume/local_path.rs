@@ -24,6 +24,22 @@ pub const NODE: &str = "local-path.coracle.dev/node";
 /// On a volume: its directory may be there.
 pub const FINALIZER: &str = "local-path.coracle.dev/directory";
 
+/// The longest name of a file, in bytes.
+const NAME_MAX: usize = 255;
+
+/// The name of the directory of a volume for a claim: as much of both as file systems allow.
+///
+/// Two volumes have two names, so what is cut off is the claim's.
+#[must_use]
+pub fn directory_name(volume: &str, namespace: &str, claim: &str) -> String {
+    let mut name = format!("{volume}_{namespace}_{claim}");
+    let end = (0..=NAME_MAX.min(name.len()))
+        .rev()
+        .find(|end| name.is_char_boundary(*end));
+    name.truncate(end.unwrap_or_default());
+    name
+}
+
 /// What its node does about a volume, by [`due`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
@@ -61,6 +77,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_directory_has_no_longer_name_than_file_systems_allow() {
+        assert_eq!(directory_name("pvc-1", "ns", "data"), "pvc-1_ns_data");
+        let long = directory_name("pvc-1", &"s".repeat(63), &"n".repeat(253));
+        assert_eq!(long.len(), NAME_MAX);
+        let odd = directory_name("v", "s", &"\u{e4}".repeat(200));
+        assert!(odd.len() <= NAME_MAX && odd.ends_with('\u{e4}'), "{odd}");
+    }
 
     #[test]
     fn a_directory_goes_once_nothing_uses_it_and_nobody_wants_to_retain_it() {

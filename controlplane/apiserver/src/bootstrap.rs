@@ -118,7 +118,7 @@ async fn ensure_local_storage(server: &State) -> Result<(), ApiServerError> {
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
         "metadata": {"name": local_path::CLASS, "annotations": {IS_DEFAULT_CLASS: "true"}},
         "provisioner": local_path::PROVISIONER, "reclaimPolicy": "Delete",
-        "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": false,
+        "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true,
     });
     let kind = Kind::of("storage.k8s.io", "storageclasses");
     ensure_object(server, kind, class, &[]).await

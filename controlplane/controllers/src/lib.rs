@@ -16,7 +16,7 @@
 //! | `trims` | what informers keep of each kind |
 //! | `config`, `context`, `clock` | what the controllers are told at start; what each of them gets; what time it is |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
-//! | `pod`, `pod_state` | a Pod as it is held; questions about it |
+//! | `pod`, `pod_state`, `node_state` | a Pod as it is held; questions about it and about a Node |
 //! | `pod_claims` | the claims that a pod uses |
 //! | `pod_control` | creates and deletes pods |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
@@ -74,6 +74,7 @@ mod namespace;
 mod namespace_content;
 mod node_ipam;
 mod node_lifecycle;
+mod node_state;
 mod owner;
 mod pod;
 mod pod_autoscaler;

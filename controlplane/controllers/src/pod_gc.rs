@@ -20,6 +20,7 @@ use crate::{
     cache::{By, Cache, Change, Index, Key},
     context::Context,
     controller::{CallContext, Outcome, Reconciler},
+    node_state,
     pod::Pod,
     pod_state,
     writes::Write,
@@ -30,8 +31,6 @@ const COUNT_PERIOD: Duration = Duration::from_secs(20);
 const WORKERS: usize = 4;
 /// The only key of the index of finished pods.
 const FINISHED: &str = "";
-/// The taint by which an administrator says that a node is down and nothing runs there any more.
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// The controller; its state is in caches and `missing`.
 pub(crate) struct PodGcController {
@@ -265,20 +264,7 @@ fn suspicion(pod: &Pod, node: Option<&Node>) -> Option<Suspicion> {
 
 /// Whether somebody says that nothing runs there any more, and the node does not say otherwise.
 fn is_out_of_service(node: &Node) -> bool {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-    let conditions = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
-    let is_ready = conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    !is_ready
-        && taints
-            .into_iter()
-            .flatten()
-            .any(|taint| taint.key == OUT_OF_SERVICE)
+    !node_state::is_ready(node) && node_state::is_said_to_be_out_of_service(node)
 }
 
 /// The oldest finished pods beyond `threshold`; those that were evicted go first.
@@ -352,13 +338,13 @@ mod tests {
     #[test]
     fn what_terminates_out_of_service_is_suspect() {
         let table = [
-            (true, OUT_OF_SERVICE, Some("False"), true),
-            (true, OUT_OF_SERVICE, Some("Unknown"), true),
-            (true, OUT_OF_SERVICE, None, true),
+            (true, node_state::OUT_OF_SERVICE, Some("False"), true),
+            (true, node_state::OUT_OF_SERVICE, Some("Unknown"), true),
+            (true, node_state::OUT_OF_SERVICE, None, true),
             // It says itself that it is there.
-            (true, OUT_OF_SERVICE, Some("True"), false),
+            (true, node_state::OUT_OF_SERVICE, Some("True"), false),
             (true, "node.kubernetes.io/unreachable", Some("False"), false),
-            (false, OUT_OF_SERVICE, Some("False"), false),
+            (false, node_state::OUT_OF_SERVICE, Some("False"), false),
         ];
         for (terminating, taint, ready, expected) in table {
             let found = suspicion(&pod("n", terminating, 0), Some(&node(taint, ready)));

@@ -5,6 +5,7 @@
 //! | `binder` | gives volumes to claims and takes them back: phases, reclaim policies |
 //! | `local_path` | makes volumes of directories of nodes, for claims that the scheduler has given a node |
 //! | `ephemeral` | a claim for each volume of a pod that lives with it |
+//! | `attach_detach` | has CSI drivers attach volumes to nodes |
 //! | `expand` | says who is waited for where a claim has grown |
 //! | `claim_protection`, `volume_protection`, `attributes_protection` | the finalizers of what is used |
 //! | `finalizer` | puts one on, takes one off |
@@ -13,6 +14,7 @@
 //! What a volume and a claim say of each other is [`coracle_api::volume`]'s, which the scheduler
 //! and the nodes share.
 
+mod attach_detach;
 mod attributes_protection;
 mod binder;
 mod claim_protection;
@@ -35,5 +37,6 @@ pub(crate) fn setup(manager: &mut Manager, context: &Context) {
     let account = "volumeattributesclass-protection-controller";
     attributes_protection::AttributesProtection::setup(manager, &of(account));
     ephemeral::EphemeralController::setup(manager, &of("ephemeral-volume-controller"));
+    attach_detach::AttachDetachController::setup(manager, &of("attachdetach-controller"));
     expand::ExpandController::setup(manager, &of("expand-controller"));
 }

@@ -1,5 +1,5 @@
-//! Rounds in which all kinds of workloads are changed, and the server is killed before it is
-//! through.
+//! Rounds in which all kinds of workloads are changed, and the server whose controllers work is
+//! killed before it is through.
 
 use std::{path::Path, time::Duration};
 
@@ -7,6 +7,7 @@ use coracle_tests::{
     cluster::Cluster,
     faults::plan::Random,
     kubectl::{Kubectl, PATIENCE},
+    several::Several,
     wait,
 };
 
@@ -63,15 +64,19 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: retained}}]
 "#;
 
-/// How many of each there are in the end.
-pub(super) const SETTLED: Settled = Settled {
-    deployment: 3,
-    set: 3,
-    nodes: 2,
-};
+/// How many pods of each there are in the end, on so many nodes.
+pub(super) const fn settled(nodes: usize) -> Settled {
+    Settled {
+        deployment: 3,
+        set: 3,
+        nodes,
+    }
+}
 
 /// Until the server is killed after a change: into whatever follows from it.
 const SOON_MILLIS: u64 = 1500;
+/// Until a Lease that nobody renews is another's, and its controllers have started.
+const LEADS_SOON: Duration = Duration::from_secs(60);
 /// A roll-out on two cores that are busy, and with a server that has just been started.
 const ROLLED_OUT: &str = "--timeout=150s";
 
@@ -116,13 +121,39 @@ pub(super) fn retain(kubectl: &Kubectl) -> Retained {
     Retained(volume)
 }
 
-/// Changes everything and kills the server, so many times.
-pub(super) fn play(cluster: &mut Cluster, count: u64, random: &mut Random) -> Kills {
-    let kubectl = cluster.kubectl();
+/// The only server, which is started again at once.
+pub(super) fn kill_server(cluster: &mut Cluster) {
+    cluster.server.as_mut().expect("the server runs").kill();
+    cluster.start_server();
+}
+
+/// The one whose controllers work; it is started again once another's do.
+pub(super) fn kill_leader(several: &mut Several) {
+    let leading = wait::until("a server that leads", LEADS_SOON, || {
+        several.leader().ok_or("nobody leads")
+    });
+    several.servers[leading].process.kill();
+    let other = several.kubectl((leading + 1) % several.servers.len());
+    wait::until("another server leads", LEADS_SOON, || {
+        match several.leader_by(&other) {
+            Some(next) if next != leading => Ok(()),
+            now => Err(now),
+        }
+    });
+    several.start_server(leading);
+}
+
+/// Changes everything and has a server killed, so many times.
+pub(super) fn play(
+    kubectl: &Kubectl,
+    count: u64,
+    random: &mut Random,
+    mut kill: impl FnMut(),
+) -> Kills {
     let mut kills = Kills::default();
     for round in 0..count {
         let job = WholeJob::new(round, random.below(2) == 0);
-        apply(&kubectl, &job.manifest());
+        apply(kubectl, &job.manifest());
         kills.jobs.push(job);
         let (web, db) = (random.below(6), 1 + random.below(3));
         kubectl.ok(&format!("scale deployment web --replicas {web}"));
@@ -134,18 +165,17 @@ pub(super) fn play(cluster: &mut Cluster, count: u64, random: &mut Random) -> Ki
         ));
         let soon = Duration::from_millis(random.below(SOON_MILLIS));
         wait::quietly(soon, || None::<()>);
-        cluster.server.as_mut().expect("the server runs").kill();
-        cluster.start_server();
+        kill();
         eprintln!("kill {round}: {web} of web, {db} of db, after {soon:?}");
     }
     kills
 }
 
 /// Asks for what is known at the end, and waits until it is there.
-pub(super) fn settle(kubectl: &Kubectl) {
+pub(super) fn settle(kubectl: &Kubectl, settled: Settled) {
     let Settled {
         deployment, set, ..
-    } = SETTLED;
+    } = settled;
     kubectl.ok(&format!("scale deployment web --replicas {deployment}"));
     kubectl.ok(&format!("scale statefulset db --replicas {set}"));
     for what in ["deployment/web", "statefulset/db", "daemonset/each"] {

@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 
 use super::zones::Eviction;
-use crate::pod::Pod;
+use crate::{node_state::condition, pod::Pod};
 
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub(crate) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -42,15 +42,6 @@ pub(super) fn readiness(node: &Node) -> Readiness {
         Some(_) => Readiness::Unknown,
         None => Readiness::Untold,
     }
-}
-
-fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
-    node.status
-        .as_ref()?
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == kind)
 }
 
 /// What was last heard from a node, and when the monitor saw it change. Only the monitor's own

@@ -1,7 +1,7 @@
 //! Claims that ask for more than they have: who is waited for.
 //!
-//! No volume is made larger here. Those of CSI drivers are by the driver's own controller, as
-//! upstream, and directories of nodes have no size.
+//! No volume is made larger here: those of CSI drivers are by the driver's own controller, as
+//! upstream, and directories of nodes by their provisioner, `local_path`.
 //!
 //! Source: `pkg/controller/volume/expand/expand_controller.go` at v1.37.
 

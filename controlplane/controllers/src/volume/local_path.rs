@@ -10,10 +10,13 @@
 //! A volume is deleted only if its phase is Released, its policy says so, and the API server says
 //! that its claim is gone or has another.
 //!
-//! Source: `sigs.k8s.io/sig-storage-lib-external-provisioner/controller` at v13 for the protocol
-//! and the words of its Events.
+//! A claim that grows is given what it asks for at once: a directory has as much as its disk has.
+//!
+//! Source: `sigs.k8s.io/sig-storage-lib-external-provisioner/controller` at v13 and
+//! `kubernetes-csi/external-resizer` for the protocol and the words of Events.
 
 mod plan;
+mod resize;
 
 use std::sync::Arc;
 
@@ -88,6 +91,31 @@ impl LocalPathController {
                 .iter()
                 .for_each(|volume| queue.add(Key::of(volume.as_ref())));
         }
+    }
+
+    /// A claim that has a volume and asks for more: the volume first, as resizers outside do.
+    async fn resize(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
+        let volume = self.volumes.get(&Key::new("", volume_of(claim)));
+        let Some(volume) = volume.filter(|volume| plan::is_own(volume)) else {
+            return Ok(());
+        };
+        if let Some(patch) = resize::volume(claim, &volume) {
+            let call = "make a volume larger";
+            let write = Write::to(&self.client, &*volume, call).if_unchanged();
+            if write.patch(patch).await?.is_none() {
+                return Ok(());
+            }
+        }
+        if let Some(patch) = resize::claim(claim, &volume) {
+            let call = "write that a claim has more";
+            let write = Write::to(&self.client, claim, call).if_unchanged();
+            if write.patch_status(patch).await?.is_some() {
+                let message = "Resize volume succeeded";
+                self.recorder
+                    .normal(claim, "VolumeResizeSuccessful", message);
+            }
+        }
+        Ok(())
     }
 
     async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
@@ -204,7 +232,10 @@ impl Reconciler for LocalPathController {
                 self.look_after(&volume).await?;
             }
         } else if let Some(claim) = self.claims.get(&key) {
-            self.provision(&claim).await?;
+            match volume_of(&claim) {
+                "" => self.provision(&claim).await?,
+                _ => self.resize(&claim).await?,
+            }
         }
         Ok(None)
     }

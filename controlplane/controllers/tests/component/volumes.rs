@@ -1,5 +1,6 @@
 //! Claims and volumes: bound once, released, protected while they are used, made on nodes.
 
+mod attach_detach;
 mod local_path;
 
 use std::sync::{

@@ -4,7 +4,7 @@
 use coracle_api::volume::{
     PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER, VOLUME_PROTECTION, annotation,
     class_of_claim,
-    local_path::{DIRECTORY, FINALIZER, NODE, PROVISIONER},
+    local_path::{DIRECTORY, FINALIZER, NODE, PROVISIONER, directory_name},
     volume_of, waits_for_consumer,
 };
 use k8s_openapi::api::{
@@ -14,8 +14,6 @@ use k8s_openapi::api::{
 use serde_json::json;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The longest name of a file, in bytes.
-const NAME_MAX: usize = 255;
 /// The ways in which a directory of one node can be used.
 const MODES: [&str; 2] = ["ReadWriteOnce", "ReadWriteOncePod"];
 
@@ -136,9 +134,7 @@ fn volume(claim: &PersistentVolumeClaim, class: &StorageClass, place: Place<'_>)
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, claim_name) = (part(&meta.namespace), part(&meta.name));
     let name = format!("pvc-{}", part(&meta.uid));
-    let mut directory = format!("{name}_{namespace}_{claim_name}");
-    // The uid tells them apart; all of it is ASCII.
-    directory.truncate(NAME_MAX);
+    let directory = directory_name(&name, &namespace, &claim_name);
     let spec = claim.spec.as_ref();
     let requests = spec
         .and_then(|spec| spec.resources.as_ref())
@@ -260,16 +256,6 @@ mod tests {
             },
         });
         assert_eq!(json!(volume), expect);
-    }
-
-    #[test]
-    fn a_directory_has_no_longer_name_than_file_systems_allow() {
-        let long = json!({"metadata": {"name": "n".repeat(253), "namespace": "s".repeat(63)}});
-        let Plan::Make(volume) = planned(long, json!({}), Some(n1())) else {
-            panic!("nothing is made");
-        };
-        let name = directory_of(&volume).rsplit('/').next().unwrap();
-        assert_eq!(name.len(), NAME_MAX);
     }
 
     #[test]

@@ -151,3 +151,28 @@ async fn a_node_without_volumes_is_given_up_and_one_that_is_gone_holds_nothing_u
         .items;
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_grows_has_more_at_once() {
+    let cluster = started().await;
+    let classes: Api<StorageClass> = Api::all(cluster.client.clone());
+    let (params, grows) = (
+        PatchParams::default(),
+        Patch::Merge(json!({"allowVolumeExpansion": true})),
+    );
+    classes.patch("local-path", &params, &grows).await.unwrap();
+    claim(&cluster, "data").await;
+    select(&cluster, "data", "n1").await;
+    let name = bound(&cluster, "data").await;
+    let more = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
+    cluster
+        .merge::<PersistentVolumeClaim>("default", "data", more)
+        .await;
+    let has_more =
+        || async { get(&cluster, "data").await["status"]["capacity"]["storage"] == "3Gi" };
+    cluster.wait("the claim to have more", has_more).await;
+    let volume = get_volume(&cluster, &name).await;
+    assert_eq!(volume["spec"]["capacity"]["storage"], "3Gi");
+    let is_said = || async { is_told(&cluster, "data", "VolumeResizeSuccessful", "").await };
+    cluster.wait("the event", is_said).await;
+}
