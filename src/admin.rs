@@ -28,6 +28,17 @@ pub(crate) enum Calls {
     Writes,
 }
 
+/// A client of any kubeconfig, for whoever runs for long.
+pub(crate) async fn client(path: &Path) -> anyhow::Result<Client> {
+    let read = || format!("read kubeconfig {}", path.display());
+    let kubeconfig = read_kubeconfig(path).with_context(read)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .with_context(read)?;
+    config.connect_timeout = Some(CONNECT_DEADLINE);
+    Client::try_from(config).with_context(read)
+}
+
 /// A client of the administrator's kubeconfig, and the hash of the authority in it. It waits so
 /// long for an answer, and for each piece of one.
 pub(crate) async fn connect(

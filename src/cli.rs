@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
 
 pub(crate) use self::{
-    control_plane::{ControlPlaneArgs, JoinArgs},
+    control_plane::{ControlPlaneArgs, JoinArgs, SchedulerArgs},
     store::{EtcdArgs, Store, StoreArgs, StoreCommand},
 };
 
@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Server(ServerArgs),
     /// Run a node that joins a server.
     Agent(AgentArgs),
+    /// Run one more scheduler, beside the server's, for pods of other schedulerNames.
+    Scheduler(SchedulerArgs),
     /// Manage the tokens by which nodes and servers join.
     #[command(subcommand)]
     Token(TokenCommand),

@@ -13,6 +13,7 @@ mod logging;
 mod memory;
 mod reset;
 mod run;
+mod scheduler;
 mod settings;
 mod store;
 mod token;
@@ -78,6 +79,7 @@ fn dispatch(cli: Cli, given: BTreeSet<&'static str>) -> Result<(), Failure> {
         Command::Up(args) => run::up(&args, given),
         Command::Server(args) => run::server(&args, given),
         Command::Agent(args) => run::agent(&args),
+        Command::Scheduler(args) => scheduler::run(&args),
         Command::Token(command) => token::run(command),
         Command::Image(command) => image::run(command),
         Command::Store(command) => store::run(command),

@@ -90,13 +90,14 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
 }
 
 /// Tells systemd, if it asked.
-fn announce_ready() {
+pub(crate) fn announce_ready() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         tracing::warn!(error = %ErrorChain(&error), "could not tell systemd that the service is ready");
     }
 }
 
-fn block_on<F>(main: impl FnOnce(CancellationToken) -> F) -> Result<(), Failure>
+/// Runs `main` until it ends, or has done what it is told to when a signal comes.
+pub(crate) fn block_on<F>(main: impl FnOnce(CancellationToken) -> F) -> Result<(), Failure>
 where
     F: Future<Output = anyhow::Result<()>>,
 {

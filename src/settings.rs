@@ -13,7 +13,7 @@ use coracle_controlplane::{PodNetworkMode, ServerConfig};
 
 use crate::{
     cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs},
-    store,
+    scheduler, store,
 };
 
 /// What the server is told.
@@ -51,6 +51,9 @@ pub(crate) fn server_config(
         config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;
     }
     config.token_auth_file.clone_from(&args.token_auth_file);
+    if let Some(path) = &args.scheduler_config {
+        config.scheduling = scheduler::read_config(path)?;
+    }
     config.node_monitor_grace = Duration::from_secs(args.node_monitor_grace_period);
     config.eviction_timeout = Duration::from_secs(args.pod_eviction_timeout);
     config.validate()?;
@@ -139,7 +142,7 @@ fn resolved(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(absolute)
 }
 
-fn host_name() -> anyhow::Result<String> {
+pub(crate) fn host_name() -> anyhow::Result<String> {
     let name = nix::unistd::gethostname().context("read the host name")?;
     let name = name.to_string_lossy().to_lowercase();
     if name.is_empty() {

@@ -8,6 +8,7 @@ use std::{
 
 use coracle_api::pod_network::{DEFAULT_VXLAN_PORT, Mode};
 use coracle_apiserver::pki::ServerNames;
+use coracle_scheduler::SchedulerConfig;
 use hyper::http::uri::Authority;
 use ipnet::Ipv4Net;
 
@@ -70,6 +71,8 @@ pub struct ServerConfig {
     pub node_monitor_grace: Duration,
     /// How long pods stay on an unreachable node.
     pub eviction_timeout: Duration,
+    /// What the scheduler is told.
+    pub scheduling: SchedulerConfig,
 }
 
 /// Why a configuration cannot work.
@@ -153,6 +156,7 @@ impl ServerConfig {
             token_auth_file: None,
             node_monitor_grace: Duration::from_secs(50),
             eviction_timeout: Duration::from_secs(300),
+            scheduling: SchedulerConfig::default(),
         }
     }
 

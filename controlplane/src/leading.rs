@@ -207,7 +207,7 @@ pub(crate) async fn stand(
 }
 
 /// Runs all parts until it is told to stop. Dropped, it ends them where they are.
-async fn lead(parts: &[Part], health: &Health, leading: CancellationToken) {
+pub(crate) async fn lead(parts: &[Part], health: &Health, leading: CancellationToken) {
     let mut tasks = Tasks::new(leading.clone());
     for part in parts {
         part.keep(&mut tasks, RESTART, health);

@@ -17,6 +17,7 @@
 //! | `leading` | what only one of several servers does |
 //! | `presence` | to which servers the `kubernetes` Service leads |
 //! | `server` | starts and stops the parts |
+//! | `scheduling` | a scheduler that is a process of its own |
 //! | `store` | opens what keeps the objects |
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,7 @@ mod identity;
 pub mod joining;
 mod leading;
 mod presence;
+pub mod scheduling;
 mod server;
 mod store;
 #[cfg(test)]

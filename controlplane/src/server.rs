@@ -20,7 +20,6 @@ use coracle_apiserver::{
     token_file::{self, TokenFileError},
 };
 use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
-use coracle_scheduler::SchedulerConfig;
 use coracle_store::{Backend, sqlite::SqliteBackend};
 use coracle_telemetry::{Tasks, spawn};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -351,10 +350,8 @@ fn start_parts(
     } else {
         Choice::Alone
     };
-    let scheduling = SchedulerConfig {
-        metrics: apiserver.metrics(),
-        ..SchedulerConfig::default()
-    };
+    let mut scheduling = config.scheduling.clone();
+    scheduling.metrics = apiserver.metrics();
     let controllers = (
         controller_clients(apiserver),
         controllers_config(config, apiserver, pki),

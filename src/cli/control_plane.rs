@@ -61,6 +61,11 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long)]
     pub(crate) no_local_storage: bool,
 
+    /// Profiles of the scheduler: a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1).
+    /// What it says of leader election and connections is for `coracle scheduler`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scheduler_config: Option<PathBuf>,
+
     /// Seconds of silence after which a node is Unknown.
     #[arg(long, default_value_t = 50, value_name = "SECONDS")]
     pub(crate) node_monitor_grace_period: u64,
@@ -68,6 +73,21 @@ pub(crate) struct ControlPlaneArgs {
     /// Seconds that pods stay on a node that is not ready, unless they say otherwise.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub(crate) pod_eviction_timeout: u64,
+}
+
+/// A scheduler of its own.
+#[derive(Debug, Args)]
+pub(crate) struct SchedulerArgs {
+    /// How it reaches the API server, and as whom [default: clientConnection.kubeconfig of
+    /// --scheduler-config].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// What it does: a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1). Its
+    /// schedulerNames must be no other scheduler's, and its leaderElection.resourceName no other
+    /// group's of schedulers.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scheduler_config: PathBuf,
 }
 
 /// How a server comes to others.

@@ -33,8 +33,6 @@ const AT_ONCE: usize = 8;
 pub(crate) struct Evictions {
     client: Client,
     recorder: EventRecorder,
-    /// The scheduler's name.
-    source: String,
     tasks: JoinSet<Evicted>,
 }
 
@@ -48,11 +46,10 @@ pub(crate) struct Evicted {
 }
 
 impl Evictions {
-    pub(crate) fn new(client: Client, recorder: EventRecorder, source: String) -> Self {
+    pub(crate) fn new(client: Client, recorder: EventRecorder) -> Self {
         Self {
             client,
             recorder,
-            source,
             tasks: JoinSet::new(),
         }
     }
@@ -64,7 +61,7 @@ impl Evictions {
     /// Ends `victims`, which are on `node`, for `preemptor`.
     pub(crate) fn begin(&mut self, preemptor: &PodInfo, node: &str, victims: Vec<Arc<PodInfo>>) {
         let (client, recorder) = (self.client.clone(), self.recorder.clone());
-        let source = self.source.clone();
+        let source = preemptor.scheduler_name.to_string();
         let uid = preemptor.uid.clone();
         let message = format!("Preempted by pod {} on node {node}", uid.0);
         let evict = async move {

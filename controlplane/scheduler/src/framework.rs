@@ -39,7 +39,7 @@ pub(crate) use self::{
         normalize_by_max,
     },
     plugin_name::{PluginName, PluginSet},
-    runtime::Framework,
+    runtime::{Framework, Scored},
     status::{Code, Reason, Status},
     waiting_pods::Permission,
 };

@@ -11,9 +11,11 @@
 //! | `namespaces`, `images`, `selectors`, `label_counts`, `affinity_index`, `claim_uses`, `priorities`, `budgets` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes pods of the same labels are, whose affinity terms hold where, which claims are in use, whom to preempt and whom not |
 //! | `storage` | claims, volumes and what CSI drivers say, and what of it is only assumed |
 //! | `postings`, `bits` | many things by their labels, for who asks much |
+//! | `config` | what the scheduler is told: profiles |
 //! | `queue` | pods to place: gated, active, backing off, unschedulable |
 //! | `framework` | the extension points, what plugins answer, and who asks them |
-//! | `plugins` | upstream's plugins by name, and the default profile |
+//! | `plugins` | upstream's plugins by name, put together for a profile |
+//! | `profiles` | the plugins of each profile, by the `schedulerName` |
 //! | `schedule_one` | pure: pod and nodes to node, or why there is none |
 //! | `scheduler` | the task that owns all of it |
 //! | `eviction` | ends the pods that make room for another |
@@ -22,7 +24,7 @@
 //! | `reports` | when that is worth a write, and what is worth an Event |
 //! | `sync` | what the informers tell, for the task to take when it has time |
 //!
-//! Not here: extenders, other profiles. Nor resource claims: a pod that has one waits
+//! Not here: extenders. Nor resource claims: a pod that has one waits
 //! and is told so (`plugins/not_yet.rs`).
 #![forbid(unsafe_code)]
 
@@ -32,6 +34,7 @@ mod budgets;
 mod cache;
 mod claim_uses;
 mod condition;
+mod config;
 mod eviction;
 mod framework;
 mod images;
@@ -43,6 +46,7 @@ mod plugins;
 mod pod_info;
 mod postings;
 mod priorities;
+mod profiles;
 mod queue;
 mod reports;
 mod resources;
@@ -59,27 +63,11 @@ mod unscheduled;
 use std::time::Duration;
 
 use coracle_client::event_recorder;
-use coracle_telemetry::{TaskEnded, Tasks, metrics::MetricsRegistry};
+use coracle_telemetry::{TaskEnded, Tasks};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
-/// What the scheduler is told.
-#[derive(Debug, Clone)]
-pub struct SchedulerConfig {
-    /// Pods that name this scheduler in `spec.schedulerName` are placed.
-    pub name: String,
-    /// Where the scheduler counts what it does.
-    pub metrics: MetricsRegistry,
-}
-
-impl Default for SchedulerConfig {
-    fn default() -> Self {
-        Self {
-            name: "default-scheduler".to_owned(),
-            metrics: MetricsRegistry::default(),
-        }
-    }
-}
+pub use config::{ConfigError, DEFAULT_SCHEDULER, ElectionConfig, SchedulerConfig};
 
 /// Why the scheduler gave up.
 #[derive(Debug, thiserror::Error)]

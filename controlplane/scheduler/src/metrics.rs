@@ -2,7 +2,7 @@
 //!
 //! Source: `pkg/scheduler/metrics/metrics.go` at v1.37.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use coracle_telemetry::metrics::{Counter, Gauge, Histogram, MetricsRegistry};
 
@@ -37,12 +37,18 @@ impl Attempts {
     }
 }
 
-/// The figures, looked up once.
+/// The attempts for pods of a profile.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+struct OfProfile {
     scheduled: Attempts,
     unschedulable: Attempts,
     error: Attempts,
+}
+
+/// The figures, looked up once.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    profiles: HashMap<String, OfProfile>,
     algorithm: Histogram,
     active: Gauge,
     backoff: Gauge,
@@ -55,7 +61,15 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(metrics: &MetricsRegistry, profile: &str) -> Self {
+    pub(crate) fn new<'a>(
+        metrics: &MetricsRegistry,
+        profiles: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        let of_profile = |profile: &'a str| OfProfile {
+            scheduled: Attempts::new(metrics, profile, "scheduled"),
+            unschedulable: Attempts::new(metrics, profile, "unschedulable"),
+            error: Attempts::new(metrics, profile, "error"),
+        };
         let pending = "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means \
                        number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the \
                        scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the \
@@ -66,9 +80,9 @@ impl Metrics {
             |name: &str| metrics.gauge("scheduler_pending_pods", pending, &[("queue", name)]);
         let cached = |kind: &str| metrics.gauge("scheduler_cache_size", cache, &[("type", kind)]);
         Self {
-            scheduled: Attempts::new(metrics, profile, "scheduled"),
-            unschedulable: Attempts::new(metrics, profile, "unschedulable"),
-            error: Attempts::new(metrics, profile, "error"),
+            profiles: profiles
+                .map(|profile| (profile.to_owned(), of_profile(profile)))
+                .collect(),
             algorithm: metrics.histogram(
                 "scheduler_scheduling_algorithm_duration_seconds",
                 algorithm,
@@ -94,25 +108,31 @@ impl Metrics {
     }
 
     /// A decision has been made; `fits` says whether there was a node.
-    pub(crate) fn decided(&self, took: Duration, fits: bool) {
+    pub(crate) fn decided(&self, profile: &str, took: Duration, fits: bool) {
         self.algorithm.observe(took.as_secs_f64());
-        if !fits {
-            self.unschedulable.count(took);
+        if !fits && let Some(attempts) = self.profiles.get(profile) {
+            attempts.unschedulable.count(took);
         }
     }
 
     /// A binding has ended. `took` counts from the decision.
-    pub(crate) fn bound(&self, took: Duration, succeeded: bool) {
-        if succeeded {
-            self.scheduled.count(took)
-        } else {
-            self.error.count(took)
+    pub(crate) fn bound(&self, profile: &str, took: Duration, succeeded: bool) {
+        let Some(attempts) = self.profiles.get(profile) else {
+            return;
+        };
+        match succeeded {
+            true => attempts.scheduled.count(took),
+            false => attempts.error.count(took),
         }
+    }
+
+    /// Room was looked for by ending others.
+    pub(crate) fn preemption_tried(&self) {
+        self.preemptions.inc();
     }
 
     /// So many pods end to make room for another.
     pub(crate) fn preempted(&self, victims: usize) {
-        self.preemptions.inc();
         self.victims
             .observe(f64::from(u32::try_from(victims).unwrap_or(u32::MAX)));
     }

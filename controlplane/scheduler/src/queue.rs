@@ -37,12 +37,11 @@ use self::{
     line::Line,
 };
 use crate::{
-    framework::{ClusterEvent, Framework, PluginSet},
+    framework::{ClusterEvent, PluginSet},
     pod_info::{PodInfo, PodUid},
+    profiles::Profiles,
 };
 
-const BACKOFF_INITIAL: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// How many times as long as its last attempt a pod backs off at least.
 const BACKOFF_FOR_TIME: u32 = 20;
 /// After this long a pod that did not fit is tried again, whatever has (not) happened.
@@ -101,7 +100,9 @@ pub(crate) struct Lengths {
 /// Pods that wait to be placed, each in one of the states above.
 #[derive(Debug)]
 pub(crate) struct SchedulingQueue {
-    framework: Arc<Framework>,
+    profiles: Profiles,
+    /// Of pods whose attempt failed.
+    waits: ExponentialBackoff,
     entries: HashMap<PodUid, Entry>,
     active: Line,
     backoff: BackoffQueue,
@@ -110,10 +111,12 @@ pub(crate) struct SchedulingQueue {
 }
 
 impl SchedulingQueue {
-    /// Without pods. `framework` says which may be tried, and which events help which.
-    pub(crate) fn new(framework: Arc<Framework>, now: Instant) -> Self {
+    /// Without pods. `profiles` say which may be tried, and which events help which; `waits` is how
+    /// long those back off that did not fit.
+    pub(crate) fn new(profiles: Profiles, waits: ExponentialBackoff, now: Instant) -> Self {
         Self {
-            framework,
+            profiles,
+            waits,
             entries: HashMap::new(),
             active: Line::default(),
             backoff: BackoffQueue::new(now),
@@ -140,10 +143,8 @@ impl SchedulingQueue {
                     old: &old,
                     new: &entry.pod,
                 };
-                if self
-                    .framework
-                    .is_worth_requeuing(&entry.pod, entry.refused_by, &event)
-                {
+                let framework = self.profiles.of(&entry.pod);
+                if framework.is_worth_requeuing(&entry.pod, entry.refused_by, &event) {
                     self.back_off(&uid, now);
                 }
             }
@@ -258,8 +259,8 @@ impl SchedulingQueue {
         let helped = parked.filter(|uid| {
             let entry = self.entries.get(*uid);
             entry.is_some_and(|entry| {
-                self.framework
-                    .is_worth_requeuing(&entry.pod, entry.refused_by, event)
+                let framework = self.profiles.of(&entry.pod);
+                framework.is_worth_requeuing(&entry.pod, entry.refused_by, event)
             })
         });
         for uid in helped.cloned().collect::<Vec<_>>() {
@@ -304,8 +305,7 @@ impl SchedulingQueue {
             return;
         };
         let failed = entry.last_failure.unwrap_or(now);
-        let wait = ExponentialBackoff::new(BACKOFF_INITIAL, BACKOFF_MAX)
-            .after(entry.attempts.saturating_sub(1));
+        let wait = self.waits.after(entry.attempts.saturating_sub(1));
         let for_time = entry
             .took
             .saturating_mul(BACKOFF_FOR_TIME)
@@ -350,7 +350,8 @@ impl SchedulingQueue {
         let Some(entry) = self.entries.get_mut(uid) else {
             return false;
         };
-        let may_be = !entry.is_held && self.framework.run_pre_enqueue(&entry.pod).is_success();
+        let framework = self.profiles.of(&entry.pod);
+        let may_be = !entry.is_held && framework.run_pre_enqueue(&entry.pod).is_success();
         if !may_be {
             entry.state = State::Gated;
             self.gated += 1;

@@ -37,8 +37,6 @@ const MESSAGE_PERIOD: Duration = Duration::from_secs(30);
 pub(crate) struct Reports {
     client: Client,
     recorder: EventRecorder,
-    /// The scheduler's name.
-    source: String,
     pods: HashMap<PodUid, Entry>,
     waiting: VecDeque<PodUid>,
     sending: JoinSet<Report>,
@@ -91,12 +89,11 @@ struct Tells {
 }
 
 impl Reports {
-    pub(crate) fn new(client: Client, recorder: EventRecorder, source: String) -> Self {
+    pub(crate) fn new(client: Client, recorder: EventRecorder) -> Self {
         let (pods, waiting, sending) = (HashMap::new(), VecDeque::new(), JoinSet::new());
         Self {
             client,
             recorder,
-            source,
             pods,
             waiting,
             sending,
@@ -224,7 +221,7 @@ impl Reports {
         message: String,
         times: i32,
     ) {
-        let component = self.source.clone().into();
+        let component = pod.scheduler_name.to_string().into();
         self.recorder.note(Note {
             component,
             about: pod.reference(),
@@ -333,7 +330,7 @@ mod tests {
         });
         let client = Client::new(nobody, "default");
         let (recorder, _) = event_recorder::channel(client.clone(), None, Duration::ZERO);
-        Reports::new(client, recorder, "default-scheduler".to_owned())
+        Reports::new(client, recorder)
     }
 
     /// What would be told now; it is taken as told.

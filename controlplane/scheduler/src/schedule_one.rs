@@ -2,12 +2,11 @@
 //!
 //! Source: `pkg/scheduler/schedule_one.go` at v1.37.
 
-use std::sync::Arc;
-
 use crate::{
     framework::{Code, CycleState, Diagnosis, Filters, Framework, Status},
     node_info::NodeInfo,
     pod_info::PodInfo,
+    profiles::Profiles,
     snapshot::Snapshot,
 };
 
@@ -17,7 +16,7 @@ const FEASIBLE_MIN: usize = 100;
 /// The plugins, and where the last search ended.
 #[derive(Debug)]
 pub(crate) struct Algorithm {
-    framework: Arc<Framework>,
+    profiles: Profiles,
     /// Large clusters are searched in turns, so that every node is looked at in time.
     next_start: usize,
 }
@@ -32,9 +31,9 @@ pub(crate) enum SchedulingFailure {
 }
 
 impl Algorithm {
-    pub(crate) fn new(framework: Arc<Framework>) -> Self {
+    pub(crate) fn new(profiles: Profiles) -> Self {
         Self {
-            framework,
+            profiles,
             next_start: 0,
         }
     }
@@ -69,7 +68,8 @@ impl Algorithm {
         if nodes.is_empty() {
             return Err(SchedulingFailure::Unschedulable(diagnosis));
         }
-        let narrowed = match self.framework.run_pre_filter(cycle, pod, snapshot) {
+        let framework = self.profiles.of(pod).as_ref();
+        let narrowed = match framework.run_pre_filter(cycle, pod, snapshot) {
             Ok(narrowed) => narrowed,
             Err(status) if status.is_refusal() => {
                 diagnosis.set_pre_filter(&status);
@@ -81,7 +81,7 @@ impl Algorithm {
         let nominated =
             nominated.filter(|name| narrows.is_none_or(|narrowed| narrowed.names.contains(*name)));
         if let Some(node) = nominated.and_then(|name| snapshot.node(name))
-            && self.framework.run_filter(cycle, pod, node).is_success()
+            && framework.run_filter(cycle, pod, node).is_success()
         {
             return Ok(vec![node]);
         }
@@ -90,16 +90,17 @@ impl Algorithm {
             let named = names.filter_map(|name| snapshot.position(name));
             let wanted = (named, nodes.len());
             let (feasible, looked_at) =
-                self.search(cycle, pod, snapshot, wanted, &mut diagnosis)?;
+                search(framework, cycle, pod, snapshot, wanted, &mut diagnosis)?;
             diagnosis.refused_by.extend(narrowed.by.iter().copied());
             diagnosis.add_many(narrowed.reason().into(), nodes.len() - looked_at);
             feasible
         } else {
             let start = self.next_start % nodes.len();
             let in_turn = (start..nodes.len()).chain(0..start);
-            let wanted = (in_turn, feasible_wanted(nodes.len()));
+            let enough = feasible_wanted(nodes.len(), framework.percent_of_nodes);
+            let wanted = (in_turn, enough);
             let (feasible, looked_at) =
-                self.search(cycle, pod, snapshot, wanted, &mut diagnosis)?;
+                search(framework, cycle, pod, snapshot, wanted, &mut diagnosis)?;
             if !feasible.is_empty() {
                 self.next_start = (start + looked_at) % nodes.len();
             }
@@ -112,33 +113,6 @@ impl Algorithm {
         }
     }
 
-    /// Of the nodes at these positions as many as wanted that can take the pod, and how many were
-    /// looked at. Nothing is allocated for one that can.
-    fn search<'a>(
-        &self,
-        cycle: &CycleState,
-        pod: &PodInfo,
-        snapshot: &Snapshot<'a>,
-        (positions, wanted): (impl Iterator<Item = usize>, usize),
-        diagnosis: &mut Diagnosis,
-    ) -> Result<(Vec<&'a NodeInfo>, usize), SchedulingFailure> {
-        let (mut feasible, mut looked_at) = (Vec::new(), 0);
-        for position in positions {
-            let node = &snapshot.nodes()[position];
-            looked_at += 1;
-            let status = self.framework.run_filter(cycle, pod, node);
-            match status.code() {
-                Code::Success => feasible.push(node),
-                Code::Error => return Err(SchedulingFailure::Error(status)),
-                _ => diagnosis.add(position, &status),
-            }
-            if feasible.len() >= wanted {
-                break;
-            }
-        }
-        Ok((feasible, looked_at))
-    }
-
     /// The node of the highest weighted sum; of equals the one with the fewest pods, then by name,
     /// so that decisions can be told in advance.
     fn best<'a>(
@@ -148,8 +122,8 @@ impl Algorithm {
         feasible: &[&'a NodeInfo],
         snapshot: &Snapshot<'_>,
     ) -> Result<&'a NodeInfo, SchedulingFailure> {
-        let totals = self
-            .framework
+        let framework = self.profiles.of(pod);
+        let totals = framework
             .run_score(cycle, pod, feasible, snapshot)
             .map_err(SchedulingFailure::Error)?;
         let ranked = feasible.iter().zip(totals);
@@ -163,12 +137,40 @@ impl Algorithm {
     }
 }
 
-/// How many feasible nodes are enough: all of a small cluster, a shrinking share of a large one.
-fn feasible_wanted(nodes: usize) -> usize {
+/// Of the nodes at these positions as many as wanted that can take the pod, and how many were
+/// looked at. Nothing is allocated for one that can.
+fn search<'a>(
+    framework: &Framework,
+    cycle: &CycleState,
+    pod: &PodInfo,
+    snapshot: &Snapshot<'a>,
+    (positions, wanted): (impl Iterator<Item = usize>, usize),
+    diagnosis: &mut Diagnosis,
+) -> Result<(Vec<&'a NodeInfo>, usize), SchedulingFailure> {
+    let (mut feasible, mut looked_at) = (Vec::new(), 0);
+    for position in positions {
+        let node = &snapshot.nodes()[position];
+        looked_at += 1;
+        let status = framework.run_filter(cycle, pod, node);
+        match status.code() {
+            Code::Success => feasible.push(node),
+            Code::Error => return Err(SchedulingFailure::Error(status)),
+            _ => diagnosis.add(position, &status),
+        }
+        if feasible.len() >= wanted {
+            break;
+        }
+    }
+    Ok((feasible, looked_at))
+}
+
+/// How many feasible nodes are enough: all of a small cluster, a shrinking share of a large one,
+/// unless the profile says which.
+fn feasible_wanted(nodes: usize, percent: Option<usize>) -> usize {
     if nodes <= FEASIBLE_MIN {
         return nodes.max(1);
     }
-    let percent = 50_usize.saturating_sub(nodes / 125).max(5);
+    let percent = percent.unwrap_or_else(|| 50_usize.saturating_sub(nodes / 125).max(5));
     (nodes * percent / 100).max(FEASIBLE_MIN)
 }
 

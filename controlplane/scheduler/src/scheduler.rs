@@ -12,7 +12,7 @@ use std::{
 };
 
 use coracle_client::event_recorder::EventRecorder;
-use coracle_telemetry::{ErrorChain, Tasks, span};
+use coracle_telemetry::{ErrorChain, ExponentialBackoff, Tasks, span};
 use kube::Client;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -24,10 +24,11 @@ use crate::{
     SchedulerConfig, SchedulerError,
     cache::Cache,
     eviction::{Evicted, Evictions},
-    framework::{ClusterEvent, CycleState, Framework, Permission, PluginSet, Status},
+    framework::{ClusterEvent, CycleState, Permission, PluginSet, Status},
     metrics::Metrics,
-    plugins::{self, BindError},
+    plugins::BindError,
     pod_info::PodInfo,
+    profiles::Profiles,
     queue::SchedulingQueue,
     reports::Reports,
     schedule_one::Algorithm,
@@ -63,7 +64,7 @@ struct Decision {
 pub(crate) struct Scheduler {
     client: Client,
     config: SchedulerConfig,
-    framework: Arc<Framework>,
+    profiles: Profiles,
     queue: SchedulingQueue,
     cache: Cache,
     algorithm: Algorithm,
@@ -79,18 +80,19 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     pub(crate) fn new(client: Client, config: SchedulerConfig, recorder: EventRecorder) -> Self {
         let storage = Arc::new(SharedStorage::default());
-        let framework = Arc::new(plugins::default_profile(client.clone(), &storage));
+        let profiles = Profiles::new(&config, &client, &storage);
+        let waits = ExponentialBackoff::new(config.backoff_initial, config.backoff_max);
         Self {
-            metrics: Metrics::new(&config.metrics, &config.name),
-            queue: SchedulingQueue::new(framework.clone(), Instant::now()),
+            metrics: Metrics::new(&config.metrics, config.names()),
+            queue: SchedulingQueue::new(profiles.clone(), waits, Instant::now()),
             cache: Cache::default(),
-            algorithm: Algorithm::new(framework.clone()),
-            framework,
+            algorithm: Algorithm::new(profiles.clone()),
+            profiles,
             storage,
             bindings: JoinSet::new(),
             waiting: JoinSet::new(),
-            evictions: Evictions::new(client.clone(), recorder.clone(), config.name.clone()),
-            reports: Reports::new(client.clone(), recorder, config.name.clone()),
+            evictions: Evictions::new(client.clone(), recorder.clone()),
+            reports: Reports::new(client.clone(), recorder),
             client,
             config,
         }
@@ -98,7 +100,8 @@ impl Scheduler {
 
     pub(crate) async fn run(mut self, mut tasks: Tasks) -> Result<(), SchedulerError> {
         let inbox = Arc::new(Inbox::default());
-        let synced = sync::informers(&self.client, &self.config.name, &inbox).spawn(&mut tasks);
+        let names = self.config.names().map(str::to_owned).collect();
+        let synced = sync::informers(&self.client, names, &inbox).spawn(&mut tasks);
         let ended = tokio::select! {
             ended = tasks.watch() => ended.map_err(SchedulerError::Fed),
             // Deciding on half a picture would crowd the nodes that were listed first.
@@ -222,7 +225,7 @@ impl Scheduler {
             Ok(permission) => permission,
             Err(status) => return self.bound(decision, &status),
         };
-        let framework = self.framework.clone();
+        let framework = self.profiles.of(&decision.pod).clone();
         let tasks = match framework.has_pre_bind_work(&decision.cycle) {
             true => &mut self.waiting,
             false => &mut self.bindings,
@@ -255,9 +258,10 @@ impl Scheduler {
         let snapshot = self.cache.snapshot();
         let info = snapshot.node(node);
         let info = info.ok_or_else(|| Status::error("the node is gone"))?;
-        let status = self.framework.run_reserve(cycle, pod, info);
+        let framework = self.profiles.of(pod);
+        let status = framework.run_reserve(cycle, pod, info);
         match status.is_success() {
-            true => self.framework.run_permit(cycle, pod, node),
+            true => framework.run_permit(cycle, pod, node),
             false => Err(status),
         }
     }
@@ -269,13 +273,15 @@ impl Scheduler {
             started,
             mut cycle,
         } = decision;
-        self.metrics.bound(started.elapsed(), status.is_success());
+        let (profile, took) = (&pod.scheduler_name, started.elapsed());
+        self.metrics.bound(profile, took, status.is_success());
         if status.is_success() {
             self.queue.remove(&pod.uid);
             self.reports.scheduled(&pod, &node);
             return;
         }
-        self.framework.run_unreserve(&mut cycle, &pod, &node);
+        let framework = self.profiles.of(&pod);
+        framework.run_unreserve(&mut cycle, &pod, &node);
         // Its room is free for others, who may have been refused meanwhile; and if it has gone by
         // itself, what its plugins had taken is free only now.
         self.cache.forget(&pod.uid);

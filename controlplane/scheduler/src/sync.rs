@@ -190,10 +190,10 @@ impl Resource for WatchedPod {
 }
 
 impl WatchedPod {
-    /// Whether the scheduler `name` has to know of it.
-    fn concerns(&self, name: &str) -> bool {
+    /// Whether a scheduler of these names has to know of it.
+    fn concerns(&self, names: &[String]) -> bool {
         self.info.as_ref().is_some_and(|pod| {
-            let waits_for_it = *pod.scheduler_name == name && !pod.terminating;
+            let waits_for_it = names.contains(&pod.scheduler_name) && !pod.terminating;
             !pod.finished && (pod.node_name.is_some() || waits_for_it)
         })
     }
@@ -211,11 +211,10 @@ fn sharing() -> impl FnMut(&mut WatchedPod) + Clone + Send {
 }
 
 /// The informers of all nodes, all namespaces, all that selects pods or has to do with volumes, and
-/// the pods that concern the scheduler `name`. What they see goes into `inbox`.
-pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Informers {
-    let name = name.to_owned();
+/// the pods that concern a scheduler of these names. What they see goes into `inbox`.
+pub(crate) fn informers(client: &Client, names: Vec<String>, inbox: &Arc<Inbox>) -> Informers {
     let mut informers = Informers::new(client.clone())
-        .only(move |pod: &WatchedPod| pod.concerns(&name))
+        .only(move |pod: &WatchedPod| pod.concerns(&names))
         .trim(sharing())
         .trim(|node: &mut Node| {
             node.metadata.annotations = None;
@@ -330,7 +329,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                watched(spec.clone(), status).concerns("mine"),
+                watched(spec.clone(), status).concerns(&["mine".to_owned()]),
                 expected,
                 "{spec}"
             );

@@ -134,6 +134,24 @@ fn the_table_of_controllers_names_what_is_there() {
     report(problems);
 }
 
+/// The table of plugins names only files that are there.
+#[test]
+fn the_table_of_plugins_names_what_is_there() {
+    let text = fs::read_to_string(workspace().join("docs/scheduler.md")).expect("the table");
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let paths: Vec<&str> = quoted.filter(|text| text.ends_with(".rs")).collect();
+    assert!(paths.len() >= 20, "only {} files", paths.len());
+    let missing = paths.iter().filter(|path| {
+        let file = match path.strip_prefix('/') {
+            Some(elsewhere) => elsewhere.to_owned(),
+            None => format!("controlplane/scheduler/src/plugins/{path}"),
+        };
+        !workspace().join(file).is_file()
+    });
+    report(missing.map(|path| format!("no {path}")).collect());
+}
+
 /// Each `Type::member` between backticks. What comes from elsewhere (`reflector::Store`) has a
 /// module before it.
 fn members_named(text: &str) -> Vec<(String, String)> {

@@ -123,9 +123,6 @@ pub(crate) trait Score: Plugin {
     /// NormalizeScore: brings the scores of all feasible nodes to 0..=[`MAX_NODE_SCORE`]. Both
     /// slices are of one order.
     fn normalize(&self, _pod: &PodInfo, _nodes: &[&NodeInfo], _scores: &mut [i64]) {}
-
-    /// How much it counts beside the others.
-    fn weight(&self) -> i64;
 }
 
 /// Keeps account of what a pod takes beside what the cache counts.

@@ -1,12 +1,17 @@
-//! The plugins' names: upstream's, which messages and configurations carry.
+//! The plugins' names, upstream's, which messages and configurations carry; and where each of them
+//! has something to say.
 
 use std::fmt;
+
+use crate::config::Point;
 
 /// Names one plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum PluginName {
     SchedulingGates,
+    /// The order of the queue, which is the queue's own.
+    PrioritySort,
     NodeUnschedulable,
     NodeName,
     TaintToleration,
@@ -27,6 +32,65 @@ pub(crate) enum PluginName {
     /// Of tests.
     #[cfg(test)]
     Test,
+}
+
+impl PluginName {
+    pub(crate) const ALL: [Self; 19] = [
+        Self::SchedulingGates,
+        Self::PrioritySort,
+        Self::NodeUnschedulable,
+        Self::NodeName,
+        Self::TaintToleration,
+        Self::NodeAffinity,
+        Self::NodePorts,
+        Self::NodeResourcesFit,
+        Self::NodeResourcesBalancedAllocation,
+        Self::ImageLocality,
+        Self::VolumeRestrictions,
+        Self::NodeVolumeLimits,
+        Self::VolumeBinding,
+        Self::VolumeZone,
+        Self::PodTopologySpread,
+        Self::InterPodAffinity,
+        Self::DynamicResources,
+        Self::DefaultPreemption,
+        Self::DefaultBinder,
+    ];
+
+    /// By what a configuration calls it.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.to_string() == name)
+    }
+
+    /// The extension points where it has something to say.
+    pub(crate) fn points(self) -> &'static [Point] {
+        use Point::{
+            Bind, Filter, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve,
+            Score,
+        };
+        match self {
+            Self::SchedulingGates => &[PreEnqueue],
+            Self::PrioritySort => &[QueueSort],
+            Self::NodeUnschedulable | Self::NodeName => &[Filter],
+            Self::TaintToleration => &[Filter, PreScore, Score],
+            Self::NodeAffinity | Self::PodTopologySpread | Self::InterPodAffinity => {
+                &[PreFilter, Filter, PreScore, Score]
+            }
+            Self::NodePorts
+            | Self::VolumeRestrictions
+            | Self::NodeVolumeLimits
+            | Self::VolumeZone => &[PreFilter, Filter],
+            Self::NodeResourcesFit => &[PreFilter, Filter, Score],
+            Self::NodeResourcesBalancedAllocation => &[Score],
+            Self::ImageLocality => &[PreScore, Score],
+            Self::VolumeBinding => &[PreFilter, Filter, Reserve, PreBind],
+            Self::DynamicResources => &[PreFilter],
+            Self::DefaultPreemption => &[PostFilter],
+            Self::DefaultBinder => &[Bind],
+            #[cfg(test)]
+            Self::Test => &[],
+        }
+    }
 }
 
 impl fmt::Display for PluginName {

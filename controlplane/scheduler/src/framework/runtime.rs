@@ -27,7 +27,7 @@ pub(crate) struct Framework {
     pub(crate) filter: Vec<Box<dyn Filter>>,
     pub(crate) post_filter: Vec<Box<dyn PostFilter>>,
     pub(crate) pre_score: Vec<Box<dyn PreScore>>,
-    pub(crate) score: Vec<Box<dyn Score>>,
+    pub(crate) score: Vec<Scored>,
     pub(crate) reserve: Vec<Box<dyn Reserve>>,
     pub(crate) permit: Vec<Box<dyn Permit>>,
     pub(crate) pre_bind: Vec<Box<dyn PreBind>>,
@@ -35,6 +35,14 @@ pub(crate) struct Framework {
     pub(crate) post_bind: Vec<Box<dyn PostBind>>,
     pub(crate) enqueue_extensions: Vec<Box<dyn EnqueueExtensions>>,
     pub(crate) waiting: WaitingPods,
+    /// Of which share of the nodes one that fits is enough; `None`: by how many there are.
+    pub(crate) percent_of_nodes: Option<usize>,
+}
+
+/// A plugin that scores nodes, and how much it counts beside the others.
+pub(crate) struct Scored {
+    pub(crate) plugin: Box<dyn Score>,
+    pub(crate) weight: i64,
 }
 
 impl std::fmt::Debug for Framework {
@@ -139,16 +147,16 @@ impl Framework {
         }
         let mut totals = vec![0; feasible.len()];
         let mut scores = Vec::with_capacity(feasible.len());
-        for plugin in self
+        for Scored { plugin, weight } in self
             .score
             .iter()
-            .filter(|plugin| !cycle.skips_score(plugin.name()))
+            .filter(|one| !cycle.skips_score(one.plugin.name()))
         {
             scores.clear();
             scores.extend(feasible.iter().map(|node| plugin.score(cycle, pod, node)));
             plugin.normalize(pod, feasible, &mut scores);
             for (total, score) in totals.iter_mut().zip(&scores) {
-                *total += score * plugin.weight();
+                *total += score * weight;
             }
         }
         Ok(totals)

@@ -14,17 +14,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use self::candidate::Candidate;
 use crate::{
+    config::PreemptionArgs,
     framework::{Diagnosis, Failed, Nomination, Plugin, PluginName, PostFilter, Status},
     pod_info::PodInfo,
 };
 
-/// How many nodes are enough to choose from: this share of them, and at least so many.
-const CANDIDATES_PERCENT: usize = 10;
-const CANDIDATES_MIN: usize = 100;
-
-/// Where the next search begins, so that not always the same nodes pay.
 #[derive(Default)]
 pub(super) struct DefaultPreemption {
+    /// How many nodes are enough to choose from.
+    enough: PreemptionArgs,
+    /// Where the next search begins, so that not always the same nodes pay.
     next_start: AtomicUsize,
 }
 
@@ -77,6 +76,13 @@ fn may_preempt(failed: &Failed<'_>) -> Result<(), &'static str> {
 }
 
 impl DefaultPreemption {
+    pub(super) fn new(enough: PreemptionArgs) -> Self {
+        Self {
+            enough,
+            next_start: AtomicUsize::default(),
+        }
+    }
+
     /// The best of enough nodes; or why there is none.
     fn find(&self, failed: &mut Failed<'_>) -> Result<Candidate, Diagnosis> {
         let positions = failed.diagnosis.resolvable();
@@ -93,7 +99,9 @@ impl DefaultPreemption {
             diagnosis.add_many(victims::NONE.into(), positions.len());
             return Err(diagnosis);
         }
-        let enough = (positions.len() * CANDIDATES_PERCENT / 100).max(CANDIDATES_MIN);
+        let percent = self.enough.min_candidate_nodes_percentage;
+        let least = self.enough.min_candidate_nodes_absolute.max(1);
+        let enough = (positions.len() * percent / 100).max(least);
         let start = self.next_start.load(Relaxed) % positions.len().max(1);
         let in_turn = positions[start..].iter().chain(&positions[..start]);
         let mut candidates: Vec<Candidate> = Vec::new();

@@ -90,10 +90,6 @@ impl Score for ImageLocality {
         let max = MAX_BYTES * (*count).max(1);
         MAX_NODE_SCORE * (present.clamp(MIN_BYTES, max) - MIN_BYTES) / (max - MIN_BYTES)
     }
-
-    fn weight(&self) -> i64 {
-        1
-    }
 }
 
 /// Nodes list images in full form; manifests name them in short form, too.

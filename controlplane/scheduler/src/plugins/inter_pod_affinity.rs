@@ -1,7 +1,7 @@
 //! InterPodAffinity: pods near pods, or apart from them; what the pod says about others, and others
 //! about it.
 //!
-//! Source: `pkg/scheduler/framework/plugins/interpodaffinity` at v1.37, with its default arguments.
+//! Source: `pkg/scheduler/framework/plugins/interpodaffinity` at v1.37.
 
 mod kinds;
 mod score;
@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use self::kinds::Kinds;
 use crate::{
+    config::InterPodAffinityArgs,
     framework::{
         Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin,
         PluginName, PreFilter, QueueingHint, Status,
@@ -26,7 +27,29 @@ const AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-pub(super) struct InterPodAffinity;
+#[derive(Clone)]
+pub(super) struct InterPodAffinity {
+    /// What it counts that a pod on a node requires to be near pods like the one to place.
+    required_counts: i64,
+    /// Whether nothing counts of what pods on nodes wish.
+    ignores_wishes: bool,
+}
+
+impl InterPodAffinity {
+    pub(super) fn new(told: &InterPodAffinityArgs) -> Self {
+        Self {
+            required_counts: told.hard_pod_affinity_weight,
+            ignores_wishes: told.ignore_preferred_terms_of_existing_pods,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Default for InterPodAffinity {
+    fn default() -> Self {
+        Self::new(&InterPodAffinityArgs::default())
+    }
+}
 
 /// A number for each value of each label of nodes: how many pods there are meant, or how much they
 /// weigh.

@@ -5,14 +5,18 @@
 
 mod many;
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use coracle_api::scheduling::{NodeView, meets_term, required_affinity_matches};
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, PreferredSchedulingTerm};
+use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm, PreferredSchedulingTerm};
 
 use self::many::Nodes;
 
 use crate::{
+    config::NodeAffinityArgs,
     framework::{
         Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin,
         PluginName, PreFilter, PreScore, QueueingHint, Score, Status, normalize_by_max,
@@ -25,13 +29,43 @@ use crate::{
 /// How much may be written in terms that ask each node.
 const FEW: usize = 64;
 
-pub(super) struct NodeAffinity;
+#[derive(Clone, Default)]
+pub(super) struct NodeAffinity {
+    /// Asked of every pod of the profile, beside what it asks itself.
+    added: Option<Arc<Affinity>>,
+}
 
 /// The nodes that many terms allow, by name.
 struct Allowed(HashSet<String>);
 
 /// What many preferences say of the nodes that they do not leave alone, by name.
 struct Preferred(HashMap<String, i64>);
+
+impl NodeAffinity {
+    pub(super) fn new(told: &NodeAffinityArgs) -> Self {
+        let added = told.added_affinity.clone().map(|node_affinity| Affinity {
+            node_affinity: Some(node_affinity),
+            ..Affinity::default()
+        });
+        Self {
+            added: added.map(Arc::new),
+        }
+    }
+
+    /// Whether the profile allows the node.
+    fn admits(&self, node: &NodeInfo) -> bool {
+        let added = self.added.as_deref();
+        added.is_none() || required_affinity_matches(None, added, view(node))
+    }
+
+    fn requires(&self) -> bool {
+        let added = self.added.as_ref().and_then(|it| it.node_affinity.as_ref());
+        added.is_some_and(|it| {
+            let required = &it.required_during_scheduling_ignored_during_execution;
+            required.is_some()
+        })
+    }
+}
 
 impl Plugin for NodeAffinity {
     fn name(&self) -> PluginName {
@@ -50,7 +84,7 @@ impl PreFilter for NodeAffinity {
         let Some(terms) = pod.required_nodes() else {
             return (
                 None,
-                if pod.node_selector.is_empty() {
+                if pod.node_selector.is_empty() && !self.requires() {
                     Status::SKIP
                 } else {
                     Status::SUCCESS
@@ -87,6 +121,10 @@ impl PreFilter for NodeAffinity {
 
 impl Filter for NodeAffinity {
     fn filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        if !self.admits(node) {
+            let why = "node(s) didn't match scheduler-enforced node affinity";
+            return Status::unresolvable(vec![why.into()]);
+        }
         if matches(cycle, pod, node) {
             return Status::SUCCESS;
         }
@@ -104,9 +142,13 @@ impl PreScore for NodeAffinity {
         on: &[&NodeInfo],
         _: &Snapshot<'_>,
     ) -> Status {
-        let preferred = preferred(pod);
+        let preferred = preferred(pod.affinity.as_deref());
         if preferred.is_empty() {
-            return Status::SKIP;
+            let added = self.added.as_deref();
+            return match self::preferred(added).is_empty() {
+                true => Status::SKIP,
+                false => Status::SUCCESS,
+            };
         }
         if nodes_length(preferred.iter().map(|one| &one.preference)) > FEW {
             let scores = Nodes::of(on.iter().copied()).scores(preferred);
@@ -122,23 +164,18 @@ impl PreScore for NodeAffinity {
 }
 
 impl Score for NodeAffinity {
-    /// Sum of the weights of the preferences that the node meets.
+    /// Sum of the weights of the preferences that the node meets, the profile's and the pod's.
     fn score(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        if let Some(Preferred(scores)) = cycle.read() {
-            return scores.get(&node.name).copied().unwrap_or(0);
-        }
-        let met = preferred(pod)
-            .iter()
-            .filter(|preference| meets_term(&preference.preference, view(node)));
-        met.map(|preference| i64::from(preference.weight)).sum()
+        let added = met(preferred(self.added.as_deref()), node);
+        let own = match cycle.read() {
+            Some(Preferred(scores)) => scores.get(&node.name).copied().unwrap_or(0),
+            None => met(preferred(pod.affinity.as_deref()), node),
+        };
+        added + own
     }
 
     fn normalize(&self, _: &PodInfo, _: &[&NodeInfo], scores: &mut [i64]) {
         normalize_by_max(scores, false);
-    }
-
-    fn weight(&self) -> i64 {
-        2
     }
 }
 
@@ -149,8 +186,11 @@ impl EnqueueExtensions for NodeAffinity {
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
         let helps = match event {
-            ClusterEvent::NodeAdded(node) => allows(pod, node),
-            ClusterEvent::NodeUpdated { old, new } => !allows(pod, old) && allows(pod, new),
+            ClusterEvent::NodeAdded(node) => self.admits(node) && allows(pod, node),
+            ClusterEvent::NodeUpdated { old, new } => {
+                let will_do = |node: &NodeInfo| self.admits(node) && allows(pod, node);
+                !will_do(old) && will_do(new)
+            }
             _ => false,
         };
         helps.into()
@@ -173,16 +213,20 @@ fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
     )
 }
 
-fn preferred(pod: &PodInfo) -> &[PreferredSchedulingTerm] {
-    let affinity = pod
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.node_affinity.as_ref());
+fn preferred(affinity: Option<&Affinity>) -> &[PreferredSchedulingTerm] {
+    let affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
     let preferred = affinity.and_then(|one| {
         one.preferred_during_scheduling_ignored_during_execution
             .as_deref()
     });
     preferred.unwrap_or_default()
+}
+
+fn met(preferred: &[PreferredSchedulingTerm], node: &NodeInfo) -> i64 {
+    let met = preferred
+        .iter()
+        .filter(|preference| meets_term(&preference.preference, view(node)));
+    met.map(|preference| i64::from(preference.weight)).sum()
 }
 
 /// The nodes that a term names; `None` if it names none. Its requirements have to hold together.

@@ -8,6 +8,7 @@ use crate::{
     pod_info::PodInfo,
 };
 
+#[derive(Clone, Copy)]
 pub(super) struct NodeName;
 
 impl Plugin for NodeName {

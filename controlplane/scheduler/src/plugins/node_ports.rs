@@ -12,6 +12,7 @@ use crate::{
     snapshot::Snapshot,
 };
 
+#[derive(Clone, Copy)]
 pub(super) struct NodePorts;
 
 impl Plugin for NodePorts {

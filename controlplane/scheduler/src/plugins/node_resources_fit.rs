@@ -1,19 +1,33 @@
 //! NodeResourcesFit: no more is promised of a node's resources than it has; the emptier node is the
-//! better (LeastAllocated).
+//! better, unless the profile says otherwise (`node_resources_fit/score.rs`).
 //!
-//! Source: `pkg/scheduler/framework/plugins/noderesources/{fit,least_allocated}.go` at v1.37.
+//! Source: `pkg/scheduler/framework/plugins/noderesources/fit.go` at v1.37.
+
+mod score;
+
+use std::sync::Arc;
 
 use crate::{
+    config::{FitArgs, ScoringStrategy},
     framework::{
-        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeNames,
-        Plugin, PluginName, PreFilter, QueueingHint, Reason, Score, Status,
+        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin,
+        PluginName, PreFilter, QueueingHint, Reason, Status,
     },
     node_info::NodeInfo,
     pod_info::PodInfo,
     snapshot::Snapshot,
 };
 
-pub(super) struct NodeResourcesFit;
+#[derive(Clone, Default)]
+pub(super) struct NodeResourcesFit(Arc<Told>);
+
+#[derive(Default)]
+struct Told {
+    /// Extended resources that somebody else counts: their names, and groups of names.
+    ignored: Vec<String>,
+    ignored_groups: Vec<String>,
+    strategy: ScoringStrategy,
+}
 
 /// What a node has too little of, beyond which no more is told.
 const MOST_REASONS: usize = 16;
@@ -26,6 +40,25 @@ struct Scalar {
     name: String,
     asked: i64,
     insufficient: Reason,
+}
+
+impl NodeResourcesFit {
+    pub(super) fn new(told: &FitArgs) -> Self {
+        Self(Arc::new(Told {
+            ignored: told.ignored_resources.clone(),
+            ignored_groups: told.ignored_resource_groups.clone(),
+            strategy: told.scoring_strategy.clone(),
+        }))
+    }
+
+    /// Of an extended resource, which somebody else may count.
+    fn is_ignored(&self, name: &str) -> bool {
+        let Some((group, _)) = name.split_once('/') else {
+            return false;
+        };
+        self.0.ignored.iter().any(|one| one == name)
+            || self.0.ignored_groups.iter().any(|one| one == group)
+    }
 }
 
 impl Plugin for NodeResourcesFit {
@@ -41,7 +74,8 @@ impl PreFilter for NodeResourcesFit {
         pod: &PodInfo,
         _: &Snapshot<'_>,
     ) -> (Option<NodeNames>, Status) {
-        let asked = pod.requests.scalars.iter().filter(|(_, asked)| **asked > 0);
+        let asked = pod.requests.scalars.iter();
+        let asked = asked.filter(|(name, asked)| **asked > 0 && !self.is_ignored(name));
         let scalars: Vec<Scalar> = asked
             .map(|(name, asked)| Scalar {
                 name: name.clone(),
@@ -112,35 +146,6 @@ impl Filter for NodeResourcesFit {
     }
 }
 
-impl Score for NodeResourcesFit {
-    /// The free share of CPU and of memory, averaged.
-    fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let free = |capacity: i64, used: i64| {
-            if capacity <= 0 || used > capacity {
-                return 0;
-            }
-            let free = capacity.saturating_sub(used.max(0));
-            let share = i128::from(free) * i128::from(MAX_NODE_SCORE) / i128::from(capacity);
-            i64::try_from(share).unwrap_or(MAX_NODE_SCORE)
-        };
-        let cpu = free(
-            node.allocatable.milli_cpu,
-            node.nonzero.milli_cpu.saturating_add(pod.nonzero.milli_cpu),
-        );
-        let memory = free(
-            node.allocatable.memory_bytes,
-            node.nonzero
-                .memory_bytes
-                .saturating_add(pod.nonzero.memory_bytes),
-        );
-        i64::midpoint(cpu, memory)
-    }
-
-    fn weight(&self) -> i64 {
-        1
-    }
-}
-
 impl EnqueueExtensions for NodeResourcesFit {
     fn events(&self) -> Actions {
         Actions::ADD_NODE
@@ -175,12 +180,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        framework::Code,
+        framework::{Code, MAX_NODE_SCORE, Score},
         testing::{filtered, info, node, node_with, pod, pod_with, reasons},
     };
 
     fn refused(pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
-        reasons(&filtered(&NodeResourcesFit, pod, node))
+        reasons(&filtered(&NodeResourcesFit::default(), pod, node))
             .into_iter()
             .map(str::to_owned)
             .collect()
@@ -255,7 +260,7 @@ mod tests {
                 )),
             ),
         ] {
-            let status = filtered(&NodeResourcesFit, &asking("b", &requests), &node);
+            let status = filtered(&NodeResourcesFit::default(), &asking("b", &requests), &node);
             let found = (!status.is_success()).then(|| (reasons(&status)[0], status.code()));
             assert_eq!(found, expected, "{requests}");
         }
@@ -321,7 +326,11 @@ mod tests {
                 QueueingHint::Queue,
             ),
         ] {
-            assert_eq!(NodeResourcesFit.hint(&pod, &event), expected, "{event:?}");
+            assert_eq!(
+                NodeResourcesFit::default().hint(&pod, &event),
+                expected,
+                "{event:?}"
+            );
         }
     }
 
@@ -343,7 +352,7 @@ mod tests {
             refused(&asking("b", &json!({"memory": "1"})), &node),
             refusal
         );
-        let score = NodeResourcesFit.score(&CycleState::default(), &large, &node);
+        let score = NodeResourcesFit::default().score(&CycleState::default(), &large, &node);
         assert!(score <= MAX_NODE_SCORE / 2, "no memory is free: {score}");
     }
 
@@ -361,8 +370,8 @@ mod tests {
         busy.add_pod(Arc::new(pod("x", "3")));
         let (pod, cycle) = (pod("p", "1"), CycleState::default());
         assert!(
-            NodeResourcesFit.score(&cycle, &pod, &empty)
-                > NodeResourcesFit.score(&cycle, &pod, &busy)
+            NodeResourcesFit::default().score(&cycle, &pod, &empty)
+                > NodeResourcesFit::default().score(&cycle, &pod, &busy)
         );
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     pod_info::PodInfo,
 };
 
+#[derive(Clone, Copy)]
 pub(super) struct NodeUnschedulable;
 
 impl Plugin for NodeUnschedulable {

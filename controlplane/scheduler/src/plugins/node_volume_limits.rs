@@ -27,6 +27,7 @@ use crate::{
     storage::{SharedStorage, Storage, StorageObject},
 };
 
+#[derive(Clone)]
 pub(super) struct NodeVolumeLimits {
     storage: Arc<SharedStorage>,
 }

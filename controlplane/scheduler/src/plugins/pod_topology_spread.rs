@@ -6,10 +6,13 @@ mod score;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::node_affinity;
 use crate::{
+    config::SpreadArgs,
     framework::{
         Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin,
         PluginName, PreFilter, QueueingHint, Status,
@@ -23,10 +26,18 @@ const NOT_MATCHED: &str = "node(s) didn't match pod topology spread constraints"
 const LABEL_MISSING: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
 
-pub(super) struct PodTopologySpread;
+#[derive(Clone, Default)]
+pub(super) struct PodTopologySpread {
+    /// For pods that say nothing, in place of the system's wishes.
+    defaults: Option<Arc<[TopologySpreadConstraint]>>,
+}
 
 /// What Filter compares each node with: a count a constraint that is required.
-struct Counted(Vec<Domains>);
+struct Counted {
+    /// In place of the pod's own, if it says nothing.
+    defaults: Option<Vec<SpreadConstraint>>,
+    domains: Vec<Domains>,
+}
 
 /// The pods that a constraint selects, by place.
 #[derive(Debug, Default)]
@@ -36,6 +47,29 @@ struct Domains {
     fewest: i64,
     /// Whether the constraint selects the pod itself.
     selects_itself: bool,
+}
+
+impl PodTopologySpread {
+    pub(super) fn new(told: &SpreadArgs) -> Self {
+        Self {
+            defaults: told.constraints().map(Into::into),
+        }
+    }
+
+    /// What the profile requires of a pod that says nothing, or wishes for it, with those that the
+    /// same Services and controllers select.
+    fn of_profile(
+        &self,
+        required: bool,
+        pod: &PodInfo,
+        snapshot: &Snapshot<'_>,
+    ) -> Option<Vec<SpreadConstraint>> {
+        let says_nothing = pod.soft_spread.is_empty() && pod.hard_spread.is_empty();
+        let defaults = self.defaults.as_ref().filter(|_| says_nothing)?;
+        let alike = snapshot.selectors();
+        let selector = alike.of_similar(&pod.namespace, &pod.labels, pod.controller.as_ref())?;
+        Some(SpreadConstraint::defaults(defaults, required, &selector))
+    }
 }
 
 impl Plugin for PodTopologySpread {
@@ -51,7 +85,8 @@ impl PreFilter for PodTopologySpread {
         pod: &PodInfo,
         snapshot: &Snapshot<'_>,
     ) -> (Option<NodeNames>, Status) {
-        let constraints = &pod.hard_spread;
+        let defaults = self.of_profile(true, pod, snapshot);
+        let constraints = defaults.as_ref().unwrap_or(&pod.hard_spread);
         if constraints.is_empty() {
             return (None, Status::SKIP);
         }
@@ -91,17 +126,18 @@ impl PreFilter for PodTopologySpread {
                 .unwrap_or(0);
             domains.selects_itself = constraint.selects(&pod.labels);
         }
-        cycle.write(Counted(domains));
+        cycle.write(Counted { defaults, domains });
         (None, Status::SUCCESS)
     }
 }
 
 impl Filter for PodTopologySpread {
     fn filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
-        let Some(Counted(domains)) = cycle.read() else {
+        let Some(Counted { defaults, domains }) = cycle.read() else {
             return Status::error("PreFilter was not asked");
         };
-        for (constraint, domains) in pod.hard_spread.iter().zip(domains) {
+        let constraints = defaults.as_ref().unwrap_or(&pod.hard_spread);
+        for (constraint, domains) in constraints.iter().zip(domains) {
             let Some(value) = node.labels.get(&constraint.topology_key) else {
                 return Status::unresolvable(vec![LABEL_MISSING.into()]);
             };
@@ -133,6 +169,10 @@ impl EnqueueExtensions for PodTopologySpread {
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
         let constraints = &pod.hard_spread;
+        // What the profile requires of it depends on who selects it.
+        if constraints.is_empty() {
+            return QueueingHint::Queue;
+        }
         let is_counted = |other: &PodInfo| {
             other.namespace == pod.namespace
                 && constraints.iter().any(|one| one.selects(&other.labels))

@@ -12,6 +12,7 @@ use crate::{
     snapshot::Snapshot,
 };
 
+#[derive(Clone, Copy)]
 pub(super) struct TaintToleration;
 
 impl Plugin for TaintToleration {
@@ -61,10 +62,6 @@ impl Score for TaintToleration {
 
     fn normalize(&self, _: &PodInfo, _: &[&NodeInfo], scores: &mut [i64]) {
         normalize_by_max(scores, true);
-    }
-
-    fn weight(&self) -> i64 {
-        3
     }
 }
 

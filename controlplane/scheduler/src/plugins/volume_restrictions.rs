@@ -19,6 +19,7 @@ use crate::{
     storage::{SharedStorage, StorageObject},
 };
 
+#[derive(Clone)]
 pub(super) struct VolumeRestrictions {
     storage: Arc<SharedStorage>,
 }

@@ -37,6 +37,7 @@ const LABELS: [(&str, &str); 4] = [
     ),
 ];
 
+#[derive(Clone)]
 pub(super) struct VolumeZone {
     storage: Arc<SharedStorage>,
 }

@@ -42,14 +42,35 @@ impl SpreadConstraint {
             .collect()
     }
 
+    /// Those of a profile that are `required`, or those that are not, for a pod that says nothing:
+    /// with the pods that `alike` selects.
+    pub(crate) fn defaults(
+        constraints: &[TopologySpreadConstraint],
+        required: bool,
+        alike: &LabelSelector,
+    ) -> Vec<Self> {
+        let meant = |one: &&TopologySpreadConstraint| {
+            (one.when_unsatisfiable == "DoNotSchedule") == required
+        };
+        let meant = constraints.iter().filter(meant);
+        meant.map(|one| Self::with(one, alike.clone())).collect()
+    }
+
     fn of(constraint: &TopologySpreadConstraint, labels: &BTreeMap<String, String>) -> Self {
         let keys = with_labels_of(constraint.match_label_keys.as_deref(), "In", labels);
+        Self::with(
+            constraint,
+            selector(constraint.label_selector.as_ref(), keys),
+        )
+    }
+
+    fn with(constraint: &TopologySpreadConstraint, selector: LabelSelector) -> Self {
         let honours =
             |policy: &Option<String>, unsaid: &str| policy.as_deref().unwrap_or(unsaid) == "Honor";
         Self {
             max_skew: constraint.max_skew.into(),
             topology_key: constraint.topology_key.clone(),
-            selector: selector(constraint.label_selector.as_ref(), keys),
+            selector,
             min_domains: constraint
                 .min_domains
                 .and_then(|number| number.try_into().ok())

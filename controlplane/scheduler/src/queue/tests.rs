@@ -13,11 +13,17 @@ use crate::{
     testing::{info, node, node_with, pod, pod_of, pod_with},
 };
 
+const BACKOFF_INITIAL: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+
+fn queue_at(start: Instant) -> SchedulingQueue {
+    let framework = Arc::new(plugins::without_binding(&Arc::default()));
+    let waits = ExponentialBackoff::new(BACKOFF_INITIAL, BACKOFF_MAX);
+    SchedulingQueue::new(framework.into(), waits, start)
+}
+
 fn queue() -> SchedulingQueue {
-    SchedulingQueue::new(
-        Arc::new(plugins::without_binding(&Arc::default())),
-        Instant::now(),
-    )
+    queue_at(Instant::now())
 }
 
 fn popped(queue: &mut SchedulingQueue) -> Option<String> {

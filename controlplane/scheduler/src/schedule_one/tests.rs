@@ -19,7 +19,7 @@ fn cache(nodes: &[(&str, &str)]) -> Cache {
 }
 
 fn algorithm() -> Algorithm {
-    Algorithm::new(Arc::new(plugins::without_binding(&Arc::default())))
+    Algorithm::new(Arc::new(plugins::without_binding(&Arc::default())).into())
 }
 
 fn place(algorithm: &mut Algorithm, pod: &PodInfo, cache: &Cache) -> Result<String, String> {
@@ -133,8 +133,10 @@ fn preferences_decide_between_feasible_nodes() {
 
 #[test]
 fn large_clusters_are_searched_in_turns() {
-    assert_eq!(feasible_wanted(0), 1);
-    assert_eq!(feasible_wanted(100), 100);
-    assert_eq!(feasible_wanted(1000), 420);
-    assert_eq!(feasible_wanted(5000), 500);
+    assert_eq!(feasible_wanted(0, None), 1);
+    assert_eq!(feasible_wanted(100, None), 100);
+    assert_eq!(feasible_wanted(1000, None), 420);
+    assert_eq!(feasible_wanted(5000, None), 500);
+    assert_eq!(feasible_wanted(5000, Some(100)), 5000);
+    assert_eq!(feasible_wanted(5000, Some(1)), 100);
 }

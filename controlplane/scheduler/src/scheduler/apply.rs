@@ -113,7 +113,7 @@ impl Scheduler {
     fn pod_gone(&mut self, uid: &PodUid) {
         self.queue.remove(uid);
         self.reports.forget(uid);
-        self.framework.reject_waiting_pod(uid, "the pod is gone");
+        self.profiles.reject_waiting_pod(uid, "the pod is gone");
         self.storage
             .tell_if_asked(|bindings| bindings.pod_gone(uid));
         if let Some(pod) = self.cache.remove_pod(uid) {

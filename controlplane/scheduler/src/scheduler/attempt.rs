@@ -34,7 +34,8 @@ impl Scheduler {
         drop(span);
         let took = started.elapsed();
         self.queue.charge(&pod.uid, took, started + took);
-        self.metrics.decided(took, decided.is_ok());
+        self.metrics
+            .decided(&pod.scheduler_name, took, decided.is_ok());
         if let Ok(node) = &decided {
             self.cache.assume(pod.clone(), node);
         }
@@ -105,7 +106,7 @@ impl Scheduler {
             return Err(diagnosis);
         };
         let node = &snapshot.nodes()[position];
-        let status = self.framework.run_filter_anew(pod, node, &snapshot);
+        let status = self.profiles.of(pod).run_filter_anew(pod, node, &snapshot);
         if status.is_success() {
             return Ok(());
         }
@@ -121,8 +122,12 @@ impl Scheduler {
         nominated: Option<&str>,
         mut diagnosis: Diagnosis,
     ) -> (Diagnosis, Nomination) {
-        let (nomination, message) = self.framework.run_post_filter(&mut Failed {
-            filters: &*self.framework,
+        let framework = self.profiles.of(pod);
+        if !framework.post_filter.is_empty() {
+            self.metrics.preemption_tried();
+        }
+        let (nomination, message) = framework.run_post_filter(&mut Failed {
+            filters: &**framework,
             cycle,
             pod,
             diagnosis: &diagnosis,

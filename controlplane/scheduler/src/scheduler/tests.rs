@@ -8,7 +8,7 @@ use kube::client::Body;
 
 use super::*;
 use crate::{
-    framework::{NodeNames, Plugin, PluginName, PreBind, PreFilter},
+    framework::{Framework, NodeNames, Plugin, PluginName, PreBind, PreFilter},
     snapshot::Snapshot,
     testing::{node, pod},
 };
@@ -53,11 +53,12 @@ fn scheduler(framework: Framework) -> Scheduler {
     });
     let client = Client::new(silent, "default");
     let (recorder, _) = event_recorder::channel(client.clone(), None, Duration::ZERO);
-    let framework = Arc::new(framework);
+    let profiles = Profiles::from(Arc::new(framework));
+    let waits = ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(10));
     Scheduler {
-        queue: SchedulingQueue::new(framework.clone(), Instant::now()),
-        algorithm: Algorithm::new(framework.clone()),
-        framework,
+        queue: SchedulingQueue::new(profiles.clone(), waits, Instant::now()),
+        algorithm: Algorithm::new(profiles.clone()),
+        profiles,
         ..Scheduler::new(client, SchedulerConfig::default(), recorder)
     }
 }

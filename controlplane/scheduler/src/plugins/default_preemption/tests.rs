@@ -58,7 +58,7 @@ fn said(
 ) -> (String, Vec<String>) {
     let mut cycle = CycleState::default();
     let before = format!("{:?}", cache.snapshot().nodes());
-    let mut algorithm = Algorithm::new(framework.clone());
+    let mut algorithm = Algorithm::new(framework.clone().into());
     let attempt = algorithm.schedule(&mut cycle, pod, nominated, &cache.snapshot());
     let Err(SchedulingFailure::Unschedulable(diagnosis)) = attempt.map(|node| node.name.clone())
     else {

@@ -1,7 +1,6 @@
 //! What pods wish for: near, or apart, by weight.
 //!
-//! Source: `pkg/scheduler/framework/plugins/interpodaffinity/scoring.go` at v1.37, with its default
-//! arguments.
+//! Source: `pkg/scheduler/framework/plugins/interpodaffinity/scoring.go` at v1.37.
 
 use super::{InterPodAffinity, Places, add_where, is_same_place, kinds::Kinds, means};
 use crate::{
@@ -10,9 +9,6 @@ use crate::{
     pod_info::PodInfo,
     snapshot::Snapshot,
 };
-
-/// What it counts that a pod on the node requires to be near pods like this one.
-const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
 
 /// How much each place is wished for.
 struct Wishes(Places);
@@ -28,24 +24,18 @@ impl PreScore for InterPodAffinity {
         let mut places = Places::default();
         add_own_wishes(&mut places, pod, snapshot);
         for (terms, on) in snapshot.affinity_index().about(&pod.namespace) {
-            for term in terms
-                .required
-                .iter()
-                .filter(|term| means(term, pod, snapshot))
-            {
+            let required = terms.required.iter().filter(|_| self.required_counts > 0);
+            for term in required.filter(|term| means(term, pod, snapshot)) {
                 add_where(
                     &mut places,
                     snapshot,
                     &term.topology_key,
-                    HARD_POD_AFFINITY_WEIGHT,
+                    self.required_counts,
                     on,
                 );
             }
-            for wish in terms
-                .preferred
-                .iter()
-                .filter(|wish| means(&wish.term, pod, snapshot))
-            {
+            let preferred = terms.preferred.iter().filter(|_| !self.ignores_wishes);
+            for wish in preferred.filter(|wish| means(&wish.term, pod, snapshot)) {
                 add_where(
                     &mut places,
                     snapshot,
@@ -114,9 +104,5 @@ impl Score for InterPodAffinity {
                 0
             };
         }
-    }
-
-    fn weight(&self) -> i64 {
-        2
     }
 }

@@ -51,14 +51,16 @@ fn cluster(placed: Vec<(PodInfo, &str)>) -> Cache {
 /// What is said of each node; nothing of those that are fine.
 fn refused(pod: &PodInfo, cache: &Cache) -> Vec<(String, String)> {
     let (mut cycle, snapshot) = (CycleState::default(), cache.snapshot());
-    let (_, status) = InterPodAffinity.pre_filter(&mut cycle, pod, &snapshot);
+    let (_, status) = InterPodAffinity::default().pre_filter(&mut cycle, pod, &snapshot);
     if status.code() == Code::Skip {
         return Vec::new();
     }
     let statuses = snapshot.nodes().iter().map(|node| {
         (
             node.name.clone(),
-            InterPodAffinity.filter(&cycle, pod, node).message(),
+            InterPodAffinity::default()
+                .filter(&cycle, pod, node)
+                .message(),
         )
     });
     statuses

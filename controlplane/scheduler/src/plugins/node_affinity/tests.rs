@@ -19,7 +19,10 @@ fn preferences_that_a_node_meets_add_up() {
     let affinity =
         json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
     let pod = pod_with("p", json!({"containers": [], "affinity": affinity}));
-    assert_eq!(NodeAffinity.score(&CycleState::default(), &pod, &node), 10);
+    assert_eq!(
+        NodeAffinity::default().score(&CycleState::default(), &pod, &node),
+        10
+    );
 }
 
 #[test]
@@ -31,7 +34,7 @@ fn a_node_selector_must_match_whole() {
     ] {
         let pod = pod_with("p", json!({"containers": [], "nodeSelector": selector}));
         assert_eq!(
-            filtered(&NodeAffinity, &pod, &node).is_success(),
+            filtered(&NodeAffinity::default(), &pod, &node).is_success(),
             expect,
             "{selector}"
         );
@@ -68,7 +71,7 @@ fn nodes_that_a_pod_names_are_the_only_ones_looked_at() {
         );
         let nodes = Nodes::of(&[]);
         let (names, status) =
-            NodeAffinity.pre_filter(&mut CycleState::default(), &pod, &nodes.snapshot());
+            NodeAffinity::default().pre_filter(&mut CycleState::default(), &pod, &nodes.snapshot());
         let message = status.message();
         let found = if status.is_success() {
             Ok(names)
@@ -108,7 +111,11 @@ fn only_a_node_that_matches_now_and_did_not_before_helps() {
             QueueingHint::Skip,
         ),
     ] {
-        assert_eq!(NodeAffinity.hint(&pod, &event), expected, "{event:?}");
+        assert_eq!(
+            NodeAffinity::default().hint(&pod, &event),
+            expected,
+            "{event:?}"
+        );
     }
 }
 
@@ -162,8 +169,8 @@ proptest! {
             many.allowed(&pod.node_selector, pod.required_nodes().expect("terms")).iter().map(|node| node.name.as_str()).collect();
         let expected: Vec<&str> = nodes.iter().filter(|node| allows(&pod, node)).map(|node| node.name.as_str()).collect();
         prop_assert_eq!(allowed, expected);
-        for (node, score) in many.scores(super::preferred(&pod)) {
-            prop_assert_eq!(score, NodeAffinity.score(&CycleState::default(), &pod, node), "{}", node.name);
+        for (node, score) in many.scores(super::preferred(pod.affinity.as_deref())) {
+            prop_assert_eq!(score, NodeAffinity::default().score(&CycleState::default(), &pod, node), "{}", node.name);
         }
     }
 }
@@ -187,14 +194,12 @@ fn ten_thousand_terms_are_asked_once_and_not_of_each_node() {
     );
     let mut cycle = CycleState::default();
     work::taken();
-    NodeAffinity.pre_filter(&mut cycle, &pod, &nodes.snapshot());
-    assert!(
-        nodes
-            .snapshot()
-            .nodes()
-            .iter()
-            .all(|node| !NodeAffinity.filter(&cycle, &pod, node).is_success())
-    );
+    NodeAffinity::default().pre_filter(&mut cycle, &pod, &nodes.snapshot());
+    assert!(nodes.snapshot().nodes().iter().all(|node| {
+        !NodeAffinity::default()
+            .filter(&cycle, &pod, node)
+            .is_success()
+    }));
     assert_eq!(
         work::taken(),
         20_000,

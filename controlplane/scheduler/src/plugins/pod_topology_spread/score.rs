@@ -24,6 +24,8 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// What a pod wishes that says nothing: topology key and `maxSkew`.
 const SYSTEM_DEFAULTS: [(&str, i64); 2] = [(HOSTNAME, 3), ("topology.kubernetes.io/zone", 5)];
 
+/// The score of a node that is in no place for one of the wishes, before it is one out of 100.
+const IN_NO_PLACE: i64 = -1;
 /// Constraints beyond which it is looked first whether any node is in all those places.
 const MANY: usize = 16;
 
@@ -31,6 +33,7 @@ const MANY: usize = 16;
 struct Wishes {
     /// In place of the pod's own, if it has none.
     defaults: Option<Vec<SpreadConstraint>>,
+    is_of_system: bool,
     /// One a constraint.
     domains: Vec<Domains>,
 }
@@ -56,19 +59,20 @@ impl PreScore for PodTopologySpread {
         snapshot: &Snapshot<'_>,
     ) -> Status {
         let says_nothing = pod.soft_spread.is_empty() && pod.hard_spread.is_empty();
-        let defaults = if says_nothing {
-            defaults(pod, snapshot)
-        } else {
-            None
+        let defaults = match (&self.defaults, says_nothing) {
+            (_, false) => None,
+            (None, true) => defaults(pod, snapshot),
+            (Some(_), true) => self.of_profile(false, pod, snapshot),
         };
         let constraints = defaults.as_deref().unwrap_or(&pod.soft_spread);
         if constraints.is_empty() {
             return Status::SKIP;
         }
-        // A pod's own wishes leave out nodes that are in no place for one of them. The defaults do
-        // not: where there are no zones, pods are spread over nodes all the same, and nodes without
-        // a zone are one.
-        let all = if says_nothing { &[] } else { constraints };
+        // A pod's own wishes leave out nodes that are in no place for one of them, and so do the
+        // profile's. The system's do not: where there are no zones, pods are spread over nodes all
+        // the same, and nodes without a zone are one.
+        let is_of_system = says_nothing && self.defaults.is_none();
+        let all = if is_of_system { &[] } else { constraints };
         let scored: Vec<&NodeInfo> = feasible
             .iter()
             .filter(|node| has_all_labels(node, all))
@@ -111,7 +115,11 @@ impl PreScore for PodTopologySpread {
             }
         });
         let domains = domains.collect();
-        cycle.write(Wishes { defaults, domains });
+        cycle.write(Wishes {
+            defaults,
+            is_of_system,
+            domains,
+        });
         Status::SUCCESS
     }
 }
@@ -124,13 +132,18 @@ impl Score for PodTopologySpread {
         reason = "counts of pods"
     )]
     fn score(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let Some(Wishes { defaults, domains }) = cycle.read() else {
+        let Some(Wishes {
+            defaults,
+            is_of_system,
+            domains,
+        }) = cycle.read()
+        else {
             return 0;
         };
-        if !has_all_labels(node, &pod.soft_spread) {
-            return 0;
-        }
         let constraints = defaults.as_deref().unwrap_or(&pod.soft_spread);
+        if !is_of_system && !has_all_labels(node, constraints) {
+            return IN_NO_PLACE;
+        }
         let scores = constraints
             .iter()
             .zip(domains)
@@ -149,27 +162,19 @@ impl Score for PodTopologySpread {
         scores.sum::<f64>().round() as i64
     }
 
-    fn normalize(&self, pod: &PodInfo, nodes: &[&NodeInfo], scores: &mut [i64]) {
-        let is_scored = |node: &NodeInfo| has_all_labels(node, &pod.soft_spread);
-        let ranked = nodes
-            .iter()
-            .zip(scores.iter())
-            .filter(|(node, _)| is_scored(node))
-            .map(|(_, score)| *score);
+    fn normalize(&self, _: &PodInfo, _: &[&NodeInfo], scores: &mut [i64]) {
+        let is_scored = |score: i64| score != IN_NO_PLACE;
+        let ranked = scores.iter().copied().filter(|score| is_scored(*score));
         let (min, max) = ranked.fold((i64::MAX, 0), |(min, max), score| {
             (min.min(score), max.max(score))
         });
-        for (node, score) in nodes.iter().zip(scores) {
-            *score = match (is_scored(node), max) {
+        for score in scores {
+            *score = match (is_scored(*score), max) {
                 (false, _) => 0,
                 (true, 0) => MAX_NODE_SCORE,
                 (true, _) => MAX_NODE_SCORE * (max + min - *score) / max,
             };
         }
-    }
-
-    fn weight(&self) -> i64 {
-        2
     }
 }
 

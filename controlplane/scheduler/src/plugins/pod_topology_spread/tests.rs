@@ -66,7 +66,7 @@ fn cluster(pods: [usize; 4]) -> Cache {
 
 fn statuses(pod: &PodInfo, cache: &Cache) -> Vec<(String, Status)> {
     let (mut cycle, snapshot) = (CycleState::default(), cache.snapshot());
-    let (_, status) = PodTopologySpread.pre_filter(&mut cycle, pod, &snapshot);
+    let (_, status) = PodTopologySpread::default().pre_filter(&mut cycle, pod, &snapshot);
     if status.code() == Code::Skip {
         return Vec::new();
     }
@@ -75,7 +75,7 @@ fn statuses(pod: &PodInfo, cache: &Cache) -> Vec<(String, Status)> {
         .map(|node| {
             (
                 node.name.clone(),
-                PodTopologySpread.filter(&cycle, pod, node),
+                PodTopologySpread::default().filter(&cycle, pod, node),
             )
         })
         .collect()

@@ -32,8 +32,6 @@ use crate::{
     storage::{SharedStorage, version},
 };
 
-/// For all volumes of one pod to be bound. Upstream's `bindTimeoutSeconds`.
-const BIND_TIMEOUT: Duration = Duration::from_secs(600);
 /// For one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Writes on their way, of all pods together: bindings of pods want their share of the API server.
@@ -45,6 +43,8 @@ pub(in super::super) struct VolumePreBind {
     storage: Arc<SharedStorage>,
     client: Client,
     writes: Arc<Semaphore>,
+    /// For all volumes of one pod to be bound: `bindTimeoutSeconds`.
+    timeout: Duration,
 }
 
 /// Why the volumes of a pod were not bound.
@@ -69,17 +69,22 @@ enum BindVolumesError {
 }
 
 impl VolumePreBind {
-    pub(in super::super) fn new(storage: Arc<SharedStorage>, client: Client) -> Self {
+    pub(in super::super) fn new(
+        storage: Arc<SharedStorage>,
+        client: Client,
+        timeout: Duration,
+    ) -> Self {
         Self {
             storage,
             client,
             writes: Arc::new(Semaphore::new(WRITES_IN_FLIGHT)),
+            timeout,
         }
     }
 
     async fn bind(&self, reserved: &Reserved, pod: &PodInfo) -> Result<(), BindVolumesError> {
         let written = self.write(reserved).await?;
-        tokio::time::timeout(BIND_TIMEOUT, self.complete(pod, &written))
+        tokio::time::timeout(self.timeout, self.complete(pod, &written))
             .await
             .unwrap_or(Err(BindVolumesError::Timeout))
     }

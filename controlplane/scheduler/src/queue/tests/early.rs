@@ -30,8 +30,7 @@ fn without_active_pods_one_that_backs_off_is_popped() {
 #[test]
 fn while_others_are_active_a_backoff_is_waited_out() {
     let start = Instant::now();
-    let mut queue =
-        SchedulingQueue::new(Arc::new(plugins::without_binding(&Arc::default())), start);
+    let mut queue = queue_at(start);
     backing_off(&mut queue, pod("a", "1"), start);
     for name in ["first", "second"] {
         queue.add(pod(name, "1"), start);

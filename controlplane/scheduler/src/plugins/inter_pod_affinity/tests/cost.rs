@@ -98,7 +98,7 @@ fn an_event_is_not_looked_at_for_each_of_many_terms() {
         &ClusterEvent::AssignedPodDeleted(&other)
     ));
     assert_eq!(
-        InterPodAffinity.hint(&other, &ClusterEvent::AssignedPodDeleted(&waiting)),
+        InterPodAffinity::default().hint(&other, &ClusterEvent::AssignedPodDeleted(&waiting)),
         QueueingHint::Queue
     );
     assert_eq!(work::taken(), 0);

@@ -6,7 +6,7 @@ use crate::testing::info;
 /// Whether the pod `p`, of the app `web` and with this affinity, is worth an attempt after `event`.
 fn is_worth(affinity: &Value, event: &ClusterEvent<'_>) -> bool {
     let pod = labelled("p", "default", &json!({"app": "web"}), affinity);
-    InterPodAffinity.hint(&pod, event) == QueueingHint::Queue
+    InterPodAffinity::default().hint(&pod, event) == QueueingHint::Queue
 }
 
 fn pod(name: &str, namespace: &str, app: &str) -> PodInfo {

@@ -154,10 +154,12 @@ fn without_a_pod_it_would_have_to_be_near_no_end_of_a_pod_helps() {
     ] {
         let pod = labelled("p", "default", &json!({"app": "web"}), &affinity);
         let (mut cycle, snapshot) = (CycleState::default(), cache.snapshot());
-        InterPodAffinity.pre_filter(&mut cycle, &pod, &snapshot);
+        InterPodAffinity::default().pre_filter(&mut cycle, &pod, &snapshot);
         let node = snapshot.node("a1").expect("a1");
         assert_eq!(
-            InterPodAffinity.filter(&cycle, &pod, node).code(),
+            InterPodAffinity::default()
+                .filter(&cycle, &pod, node)
+                .code(),
             expected,
             "{affinity}"
         );

@@ -70,11 +70,11 @@ fn with_many_terms(pod: &PodInfo) -> PodInfo {
 /// What PreScore and Score say of each node.
 fn scores(pod: &PodInfo, cache: &Cache) -> Vec<i64> {
     let (mut cycle, snapshot) = (CycleState::default(), cache.snapshot());
-    InterPodAffinity.pre_score(&mut cycle, pod, &[], &snapshot);
+    InterPodAffinity::default().pre_score(&mut cycle, pod, &[], &snapshot);
     snapshot
         .nodes()
         .iter()
-        .map(|node| InterPodAffinity.score(&cycle, pod, node))
+        .map(|node| InterPodAffinity::default().score(&cycle, pod, node))
         .collect()
 }
 
@@ -185,10 +185,10 @@ proptest! {
         let (without, with) = (fits(&cluster(&without)), fits(&cluster(&with)));
         let other = changing.0.pod("other");
         if with && !without {
-            prop_assert_eq!(InterPodAffinity.hint(&waiting, &ClusterEvent::AssignedPodAdded(&other)), QueueingHint::Queue);
+            prop_assert_eq!(InterPodAffinity::default().hint(&waiting, &ClusterEvent::AssignedPodAdded(&other)), QueueingHint::Queue);
         }
         if without && !with {
-            prop_assert_eq!(InterPodAffinity.hint(&waiting, &ClusterEvent::AssignedPodDeleted(&other)), QueueingHint::Queue);
+            prop_assert_eq!(InterPodAffinity::default().hint(&waiting, &ClusterEvent::AssignedPodDeleted(&other)), QueueingHint::Queue);
         }
     }
 }

@@ -17,11 +17,11 @@ fn scores(affinity: &Value, cache: &Cache) -> Vec<i64> {
     let (mut cycle, snapshot) = (CycleState::default(), cache.snapshot());
     let pod = labelled("p", "default", &json!({"app": "web"}), affinity);
     let feasible: Vec<&NodeInfo> = snapshot.nodes().iter().collect();
-    let status = InterPodAffinity.pre_score(&mut cycle, &pod, &feasible, &snapshot);
+    let status = InterPodAffinity::default().pre_score(&mut cycle, &pod, &feasible, &snapshot);
     assert!(status.is_success(), "{affinity}");
-    let score = |node: &&NodeInfo| InterPodAffinity.score(&cycle, &pod, node);
+    let score = |node: &&NodeInfo| InterPodAffinity::default().score(&cycle, &pod, node);
     let mut scores: Vec<i64> = feasible.iter().map(score).collect();
-    InterPodAffinity.normalize(&pod, &feasible, &mut scores);
+    InterPodAffinity::default().normalize(&pod, &feasible, &mut scores);
     scores
 }
 
@@ -71,6 +71,6 @@ fn what_others_wish_for_and_require_decides() {
 fn without_wishes_there_is_nothing_to_score() {
     let cache = cluster(vec![(plain("1", "db"), "a1")]);
     let (mut cycle, pod) = (CycleState::default(), plain("p", "web"));
-    let status = InterPodAffinity.pre_score(&mut cycle, &pod, &[], &cache.snapshot());
+    let status = InterPodAffinity::default().pre_score(&mut cycle, &pod, &[], &cache.snapshot());
     assert_eq!(status.code(), Code::Skip);
 }

@@ -52,11 +52,11 @@ fn raw(
         .iter()
         .filter(|node| is_feasible(node))
         .collect();
-    let status = PodTopologySpread.pre_score(&mut cycle, pod, &feasible, &snapshot);
+    let status = PodTopologySpread::default().pre_score(&mut cycle, pod, &feasible, &snapshot);
     let score = |node: &&NodeInfo| {
         (
             node.name.clone(),
-            PodTopologySpread.score(&cycle, pod, node),
+            PodTopologySpread::default().score(&cycle, pod, node),
         )
     };
     (status.code() != Code::Skip).then(|| feasible.iter().map(score).collect())
@@ -68,7 +68,7 @@ fn normalized(cache: &Cache, pod: &PodInfo) -> Vec<i64> {
     };
     let nodes: Vec<&NodeInfo> = cache.snapshot().nodes().iter().collect();
     let mut scores: Vec<i64> = nodes.iter().map(|node| raw[&node.name]).collect();
-    PodTopologySpread.normalize(pod, &nodes, &mut scores);
+    PodTopologySpread::default().normalize(pod, &nodes, &mut scores);
     scores
 }
 
@@ -154,7 +154,7 @@ impl Model<'_> {
                     .all(|(key, _)| self.value(node, key).is_some())
         };
         if !is_in(node) {
-            return 0;
+            return IN_NO_PLACE;
         }
         let scored: Vec<usize> = (0..self.nodes.len())
             .filter(|node| self.feasible[*node] && is_in(*node))

@@ -53,7 +53,7 @@ fn only_what_changes_a_count_is_worth_an_attempt() {
         ),
     ] {
         assert_eq!(
-            PodTopologySpread.hint(&waiting, &event),
+            PodTopologySpread::default().hint(&waiting, &event),
             expected,
             "{event:?}"
         );

@@ -74,7 +74,7 @@ proptest! {
         let spread = json!({"topologySpreadConstraints": [constraint(ZONE, 1, json!({"minDomains": min_domains}))]});
         let waiting = pod_in("default", "p", "web", spread);
         let fits = |cache: &Cache| statuses(&waiting, cache).iter().any(|(_, status)| status.is_success());
-        let hint = |event: ClusterEvent<'_>| PodTopologySpread.hint(&waiting, &event);
+        let hint = |event: ClusterEvent<'_>| PodTopologySpread::default().hint(&waiting, &event);
         let [neither, pod_too, node_too] = [(false, false), (true, false), (false, true)].map(|(a, b)| fits(&cluster(a, b)));
         if pod_too && !neither {
             prop_assert_eq!(hint(ClusterEvent::AssignedPodAdded(&other)), QueueingHint::Queue);

@@ -36,15 +36,15 @@ fn the_emptier_place_is_the_better() {
         );
         let feasible: Vec<&NodeInfo> = snapshot.nodes().iter().collect();
         assert!(
-            PodTopologySpread
+            PodTopologySpread::default()
                 .pre_score(&mut cycle, &pod, &feasible, &snapshot)
                 .is_success()
         );
         let mut scores: Vec<i64> = feasible
             .iter()
-            .map(|node| PodTopologySpread.score(&cycle, &pod, node))
+            .map(|node| PodTopologySpread::default().score(&cycle, &pod, node))
             .collect();
-        PodTopologySpread.normalize(&pod, &feasible, &mut scores);
+        PodTopologySpread::default().normalize(&pod, &feasible, &mut scores);
         assert_eq!(scores, expected, "{name}");
     }
 }

@@ -17,6 +17,9 @@ use crate::{
     storage::version,
 };
 
+/// Upstream's.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
+
 /// A pod and the node that it is for.
 struct Placed {
     pod: PodInfo,
@@ -120,7 +123,7 @@ async fn bound_claims_leave_nothing_to_do() {
     world.bound_claim("c", "v");
     let placed = Placed::reserve(&world, &["c"], "a");
     assert!(placed.reserved().is_empty());
-    let pre_bind = VolumePreBind::new(world.storage.clone(), refusing());
+    let pre_bind = VolumePreBind::new(world.storage.clone(), refusing(), TIMEOUT);
     assert!(!pre_bind.has_work(&placed.cycle));
 }
 
@@ -282,7 +285,7 @@ fn answering(
 async fn a_refused_write_fails_the_binding() {
     let world = world();
     let placed = Placed::reserve(&world, &["c"], "a");
-    let pre_bind = VolumePreBind::new(world.storage.clone(), refusing());
+    let pre_bind = VolumePreBind::new(world.storage.clone(), refusing(), TIMEOUT);
     assert!(pre_bind.has_work(&placed.cycle));
     let status = pre_bind.pre_bind(&placed.cycle, &placed.pod, "a").await;
     let message = status.message();
@@ -311,10 +314,10 @@ async fn what_is_decided_is_written_once_and_waited_for_in_vain_for_ten_minutes(
         )
     };
     let start = tokio::time::Instant::now();
-    let status = VolumePreBind::new(world.storage.clone(), client)
+    let status = VolumePreBind::new(world.storage.clone(), client, TIMEOUT)
         .pre_bind(&placed.cycle, &placed.pod, "a")
         .await;
-    assert_eq!(start.elapsed().as_secs(), 600);
+    assert_eq!(start.elapsed(), TIMEOUT);
     assert_eq!(
         status.message(),
         "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded"

@@ -1,0 +1,145 @@
+//! What the scheduler is told: profiles, and how it goes about it. By `KubeSchedulerConfiguration`
+//! of `kubescheduler.config.k8s.io/v1`, or upstream's defaults.
+//!
+//! | module | what |
+//! |---|---|
+//! | `file` | the file as it is written |
+//! | `points` | which plugins are asked where: what of the defaults is taken away, added, put in another order |
+//! | `arguments` | what plugins are told |
+//! | `profile` | all of it together, for one `schedulerName` |
+//!
+//! A field that is not known is refused, and so is one that says what is not done here: extenders.
+//! `parallelism` is read and changes nothing: one thread decides.
+//!
+//! Source: `k8s.io/kube-scheduler/config/v1`, `pkg/scheduler/apis/config` at v1.37.
+
+mod arguments;
+mod file;
+mod points;
+mod profile;
+#[cfg(test)]
+mod tests;
+
+use std::{path::PathBuf, time::Duration};
+
+use coracle_telemetry::metrics::MetricsRegistry;
+
+use self::file::File;
+pub(crate) use self::{
+    arguments::{
+        Arguments, BalancedArgs, FitArgs, InterPodAffinityArgs, NodeAffinityArgs, PreemptionArgs,
+        RatioPoint, ScoringStrategy, SpreadArgs, Strategy,
+    },
+    points::Point,
+    profile::Profile,
+};
+
+/// The `schedulerName` of pods that name none.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// What the scheduler is told.
+#[derive(Debug, Clone)]
+pub struct SchedulerConfig {
+    /// One for each `schedulerName` whose pods are placed; at least one.
+    pub(crate) profiles: Vec<Profile>,
+    pub(crate) backoff_initial: Duration,
+    pub(crate) backoff_max: Duration,
+    /// How a process of its own reaches the API server, where nothing else says it.
+    pub kubeconfig: Option<PathBuf>,
+    /// Whether and by which Lease one of several leads.
+    pub election: ElectionConfig,
+    /// Where the scheduler counts what it does.
+    pub metrics: MetricsRegistry,
+}
+
+/// How one of several schedulers leads, for those that are processes of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElectionConfig {
+    /// Whether it waits until it leads.
+    pub elect: bool,
+    /// Name of the Lease.
+    pub lease: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// How long the Lease must stand still before another takes it.
+    pub lease_duration: Duration,
+    /// How long a leader tries to renew it.
+    pub renew_deadline: Duration,
+    /// Between two tries.
+    pub retry_period: Duration,
+}
+
+/// Why a configuration cannot be used: where in it, and what is wrong there.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    fn at(place: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
+        Self(format!("{place}: {why}"))
+    }
+}
+
+impl Default for ElectionConfig {
+    fn default() -> Self {
+        Self {
+            elect: true,
+            lease: "kube-scheduler".to_owned(),
+            namespace: "kube-system".to_owned(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            profiles: vec![Profile::default()],
+            backoff_initial: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(10),
+            kubeconfig: None,
+            election: ElectionConfig::default(),
+            metrics: MetricsRegistry::default(),
+        }
+    }
+}
+
+impl SchedulerConfig {
+    /// Reads a `KubeSchedulerConfiguration`, in YAML or JSON.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let file: File =
+            serde_yaml::from_str(text).map_err(|error| ConfigError(error.to_string()))?;
+        file.check()?;
+        let nodes = file.percentage_of_nodes_to_score;
+        let mut profiles: Vec<Profile> = Vec::new();
+        let own = [file::Profile::default()];
+        let written = file.profiles.as_deref().filter(|all| !all.is_empty());
+        for (index, written) in written.unwrap_or(&own).iter().enumerate() {
+            let place = format!("profiles[{index}]");
+            let profile = Profile::of(written, nodes, &place)?;
+            if profiles.iter().any(|other| other.name == profile.name) {
+                let why = format!("Duplicate value: {:?}", profile.name);
+                return Err(ConfigError::at(format!("{place}.schedulerName"), why));
+            }
+            profiles.push(profile);
+        }
+        Ok(Self {
+            profiles,
+            backoff_initial: Duration::from_secs(file.pod_initial_backoff_seconds.unwrap_or(1)),
+            backoff_max: Duration::from_secs(file.pod_max_backoff_seconds.unwrap_or(10)),
+            kubeconfig: file.kubeconfig(),
+            election: file.election()?,
+            metrics: MetricsRegistry::default(),
+        })
+    }
+
+    /// The `schedulerName`s whose pods are placed.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.profiles.iter().map(|profile| profile.name.as_str())
+    }
+}

@@ -1,0 +1,173 @@
+//! Several schedulers: profiles of the server's, one that is a process of its own, and one that
+//! somebody else has written.
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+use coracle_tests::{
+    binary,
+    cluster::Cluster,
+    is_root_or_skip,
+    kubectl::{Kubectl, PATIENCE},
+    process::{Process, run},
+    tool, wait, workspace,
+};
+
+/// The default profile, and one that fills one node after the other.
+const PROFILES: &str = r"
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+- schedulerName: packer
+  plugins:
+    score:
+      disabled: [{name: '*'}]
+      enabled: [{name: NodeResourcesFit}]
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}
+";
+
+/// Of a process: one node alone is allowed.
+const OWN: &str = r"
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  resourceName: mine
+  leaseDuration: 4s
+  renewDeadline: 3s
+  retryPeriod: 500ms
+profiles:
+- schedulerName: mine
+  pluginConfig:
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n2]}]
+";
+
+#[test]
+fn pods_are_placed_by_whom_they_name() {
+    if !is_root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let profiles = directory.path().join("profiles.yaml");
+    fs::write(&profiles, PROFILES).expect("write the profiles");
+    let argument = format!("--scheduler-config={}", profiles.display());
+    let cluster = Cluster::server_and_nodes(2, &[&argument]);
+    let kubectl = cluster.kubectl();
+
+    a_profile_fills_a_node(&kubectl);
+    let own = directory.path().join("own.yaml");
+    fs::write(&own, OWN).expect("write the configuration");
+    one_of_two_processes_leads(&cluster, &kubectl, &own, directory.path());
+    a_foreign_one_binds(&cluster, &kubectl);
+}
+
+fn pod(kubectl: &Kubectl, name: &str, scheduler: &str) {
+    let manifest = format!(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  schedulerName: {scheduler}
+  terminationGracePeriodSeconds: 1
+  containers: [{{name: c, image: busybox, imagePullPolicy: IfNotPresent, command: [sleep, "3600"], resources: {{requests: {{cpu: 50m}}}}}}]
+"#
+    );
+    let applied = kubectl.apply_text(&["apply"], &manifest);
+    assert_eq!(applied.code, 0, "{applied:?}");
+}
+
+fn node_of(kubectl: &Kubectl, name: &str) -> String {
+    wait::until("a node for the pod", PATIENCE, || {
+        let node = kubectl.ok(&format!("get pod {name} -o jsonpath={{.spec.nodeName}}"));
+        if node.is_empty() {
+            Err(kubectl.run(&format!("describe pod {name}")).stdout)
+        } else {
+            Ok(node)
+        }
+    })
+}
+
+/// Who says that it has placed the pod.
+fn placed_by(kubectl: &Kubectl, name: &str) -> String {
+    wait::until("an Event of its placing", PATIENCE, || {
+        let selector = format!("involvedObject.name={name},reason=Scheduled");
+        let source = "jsonpath={.items[*].source.component}{.items[*].reportingComponent}";
+        let said = kubectl.ok_args(&["get", "events", "--field-selector", &selector, "-o", source]);
+        if said.is_empty() { Err(said) } else { Ok(said) }
+    })
+}
+
+fn a_profile_fills_a_node(kubectl: &Kubectl) {
+    let nodes = |kind: &str, scheduler: &str| {
+        let names: Vec<_> = (0..4).map(|number| format!("{kind}-{number}")).collect();
+        names.iter().for_each(|name| pod(kubectl, name, scheduler));
+        let nodes = names.iter().map(|name| node_of(kubectl, name));
+        nodes.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(nodes("spread", "default-scheduler").len(), 2);
+    assert_eq!(nodes("packed", "packer").len(), 1);
+    assert!(placed_by(kubectl, "packed-0").contains("packer"));
+}
+
+fn one_of_two_processes_leads(cluster: &Cluster, kubectl: &Kubectl, config: &Path, logs: &Path) {
+    let start = |name: &str| {
+        let mut command = cluster.site.command("server", binary("coracle"));
+        command
+            .arg("scheduler")
+            .arg("--scheduler-config")
+            .arg(config);
+        command.arg("--kubeconfig").arg(kubectl.kubeconfig());
+        Process::start(command, &logs.join(format!("{name}.log")))
+    };
+    let mut first = start("first");
+    pod(kubectl, "mine-0", "mine");
+    assert_eq!(node_of(kubectl, "mine-0"), "n2");
+    assert!(placed_by(kubectl, "mine-0").contains("mine"));
+    let second = start("second");
+    let holder = || kubectl.ok("get lease mine -n kube-system -o jsonpath={.spec.holderIdentity}");
+    let before = holder();
+    first.kill();
+    pod(kubectl, "mine-1", "mine");
+    assert_eq!(node_of(kubectl, "mine-1"), "n2", "{}", second.output());
+    assert_ne!(holder(), before);
+    // Nobody else takes it.
+    pod(kubectl, "nobodys", "nobody");
+    pod(kubectl, "mine-2", "mine");
+    node_of(kubectl, "mine-2");
+    assert_eq!(
+        kubectl.ok("get pod nobodys -o jsonpath={.spec.nodeName}"),
+        ""
+    );
+}
+
+fn a_foreign_one_binds(cluster: &Cluster, kubectl: &Kubectl) {
+    for number in 0..2 {
+        pod(kubectl, &format!("foreign-{number}"), "foreign");
+    }
+    let mut python: Command = cluster.site.command("server", "timeout");
+    python.args(["90", "/usr/bin/python3"]);
+    python
+        .arg(workspace().join("tests/clients/python/scheduler.py"))
+        .arg("2");
+    python.env("PYTHONPATH", tool("python-kubernetes"));
+    python.env("KUBECONFIG", kubectl.kubeconfig());
+    let ended = run(&mut python);
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    for number in 0..2 {
+        let name = format!("foreign-{number}");
+        assert_eq!(node_of(kubectl, &name), "n2");
+        kubectl.pod_ready(&name);
+    }
+}
