@@ -82,7 +82,8 @@ pub(crate) fn server(args: &ApiArgs) -> anyhow::Result<String> {
         .ok_or_else(|| anyhow!("kubeconfig {} names no server", path.display()))
 }
 
-fn path(args: &ApiArgs) -> PathBuf {
+/// The kubeconfig that is meant.
+pub(crate) fn path(args: &ApiArgs) -> PathBuf {
     let own = || args.data.data_dir.join("admin.kubeconfig");
     args.kubeconfig.clone().unwrap_or_else(own)
 }

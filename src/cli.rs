@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
 
 pub(crate) use self::{
-    control_plane::{ControlPlaneArgs, JoinArgs, SchedulerArgs},
+    control_plane::{ControlPlaneArgs, JoinArgs, SchedulerArgs, WhyArgs},
     store::{EtcdArgs, Store, StoreArgs, StoreCommand},
 };
 
@@ -61,6 +61,9 @@ pub(crate) enum Command {
     Agent(AgentArgs),
     /// Run one more scheduler, beside the server's, for pods of other schedulerNames.
     Scheduler(SchedulerArgs),
+    /// Say why a pod is where it is, or nowhere: what each plugin of the scheduler says about each
+    /// node.
+    Why(WhyArgs),
     /// Manage the tokens by which nodes and servers join.
     #[command(subcommand)]
     Token(TokenCommand),

@@ -80,6 +80,7 @@ fn dispatch(cli: Cli, given: BTreeSet<&'static str>) -> Result<(), Failure> {
         Command::Server(args) => run::server(&args, given),
         Command::Agent(args) => run::agent(&args),
         Command::Scheduler(args) => scheduler::run(&args),
+        Command::Why(args) => scheduler::why(&args),
         Command::Token(command) => token::run(command),
         Command::Image(command) => image::run(command),
         Command::Store(command) => store::run(command),

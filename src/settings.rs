@@ -9,11 +9,11 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use coracle_agent::AgentConfig;
-use coracle_controlplane::{PodNetworkMode, ServerConfig};
+use coracle_controlplane::{PodNetworkMode, ServerConfig, scheduling::SchedulerConfig};
 
 use crate::{
     cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs},
-    scheduler, store,
+    store,
 };
 
 /// What the server is told.
@@ -52,12 +52,19 @@ pub(crate) fn server_config(
     }
     config.token_auth_file.clone_from(&args.token_auth_file);
     if let Some(path) = &args.scheduler_config {
-        config.scheduling = scheduler::read_config(path)?;
+        config.scheduling = scheduler_config(path)?;
     }
     config.node_monitor_grace = Duration::from_secs(args.node_monitor_grace_period);
     config.eviction_timeout = Duration::from_secs(args.pod_eviction_timeout);
     config.validate()?;
     Ok(config)
+}
+
+/// What `--scheduler-config` names.
+pub(crate) fn scheduler_config(path: &Path) -> anyhow::Result<SchedulerConfig> {
+    let what = || format!("--scheduler-config {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(what)?;
+    SchedulerConfig::parse(&text).with_context(what)
 }
 
 /// What the agent is told.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use coracle_client::leader_election::{Election, Lost};
-pub use coracle_scheduler::{ConfigError, ElectionConfig, SchedulerConfig};
+pub use coracle_scheduler::{
+    ConfigError, ElectionConfig, Explanation, SchedulerConfig, WhyError, why,
+};
 use coracle_telemetry::Health;
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;

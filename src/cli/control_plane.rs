@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::StoreArgs;
+use super::{ApiArgs, StoreArgs};
 
 /// The control plane's own flags.
 #[derive(Debug, Clone, Args)]
@@ -88,6 +88,24 @@ pub(crate) struct SchedulerArgs {
     /// group's of schedulers.
     #[arg(long, value_name = "FILE")]
     pub(crate) scheduler_config: PathBuf,
+}
+
+/// What is asked about the placing of a pod.
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// The pod.
+    pub(crate) pod: String,
+
+    /// Its namespace.
+    #[arg(short, long, default_value = "default", value_name = "NAMESPACE")]
+    pub(crate) namespace: String,
+
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+
+    /// What its scheduler was started with, if that is a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scheduler_config: Option<PathBuf>,
 }
 
 /// How a server comes to others.

@@ -8,7 +8,7 @@ use coracle_tests::{
     cluster::Cluster,
     is_root_or_skip,
     kubectl::{Kubectl, PATIENCE},
-    process::{Process, run},
+    process::{Process, run, succeed},
     tool, wait, workspace,
 };
 
@@ -66,6 +66,61 @@ fn pods_are_placed_by_whom_they_name() {
     fs::write(&own, OWN).expect("write the configuration");
     one_of_two_processes_leads(&cluster, &kubectl, &own, directory.path());
     a_foreign_one_binds(&cluster, &kubectl);
+    it_is_said_why(&cluster, &kubectl, &profiles);
+}
+
+/// As the administrator sees it.
+fn why(cluster: &Cluster, words: &[&str]) -> String {
+    let mut command = cluster.site.command("server", binary("coracle"));
+    command.arg("why").args(words);
+    command
+        .arg("--data-dir")
+        .arg(cluster.site.dir().join("server-data"));
+    succeed(&mut command)
+}
+
+fn it_is_said_why(cluster: &Cluster, kubectl: &Kubectl, profiles: &Path) {
+    let placed = why(cluster, &["spread-0"]);
+    let node = node_of(kubectl, "spread-0");
+    assert!(
+        placed.starts_with(&format!("Pod default/spread-0 is on {node};")),
+        "{placed}"
+    );
+    assert!(
+        placed.contains("FITS ON   SCORE   NodeResourcesFit x1"),
+        "{placed}"
+    );
+    kubectl.ok("cordon n1");
+    let manifest = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: huge}
+spec:
+  schedulerName: packer
+  containers: [{name: c, image: busybox, resources: {requests: {cpu: "5000"}}}]
+"#;
+    let applied = kubectl.apply_text(&["apply"], manifest);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let config = format!("--scheduler-config={}", profiles.display());
+    let pending = why(cluster, &["huge", &config]);
+    for expect in [
+        "Pod default/huge has no node; packer says:",
+        "NodeUnschedulable: node(s) were unschedulable",
+        "NodeResourcesFit: Insufficient cpu",
+        "it does not fit either",
+        "What would have to change:",
+        "kubectl uncordon",
+    ] {
+        assert!(pending.contains(expect), "{expect}: {pending}");
+    }
+    kubectl.ok("uncordon n1");
+    let mut command = cluster.site.command("server", binary("coracle"));
+    command
+        .args(["why", "huge", "--data-dir"])
+        .arg(cluster.site.dir().join("server-data"));
+    let refused = run(&mut command);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("asks for scheduler \"packer\""), "{said}");
 }
 
 fn pod(kubectl: &Kubectl, name: &str, scheduler: &str) {

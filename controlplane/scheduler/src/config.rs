@@ -30,7 +30,6 @@ pub(crate) use self::{
         Arguments, BalancedArgs, FitArgs, InterPodAffinityArgs, NodeAffinityArgs, PreemptionArgs,
         RatioPoint, ScoringStrategy, SpreadArgs, Strategy,
     },
-    points::Point,
     profile::Profile,
 };
 

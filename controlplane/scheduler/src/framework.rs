@@ -9,6 +9,7 @@
 //! | module | what |
 //! |---|---|
 //! | `plugin` | the extension points, a trait each |
+//! | `point` | the extension points by name |
 //! | `plugin_name` | the plugins' names, and sets of them |
 //! | `status` | what a plugin answers |
 //! | `cycle_state` | what the plugins of one attempt keep for one another |
@@ -25,6 +26,7 @@ mod cycle_state;
 mod diagnosis;
 mod plugin;
 mod plugin_name;
+mod point;
 mod runtime;
 mod status;
 mod waiting_pods;
@@ -39,7 +41,8 @@ pub(crate) use self::{
         normalize_by_max,
     },
     plugin_name::{PluginName, PluginSet},
-    runtime::{Framework, Scored},
+    point::Point,
+    runtime::{Framework, Scored, Scores},
     status::{Code, Reason, Status},
     waiting_pods::Permission,
 };

@@ -22,6 +22,7 @@
 //! | `metrics` | what `/metrics` tells |
 //! | `unscheduled`, `condition` | why a pod has no node, and how that is written |
 //! | `reports` | when that is worth a write, and what is worth an Event |
+//! | `why` | the same about one pod, for people: what each plugin says about each node |
 //! | `sync` | what the informers tell, for the task to take when it has time |
 //!
 //! Not here: extenders. Nor resource claims: a pod that has one waits
@@ -59,6 +60,7 @@ mod sync;
 #[cfg(test)]
 mod testing;
 mod unscheduled;
+mod why;
 
 use std::time::Duration;
 
@@ -68,6 +70,7 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{ConfigError, DEFAULT_SCHEDULER, ElectionConfig, SchedulerConfig};
+pub use why::{Explanation, WhyError, why};
 
 /// Why the scheduler gave up.
 #[derive(Debug, thiserror::Error)]

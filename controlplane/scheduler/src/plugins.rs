@@ -38,10 +38,10 @@ use self::{
     volume_zone::VolumeZone,
 };
 use crate::{
-    config::{Arguments, Point, Profile},
+    config::{Arguments, Profile},
     framework::{
-        Bind, EnqueueExtensions, Filter, Framework, PluginName, PostFilter, PreBind, PreEnqueue,
-        PreFilter, PreScore, Reserve, Score, Scored,
+        Bind, EnqueueExtensions, Filter, Framework, PluginName, Point, PostFilter, PreBind,
+        PreEnqueue, PreFilter, PreScore, Reserve, Score, Scored,
     },
     storage::SharedStorage,
 };

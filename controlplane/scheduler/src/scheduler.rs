@@ -64,9 +64,9 @@ struct Decision {
 pub(crate) struct Scheduler {
     client: Client,
     config: SchedulerConfig,
-    profiles: Profiles,
+    pub(crate) profiles: Profiles,
     queue: SchedulingQueue,
-    cache: Cache,
+    pub(crate) cache: Cache,
     algorithm: Algorithm,
     metrics: Metrics,
     storage: Arc<SharedStorage>,

@@ -8,24 +8,7 @@ use super::{
     ConfigError,
     file::{Plugins, Switch, Switches},
 };
-use crate::framework::PluginName;
-
-/// An extension point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Point {
-    PreEnqueue,
-    QueueSort,
-    PreFilter,
-    Filter,
-    PostFilter,
-    PreScore,
-    Score,
-    Reserve,
-    Permit,
-    PreBind,
-    Bind,
-    PostBind,
-}
+use crate::framework::{PluginName, Point};
 
 /// The plugins that are asked at a point, with the weight of each.
 pub(crate) type Plugged = Vec<(PluginName, i64)>;
@@ -68,55 +51,21 @@ impl Default for Points {
     }
 }
 
-impl Point {
-    const ALL: [Self; 12] = [
-        Self::PreEnqueue,
-        Self::QueueSort,
-        Self::PreFilter,
-        Self::Filter,
-        Self::PostFilter,
-        Self::PreScore,
-        Self::Score,
-        Self::Reserve,
-        Self::Permit,
-        Self::PreBind,
-        Self::Bind,
-        Self::PostBind,
-    ];
-
-    /// As a configuration writes it.
-    pub(crate) fn field(self) -> &'static str {
-        match self {
-            Self::PreEnqueue => "preEnqueue",
-            Self::QueueSort => "queueSort",
-            Self::PreFilter => "preFilter",
-            Self::Filter => "filter",
-            Self::PostFilter => "postFilter",
-            Self::PreScore => "preScore",
-            Self::Score => "score",
-            Self::Reserve => "reserve",
-            Self::Permit => "permit",
-            Self::PreBind => "preBind",
-            Self::Bind => "bind",
-            Self::PostBind => "postBind",
-        }
-    }
-
-    fn of(self, plugins: &Plugins) -> &Switches {
-        match self {
-            Self::PreEnqueue => &plugins.pre_enqueue,
-            Self::QueueSort => &plugins.queue_sort,
-            Self::PreFilter => &plugins.pre_filter,
-            Self::Filter => &plugins.filter,
-            Self::PostFilter => &plugins.post_filter,
-            Self::PreScore => &plugins.pre_score,
-            Self::Score => &plugins.score,
-            Self::Reserve => &plugins.reserve,
-            Self::Permit => &plugins.permit,
-            Self::PreBind => &plugins.pre_bind,
-            Self::Bind => &plugins.bind,
-            Self::PostBind => &plugins.post_bind,
-        }
+/// What a profile says about a point.
+fn switches(point: Point, plugins: &Plugins) -> &Switches {
+    match point {
+        Point::PreEnqueue => &plugins.pre_enqueue,
+        Point::QueueSort => &plugins.queue_sort,
+        Point::PreFilter => &plugins.pre_filter,
+        Point::Filter => &plugins.filter,
+        Point::PostFilter => &plugins.post_filter,
+        Point::PreScore => &plugins.pre_score,
+        Point::Score => &plugins.score,
+        Point::Reserve => &plugins.reserve,
+        Point::Permit => &plugins.permit,
+        Point::PreBind => &plugins.pre_bind,
+        Point::Bind => &plugins.bind,
+        Point::PostBind => &plugins.post_bind,
     }
 }
 
@@ -140,7 +89,7 @@ impl Points {
         let mut all = Vec::new();
         for point in Point::ALL {
             let place = format!("{place}.plugins.{}", point.field());
-            let switches = point.of(plugins);
+            let switches = switches(point, plugins);
             let own = enabled(switches, &place)?;
             if let Some((name, _)) = own.iter().find(|(name, _)| !name.points().contains(&point)) {
                 let why = format!("plugin {name} does not extend it");

@@ -1,5 +1,5 @@
-use super::{Point::*, *};
-use crate::framework::PluginName;
+use super::*;
+use crate::framework::{PluginName, Point, Point::*};
 
 fn parsed(rest: &str) -> Result<SchedulerConfig, String> {
     let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
@@ -34,8 +34,8 @@ fn a_file_that_says_nothing_says_the_defaults() {
     assert_eq!(weights, expect);
 }
 
-/// Upstream's rules, `expandMultiPointPlugins`: what a point names of what is asked everywhere comes
-/// first, what it names beside that last.
+/// Upstream's rules, `expandMultiPointPlugins`: what a point names of what is asked everywhere
+/// comes first, what it names beside that last.
 #[test]
 fn plugins_are_turned_off_and_on_and_weighed() {
     let plugins = r"

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::config::Point;
+use super::point::Point;
 
 /// Names one plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

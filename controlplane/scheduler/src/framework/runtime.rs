@@ -2,6 +2,9 @@
 //!
 //! Source: `pkg/scheduler/framework/runtime/framework.go` at v1.37.
 
+mod explain;
+
+pub(crate) use self::explain::Scores;
 use super::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
@@ -137,14 +140,7 @@ impl Framework {
         feasible: &[&NodeInfo],
         snapshot: &Snapshot<'_>,
     ) -> Result<Vec<i64>, Status> {
-        for plugin in &self.pre_score {
-            let status = plugin.pre_score(cycle, pod, feasible, snapshot);
-            match status.code() {
-                Code::Success => {}
-                Code::Skip => cycle.skip_score.insert(plugin.name()),
-                _ => return Err(status.by(plugin.name())),
-            }
-        }
+        self.run_pre_score(cycle, pod, feasible, snapshot)?;
         let mut totals = vec![0; feasible.len()];
         let mut scores = Vec::with_capacity(feasible.len());
         for Scored { plugin, weight } in self
@@ -160,6 +156,25 @@ impl Framework {
             }
         }
         Ok(totals)
+    }
+
+    /// Lets the plugins look at all feasible nodes, before they score each.
+    fn run_pre_score(
+        &self,
+        cycle: &mut CycleState,
+        pod: &PodInfo,
+        feasible: &[&NodeInfo],
+        snapshot: &Snapshot<'_>,
+    ) -> Result<(), Status> {
+        for plugin in &self.pre_score {
+            let status = plugin.pre_score(cycle, pod, feasible, snapshot);
+            match status.code() {
+                Code::Success => {}
+                Code::Skip => cycle.skip_score.insert(plugin.name()),
+                _ => return Err(status.by(plugin.name())),
+            }
+        }
+        Ok(())
     }
 
     /// Reserves what the cache does not count. If one plugin cannot, all give back.

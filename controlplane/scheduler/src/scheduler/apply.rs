@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Scheduler {
-    pub(super) fn apply(&mut self, event: SyncEvent) {
+    pub(crate) fn apply(&mut self, event: SyncEvent) {
         match event {
             SyncEvent::PodApplied(pod) => self.pod_applied(pod),
             SyncEvent::PodGone(uid) => self.pod_gone(&uid),
