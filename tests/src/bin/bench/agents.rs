@@ -36,6 +36,35 @@ pub(crate) async fn join(
         .await
 }
 
+/// Until no node has the taint of new ones any more.
+pub(crate) async fn all_ready(connection: &mut Connection) -> anyhow::Result<()> {
+    loop {
+        let nodes = connection.json(Method::GET, "/api/v1/nodes", None).await?;
+        let mut all = nodes["items"].as_array().into_iter().flatten();
+        if all.all(|node| node["spec"]["taints"].is_null()) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// While `work` is done, nodes renew their Leases, and nothing else.
+pub(crate) async fn with_leases<F>(kubeconfig: &str, work: F) -> anyhow::Result<Value>
+where
+    F: AsyncFnOnce(&Target) -> anyhow::Result<Value>,
+{
+    let target = Target::load(kubeconfig)?;
+    let mut renewing = JoinSet::new();
+    renewing.spawn(renew(target.clone()));
+    tokio::select! {
+        result = work(&target) => result,
+        Some(ended) = renewing.join_next() => {
+            ended??;
+            anyhow::bail!("Leases are not renewed any more")
+        }
+    }
+}
+
 /// While `work` is done, nodes renew their Leases and pods get ready.
 pub(crate) async fn within_cluster<F>(kubeconfig: &str, work: F) -> anyhow::Result<Value>
 where

@@ -76,6 +76,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         if wanted("workloads") {
             bench.workloads()?;
         }
+        if wanted("scheduling") {
+            bench.scheduling()?;
+        }
         if wanted("etcd") {
             bench.etcd()?;
         }

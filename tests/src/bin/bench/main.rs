@@ -23,6 +23,7 @@ mod pods;
 mod report;
 mod scale;
 mod scale_objects;
+mod scheduling;
 mod service;
 mod stages;
 mod watchers;
@@ -78,6 +79,7 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
             "pods-memory" => memory::of_pods(kubeconfig).await,
             "watchers" => watchers::delivery(kubeconfig).await,
             "scale" => scale::measure(kubeconfig).await,
+            "scheduling" => scheduling::measure(kubeconfig).await,
             "workloads-idle" => workloads::idle(kubeconfig).await,
             "workloads" => workloads::measure(kubeconfig).await,
             "workloads-crowd" => workloads::crowd(kubeconfig).await,

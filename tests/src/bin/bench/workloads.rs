@@ -224,15 +224,7 @@ async fn add_nodes(target: &Target, nodes: std::ops::Range<usize>) -> anyhow::Re
         object["metadata"]["annotations"] = json!({DIRECTORY: "/var/lib/volumes"});
         agents::join(&mut connection, node, &object).await?;
     }
-    // Until the taint of new nodes is gone.
-    loop {
-        let nodes = connection.json(Method::GET, "/api/v1/nodes", None).await?;
-        let mut all = nodes["items"].as_array().into_iter().flatten();
-        if all.all(|node| node["spec"]["taints"].is_null()) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    agents::all_ready(&mut connection).await
 }
 
 /// When a workload is there.
