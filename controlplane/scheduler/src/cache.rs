@@ -83,10 +83,14 @@ impl Cache {
                 self.around.images.remove(&old);
                 self.around.images.add(new);
             }
+            if old.labels != new.labels {
+                self.around.spread_counts.forget();
+            }
             return Some(old);
         }
         let mut info = NodeInfo::new(node);
         self.around.images.add(&info);
+        self.around.spread_counts.forget();
         for pod in self
             .of_unknown_nodes
             .remove(name)
@@ -105,6 +109,7 @@ impl Cache {
         let position = self.index.remove(name)?;
         let mut removed = self.nodes.swap_remove(position);
         self.around.images.remove(&removed);
+        self.around.spread_counts.forget();
         if let Some(moved) = self.nodes.get(position) {
             self.index.insert(moved.name.clone(), position);
         }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `pod_info`, `node_info`, `resources` | what of a Pod and a Node matters for placing, compact |
 //! | `cache`, `snapshot` | nodes with the pods on them, assumed ones included; what one attempt sees of it |
-//! | `namespaces`, `images`, `selectors`, `label_counts`, `affinity_index`, `claim_uses`, `priorities`, `budgets` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes pods of the same labels are, whose affinity terms hold where, which claims are in use, whom to preempt and whom not |
+//! | `namespaces`, `images`, `selectors`, `label_counts`, `spread_counts`, `affinity_index`, `claim_uses`, `priorities`, `budgets` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes and in which places pods of the same labels are, whose affinity terms hold where, which claims are in use, whom to preempt and whom not |
 //! | `storage` | claims, volumes and what CSI drivers say, and what of it is only assumed |
 //! | `postings`, `bits` | many things by their labels, for who asks much |
 //! | `config` | what the scheduler is told: profiles |
@@ -55,6 +55,7 @@ mod schedule_one;
 mod scheduler;
 mod selectors;
 mod snapshot;
+mod spread_counts;
 mod storage;
 mod sync;
 #[cfg(test)]

@@ -175,4 +175,6 @@ fn feasible_wanted(nodes: usize, percent: Option<usize>) -> usize {
 }
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::{
     affinity_index::AffinityIndex, budgets::Budgets, claim_uses::ClaimUses, images::Images,
     label_counts::LabelCounts, namespaces::Namespaces, node_info::NodeInfo, pod_info::PodInfo,
-    priorities::Priorities, selectors::Selectors,
+    priorities::Priorities, selectors::Selectors, spread_counts::SpreadCounts,
 };
 
 /// What there is beside the nodes.
@@ -18,6 +18,7 @@ pub(crate) struct Surroundings {
     pub(crate) images: Images,
     pub(crate) selectors: Selectors,
     pub(crate) label_counts: LabelCounts,
+    pub(crate) spread_counts: SpreadCounts,
     pub(crate) affinity_index: AffinityIndex,
     pub(crate) claim_uses: ClaimUses,
     pub(crate) priorities: Priorities,
@@ -29,6 +30,9 @@ impl Surroundings {
     pub(crate) fn count(&mut self, pod: &PodInfo, node: &str) {
         self.label_counts
             .add((&pod.namespace, &pod.labels), pod.terminating, node);
+        if !pod.terminating {
+            self.spread_counts.count(pod, node);
+        }
         self.affinity_index.add(pod, node);
         self.claim_uses.add(pod);
         self.priorities.add(pod.priority);
@@ -38,6 +42,9 @@ impl Surroundings {
     pub(crate) fn uncount(&mut self, pod: &PodInfo, node: &str) {
         self.label_counts
             .remove((&pod.namespace, &pod.labels), pod.terminating, node);
+        if !pod.terminating {
+            self.spread_counts.uncount(pod, node);
+        }
         self.affinity_index.remove(pod, node);
         self.claim_uses.remove(pod);
         self.priorities.remove(pod.priority);
@@ -85,6 +92,10 @@ impl<'a> Snapshot<'a> {
 
     pub(crate) fn label_counts(&self) -> &'a LabelCounts {
         &self.around.label_counts
+    }
+
+    pub(crate) fn spread_counts(&self) -> &'a SpreadCounts {
+        &self.around.spread_counts
     }
 
     pub(crate) fn affinity_index(&self) -> &'a AffinityIndex {

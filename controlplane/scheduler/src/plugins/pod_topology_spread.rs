@@ -20,6 +20,7 @@ use crate::{
     node_info::NodeInfo,
     pod_info::{PodInfo, SpreadConstraint},
     snapshot::Snapshot,
+    spread_counts::{About, PlaceCounts},
 };
 
 const NOT_MATCHED: &str = "node(s) didn't match pod topology spread constraints";
@@ -40,13 +41,44 @@ struct Counted {
 }
 
 /// The pods that a constraint selects, by place.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Domains {
-    pods: HashMap<String, i64>,
+    pods: Pods,
     /// Of the place with the fewest, as the constraint sees it.
     fewest: i64,
     /// Whether the constraint selects the pod itself.
     selects_itself: bool,
+}
+
+#[derive(Debug)]
+enum Pods {
+    /// Of the nodes that this pod may go to, by the value of the label.
+    Own(HashMap<String, i64>),
+    /// Of all nodes.
+    Shared(PlaceCounts),
+}
+
+impl Pods {
+    fn in_place(&self, value: &str) -> i64 {
+        match self {
+            Self::Own(pods) => pods.get(value).copied().unwrap_or(0),
+            Self::Shared(counts) => counts.in_place(value),
+        }
+    }
+
+    fn places(&self) -> usize {
+        match self {
+            Self::Own(pods) => pods.len(),
+            Self::Shared(counts) => counts.len(),
+        }
+    }
+
+    fn fewest(&self) -> Option<i64> {
+        match self {
+            Self::Own(pods) => pods.values().copied().min(),
+            Self::Shared(counts) => counts.fewest(),
+        }
+    }
 }
 
 impl PodTopologySpread {
@@ -90,42 +122,20 @@ impl PreFilter for PodTopologySpread {
         if constraints.is_empty() {
             return (None, Status::SKIP);
         }
-        let mut domains: Vec<Domains> = constraints.iter().map(|_| Domains::default()).collect();
-        let nodes: Vec<&NodeInfo> = snapshot
-            .nodes()
-            .iter()
-            .filter(|node| has_all_labels(node, constraints))
-            .collect();
-        // Else there are no more of them than a node has labels.
-        if !nodes.is_empty() {
-            for (constraint, domains) in constraints.iter().zip(&mut domains) {
-                let selected = constraint.selected(&pod.namespace, snapshot.label_counts());
-                for node in nodes
-                    .iter()
-                    .filter(|node| counts(constraint, cycle, pod, node))
-                {
-                    if let Some(value) = node.labels.get(&constraint.topology_key) {
-                        add(
-                            &mut domains.pods,
-                            value,
-                            selected.get(node.name.as_str()).copied().unwrap_or(0),
-                        );
-                    }
-                }
-            }
-        }
-        for (constraint, domains) in constraints.iter().zip(&mut domains) {
+        let domains = constraints.iter().map(|constraint| {
+            let pods = match counts_all_nodes(constraint, pod) {
+                true => shared(constraint, constraints, pod, snapshot),
+                false => own(constraint, constraints, cycle, pod, snapshot),
+            };
             // Places that are not there yet are empty.
-            let has_enough = domains.pods.len() >= constraint.min_domains;
-            domains.fewest = domains
-                .pods
-                .values()
-                .copied()
-                .min()
-                .filter(|_| has_enough)
-                .unwrap_or(0);
-            domains.selects_itself = constraint.selects(&pod.labels);
-        }
+            let has_enough = pods.places() >= constraint.min_domains;
+            Domains {
+                fewest: pods.fewest().filter(|_| has_enough).unwrap_or(0),
+                selects_itself: constraint.selects(&pod.labels),
+                pods,
+            }
+        });
+        let domains = domains.collect();
         cycle.write(Counted { defaults, domains });
         (None, Status::SUCCESS)
     }
@@ -141,8 +151,7 @@ impl Filter for PodTopologySpread {
             let Some(value) = node.labels.get(&constraint.topology_key) else {
                 return Status::unresolvable(vec![LABEL_MISSING.into()]);
             };
-            let pods =
-                domains.pods.get(value).copied().unwrap_or(0) + i64::from(domains.selects_itself);
+            let pods = domains.pods.in_place(value) + i64::from(domains.selects_itself);
             if pods - domains.fewest > constraint.max_skew {
                 return Status::unschedulable(vec![NOT_MATCHED.into()]);
             }
@@ -212,6 +221,57 @@ impl EnqueueExtensions for PodTopologySpread {
         };
         helps.into()
     }
+}
+
+/// Whether the constraint looks at every node, whatever the pod says about them.
+fn counts_all_nodes(constraint: &SpreadConstraint, pod: &PodInfo) -> bool {
+    let may_go_anywhere = pod.node_selector.is_empty() && pod.required_nodes().is_none();
+    !constraint.honours_taints && (!constraint.honours_affinity || may_go_anywhere)
+}
+
+/// The counts that the pods of a template have in common.
+fn shared(
+    constraint: &SpreadConstraint,
+    all: &[SpreadConstraint],
+    pod: &PodInfo,
+    snapshot: &Snapshot<'_>,
+) -> Pods {
+    let about = About::of(pod, constraint, all);
+    Pods::Shared(snapshot.spread_counts().get(about, || {
+        let selected = constraint.selected(&pod.namespace, snapshot.label_counts());
+        let nodes = snapshot.nodes().iter();
+        PlaceCounts::of(
+            &constraint.topology_key,
+            nodes.filter(|node| has_all_labels(node, all)),
+            |node| selected.get(node).copied().unwrap_or(0),
+        )
+    }))
+}
+
+/// Those of a pod that may not go to every node.
+fn own(
+    constraint: &SpreadConstraint,
+    all: &[SpreadConstraint],
+    cycle: &CycleState,
+    pod: &PodInfo,
+    snapshot: &Snapshot<'_>,
+) -> Pods {
+    let mut pods = HashMap::new();
+    let nodes = snapshot.nodes().iter();
+    let mut nodes = nodes
+        .filter(|node| has_all_labels(node, all))
+        .filter(|node| counts(constraint, cycle, pod, node))
+        .peekable();
+    if nodes.peek().is_some() {
+        let selected = constraint.selected(&pod.namespace, snapshot.label_counts());
+        for node in nodes {
+            if let Some(value) = node.labels.get(&constraint.topology_key) {
+                let on_it = selected.get(node.name.as_str()).copied().unwrap_or(0);
+                add(&mut pods, value, on_it);
+            }
+        }
+    }
+    Pods::Own(pods)
 }
 
 /// Whether the node is in some place for every constraint.

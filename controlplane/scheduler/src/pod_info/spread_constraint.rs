@@ -101,6 +101,10 @@ impl SpreadConstraint {
         }
     }
 
+    pub(crate) fn selector(&self) -> &LabelSelector {
+        &self.selector
+    }
+
     /// How much is written in it.
     pub(crate) fn length(&self) -> usize {
         1 + self

@@ -1,5 +1,7 @@
 //! Property tests: counts decide as the rule says, and no event is missed.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -88,6 +90,60 @@ proptest! {
         }
         if neither && !node_too {
             prop_assert_eq!(hint(ClusterEvent::NodeDeleted(&node)), QueueingHint::Queue);
+        }
+    }
+
+    /// What is kept from one pod to the next is what would be counted anew, whatever has happened
+    /// in between.
+    #[test]
+    fn what_is_kept_is_what_would_be_counted(
+        steps in proptest::collection::vec((0..6_usize, 0..6_usize, 0..4_usize, any::<bool>()), 1..40),
+    ) {
+        let mut kept = Cache::default();
+        let spread = json!({"topologySpreadConstraints": [
+            constraint(ZONE, 1, json!({})),
+            constraint("kubernetes.io/hostname", 1, json!({})),
+        ]});
+        let waiting = pod_in("default", "p", "web", spread);
+        let (mut nodes, mut pods) = (BTreeMap::new(), BTreeMap::new());
+        for (what, which, zone, web) in steps {
+            match what {
+                0 | 1 => {
+                    let labels = match zone {
+                        3 => json!({"kubernetes.io/hostname": which.to_string()}),
+                        _ => json!({ZONE: zone.to_string(), "kubernetes.io/hostname": which.to_string()}),
+                    };
+                    let node = node_of(&which.to_string(), labels);
+                    kept.set_node(&node);
+                    nodes.insert(which, node);
+                }
+                2 if zone == 0 => {
+                    kept.remove_node(&which.to_string());
+                    nodes.remove(&which);
+                }
+                3 if zone == 0 => {
+                    if let Some((uid, _)) = pods.pop_first() {
+                        kept.remove_pod(&uid);
+                    }
+                }
+                _ => {
+                    let name = format!("{which}-{zone}");
+                    let mut pod = pod_in("default", &name, if web { "web" } else { "db" }, json!({}));
+                    pod.terminating = zone == 3;
+                    let on = (which + zone) % 6;
+                    kept.remove_pod(&pod.uid);
+                    pods.insert(pod.uid.clone(), (on, pod.clone()));
+                    kept.observe(Arc::new(pod), &on.to_string());
+                }
+            }
+            let mut anew = Cache::default();
+            nodes.values().for_each(|node| drop(anew.set_node(node)));
+            for (on, pod) in pods.values() {
+                anew.observe(Arc::new(pod.clone()), &on.to_string());
+            }
+            let mut both = [refused(&waiting, &kept), refused(&waiting, &anew)];
+            both.iter_mut().for_each(|names| names.sort());
+            prop_assert_eq!(&both[0], &both[1]);
         }
     }
 }
