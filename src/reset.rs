@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ResetArgs) -> Result<(), Failure> {
     if args.delete_data && (volumes.is_empty() || args.delete_local_volumes) {
         remove(&data_dir)?;
     } else if args.delete_data {
-        coracle_agent::remove_all_but_volumes(&data_dir)
+        coracle_agent::remove_all_but_volumes(&data_dir, &volumes)
             .with_context(|| format!("delete what is in {}", data_dir.display()))?;
         say(format_args!(
             "data of persistent volumes stays, --delete-local-volumes deletes it as well:"

@@ -283,6 +283,24 @@ impl AgentConfig {
     }
 }
 
+impl AgentConfig {
+    /// Whether the storage directory that somebody has chosen is there: one made in its place would
+    /// be on another disk, and out of sight once its own is mounted.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(crate) fn check_storage(&self) -> Result<(), ConfigError> {
+        match &self.local_storage_dir {
+            Some(dir) if !dir.is_dir() => bad(
+                "--local-storage-directory",
+                dir.display().to_string(),
+                "must be a directory that is there: make it, or mount its disk".to_owned(),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn bad(field: &'static str, value: String, expected: String) -> Result<(), ConfigError> {
     Err(ConfigError {
         field,

@@ -5,7 +5,11 @@
 //! records of pods say. Level-triggered: what cannot be done now is looked at again, later and
 //! later, and at once when the volume changes.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use coracle_api::volume::local_path::{self, Due};
 use coracle_client::{
@@ -14,10 +18,11 @@ use coracle_client::{
     feed::Feed,
 };
 use coracle_telemetry::{Backoff, ErrorChain};
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -30,6 +35,8 @@ use crate::{
 };
 
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// Volumes that are let go of at once; the others wait.
+const AT_ONCE: usize = 4;
 /// After a volume was still in use, or could not be removed.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -41,9 +48,11 @@ enum LetGoError {
     Used,
     #[error("cannot let go of it on this node")]
     Storage(#[source] StorageError),
-    #[error("cannot take its finalizer off")]
+    #[error("it is not to be removed any more, says the API server")]
+    Changed,
+    #[error("cannot ask the API server about it, or take its finalizer off")]
     Request(#[source] Box<kube::Error>),
-    #[error("cannot take its finalizer off: the API server does not answer")]
+    #[error("the API server does not answer")]
     Timeout,
 }
 
@@ -89,6 +98,9 @@ impl LocalVolumes {
 
     async fn follow(&self) {
         let mut again: BTreeMap<Key, Again> = BTreeMap::new();
+        // A large tree takes its time, and holds up no other.
+        let mut busy: BTreeSet<Key> = BTreeSet::new();
+        let mut looks = FuturesUnordered::new();
         // What an earlier run of this task had not done.
         let known = self.cache.all();
         self.feed
@@ -96,25 +108,17 @@ impl LocalVolumes {
         loop {
             let now = Instant::now();
             let mut due = self.feed.take();
-            due.extend(
-                again
-                    .iter()
-                    .filter(|(_, again)| again.at <= now)
-                    .map(|(key, _)| key.clone()),
-            );
+            let over = again.iter().filter(|(_, again)| again.at <= now);
+            due.extend(over.map(|(key, _)| key.clone()));
             for key in due {
-                match self.look(&key).await {
-                    Ok(()) => drop(again.remove(&key)),
-                    Err(error) => {
-                        tracing::debug!(volume = key.name, error = %ErrorChain(&error), "a volume stays for now");
-                        let new = || Again {
-                            at: now,
-                            backoff: Backoff::new(RETRY_MIN, RETRY_MAX),
-                        };
-                        let again = again.entry(key).or_insert_with(new);
-                        again.at = Instant::now() + again.backoff.pause();
-                    }
+                if looks.len() == AT_ONCE || !busy.insert(key.clone()) {
+                    postpone(&mut again, key);
+                    continue;
                 }
+                looks.push(async move {
+                    let looked = self.look(&key).await;
+                    (key, looked)
+                });
             }
             let next = again.values().map(|again| again.at).min();
             let pause = async {
@@ -126,6 +130,16 @@ impl LocalVolumes {
             tokio::select! {
                 () = self.feed.changed() => {}
                 () = pause => {}
+                Some((key, looked)) = looks.next() => {
+                    busy.remove(&key);
+                    match looked {
+                        Ok(()) => drop(again.remove(&key)),
+                        Err(error) => {
+                            tracing::debug!(volume = key.name, error = %ErrorChain(&error), "a volume stays for now");
+                            postpone(&mut again, key);
+                        }
+                    }
+                }
             }
         }
     }
@@ -137,6 +151,9 @@ impl LocalVolumes {
         let due = local_path::due(&volume);
         if due == Due::Keep || !self.storage.is_ours(&volume) {
             return Ok(());
+        }
+        if due == Due::Remove && !self.is_still_due(&volume).await? {
+            return Err(LetGoError::Changed);
         }
         let (storage, records, going) = (
             Arc::clone(&self.storage),
@@ -163,6 +180,29 @@ impl LocalVolumes {
         self.release(&volume).await
     }
 
+    /// The API server is asked: it is the last moment, and somebody may want to retain it.
+    async fn is_still_due(&self, volume: &PersistentVolume) -> Result<bool, LetGoError> {
+        let meta = &volume.metadata;
+        let node = meta.labels.as_ref().and_then(|it| it.get(local_path::NODE));
+        let params = ListParams::default()
+            .labels(&format!(
+                "{}={}",
+                local_path::NODE,
+                node.map_or("", String::as_str)
+            ))
+            .fields(&format!(
+                "metadata.name={}",
+                meta.name.as_deref().unwrap_or_default()
+            ));
+        match tokio::time::timeout(REQUEST_LIMIT, self.api.list(&params)).await {
+            Ok(Ok(found)) => Ok(found
+                .iter()
+                .any(|live| live.metadata.uid == meta.uid && local_path::due(live) == Due::Remove)),
+            Ok(Err(error)) => Err(LetGoError::Request(Box::new(error))),
+            Err(_) => Err(LetGoError::Timeout),
+        }
+    }
+
     async fn release(&self, volume: &PersistentVolume) -> Result<(), LetGoError> {
         let name = volume.metadata.name.as_deref().unwrap_or_default();
         let patch = Patch::Merge(without_finalizer(volume));
@@ -176,6 +216,15 @@ impl LocalVolumes {
             Err(_) => Err(LetGoError::Timeout),
         }
     }
+}
+
+fn postpone(again: &mut BTreeMap<Key, Again>, key: Key) {
+    let new = || Again {
+        at: Instant::now(),
+        backoff: Backoff::new(RETRY_MIN, RETRY_MAX),
+    };
+    let again = again.entry(key).or_insert_with(new);
+    again.at = Instant::now() + again.backoff.pause();
 }
 
 /// The patch, for the volume as it was seen and no other.

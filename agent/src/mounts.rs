@@ -10,7 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+use rustix::{
+    fs::{AtFlags, CWD, StatxAttributes, StatxFlags},
+    io::Errno,
+    mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount},
+};
 
 /// Whether something is mounted exactly at `path`; a symbolic link there is not followed.
 pub(crate) fn is_point(path: &Path) -> bool {
@@ -43,6 +47,33 @@ pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
         .collect();
     points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
     Ok(points)
+}
+
+/// Takes away what is mounted at and below `dirs`, wherever else that is mounted, too: a bind mount
+/// of a directory of this machine shares what is mounted in there, and taking that away would take
+/// it from the machine. So all of it is made private first.
+///
+/// # Errors
+/// The table cannot be read; or what stays, with the path: all others are taken away.
+pub(crate) fn detach_below(dirs: &[&Path]) -> io::Result<()> {
+    let mut points = Vec::new();
+    for dir in dirs {
+        points.extend(below(dir)?);
+    }
+    let at = |point: &Path, error: Errno| {
+        let error = io::Error::from(error);
+        io::Error::new(error.kind(), format!("{}: {error}", point.display()))
+    };
+    for point in &points {
+        mount_change(point, MountPropagationFlags::PRIVATE).map_err(|error| at(point, error))?;
+    }
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    let detached = points.iter().map(|point| {
+        let detached = unmount(point, flags);
+        detached.map_err(|error| at(point, error))
+    });
+    // Each is tried.
+    detached.fold(Ok(()), io::Result::and)
 }
 
 /// The real path, as far as there is anything.
@@ -101,6 +132,41 @@ mod tests {
                 PathBuf::from(OsString::from_vec(b"/c\\d\xff".to_vec()))
             ]
         );
+    }
+
+    /// What a subPath of a hostPath is: a bind mount of a directory in which the machine has mounts
+    /// of its own, there before it and come after it.
+    #[test]
+    fn taking_a_bind_mount_away_leaves_the_machine_what_is_mounted_in_its_source() {
+        use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
+        if !nix::unistd::geteuid().is_root() {
+            let why = "this test needs root";
+            assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "{why}");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("directory");
+        let tmpfs = |path: &Path| {
+            fs::create_dir_all(path).expect("directory");
+            mount("tmpfs", path, "tmpfs", MountFlags::empty(), None).expect("tmpfs");
+        };
+        let disk = dir.path().join("disk");
+        tmpfs(&disk);
+        // As systemd has it for all of the machine.
+        mount_change(&disk, MountPropagationFlags::SHARED).expect("share");
+        let (before, after) = (disk.join("path/before"), disk.join("path/after"));
+        tmpfs(&before);
+        let copies = ["plain", "recursive"].map(|name| dir.path().join("pod").join(name));
+        for copy in &copies {
+            fs::create_dir_all(copy).expect("directory");
+        }
+        mount_bind(disk.join("path"), &copies[0]).expect("bind");
+        mount_bind_recursive(disk.join("path"), &copies[1]).expect("bind");
+        tmpfs(&after);
+        assert!(is_point(&copies[0].join("after")), "it is shared");
+        detach_below(&[&dir.path().join("pod")]).expect("detach");
+        let left = [&copies[0], &copies[1], &before, &after].map(|path| is_point(path));
+        detach_below(&[dir.path()]).expect("clean up");
+        assert_eq!(left, [false, false, true, true]);
     }
 
     #[test]

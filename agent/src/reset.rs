@@ -23,7 +23,7 @@ use crate::{
     network::routes,
     node_lock::{LockError, NodeLock},
     removal, run, runtime,
-    volume::storage,
+    volume::storage::{self, MARKER},
 };
 
 /// Why something is left.
@@ -37,8 +37,9 @@ pub enum ResetError {
     Left(Vec<String>),
 }
 
-/// Directories of persistent volumes that this node has made, wherever they are: what is in them is
-/// their users'. Of a storage directory that somebody has chosen, only those that a record names.
+/// Directories of persistent volumes that this node has made, wherever they are, also on a disk
+/// that is not there now: what is in them is their users'. Of a storage directory that somebody has
+/// chosen, only those that a record names.
 ///
 /// # Errors
 /// A directory or a record cannot be read.
@@ -49,33 +50,45 @@ pub fn kept_volumes(config: &AgentConfig) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         entries => {
             for entry in entries? {
-                found.push(entry?.path());
+                let path = entry?.path();
+                if !path.ends_with(MARKER) {
+                    found.push(path);
+                }
             }
         }
     }
-    found.retain(|path| path.exists());
     found.sort();
     found.dedup();
     Ok(found)
 }
 
-/// Deletes the data directory but for persistent volumes that are in there, and the records of all
+/// Deletes the data directory but for `volumes`, wherever in there they are, and the records of all
 /// that there are.
 ///
 /// # Errors
 /// The first thing that could not be deleted; all others are.
-pub fn remove_all_but_volumes(data_dir: &Path) -> io::Result<()> {
+pub fn remove_all_but_volumes(data_dir: &Path, volumes: &[PathBuf]) -> io::Result<()> {
     let agent = data_dir.join("agent");
-    let kept = [agent.join(STORAGE), agent.join(LOCAL_VOLUMES)];
+    let mut kept = vec![agent.join(STORAGE), agent.join(LOCAL_VOLUMES)];
+    kept.extend_from_slice(volumes);
+    remove_all_but(data_dir, &kept)
+}
+
+fn remove_all_but(dir: &Path, kept: &[PathBuf]) -> io::Result<()> {
     let mut first = Ok(());
-    for dir in [&agent, data_dir] {
-        for entry in fs::read_dir(dir)? {
-            let path = entry?.path();
-            if path != agent && !kept.contains(&path) {
-                let removed = removal::remove_tree(&path);
-                first = first.and(removed);
-            }
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if kept.contains(&path) {
+            continue;
         }
+        let holds_some = kept.iter().any(|one| one.starts_with(&path));
+        let removed = match holds_some && path.is_dir() && !path.is_symlink() {
+            true => remove_all_but(&path, kept),
+            // A link to where they are is not what they are.
+            false if holds_some => Ok(()),
+            false => removal::remove_tree(&path),
+        };
+        first = first.and(removed);
     }
     first
 }
@@ -130,7 +143,10 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
     let steps: [Step<'_>; 6] = [
         (
             "mounts",
-            Box::new(|| unmount_below(&[&config.run_dir, &config.agent_dir().join("pods")])),
+            Box::new(|| {
+                mounts::detach_below(&[&config.run_dir, &config.agent_dir().join("pods")])
+                    .map_err(|error| error.to_string())
+            }),
         ),
         (
             "rules",
@@ -179,27 +195,6 @@ fn remove_bridge(name: &str) -> Result<(), String> {
     bridge::remove(&mut netlink, name).map_err(|error| error.to_string())
 }
 
-/// Deepest first, so that nothing is busy because of what is mounted on it.
-fn unmount_below(dirs: &[&Path]) -> Result<(), String> {
-    let mut points = Vec::new();
-    for dir in dirs {
-        points.extend(
-            mounts::below(dir).map_err(|error| format!("read the table of mounts: {error}"))?,
-        );
-    }
-    let mut failures = Vec::new();
-    for point in points {
-        if let Err(errno) = rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH) {
-            failures.push(format!("{}: {errno}", point.display()));
-        }
-    }
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures.join(", "))
-    }
-}
-
 /// The pods' cgroups, and what of the way there is empty without them.
 fn remove_cgroups(root: &str) -> Result<(), String> {
     let pods = format!("{}/kubepods", root.trim_end_matches('/'));
@@ -234,10 +229,25 @@ mod tests {
             "directory": "pvc-2_default_data", "state": "Made"});
         fs::write(agent.join("local-volumes/2"), record.to_string()).expect("record");
         config.local_storage_dir = Some(dir.path().join("disk"));
+        // Chosen in the data directory itself, and one of a disk that is not there.
+        let within = config.data_dir.join("volumes/pvc-3_default_data");
+        fs::create_dir_all(&within).expect("directory");
+        fs::write(config.data_dir.join("volumes/other"), "x").expect("file");
+        let away = PathBuf::from("/nonexistent/disk/pvc-4_default_data");
+        for (number, path) in [(3, &within), (4, &away)] {
+            let (base, directory) = (path.parent(), path.file_name());
+            let record = serde_json::json!({"volume": format!("pvc-{number}"), "base": base,
+                "directory": directory.and_then(|name| name.to_str()), "state": "Made"});
+            let file = agent.join(format!("local-volumes/{number}"));
+            fs::write(file, record.to_string()).expect("record");
+        }
         let found = kept_volumes(&config).expect("read");
-        assert_eq!(found, [own.clone(), elsewhere.clone()]);
-        remove_all_but_volumes(&config.data_dir).expect("remove");
-        assert!(own.join("f").exists() && elsewhere.join("f").exists());
+        let mut expected = vec![own.clone(), elsewhere.clone(), within.clone(), away];
+        expected.sort();
+        assert_eq!(found, expected);
+        remove_all_but_volumes(&config.data_dir, &found).expect("remove");
+        assert!(own.join("f").exists() && elsewhere.join("f").exists() && within.exists());
+        assert!(!config.data_dir.join("volumes/other").exists());
         let mut left: Vec<_> = fs::read_dir(&agent)
             .expect("directory")
             .map(|entry| entry.expect("entry").file_name())
@@ -246,7 +256,7 @@ mod tests {
         assert_eq!(left, ["local-volumes", "storage"]);
         assert_eq!(
             fs::read_dir(&config.data_dir).expect("directory").count(),
-            1
+            2
         );
     }
 }

@@ -54,10 +54,11 @@ pub(crate) async fn run(
     for dir in own.into_iter().chain([config.local_volumes_dir()]) {
         make_private_dir(dir)?;
     }
-    // The directories in there are open to everybody. One that somebody has chosen and made is his.
-    if config.local_storage_dir.is_none() || !config.storage_dir().exists() {
+    // The directories in there are open to everybody. One that somebody has chosen is his.
+    if config.local_storage_dir.is_none() {
         make_private_dir(config.storage_dir())?;
     }
+    config.check_storage()?;
     let _lock = NodeLock::acquire_soon(&config.run_dir).await?;
     Machine::read(&config).check()?;
     let mut groups = Groups::new(shutdown.clone());

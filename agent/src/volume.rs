@@ -157,7 +157,12 @@ impl VolumeManager {
             &parts.config.storage_dir(),
             &parts.config.local_volumes_dir(),
         ));
-        let local = Local::new(records.clone(), Arc::clone(&storage), parts.events);
+        let local = Local::new(
+            records.clone(),
+            Arc::clone(&storage),
+            parts.client.clone(),
+            parts.events,
+        );
         let mounter = &parts.mounter;
         let plugins: [Box<dyn VolumePlugin>; 7] = [
             Box::new(HostPath::default()),

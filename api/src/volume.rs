@@ -51,7 +51,8 @@ pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// On a StorageClass: it is for claims that name none.
 pub const IS_DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_IS_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
-const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// The class of a claim or volume, as it was said before there was a field for it.
+pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// Nothing deletes the claim while a pod uses it.
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// Nothing deletes the volume while it is bound.

@@ -50,6 +50,9 @@ pub(crate) enum VolumePluginError {
     LocalKind,
     #[error("this node mounts no block device: only a directory can be a local volume")]
     LocalDevice,
+    /// The cluster has to know before the directory is made.
+    #[error("cannot say in the volume that its directory is made, so it is not made yet")]
+    Unsaid(#[source] Option<Box<kube::Error>>),
     #[error("path {path:?} does not answer")]
     LocalHangs { path: String },
     #[error("invalid path: {path} must not contain '..'")]

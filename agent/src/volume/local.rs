@@ -23,8 +23,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::LocalVolumeSource;
+use coracle_api::volume::{annotation, local_path};
+use k8s_openapi::api::core::v1::{LocalVolumeSource, PersistentVolume};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
 use parking_lot::Mutex;
+use serde_json::json;
 
 use super::{
     claim::record::{Claimed, Record, Records},
@@ -33,7 +39,7 @@ use super::{
     jobs::Jobs,
     layout,
     plugin::{SetUp, Source, VolumePlugin},
-    storage::Storage,
+    storage::{Storage, StorageError},
 };
 use crate::{
     events::{EventRecorder, EventType},
@@ -42,6 +48,8 @@ use crate::{
 
 /// For the look at a path.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// For saying that a directory is about to be made.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// For ownership; whoever asks gives up earlier.
 const OWNERSHIP_LIMIT: Duration = Duration::from_secs(600);
 /// Then people are told that it takes long.
@@ -54,6 +62,7 @@ const ADVICE: &str = "is taking longer than expected, consider using OnRootMisma
 pub(super) struct Local {
     records: Records,
     storage: Arc<Storage>,
+    client: Client,
     events: EventRecorder,
     looks: Jobs,
     ownership: Jobs,
@@ -100,21 +109,16 @@ impl VolumePlugin for Local {
         if options.is_some_and(|options| !options.is_empty()) {
             return Err(VolumePluginError::MountOptions);
         }
-        let (storage, of_pod) = (Arc::clone(&self.storage), claimed.clone());
-        let looked = self.looks.run(&path, LOOK_LIMIT, move |path| {
-            if storage.is_ours(&of_pod.volume) {
-                storage
-                    .ensure(&of_pod.volume)
-                    .map_err(VolumePluginError::from)
-            } else {
-                check(path)
+        if self.storage.is_ours(&claimed.volume) {
+            if !claimed.ready && annotation(&claimed.volume.metadata, local_path::MADE).is_none() {
+                self.look(&path, claimed, Storage::note).await?;
+                self.say_that_it_is_made(claimed).await?;
             }
-        });
-        looked.await.unwrap_or_else(|| {
-            Err(VolumePluginError::LocalHangs {
-                path: source.path.clone(),
-            })
-        })?;
+            self.look(&path, claimed, Storage::ensure).await?;
+        } else {
+            let looked = self.looks.run(&path, LOOK_LIMIT, check);
+            looked.await.unwrap_or_else(|| Err(hangs(&path)))?;
+        }
         let group = wanted
             .fs_group()
             .and_then(|group| u32::try_from(group).ok());
@@ -126,14 +130,47 @@ impl VolumePlugin for Local {
 }
 
 impl Local {
-    pub(super) fn new(records: Records, storage: Arc<Storage>, events: EventRecorder) -> Self {
+    pub(super) fn new(
+        records: Records,
+        storage: Arc<Storage>,
+        client: Client,
+        events: EventRecorder,
+    ) -> Self {
         Self {
             records,
             storage,
+            client,
             events,
             looks: Jobs::default(),
             ownership: Jobs::default(),
             progress: Arc::default(),
+        }
+    }
+
+    /// Something about a volume that the cluster has made for this node.
+    async fn look(
+        &self,
+        path: &Path,
+        claimed: &Claimed,
+        at: fn(&Storage, &PersistentVolume) -> Result<(), StorageError>,
+    ) -> Result<(), VolumePluginError> {
+        let (storage, volume) = (Arc::clone(&self.storage), claimed.volume.clone());
+        let looked = self.looks.run(path, LOOK_LIMIT, move |_| {
+            at(&storage, &volume).map_err(VolumePluginError::from)
+        });
+        looked.await.unwrap_or_else(|| Err(hangs(path)))
+    }
+
+    /// So that a node that has lost what it knew does not make an empty directory in its place.
+    async fn say_that_it_is_made(&self, claimed: &Claimed) -> Result<(), VolumePluginError> {
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let said = json!({"metadata": {"uid": claimed.volume.metadata.uid, "annotations": {local_path::MADE: "true"}}});
+        let (params, said) = (PatchParams::default(), Patch::Merge(said));
+        let request = volumes.patch_metadata(claimed.name(), &params, &said);
+        match tokio::time::timeout(REQUEST_LIMIT, request).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(VolumePluginError::Unsaid(Some(Box::new(error)))),
+            Err(_) => Err(VolumePluginError::Unsaid(None)),
         }
     }
 
@@ -196,6 +233,12 @@ impl Local {
     fn warn(&self, wanted: &SetUp<'_>, reason: &'static str, message: String) {
         let kind = EventType::Warning;
         self.events.pod(wanted.pod, None, kind, reason, message);
+    }
+}
+
+fn hangs(path: &Path) -> VolumePluginError {
+    VolumePluginError::LocalHangs {
+        path: path.display().to_string(),
     }
 }
 

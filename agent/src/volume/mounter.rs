@@ -9,7 +9,7 @@ use std::{
 };
 
 use nix::{
-    mount::{MntFlags, MsFlags, mount, umount2},
+    mount::{MsFlags, mount},
     sys::statvfs::statvfs,
 };
 
@@ -101,7 +101,8 @@ impl Mounter for SystemMounter {
             Some(source.as_str()),
             target,
             None::<&str>,
-            MsFlags::MS_BIND | MsFlags::MS_REC,
+            // As upstream: what is mounted below the path is not there.
+            MsFlags::MS_BIND,
             None::<&str>,
         )
         .map_err(io::Error::from)
@@ -112,10 +113,7 @@ impl Mounter for SystemMounter {
     }
 
     fn unmount_below(&self, dir: &Path) -> io::Result<()> {
-        for point in mounts::below(dir)? {
-            umount2(&point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)?;
-        }
-        Ok(())
+        mounts::detach_below(&[dir])
     }
 }
 

@@ -14,6 +14,8 @@
 //!
 //! State: `<agent>/local-volumes/<uid of the volume>`, written here alone.
 
+mod record;
+
 use std::{
     fs,
     io::{self, ErrorKind},
@@ -32,10 +34,13 @@ use rustix::{
     fs::{CWD, Mode, OFlags, RenameFlags, ResolveFlags},
     io::Errno,
 };
-use serde::{Deserialize, Serialize};
 
+pub(crate) use self::record::recorded;
+use self::record::{Record, State, read, records, write};
 use crate::removal;
 
+/// In the storage directory: tells it from the place where a disk should be.
+pub(crate) const MARKER: &str = ".coracle-storage";
 /// Everybody may write: who its pod runs as is not known.
 const MODE: Mode = Mode::from_raw_mode(0o777);
 
@@ -51,6 +56,16 @@ pub(crate) enum StorageError {
     Gone { path: String },
     #[error("the volume is being removed from this node")]
     Going,
+    #[error(
+        "directory {path:?} of the volume is not there, and {base:?} is not the storage directory that it was made in: is \
+         its disk mounted? It is removed once it is"
+    )]
+    Away { path: String, base: String },
+    #[error(
+        "storage directory {base:?} is not the one that this node has made volumes in: is its disk mounted? A new one is \
+         begun by removing what is in {records:?}"
+    )]
+    AnotherDisk { base: String, records: String },
     #[error("{uid:?} is no uid of a volume")]
     Uid { uid: String },
     #[error("{operation} {path}")]
@@ -69,36 +84,6 @@ impl StorageError {
             path,
             source,
         }
-    }
-}
-
-/// How far a directory is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
-    Making,
-    Made,
-    Going,
-}
-
-/// A directory that was made here, or is about to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
-    volume: String,
-    /// The storage directory of the time.
-    base: PathBuf,
-    /// In there.
-    directory: String,
-    state: State,
-}
-
-impl Record {
-    fn path(&self) -> PathBuf {
-        self.base.join(&self.directory)
-    }
-
-    /// What its directory is called until it is as it is to be.
-    fn unfinished(&self) -> String {
-        format!(".{}.new", self.volume)
     }
 }
 
@@ -129,26 +114,16 @@ impl Storage {
             && labels.and_then(|labels| labels.get(local_path::NODE)) == Some(&self.node)
     }
 
+    /// Writes down that the volume is here, before anybody else hears of it.
+    pub(crate) fn note(&self, volume: &PersistentVolume) -> Result<(), StorageError> {
+        let _turn = self.turn.lock();
+        self.noted(volume).map(drop)
+    }
+
     /// Makes the directory of a volume that has none yet, and looks for that of one that has.
     pub(crate) fn ensure(&self, volume: &PersistentVolume) -> Result<(), StorageError> {
         let _turn = self.turn.lock();
-        let spec = volume.spec.as_ref();
-        let path = spec.and_then(|spec| spec.local.as_ref());
-        let path = path.map(|local| local.path.as_str()).unwrap_or_default();
-        let file = self.file(volume)?;
-        if local_path::due(volume) != local_path::Due::Keep {
-            return Err(StorageError::Going);
-        }
-        let record = match read(&file)? {
-            Some(record) => record,
-            None => {
-                let record = self.first_record(volume);
-                check(path, &record)?;
-                write(&file, &record)?;
-                record
-            }
-        };
-        check(path, &record)?;
+        let (file, record) = self.noted(volume)?;
         match record.state {
             State::Going => Err(StorageError::Going),
             State::Made => look(&record),
@@ -161,6 +136,34 @@ impl Storage {
                 write(&file, &made)
             }
         }
+    }
+
+    /// The record of the volume, and where it is. One that the cluster says was made has been
+    /// forgotten here, with its directory or without.
+    fn noted(&self, volume: &PersistentVolume) -> Result<(PathBuf, Record), StorageError> {
+        let spec = volume.spec.as_ref();
+        let path = spec.and_then(|spec| spec.local.as_ref());
+        let path = path.map(|local| local.path.as_str()).unwrap_or_default();
+        let file = self.file(volume)?;
+        if local_path::due(volume) != local_path::Due::Keep {
+            return Err(StorageError::Going);
+        }
+        let record = match read(&file)? {
+            Some(record) => record,
+            None => {
+                let mut record = self.first_record(volume);
+                check(path, &record)?;
+                record.storage = Some(self.identity()?);
+                if annotation(&volume.metadata, local_path::MADE).is_some() {
+                    look(&record)?;
+                    record.state = State::Made;
+                }
+                write(&file, &record)?;
+                record
+            }
+        };
+        check(path, &record)?;
+        Ok((file, record))
     }
 
     /// Forgets a volume, and removes the directory that was made for it unless that is to be
@@ -183,6 +186,9 @@ impl Storage {
             let Some(record) = read(&file)? else {
                 return Ok(true);
             };
+            if !retained {
+                proves_to_be_there(&record)?;
+            }
             let going = Record {
                 state: State::Going,
                 ..record
@@ -214,7 +220,29 @@ impl Storage {
             base: self.base.clone(),
             directory: local_path::directory_name(name, namespace, claim),
             state: State::Making,
+            storage: None,
         }
+    }
+
+    /// What the storage directory says that it is: the first volume in it makes it say so. One that
+    /// says nothing although volumes were made in it is the place where a disk should be.
+    fn identity(&self) -> Result<String, StorageError> {
+        let marker = self.base.join(MARKER);
+        if let Some(identity) = said(&marker)? {
+            return Ok(identity);
+        }
+        for known in records(&self.records).map_err(StorageError::io("read", &self.records))? {
+            if known.base == self.base && known.storage.is_some() {
+                return Err(StorageError::AnotherDisk {
+                    base: self.base.display().to_string(),
+                    records: self.records.display().to_string(),
+                });
+            }
+        }
+        let identity = uuid::Uuid::new_v4().to_string();
+        private_file::write(&marker, identity.as_bytes())
+            .map_err(StorageError::io("write", &marker))?;
+        Ok(identity)
     }
 
     fn file(&self, volume: &PersistentVolume) -> Result<PathBuf, StorageError> {
@@ -229,34 +257,32 @@ impl Storage {
     }
 }
 
-/// Where directories are, or were, that were made here.
-pub(crate) fn recorded(records: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(records) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
+/// A directory that is not there has gone only if what it was made in is.
+fn proves_to_be_there(record: &Record) -> Result<(), StorageError> {
+    let (path, Some(storage)) = (record.path(), &record.storage) else {
+        return Ok(());
     };
-    let mut found = Vec::new();
-    for entry in entries {
-        let json = fs::read(entry?.path())?;
-        let record: Record = serde_json::from_slice(&json)?;
-        found.push(record.path());
+    let is_gone =
+        matches!(fs::symlink_metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound);
+    if record.state != State::Made || !is_gone {
+        return Ok(());
     }
-    Ok(found)
+    if said(&record.base.join(MARKER))?.as_ref() == Some(storage) {
+        return Ok(());
+    }
+    Err(StorageError::Away {
+        path: path.display().to_string(),
+        base: record.base.display().to_string(),
+    })
 }
 
-fn read(file: &Path) -> Result<Option<Record>, StorageError> {
-    let json = match fs::read(file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(StorageError::io("read", file))?,
-    };
-    let parsed = serde_json::from_slice(&json).map_err(io::Error::from);
-    parsed.map(Some).map_err(StorageError::io("read", file))
-}
-
-fn write(file: &Path, record: &Record) -> Result<(), StorageError> {
-    let json = serde_json::to_vec(record).map_err(io::Error::from);
-    json.and_then(|json| private_file::write(file, &json))
-        .map_err(StorageError::io("write", file))
+/// What a marker says.
+fn said(marker: &Path) -> Result<Option<String>, StorageError> {
+    match fs::read_to_string(marker) {
+        Ok(identity) => Ok(Some(identity.trim().to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StorageError::io("read", marker)(error)),
+    }
 }
 
 /// Whether a volume's path is the directory that was made for it, or is to be.

@@ -21,6 +21,8 @@ pub const PROVISIONER: &str = "coracle.dev/local-path";
 pub const DIRECTORY: &str = "local-path.coracle.dev/directory";
 /// A label of a volume: the name of its node.
 pub const NODE: &str = "local-path.coracle.dev/node";
+/// On a volume, from before its directory is made: a node that does not know of it has lost it.
+pub const MADE: &str = "local-path.coracle.dev/made";
 /// On a volume: its directory may be there.
 pub const FINALIZER: &str = "local-path.coracle.dev/directory";
 

@@ -9,7 +9,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_api::{quantity::Quantity, status::Status, volume};
+use coracle_api::{
+    quantity::Quantity,
+    status::Status,
+    volume::{self, BETA_STORAGE_CLASS},
+};
 use coracle_registry::{
     api_resource::ApiResource,
     resource::Registry,
@@ -27,7 +31,6 @@ use crate::{
 };
 
 const CLAIMS: &str = "persistentvolumeclaims";
-const ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 pub(crate) struct DefaultStorageClass {
     store: Store,
@@ -80,12 +83,12 @@ fn default_of(classes: Vec<Value>) -> Option<String> {
 
 /// An empty name is one: of no class.
 fn says_class(claim: &Value) -> bool {
-    claim["metadata"]["annotations"][ANNOTATION].is_string()
+    claim["metadata"]["annotations"][BETA_STORAGE_CLASS].is_string()
         || claim["spec"]["storageClassName"].is_string()
 }
 
 fn class_of(claim: &Value) -> &str {
-    let annotation = claim["metadata"]["annotations"][ANNOTATION].as_str();
+    let annotation = claim["metadata"]["annotations"][BETA_STORAGE_CLASS].as_str();
     annotation.unwrap_or_else(|| string(&claim["spec"]["storageClassName"]))
 }
 
@@ -163,7 +166,7 @@ mod tests {
             (json!({"spec": {"storageClassName": ""}}), true, ""),
             (json!({"spec": {"storageClassName": "a"}}), true, "a"),
             (
-                json!({"metadata": {"annotations": {ANNOTATION: "b"}}, "spec": {"storageClassName": "a"}}),
+                json!({"metadata": {"annotations": {BETA_STORAGE_CLASS: "b"}}, "spec": {"storageClassName": "a"}}),
                 true,
                 "b",
             ),

@@ -23,8 +23,9 @@ use coracle_registry::{
     open_namespaces,
     part::Part,
     resource::Resource,
-    store::{Current, WriteOptions, delete::DeleteOptions, update::UpdateTarget},
+    store::{Current, WriteOptions, cache_status, delete::DeleteOptions, update::UpdateTarget},
     unenforced::DEFAULT_SERVICE_CIDR,
+    watch_cache::KeyScope,
 };
 use coracle_telemetry::ErrorChain;
 use serde_json::{Value, json};
@@ -49,6 +50,8 @@ const CLASSES: [(&str, i64, &str); 2] = [
         "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
     ),
 ];
+/// The ConfigMap that says that the class for directories of nodes was made.
+const LOCAL_STORAGE_MADE: &str = "coracle-local-storage";
 const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 
 /// Makes or repairs all of them, after the defaults of what is there. Roles and bindings only here,
@@ -111,17 +114,53 @@ async fn ensure_priority_classes(server: &State) -> Result<(), ApiServerError> {
     Ok(())
 }
 
-/// What an administrator makes of it stays, such as that it is not the default any more. Which
-/// volumes it makes and how they go: ADR 24.
+/// The class by which claims get directories of nodes, once: what an administrator makes of it
+/// stays, also that it is gone. It is the default one unless there is one. Which volumes it makes
+/// and how they go: ADR 24.
 async fn ensure_local_storage(server: &State) -> Result<(), ApiServerError> {
+    let made = Kind::core("configmaps");
+    if has(server, made, LOCAL_STORAGE_MADE).await? {
+        return Ok(());
+    }
+    let is_default = !has_default_class(server).await?;
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
-        "metadata": {"name": local_path::CLASS, "annotations": {IS_DEFAULT_CLASS: "true"}},
+        "metadata": {"name": local_path::CLASS, "annotations": {IS_DEFAULT_CLASS: is_default.to_string()}},
         "provisioner": local_path::PROVISIONER, "reclaimPolicy": "Delete",
         "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true,
     });
     let kind = Kind::of("storage.k8s.io", "storageclasses");
-    ensure_object(server, kind, class, &[]).await
+    ensure_object(server, kind, class, &[]).await?;
+    let note = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "kube-system", "name": LOCAL_STORAGE_MADE},
+        "data": {"about": "The StorageClass was made, and is not made again, unless this ConfigMap is deleted."},
+    });
+    ensure_object(server, made, note, &[]).await
+}
+
+/// Whether there is an object of `kube-system`.
+async fn has(server: &State, kind: Kind, name: &str) -> Result<bool, ApiServerError> {
+    let Some(resource) = kind.resource(server) else {
+        return Ok(false);
+    };
+    let key = resource.key("kube-system", name);
+    let found = server.store.current(resource, &key).await;
+    let found = found.map_err(|status| kind.failed(name, status))?;
+    Ok(found.is_some())
+}
+
+/// Whether some class is the default one.
+async fn has_default_class(server: &State) -> Result<bool, ApiServerError> {
+    let kind = Kind::of("storage.k8s.io", "storageclasses");
+    let Some(resource) = kind.resource(server) else {
+        return Ok(false);
+    };
+    let caught_up = server.store.cache.catch_up().await;
+    caught_up.map_err(|error| kind.failed("", cache_status(error)))?;
+    let classes = resource.objects(KeyScope::Resource);
+    let is_default = |class: &Value| meta::annotation(class, IS_DEFAULT_CLASS) == Some("true");
+    Ok(classes.iter().any(is_default))
 }
 
 /// Has the `kubernetes` Service lead to `servers`, in the old form and in the new one.

@@ -78,15 +78,26 @@ impl Record {
     /// Makes it the newest that is known of the volume in this pod.
     pub(crate) fn write(&self) -> io::Result<()> {
         fs::create_dir_all(&self.dir)?;
+        self.put()
+    }
+
+    fn put(&self) -> io::Result<()> {
         let json = serde_json::to_vec(&self.claimed)?;
         private_file::write(&self.dir.join(FILE), &json)
     }
 
-    /// Nothing is left to do. For who works on the volume longer than its pod waits.
+    /// Nothing is left to do. For who works on the volume longer than its pod waits, or lives: of
+    /// a volume that has been taken away from it meanwhile nothing is written.
     pub(crate) fn set_ready(&self) -> io::Result<()> {
+        if self.written().is_none() {
+            return Ok(());
+        }
         let mut done = self.clone();
         done.claimed.ready = true;
-        done.write()
+        match done.put() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
     }
 
     /// Whether an earlier try has done everything.

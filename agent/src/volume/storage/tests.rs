@@ -86,7 +86,9 @@ fn a_directory_is_made_once_for_everybody_to_write_to() {
         "x"
     );
     let all = fs::read_dir(world.dir.path().join("storage")).expect("directory");
-    assert_eq!(all.count(), 1);
+    let mut names: Vec<_> = all.map(|entry| entry.expect("entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, [MARKER, "pvc-1_default_data"]);
 }
 
 #[test]
@@ -98,7 +100,7 @@ fn a_directory_that_has_gone_is_not_made_again() {
     assert!(matches!(error, StorageError::Gone { .. }), "{error}");
     assert!(!world.path().exists());
     // Its disk is not mounted.
-    fs::remove_dir(world.dir.path().join("storage")).expect("remove");
+    fs::remove_dir_all(world.dir.path().join("storage")).expect("remove");
     let error = world.storage.ensure(&world.volume()).expect_err("gone");
     assert!(matches!(error, StorageError::Gone { .. }), "{error}");
 }
@@ -284,4 +286,74 @@ fn another_storage_directory_leaves_volumes_where_they_are() {
             .expect("removed")
     );
     assert!(!world.path().exists());
+}
+
+#[test]
+fn a_disk_that_is_not_mounted_is_not_taken_for_one_without_volumes() {
+    let world = World::new();
+    let volume = world.volume();
+    world.storage.ensure(&volume).expect("made");
+    let (base, disk) = (
+        world.dir.path().join("storage"),
+        world.dir.path().join("disk"),
+    );
+    // What is there while the disk is not.
+    fs::rename(&base, &disk).expect("unmount");
+    fs::create_dir(&base).expect("directory");
+    let error = world.storage.let_go(&volume, false, unused).unwrap_err();
+    assert!(matches!(error, StorageError::Away { .. }), "{error}");
+    assert_eq!(world.records(), 1);
+    let mut other = volume.clone();
+    other.metadata.name = Some("pvc-2".to_owned());
+    other.metadata.uid = Some("0b9c-2".to_owned());
+    let path = base.join("pvc-2_default_data");
+    other.spec.as_mut().unwrap().local.as_mut().unwrap().path = path.display().to_string();
+    let error = world.storage.ensure(&other).unwrap_err();
+    assert!(matches!(error, StorageError::AnotherDisk { .. }), "{error}");
+    // A directory that somebody has removed from the disk itself is gone.
+    fs::remove_dir(&base).expect("directory");
+    fs::rename(&disk, &base).expect("mount");
+    world.storage.ensure(&other).expect("made");
+    fs::remove_dir(world.path()).expect("by hand");
+    assert!(world.storage.let_go(&volume, false, unused).expect("gone"));
+    assert!(
+        world
+            .storage
+            .let_go(&other, false, unused)
+            .expect("removed")
+    );
+    assert_eq!(world.records(), 0);
+}
+
+#[test]
+fn a_node_that_has_forgotten_a_volume_makes_no_empty_one_in_its_place() {
+    let world = World::new();
+    let mut volume = world.volume();
+    world.storage.note(&volume).expect("noted");
+    assert_eq!(world.records(), 1);
+    assert!(!world.path().exists(), "others hear of it first");
+    let annotations = volume.metadata.annotations.get_or_insert_default();
+    annotations.insert(local_path::MADE.to_owned(), "true".to_owned());
+    world
+        .storage
+        .ensure(&volume)
+        .expect("it was cut off before");
+    // The machine is another of the same name.
+    let forget = || {
+        let records = world.dir.path().join("records");
+        fs::remove_dir_all(&records).expect("forget");
+        fs::create_dir(&records).expect("directory");
+    };
+    forget();
+    fs::write(world.path().join("f"), "x").expect("file");
+    world
+        .storage
+        .ensure(&volume)
+        .expect("its disk is there still");
+    assert!(world.path().join("f").exists());
+    forget();
+    fs::remove_dir_all(world.path()).expect("a new disk");
+    let error = world.storage.ensure(&volume).unwrap_err();
+    assert!(matches!(error, StorageError::Gone { .. }), "{error}");
+    assert_eq!(world.records(), 0);
 }

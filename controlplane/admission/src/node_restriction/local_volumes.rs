@@ -5,9 +5,7 @@ use coracle_api::{
     meta,
     volume::{PROVISIONED_BY, local_path},
 };
-use serde_json::{Value, json};
-
-const HOSTNAME: &str = "kubernetes.io/hostname";
+use serde_json::Value;
 
 /// Whether `node` may make `new` of `old`.
 ///
@@ -18,6 +16,9 @@ pub(super) fn check(node: &str, subresource: &str, new: &Value, old: &Value) -> 
         return Err(format!(
             "node {node:?} can only update persistent volumes that are directories of its own"
         ));
+    }
+    if meta::annotation(new, local_path::MADE).is_some() && but_for_made(new) == but_for_made(old) {
+        return Ok(());
     }
     if meta::get_str(old, &["metadata", "deletionTimestamp"]).is_empty() {
         return Err(format!(
@@ -33,13 +34,20 @@ pub(super) fn check(node: &str, subresource: &str, new: &Value, old: &Value) -> 
     ))
 }
 
-/// By all that says so of a volume that was provisioned: its label alone anybody may have given it.
+/// By what its provisioner has written. Where it is reached, by the label of a host's name, may be
+/// something else than the name of the node, which may have changed since.
 fn is_directory_of(node: &str, volume: &Value) -> bool {
-    let here =
-        json!([{"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}]);
     meta::label(volume, local_path::NODE) == Some(node)
         && meta::annotation(volume, PROVISIONED_BY) == Some(local_path::PROVISIONER)
-        && volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] == here
+}
+
+fn but_for_made(volume: &Value) -> Value {
+    let mut volume = volume.clone();
+    for field in ["resourceVersion", "managedFields"] {
+        meta::remove(&mut volume, &["metadata", field]);
+    }
+    meta::remove(&mut volume, &["metadata", "annotations", local_path::MADE]);
+    volume
 }
 
 fn but_for_finalizer(volume: &Value) -> Value {
@@ -58,7 +66,11 @@ fn but_for_finalizer(volume: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    const HOSTNAME: &str = "kubernetes.io/hostname";
 
     fn volume(node: &str) -> Value {
         json!({
@@ -128,6 +140,30 @@ mod tests {
     }
 
     #[test]
+    fn a_node_says_once_that_it_has_made_its_directory() {
+        let mut old = volume("n1");
+        meta::remove(&mut old, &["metadata", "deletionTimestamp"]);
+        let mut new = old.clone();
+        new["metadata"]["annotations"][local_path::MADE] = "true".into();
+        assert_eq!(check("n1", "", &new, &old), Ok(()));
+        check("n2", "", &new, &old).unwrap_err();
+        check("n1", "", &old, &new).unwrap_err();
+        let mut more = new.clone();
+        more["metadata"]["annotations"]["a"] = "b".into();
+        check("n1", "", &more, &old).unwrap_err();
+    }
+
+    /// The label by which it is reached may have changed since it was made.
+    #[test]
+    fn a_host_of_another_name_is_no_hindrance() {
+        let mut old = volume("n1");
+        old["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] =
+            json!(["host-1"]);
+        let new = without(old.clone(), local_path::FINALIZER);
+        assert_eq!(check("n1", "", &new, &old), Ok(()));
+    }
+
+    #[test]
     fn other_volumes_are_out_of_reach() {
         let take_off = |old: Value| {
             let new = without(old.clone(), local_path::FINALIZER);
@@ -142,11 +178,6 @@ mod tests {
                 json!({PROVISIONED_BY: "example.org/other"}),
             ),
             ("/metadata/deletionTimestamp", json!(null)),
-            ("/spec/nodeAffinity", json!(null)),
-            (
-                "/spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/values",
-                json!(["n1", "n2"]),
-            ),
         ] {
             let mut old = volume("n1");
             *old.pointer_mut(path).unwrap() = value;

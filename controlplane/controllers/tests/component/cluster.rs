@@ -21,6 +21,7 @@ use coracle_client::reflector::{Event, Reflector, Selection};
 use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig, RunError};
 use coracle_store::memory::MemoryBackend;
 use k8s_openapi::api::{
+    apps::v1::StatefulSet,
     coordination::v1::Lease,
     core::v1::{Node, Pod},
 };
@@ -272,6 +273,17 @@ impl Cluster {
             .get(name)
             .await
             .unwrap()
+    }
+
+    /// Until the controller counts so many pods of a StatefulSet as ready: what it does next it
+    /// does knowing that.
+    pub(crate) async fn has_seen_ready(&self, set: &str, expect: i32) {
+        let counted = || async {
+            let set = self.get_opt::<StatefulSet>("default", set).await.unwrap();
+            set.status.unwrap().ready_replicas.unwrap_or(0) == expect
+        };
+        self.wait("those that are ready to be counted", counted)
+            .await;
     }
 
     /// Waits until `condition` holds.

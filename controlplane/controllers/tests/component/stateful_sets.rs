@@ -173,6 +173,7 @@ async fn scaling_halts_while_a_pod_is_unwell_and_goes_from_the_last() {
     has(&cluster, &THREE[..1]).await;
     ready(&cluster, "web-0", "False").await;
     let api = cluster.api::<StatefulSet>("default");
+    cluster.has_seen_ready("web", 0).await;
     let three = Patch::Merge(json!({"spec": {"replicas": 3}}));
     let scaled: Scale = api
         .patch_scale("web", &PatchParams::default(), &three)
@@ -190,6 +191,7 @@ async fn scaling_halts_while_a_pod_is_unwell_and_goes_from_the_last() {
     for pod in ["web-0", "web-2"] {
         ready(&cluster, pod, "False").await;
     }
+    cluster.has_seen_ready("web", 1).await;
     merge(&cluster, json!({"spec": {"replicas": 0}})).await;
     cluster.wait("it to be seen", seen).await;
     assert_eq!(images(&cluster).await.len(), 3, "web-0 was unwell before");

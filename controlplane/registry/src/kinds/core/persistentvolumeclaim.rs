@@ -3,7 +3,7 @@
 //! Source: `pkg/registry/core/persistentvolumeclaim/strategy.go`, `pkg/apis/core/validation` at
 //! v1.37.
 
-use coracle_api::{quantity::Quantity, status::FieldErrors};
+use coracle_api::{quantity::Quantity, status::FieldErrors, volume::BETA_STORAGE_CLASS};
 use serde_json::{Value, json};
 
 use super::storage;
@@ -268,12 +268,79 @@ fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
         &new["spec"]["volumeMode"],
         &before["volumeMode"],
     );
+    let class = |object: &Value| object["metadata"]["annotations"][BETA_STORAGE_CLASS].clone();
+    if !moves_class_to_its_field(new, old) {
+        let field = format!("metadata.annotations.{BETA_STORAGE_CLASS}");
+        check::immutable(errors, &field, &class(new), &class(old));
+    }
+}
+
+/// Whether the class that an annotation has named is named by its field from now on.
+///
+/// Source: `validateStorageClassUpgradeFromAnnotation` in `pkg/apis/core/validation/validation.go`
+/// at v1.37.
+fn moves_class_to_its_field(new: &Value, old: &Value) -> bool {
+    let said = |object: &Value| object["metadata"]["annotations"][BETA_STORAGE_CLASS].clone();
+    let (before, after) = (said(old), said(new));
+    before.is_string()
+        && old["spec"]["storageClassName"].is_null()
+        && new["spec"]["storageClassName"] == before
+        && (after.is_null() || after == before)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{create_errors, created, update_errors, with};
+
+    /// By class quotas and whether a claim may grow are said: the class stays.
+    #[test]
+    fn the_class_of_an_annotation_stays_and_may_move_to_its_field() {
+        let annotated = |class: Value, field: Value| {
+            let mut object = claim();
+            object["metadata"]["annotations"][BETA_STORAGE_CLASS] = class;
+            object["spec"]["storageClassName"] = field;
+            object
+        };
+        let why = format!("metadata.annotations.{BETA_STORAGE_CLASS}");
+        for (old, new, is_refused) in [
+            (
+                annotated(json!("gold"), json!(null)),
+                annotated(json!("bronze"), json!(null)),
+                true,
+            ),
+            (
+                annotated(json!(null), json!("gold")),
+                annotated(json!("bronze"), json!("gold")),
+                true,
+            ),
+            (
+                annotated(json!("gold"), json!(null)),
+                annotated(json!(null), json!(null)),
+                true,
+            ),
+            (
+                annotated(json!("gold"), json!(null)),
+                annotated(json!(null), json!("gold")),
+                false,
+            ),
+            (
+                annotated(json!("gold"), json!(null)),
+                annotated(json!("gold"), json!("gold")),
+                false,
+            ),
+            (
+                annotated(json!("gold"), json!(null)),
+                annotated(json!("gold"), json!(null)),
+                false,
+            ),
+        ] {
+            let mut errors = FieldErrors::default();
+            update(&mut errors, &new, &old);
+            let said = format!("{errors:?}");
+            assert_eq!(said.contains(&why), is_refused, "{old} {new}: {said}");
+        }
+    }
 
     fn claim() -> Value {
         json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],

@@ -1,6 +1,6 @@
 //! What PersistentVolumes and claims on them have in common: access modes, amounts, classes.
 
-use coracle_api::status::FieldErrors;
+use coracle_api::{status::FieldErrors, volume::BETA_STORAGE_CLASS};
 use serde_json::Value;
 
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
 
 /// Shown for what was not said.
 pub(super) const UNSET: &str = "<unset>";
-const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const MODES: &[&str] = &[
     "ReadOnlyMany",
     "ReadWriteMany",
@@ -55,7 +54,7 @@ pub(super) fn positive(errors: &mut FieldErrors, path: &str, amount: &Value) {
 
 /// The name of the StorageClass.
 pub(super) fn class(object: &Value) -> &str {
-    match object["metadata"]["annotations"][CLASS_ANNOTATION].as_str() {
+    match object["metadata"]["annotations"][BETA_STORAGE_CLASS].as_str() {
         Some(class) => class,
         None => string(&object["spec"]["storageClassName"]),
     }
