@@ -20,7 +20,7 @@ mod sub_path;
 
 pub(crate) use self::{mounts::message_file, pull_credentials::pull_credentials, sandbox::sandbox};
 
-use std::{collections::HashMap, net::IpAddr, path::PathBuf};
+use std::{collections::HashMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -72,6 +72,8 @@ pub(crate) struct ContainerInput<'a> {
     pub(crate) attempt: u32,
     pub(crate) pod_ips: &'a [IpAddr],
     pub(crate) volumes: &'a MountedVolumes,
+    /// How old an object may be that its environment refers to.
+    pub(crate) max_age: Duration,
 }
 
 /// What a container is to be. Fetches what its environment refers to, prepares its files.

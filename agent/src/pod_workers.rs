@@ -43,6 +43,7 @@ use crate::{
     backoff::RestartBackoff,
     context::NodeContext,
     eviction::manager::Eviction,
+    objects::FRESH,
     pod::PodExt,
     pod_status,
     prober::{PodProbes, ProbingNode},
@@ -263,6 +264,12 @@ enum Progress {
 }
 
 impl PodWorker {
+    /// How old an object may be that the pod starts with: no older than the pod, which may have
+    /// been made because the object is another now.
+    fn freshness(&self) -> Duration {
+        FRESH.min(self.began.elapsed())
+    }
+
     fn new(
         ctx: Arc<NodeContext>,
         uid: PodUid,

@@ -14,6 +14,7 @@
 //! | `patch` | `json-patch`, `merge-patch`, `strategic-patch`, `apply` |
 //! | `selector` | `label-selector`, `field-selector` |
 //! | `coracle_apiserver::fuzzing` | `request`, `continue-token`, `token`, `websocket`, `spdy` |
+//! | `coracle_scheduler::fuzzing` | `placing`, `scheduler-config` |
 //! | `coracle_agent::fuzzing` | `image-reference`, `image-documents`, `image-layer`, `image-archive`, `registry-challenge`, `cni-configuration`, `cni-result`, `log`, `join-token` |
 //! | `coracle_shim::oci::fuzzing` | `image-user` |
 
@@ -30,12 +31,13 @@ use std::sync::LazyLock;
 
 use coracle_agent::fuzzing as agent;
 use coracle_apiserver::fuzzing as apiserver;
+use coracle_scheduler::fuzzing as scheduler;
 use coracle_shim::oci::fuzzing as helper;
 use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 28] = [
+const TARGETS: [(&str, Target); 30] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
@@ -56,6 +58,8 @@ const TARGETS: [(&str, Target); 28] = [
     ("token", |data| text(data, apiserver::token)),
     ("websocket", apiserver::websocket),
     ("spdy", apiserver::spdy),
+    ("placing", scheduler::placing),
+    ("scheduler-config", |data| text(data, scheduler::config)),
     ("image-reference", |data| text(data, agent::image_reference)),
     ("image-documents", agent::image_documents),
     ("image-layer", agent::image_layer),

@@ -1,16 +1,24 @@
 //! Several schedulers: profiles of the server's, one that is a process of its own, and one that
 //! somebody else has written.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use coracle_tests::{
     binary,
     cluster::Cluster,
+    faults::plan::Random,
     is_root_or_skip,
     kubectl::{Kubectl, PATIENCE},
     process::{Process, run, succeed},
     tool, wait, workspace,
 };
+use serde_json::Value;
 
 /// The default profile, and one that fills one node after the other.
 const PROFILES: &str = r"
@@ -123,7 +131,138 @@ spec:
     assert!(said.contains("asks for scheduler \"packer\""), "{said}");
 }
 
+/// More than fit, while schedulers and the server are killed. `SCHEDULER_KILLS=50` is a long run,
+/// `SCHEDULER_SEED` repeats one.
+#[test]
+fn no_node_is_given_too_much_when_schedulers_are_killed_at_any_moment() {
+    if !is_root_or_skip() {
+        return;
+    }
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    let count = number("SCHEDULER_KILLS").unwrap_or(KILLS);
+    let seed = number("SCHEDULER_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    eprintln!("SCHEDULER_KILLS={count} SCHEDULER_SEED={seed}");
+    let random = &mut Random::new(seed);
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("own.yaml");
+    fs::write(&config, OWN.replace("values: [n2]", "values: [n1, n2]")).expect("write");
+    let mut cluster = Cluster::server_and_nodes(2, &[]);
+    let kubectl = cluster.kubectl();
+    let mut schedulers =
+        ["first", "second"].map(|name| own_scheduler(&cluster, &config, directory.path(), name));
+    let mut made = 0;
+    for round in 0..count {
+        for _ in 0..PODS_A_ROUND {
+            pod_of(&kubectl, &format!("many-{made}"), "mine", "300m");
+            made += 1;
+        }
+        if round % 3 == 2 {
+            // Room for others.
+            kubectl.ok(&format!(
+                "delete pod many-{} --wait=false",
+                made - PODS_A_ROUND
+            ));
+        }
+        let soon = Duration::from_millis(random.below(SOON_MILLIS));
+        wait::quietly(soon, || None::<()>);
+        match random.index(3) {
+            2 => {
+                cluster.server.as_mut().expect("the server runs").kill();
+                cluster.start_server();
+            }
+            one => {
+                schedulers[one].kill();
+                let name = ["first", "second"][one];
+                schedulers[one] = own_scheduler(&cluster, &config, directory.path(), name);
+            }
+        }
+    }
+    all_that_fit_are_placed_once(&kubectl);
+}
+
+/// As many as fit into half a minute.
+const KILLS: u64 = 6;
+const PODS_A_ROUND: usize = 3;
+const SOON_MILLIS: u64 = 800;
+
+fn own_scheduler(cluster: &Cluster, config: &Path, logs: &Path, name: &str) -> Process {
+    let mut command = cluster.site.command("server", binary("coracle"));
+    command
+        .arg("scheduler")
+        .arg("--scheduler-config")
+        .arg(config);
+    command
+        .arg("--kubeconfig")
+        .arg(cluster.kubectl().kubeconfig());
+    Process::start(command, &logs.join(format!("{name}.log")))
+}
+
+fn all_that_fit_are_placed_once(kubectl: &Kubectl) {
+    let (pods, free) = wait::until("no pod that fits to wait", Duration::from_secs(90), || {
+        let pods = kubectl.json("pods");
+        let free = free_milli_cpu(kubectl, &pods);
+        let items = pods["items"].as_array().cloned().unwrap_or_default();
+        let waits = items.iter().any(|pod| pod["spec"]["nodeName"].is_null());
+        if waits && free.values().any(|free| *free >= 300) {
+            Err(format!("{free:?}"))
+        } else {
+            Ok((items, free))
+        }
+    });
+    assert!(
+        free.values().all(|free| *free >= 0),
+        "too much is promised: {free:?}"
+    );
+    for pod in &pods {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        let selector = format!("involvedObject.name={name},reason=Scheduled");
+        let events =
+            kubectl.ok_args(&["get", "events", "--field-selector", &selector, "-o", "name"]);
+        assert!(
+            events.lines().count() <= 1,
+            "{name} was placed more than once: {events}"
+        );
+    }
+}
+
+/// What is left of each node's CPU, by what is asked for on it.
+fn free_milli_cpu(kubectl: &Kubectl, pods: &Value) -> BTreeMap<String, i64> {
+    let milli = |text: &Value| -> i64 {
+        let text = text.as_str().unwrap_or("0");
+        match text.strip_suffix('m') {
+            Some(milli) => milli.parse().expect("a number"),
+            None => text.parse::<i64>().expect("a number") * 1000,
+        }
+    };
+    let nodes = kubectl.json("nodes");
+    let nodes = nodes["items"].as_array().into_iter().flatten();
+    let mut free: BTreeMap<String, i64> = nodes
+        .map(|node| {
+            let name = node["metadata"]["name"].as_str().unwrap_or_default();
+            (
+                name.to_owned(),
+                milli(&node["status"]["allocatable"]["cpu"]),
+            )
+        })
+        .collect();
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        if let Some(free) = free.get_mut(node) {
+            *free -= milli(&pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]);
+        }
+    }
+    free
+}
+
 fn pod(kubectl: &Kubectl, name: &str, scheduler: &str) {
+    pod_of(kubectl, name, scheduler, "50m");
+}
+
+fn pod_of(kubectl: &Kubectl, name: &str, scheduler: &str, cpu: &str) {
     let manifest = format!(
         r#"
 apiVersion: v1
@@ -132,7 +271,7 @@ metadata: {{name: {name}}}
 spec:
   schedulerName: {scheduler}
   terminationGracePeriodSeconds: 1
-  containers: [{{name: c, image: busybox, imagePullPolicy: IfNotPresent, command: [sleep, "3600"], resources: {{requests: {{cpu: 50m}}}}}}]
+  containers: [{{name: c, image: busybox, imagePullPolicy: IfNotPresent, command: [sleep, "3600"], resources: {{requests: {{cpu: {cpu}}}}}}}]
 "#
     );
     let applied = kubectl.apply_text(&["apply"], &manifest);
@@ -173,15 +312,7 @@ fn a_profile_fills_a_node(kubectl: &Kubectl) {
 }
 
 fn one_of_two_processes_leads(cluster: &Cluster, kubectl: &Kubectl, config: &Path, logs: &Path) {
-    let start = |name: &str| {
-        let mut command = cluster.site.command("server", binary("coracle"));
-        command
-            .arg("scheduler")
-            .arg("--scheduler-config")
-            .arg(config);
-        command.arg("--kubeconfig").arg(kubectl.kubeconfig());
-        Process::start(command, &logs.join(format!("{name}.log")))
-    };
+    let start = |name: &str| own_scheduler(cluster, config, logs, name);
     let mut first = start("first");
     pod(kubectl, "mine-0", "mine");
     assert_eq!(node_of(kubectl, "mine-0"), "n2");

@@ -6,9 +6,7 @@ use std::{collections::HashMap, time::Duration};
 use k8s_openapi::api::core::v1::Container;
 
 use super::{ContainerConfigError, ContainerInput, env, env_file, fields};
-use crate::{
-    blocking::blocking, context::NodeContext, objects::FRESH, pod::PodExt, volume::MountedVolumes,
-};
+use crate::{blocking::blocking, context::NodeContext, pod::PodExt, volume::MountedVolumes};
 
 const SERVICES_LIMIT: Duration = Duration::from_secs(5);
 
@@ -23,12 +21,12 @@ pub(super) async fn fetch(
     let maps = futures::future::try_join_all(
         map_names
             .iter()
-            .map(|name| ctx.objects.config_map(namespace, name, FRESH)),
+            .map(|name| ctx.objects.config_map(namespace, name, input.max_age)),
     );
     let secrets = futures::future::try_join_all(
         secret_names
             .iter()
-            .map(|name| ctx.objects.secret(namespace, name, FRESH)),
+            .map(|name| ctx.objects.secret(namespace, name, input.max_age)),
     );
     let (maps, secrets, ()) = tokio::try_join!(maps, secrets, async {
         // Not for ever, unlike upstream, which starts no container before: most need no variable of

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use super::{PodWorker, Progress, RuntimeState, images, start::Start};
 use crate::{
-    container_config, events::EventType, objects::FRESH, pod::PodExt, pod_actions::PodActions,
+    container_config, events::EventType, pod::PodExt, pod_actions::PodActions,
     runtime::types::SandboxStatus, volume::MountedVolumes,
 };
 
@@ -204,7 +204,11 @@ impl PodWorker {
                 }
             }
         };
-        let volumes = ctx.volumes.ensure(&pod, FRESH).instrument(span!("volumes"));
+        let max_age = self.freshness();
+        let volumes = ctx
+            .volumes
+            .ensure(&pod, max_age)
+            .instrument(span!("volumes"));
         let images = self
             .ensure_images(containers)
             .instrument(span!("EnsureImageExists"));

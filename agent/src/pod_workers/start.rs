@@ -51,6 +51,7 @@ impl PodWorker {
             attempt: self.next_attempt(&container.name, state),
             pod_ips: &pod_ips,
             volumes,
+            max_age: self.freshness(),
         };
         let id = match create(&ctx, &input, &sandbox.id, state).await {
             Ok(id) => id,

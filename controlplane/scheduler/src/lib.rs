@@ -20,6 +20,7 @@
 //! | `scheduler` | the task that owns all of it |
 //! | `eviction` | ends the pods that make room for another |
 //! | `metrics` | what `/metrics` tells |
+//! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //! | `unscheduled`, `condition` | why a pod has no node, and how that is written |
 //! | `reports` | when that is worth a write, and what is worth an Event |
 //! | `why` | the same about one pod, for people: what each plugin says about each node |
@@ -38,6 +39,8 @@ mod condition;
 mod config;
 mod eviction;
 mod framework;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod images;
 mod label_counts;
 mod metrics;

@@ -108,6 +108,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-api",
             "coracle-apiserver",
             "coracle-agent",
+            "coracle-scheduler",
             "coracle-shim",
         ],
     ),

@@ -176,6 +176,34 @@ async fn volumes_stay_fresh_beside_a_container_that_crashes() {
     cluster.stop().await;
 }
 
+/// As a chart does it: the ConfigMap first, then whoever is to read it, and all in a moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_never_starts_with_a_config_map_of_before_it_was_made() {
+    let cluster = Cluster::start().await;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    let map = json!({"metadata": {"name": "cm"}, "data": {"k": "first"}});
+    let map = serde_json::from_value(map).expect("map");
+    let params = PostParams::default();
+    maps.create(&params, &map).await.expect("create");
+    for number in 0..5 {
+        let changed = Patch::Merge(json!({"data": {"k": number.to_string()}}));
+        let params = PatchParams::default();
+        maps.patch("cm", &params, &changed).await.expect("patch");
+        let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+        let container = json!({"name": "c", "image": "nginx:1", "volumeMounts": mounts});
+        let spec = json!({"containers": [container], "volumes": [{"name": "v", "configMap": {"name": "cm"}}]});
+        let name = format!("web-{number}");
+        cluster.create(pod(&name, spec)).await;
+        let ready = cluster.wait_pod(&name, is_ready).await;
+        let uid = ready.metadata.uid.expect("uid");
+        let dir = cluster.agent_dir().join("pods").join(uid);
+        let file = dir.join("volumes/kubernetes.io~configmap/v/k");
+        let text = std::fs::read_to_string(file).expect("the file");
+        assert_eq!(text, number.to_string());
+    }
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn resize_changes_a_running_container() {
     let cluster = Cluster::start().await;

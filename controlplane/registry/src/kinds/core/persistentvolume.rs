@@ -92,6 +92,8 @@ const SOURCES: &[&str] = &[
     "vsphereVolume",
 ];
 
+const ATTRIBUTES: &str = "volumeAttributesClassName";
+
 impl BuiltIn for PersistentVolume {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
@@ -158,6 +160,10 @@ impl Strategy for PersistentVolume {
             &spec["volumeMode"],
             &before["volumeMode"],
         );
+        if !before[ATTRIBUTES].is_null() && spec[ATTRIBUTES].is_null() {
+            let why = "update from non-nil value to nil is forbidden";
+            errors.forbidden("spec.volumeAttributesClassName", why);
+        }
         if !before["nodeAffinity"].is_null() {
             check::immutable(
                 &mut errors,

@@ -18,6 +18,8 @@ use crate::{
 /// The strategy of PersistentVolumeClaims.
 pub struct PersistentVolumeClaim;
 
+const ATTRIBUTES: &str = "volumeAttributesClassName";
+
 static INFO: ResourceInfo = ResourceInfo {
     kind: "PersistentVolumeClaim",
     plural: "persistentvolumeclaims",
@@ -244,10 +246,23 @@ fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
         );
     }
     if is_bound || string(&before["volumeName"]).is_empty() {
-        lifecycle::keep(&mut masked, before, "volumeAttributesClassName");
+        lifecycle::keep(&mut masked, before, ATTRIBUTES);
     }
     if masked != *before {
         errors.forbidden("spec", IMMUTABLE);
+    }
+    let attributes = &new["spec"][ATTRIBUTES];
+    let has_some = !old["status"]["currentVolumeAttributesClassName"].is_null();
+    let why = match &before[ATTRIBUTES] {
+        Value::Null => None,
+        _ if attributes == "" => Some("update from non-nil value to an empty string is forbidden"),
+        _ if attributes.is_null() && has_some => Some(
+            "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil",
+        ),
+        _ => None,
+    };
+    if let Some(why) = why {
+        errors.forbidden("spec.volumeAttributesClassName", why);
     }
     let amount = |value: &Value| Quantity::parse(string(value)).ok();
     let wanted = amount(&new["spec"]["resources"]["requests"]["storage"]);
@@ -292,6 +307,29 @@ fn moves_class_to_its_field(new: &Value, old: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::testing::{create_errors, created, update_errors, with};
+
+    #[test]
+    fn a_class_of_attributes_is_another_and_none_only_before_it_was_given() {
+        let with = |class: Value, current: Value| {
+            let mut object = claim();
+            object["spec"][ATTRIBUTES] = class;
+            object["status"] =
+                json!({"phase": "Bound", "currentVolumeAttributesClassName": current});
+            object
+        };
+        for (new, current, is_refused) in [
+            (json!("silver"), json!("gold"), false),
+            (json!(null), json!("gold"), true),
+            (json!(null), json!(null), false),
+            (json!(""), json!(null), true),
+        ] {
+            let (old, new) = (with(json!("gold"), current.clone()), with(new, current));
+            let mut errors = FieldErrors::default();
+            update(&mut errors, &new, &old);
+            let said = format!("{errors:?}");
+            assert_eq!(said.contains(ATTRIBUTES), is_refused, "{new}: {said}");
+        }
+    }
 
     /// By class quotas and whether a claim may grow are said: the class stays.
     #[test]
