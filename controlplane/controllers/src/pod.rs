@@ -196,6 +196,8 @@ pub(crate) struct ContainerStatus {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct ContainerState {
     pub(crate) terminated: Option<Terminated>,
+    #[serde(default, rename = "running", deserialize_with = "to_presence")]
+    pub(crate) is_running: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -232,6 +234,10 @@ fn to_requests<'de, D: Deserializer<'de>>(
 
 fn to_a_flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<i64>::deserialize(deserializer)?.is_some_and(|seconds| seconds >= 0))
+}
+
+fn to_presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
 fn to_be_evicted<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {

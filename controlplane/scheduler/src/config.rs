@@ -23,6 +23,7 @@ mod tests;
 use std::{path::PathBuf, time::Duration};
 
 use coracle_telemetry::metrics::MetricsRegistry;
+use serde_json::Value;
 
 use self::file::File;
 pub(crate) use self::{
@@ -111,16 +112,23 @@ impl SchedulerConfig {
     /// # Errors
     /// [`ConfigError`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let file: File =
-            serde_yaml::from_str(text).map_err(|error| ConfigError(error.to_string()))?;
+        let said = |error: &dyn std::fmt::Display| ConfigError(error.to_string());
+        let mut value: Value = serde_yaml::from_str(text).map_err(|error| said(&error))?;
+        without_nulls(&mut value);
+        let file: File = serde_json::from_value(value).map_err(|error| said(&error))?;
         file.check()?;
         let nodes = file.percentage_of_nodes_to_score;
         let mut profiles: Vec<Profile> = Vec::new();
         let own = [file::Profile::default()];
         let written = file.profiles.as_deref().filter(|all| !all.is_empty());
-        for (index, written) in written.unwrap_or(&own).iter().enumerate() {
+        let written = written.unwrap_or(&own);
+        for (index, one) in written.iter().enumerate() {
             let place = format!("profiles[{index}]");
-            let profile = Profile::of(written, nodes, &place)?;
+            if one.scheduler_name.is_none() && written.len() > 1 {
+                let field = format!("{place}.schedulerName");
+                return Err(ConfigError::at(field, "Required value"));
+            }
+            let profile = Profile::of(one, nodes, &place)?;
             if profiles.iter().any(|other| other.name == profile.name) {
                 let why = format!("Duplicate value: {:?}", profile.name);
                 return Err(ConfigError::at(format!("{place}.schedulerName"), why));
@@ -140,5 +148,17 @@ impl SchedulerConfig {
     /// The `schedulerName`s whose pods are placed.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.profiles.iter().map(|profile| profile.name.as_str())
+    }
+}
+
+/// What is left empty is left out, as Go has it.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
     }
 }

@@ -11,13 +11,10 @@
 //!
 //! Source: `pkg/controller/volume/attachdetach` at v1.37.
 
+mod node;
 mod plan;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use coracle_api::volume::{claim_of, is_bound_to, volume_of};
 use k8s_openapi::api::{
@@ -26,10 +23,9 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio::time::Instant;
 
 use self::plan::{Fate, Users};
@@ -38,9 +34,7 @@ use crate::{
     builder::{Builder, Queue},
     cache::{By, Cache, Change, Index, Key},
     context::Context,
-    controller::{
-        CallContext, Outcome, ReconcileError, Reconciler, ignore, ignore_missing, or_event,
-    },
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore, ignore_missing},
     errors::is_already_exists,
     event_recorder::component::ComponentRecorder,
     pod::Pod,
@@ -51,6 +45,8 @@ use crate::{
 
 /// Keys worked on at once.
 const WORKERS: usize = 4;
+/// Until it is tried again to attach what another volume of the handle has.
+const TAKEN: Duration = Duration::from_secs(5);
 /// The namespace of keys that are nodes; those without are volumes.
 const NODES: &str = "nodes";
 
@@ -252,7 +248,11 @@ impl AttachDetachController {
                 Fate::Detach { is_forced } => self.detach(attachment, &name, is_forced).await?,
             }
         }
-        let (attach, refused) = plan::attach(volume, &users, &present);
+        let (mut attach, mut refused) = plan::attach(volume, &users, &present);
+        if !attach.is_empty() {
+            // What was made a moment ago the cache may not show yet.
+            (attach, refused) = plan::attach(volume, &users, &self.live(own).await?);
+        }
         for refused in refused {
             self.warn(&users, &refused.node, &refused.message);
         }
@@ -261,9 +261,22 @@ impl AttachDetachController {
                 .map_err(|error| ReconcileError::NotYet(error.to_string()))?;
             let api: Api<VolumeAttachment> = Api::all(self.client.clone());
             let created = api.create(&PostParams::default(), &attachment).await;
-            ignore(created, is_already_exists).during("have a volume attached")?;
+            let created = ignore(created, is_already_exists).during("have a volume attached")?;
+            if created.is_none() {
+                // Another volume of the same handle has it there, or had it.
+                again = Some(again.map_or(TAKEN, |one| one.min(TAKEN)));
+            }
         }
         Ok(again)
+    }
+
+    /// The attachments of a volume, by the API server.
+    async fn live(&self, volume: &str) -> Result<Vec<Arc<VolumeAttachment>>, ReconcileError> {
+        let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+        let all = api.list(&ListParams::default()).await;
+        let all = all.during("list what is attached")?.items.into_iter();
+        let own = all.filter(|one| volume_name(one) == Some(volume));
+        Ok(own.map(Arc::new).collect())
     }
 
     fn tell_failure(&self, attachment: &VolumeAttachment, volume: &str, users: &Users) {
@@ -300,64 +313,19 @@ impl AttachDetachController {
             // The API server is asked: a pod of it may have been mounting the volume meanwhile.
             let nodes: Api<Node> = Api::all(self.client.clone());
             let live = ignore_missing(nodes.get(node).await).during("read a node's volumes")?;
-            if !is_forced && live.is_some_and(|live| plan::is_in_use(&live, name)) {
-                return Ok(());
+            if let Some(live) = live {
+                let is_led_to = plan::reported(&live).any(|one| one == name);
+                if is_led_to && plan::is_managed(&live) {
+                    return self.reconcile_node(&live).await;
+                }
+                if is_led_to || !is_forced && plan::is_in_use(&live, name) {
+                    return Ok(());
+                }
             }
         }
         let call = "have a volume taken off its node";
         let write = Write::to(&self.client, attachment, call);
         write.delete(DeleteParams::default()).await
-    }
-
-    /// Which volumes the node may mount.
-    async fn reconcile_node(&self, node: &Node) -> Result<(), ReconcileError> {
-        let own = node.metadata.name.as_deref().unwrap_or_default();
-        let (mut names, mut attached) = (BTreeSet::new(), Vec::new());
-        for attachment in self.of_node.get(own) {
-            let is_attached = attachment.status.as_ref().is_some_and(|it| it.attached);
-            let volume = volume_name(&attachment);
-            let volume = volume.and_then(|name| self.volumes.get(&Key::new("", name)));
-            let Some(volume) = volume.filter(|_| is_attached) else {
-                continue;
-            };
-            let Some(name) = plan::source(&volume).map(plan::unique_name) else {
-                continue;
-            };
-            let users = self.users(&volume);
-            if matches!(
-                self.fate(&attachment, &name, &users),
-                Fate::Keep | Fate::Wait(_)
-            ) {
-                attached.push((name.clone(), volume, users));
-                names.insert(name);
-            }
-        }
-        let before: BTreeSet<String> = plan::reported(node).map(str::to_owned).collect();
-        if names == before {
-            return Ok(());
-        }
-        let list: Vec<_> = names
-            .iter()
-            .map(|name| json!({"name": name, "devicePath": ""}))
-            .collect();
-        let patch = json!({"status": {"volumesAttached": list}});
-        let call = "write which volumes a node may mount";
-        let write = Write::to(&self.client, node, call).if_unchanged();
-        if or_event(write.patch_status(patch).await)?
-            .flatten()
-            .is_none()
-        {
-            return Ok(());
-        }
-        for (_, volume, users) in attached.iter().filter(|(name, ..)| !before.contains(name)) {
-            let name = volume.metadata.name.as_deref().unwrap_or_default();
-            let message = format!("AttachVolume.Attach succeeded for volume {name:?} ");
-            for pod in users.get(own).into_iter().flatten() {
-                self.recorder
-                    .normal(&**pod, "SuccessfulAttachVolume", message.clone());
-            }
-        }
-        Ok(())
     }
 }
 

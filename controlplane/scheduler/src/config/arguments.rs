@@ -3,6 +3,8 @@
 //! Source: `pkg/scheduler/apis/config/types_pluginargs.go`, `v1/defaults.go`,
 //! `validation/validation_pluginargs.go` at v1.37.
 
+mod check;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{NodeAffinity, TopologySpreadConstraint};
@@ -246,67 +248,15 @@ impl Arguments {
             }
             found.check(&place)?;
         }
-        Ok(found)
-    }
-
-    fn check(&self, place: &str) -> Result<(), ConfigError> {
-        let wrong =
-            |field: &str, why: String| Err(ConfigError::at(format!("{place}.args.{field}"), why));
-        let Self {
-            fit,
-            balanced,
-            spread,
-            inter_pod_affinity,
-            preemption,
-            ..
-        } = self;
-        if let Some(why) = wrong_ratio(&fit.scoring_strategy) {
-            return wrong("scoringStrategy", why);
-        }
-        for weighted in &fit.scoring_strategy.resources {
-            if !(1..=100).contains(&weighted.weight()) {
-                let Weighted { name, weight } = weighted;
-                return wrong(
-                    "scoringStrategy.resources",
-                    format!("weight {weight} of {name} not in valid range [1-100]"),
-                );
+        for resources in [
+            &mut found.fit.scoring_strategy.resources,
+            &mut found.balanced.resources,
+        ] {
+            if resources.is_empty() {
+                *resources = cpu_and_memory();
             }
         }
-        if let Some(weighted) = balanced.resources.iter().find(|one| one.weight() != 1) {
-            return wrong(
-                "resources",
-                format!("weight of {} must be 1", weighted.name),
-            );
-        }
-        if spread.constraints().is_none() && !spread.default_constraints.is_empty() {
-            let why = "when .defaultingType is System, .defaultConstraints must be empty";
-            return wrong("defaultConstraints", why.to_owned());
-        }
-        if let Some(why) = spread.default_constraints.iter().find_map(wrong_constraint) {
-            return wrong("defaultConstraints", why);
-        }
-        if !(0..=100).contains(&inter_pod_affinity.hard_pod_affinity_weight) {
-            return wrong(
-                "hardPodAffinityWeight",
-                "not in valid range [0-100]".to_owned(),
-            );
-        }
-        let PreemptionArgs {
-            min_candidate_nodes_percentage: percent,
-            min_candidate_nodes_absolute: least,
-        } = *preemption;
-        if percent > 100 {
-            return wrong(
-                "minCandidateNodesPercentage",
-                "not in valid range [0, 100]".to_owned(),
-            );
-        }
-        if percent == 0 && least == 0 {
-            let why =
-                "both minCandidateNodesPercentage and minCandidateNodesAbsolute cannot be zero";
-            return wrong("minCandidateNodesPercentage", why.to_owned());
-        }
-        Ok(())
+        Ok(found)
     }
 }
 
@@ -317,55 +267,7 @@ impl Weighted {
     }
 }
 
-fn wrong_ratio(strategy: &ScoringStrategy) -> Option<String> {
-    let shape = strategy.shape();
-    if strategy.strategy != Strategy::RequestedToCapacityRatio {
-        return None;
-    }
-    if shape.is_empty() {
-        return Some(
-            "requestedToCapacityRatio.shape: at least one point must be specified".to_owned(),
-        );
-    }
-    if !shape
-        .windows(2)
-        .all(|two| two[0].utilization < two[1].utilization)
-    {
-        return Some(
-            "requestedToCapacityRatio.shape: utilization values must be sorted in increasing order"
-                .to_owned(),
-        );
-    }
-    let mut points = shape.iter();
-    let wrong = points.find(|point| {
-        !(0..=100).contains(&point.utilization) || !(0..=10).contains(&point.score)
-    })?;
-    Some(format!(
-        "requestedToCapacityRatio.shape: utilization {} not in valid range [0-100], or score {} not in [0-10]",
-        wrong.utilization, wrong.score
-    ))
-}
-
-fn wrong_constraint(constraint: &TopologySpreadConstraint) -> Option<String> {
-    let why = match constraint {
-        it if it.label_selector.is_some() => {
-            "labelSelector: constraint must not define a selector, as they deduced for each pod"
-        }
-        it if it.max_skew <= 0 => "maxSkew: not in valid range (0, inf)",
-        it if it.topology_key.is_empty() => "topologyKey: Required value: can not be empty",
-        it if !matches!(
-            it.when_unsatisfiable.as_str(),
-            "DoNotSchedule" | "ScheduleAnyway"
-        ) =>
-        {
-            "whenUnsatisfiable: supported values: \"DoNotSchedule\", \"ScheduleAnyway\""
-        }
-        _ => return None,
-    };
-    Some(why.to_owned())
-}
-
-/// What is left out has its default, and `null` is nothing.
+/// What is left out has its default.
 fn read<T: DeserializeOwned + Default>(args: &Value, place: &str) -> Result<T, ConfigError> {
     let mut args = args.clone();
     match &mut args {
@@ -373,7 +275,6 @@ fn read<T: DeserializeOwned + Default>(args: &Value, place: &str) -> Result<T, C
         Value::Object(fields) => {
             fields.remove("apiVersion");
             fields.remove("kind");
-            fields.retain(|_, value| !value.is_null());
         }
         _ => {}
     }

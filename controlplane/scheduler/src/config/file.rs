@@ -9,6 +9,8 @@ use serde_json::Value;
 use super::{ConfigError, ElectionConfig};
 
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
+/// No pod waits longer than some decades.
+const MAX_SECONDS: u64 = i32::MAX as u64;
 const KIND: &str = "KubeSchedulerConfiguration";
 
 #[derive(Debug, Deserialize)]
@@ -146,6 +148,10 @@ impl File {
                 "must be greater than 0",
             ));
         }
+        if max > MAX_SECONDS {
+            let why = format!("must be at most {MAX_SECONDS}");
+            return Err(ConfigError::at("podMaxBackoffSeconds", why));
+        }
         if max < initial {
             let why = "must be greater than or equal to PodInitialBackoffSeconds";
             return Err(ConfigError::at("podMaxBackoffSeconds", why));
@@ -169,15 +175,15 @@ impl File {
         if let Some(lock) = said
             .resource_lock
             .as_deref()
-            .filter(|lock| *lock != "leases")
+            .filter(|lock| !matches!(*lock, "leases" | ""))
         {
             let why = format!("Unsupported value: {lock:?}: supported values: \"leases\"");
             return Err(ConfigError::at("leaderElection.resourceLock", why));
         }
         let found = ElectionConfig {
             elect: said.leader_elect.unwrap_or(unsaid.elect),
-            lease: said.resource_name.clone().unwrap_or(unsaid.lease),
-            namespace: said.resource_namespace.clone().unwrap_or(unsaid.namespace),
+            lease: name(said.resource_name.as_ref(), unsaid.lease),
+            namespace: name(said.resource_namespace.as_ref(), unsaid.namespace),
             lease_duration: time(
                 "leaseDuration",
                 said.lease_duration.as_ref(),
@@ -195,6 +201,7 @@ impl File {
             )?,
         };
         let why = match &found {
+            it if !it.elect => return Ok(found),
             it if it.lease_duration <= it.renew_deadline => {
                 "leaseDuration must be greater than renewDeadline"
             }
@@ -202,20 +209,26 @@ impl File {
                 "renewDeadline must be greater than retryPeriod"
             }
             it if it.retry_period.is_zero() => "retryPeriod must be greater than zero",
-            it if it.lease.is_empty() || it.namespace.is_empty() => {
-                "resourceName and resourceNamespace are required"
-            }
             _ => return Ok(found),
         };
         Err(ConfigError::at("leaderElection", why))
     }
 }
 
+/// An empty one is none.
+fn name(said: Option<&String>, unsaid: String) -> String {
+    let said = said.filter(|said| !said.is_empty());
+    said.cloned().unwrap_or(unsaid)
+}
+
 fn time(field: &str, said: Option<&String>, unsaid: Duration) -> Result<Duration, ConfigError> {
     let Some(said) = said else { return Ok(unsaid) };
     let parsed = said.parse::<SignedDuration>().ok();
-    parsed.and_then(|time| time.try_into().ok()).ok_or_else(|| {
-        let why = format!("{said:?} is no duration such as 15s");
-        ConfigError::at(format!("leaderElection.{field}"), why)
-    })
+    parsed
+        .and_then(|time| time.try_into().ok())
+        .map(|time: Duration| if time.is_zero() { unsaid } else { time })
+        .ok_or_else(|| {
+            let why = format!("{said:?} is no duration such as 15s");
+            ConfigError::at(format!("leaderElection.{field}"), why)
+        })
 }

@@ -91,7 +91,9 @@ impl Points {
             let place = format!("{place}.plugins.{}", point.field());
             let switches = switches(point, plugins);
             let own = enabled(switches, &place)?;
-            if let Some((name, _)) = own.iter().find(|(name, _)| !name.points().contains(&point)) {
+            let may_be_named =
+                |name: PluginName| name.points().contains(&point) || name.is_silent_at(point);
+            if let Some((name, _)) = own.iter().find(|(name, _)| !may_be_named(*name)) {
                 let why = format!("plugin {name} does not extend it");
                 return Err(ConfigError::at(place, why));
             }

@@ -164,6 +164,22 @@ fn what_cannot_be_is_refused_with_its_place() {
             "leaderElection: {retryPeriod: soon}",
             "leaderElection.retryPeriod: \"soon\" is no duration",
         ),
+        (
+            "profiles: [{schedulerName: a}, {}]",
+            "profiles[1].schedulerName: Required value",
+        ),
+        (
+            "podInitialBackoffSeconds: 18446744073709551615\npodMaxBackoffSeconds: 18446744073709551615",
+            "podMaxBackoffSeconds: must be at most",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: in, values: [b]}]}]}}}}]}]",
+            "profiles[0].pluginConfig[0].args.addedAffinity: \"a\" cannot be asked",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: -1, preference: {}}]}}}]}]",
+            "profiles[0].pluginConfig[0].args.addedAffinity: weight -1",
+        ),
         ("surprise: true", "unknown field `surprise`"),
     ] {
         let refused = parsed(text).err().unwrap_or_default();
@@ -207,4 +223,32 @@ async fn a_plugin_is_made_wherever_it_says_it_has_something_to_say() {
     ] {
         assert_eq!(count, profile.points.at(point).len(), "{point:?}");
     }
+}
+
+/// As Go has it: what is empty is not said.
+#[test]
+fn what_is_left_empty_is_not_said() {
+    let text = "
+leaderElection: {leaderElect: false, resourceName: '', resourceNamespace: '', leaseDuration: 0s}
+profiles:
+- schedulerName: a
+  plugins:
+    preScore: {enabled: [{name: NodeResourcesFit}, {name: VolumeBinding}]}
+    score:
+    filter: {enabled: , disabled: }
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: []}}
+  - name: NodeResourcesBalancedAllocation
+    args: {resources: }
+";
+    let config = parsed(text).unwrap();
+    let expect = ElectionConfig {
+        elect: false,
+        ..ElectionConfig::default()
+    };
+    assert_eq!(config.election, expect);
+    let told = &config.profiles[0].arguments;
+    assert_eq!(told.fit.scoring_strategy.resources.len(), 2);
+    assert_eq!(told.balanced.resources.len(), 2);
 }

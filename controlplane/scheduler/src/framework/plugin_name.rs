@@ -93,6 +93,23 @@ impl PluginName {
     }
 }
 
+impl PluginName {
+    /// Where upstream's has something to say and this one has not: it may be named there.
+    pub(crate) fn is_silent_at(self, point: Point) -> bool {
+        use Point::{Filter, PostFilter, PreBind, PreEnqueue, PreScore, Reserve, Score};
+        let points: &[Point] = match self {
+            Self::NodeResourcesFit | Self::NodeResourcesBalancedAllocation => &[PreScore],
+            Self::VolumeBinding => &[PreScore, Score],
+            Self::DefaultPreemption => &[PreEnqueue],
+            Self::DynamicResources => &[
+                PreEnqueue, Filter, PostFilter, PreScore, Score, Reserve, PreBind,
+            ],
+            _ => &[],
+        };
+        points.contains(&point)
+    }
+}
+
 impl fmt::Display for PluginName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The variants are the names.

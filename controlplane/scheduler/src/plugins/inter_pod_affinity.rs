@@ -31,7 +31,7 @@ const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-
 pub(super) struct InterPodAffinity {
     /// What it counts that a pod on a node requires to be near pods like the one to place.
     required_counts: i64,
-    /// Whether nothing counts of what pods on nodes wish.
+    /// Whether nothing counts of what pods on nodes say, for a pod that wishes nothing itself.
     ignores_wishes: bool,
 }
 

@@ -26,7 +26,7 @@ pub(super) type Users = BTreeMap<String, Vec<Arc<Pod>>>;
 /// What becomes of something that is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Pods on the node use the volume.
+    /// Pods on the node use the volume, or somebody else sees to it.
     Keep,
     /// It is on its way: who has attached it takes it off.
     Going,
@@ -47,9 +47,11 @@ pub(super) fn fate(
     let has_mounted = node.is_none_or(|node| is_in_use(node, name));
     let is_ready = node.is_some_and(node_state::is_ready);
     let is_out_of_service = node.is_some_and(node_state::is_said_to_be_out_of_service);
+    // Who attaches volumes to other nodes takes them off, too.
+    let is_ours = node.is_none_or(is_managed);
     if attachment.metadata.deletion_timestamp.is_some() {
         Fate::Going
-    } else if is_wanted {
+    } else if is_wanted || !is_ours {
         Fate::Keep
     } else if is_out_of_service {
         Fate::Detach { is_forced: true }
@@ -134,7 +136,7 @@ pub(super) fn unique_name(source: &CSIPersistentVolumeSource) -> String {
 
 /// Said by whom its agent is.
 pub(super) fn is_managed(node: &Node) -> bool {
-    annotation(&node.metadata, MANAGED) == Some("true")
+    annotation(&node.metadata, MANAGED).is_some()
 }
 
 /// What the node has mounted, or is about to.
@@ -151,17 +153,13 @@ pub(super) fn reported(node: &Node) -> impl Iterator<Item = &str> {
     volumes.into_iter().flatten().map(|one| one.name.as_str())
 }
 
-/// Whether a pod does not need its volumes any more: all of it has ended.
+/// Whether a pod does not need its volumes any more: nothing of it runs, or will.
 pub(super) fn has_ended(pod: &Pod) -> bool {
-    let statuses = pod.status.as_ref();
-    let statuses = statuses.and_then(|status| status.container_statuses.as_deref());
-    let have_ended = statuses.is_some_and(|statuses| {
-        let ended = |state: Option<&crate::pod::ContainerState>| {
-            state.is_some_and(|state| state.terminated.is_some())
-        };
-        !statuses.is_empty() && statuses.iter().all(|one| ended(one.state.as_ref()))
-    });
-    is_finished(pod) || pod.metadata.deletion_timestamp.is_some() && have_ended
+    let status = pod.status.as_ref();
+    let statuses = status.and_then(|status| status.container_statuses.as_ref());
+    let mut states = statuses.into_iter().flatten().map(|one| one.state.as_ref());
+    let runs = states.any(|state| state.is_some_and(|state| state.is_running));
+    is_finished(pod) || pod.metadata.deletion_timestamp.is_some() && !runs
 }
 
 /// What asks the driver to attach the volume. Its name is that of the pair.
@@ -202,7 +200,8 @@ mod tests {
     }
 
     fn node(ready: &str, in_use: &[&str], taint: &str) -> Node {
-        let object = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
+        let managed = json!({MANAGED: "true"});
+        let object = json!({"metadata": {"name": "n", "annotations": managed}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
             "status": {"conditions": [{"type": "Ready", "status": ready}], "volumesInUse": in_use}});
         serde_json::from_value(object).unwrap()
     }
@@ -255,6 +254,10 @@ mod tests {
             let found = fate(&on("n"), NAME, of_node.as_ref(), is_wanted, waited);
             assert_eq!(found, expect, "{of_node:?} {is_wanted} {waited:?}");
         }
+        let mut others = node("True", &[], "");
+        others.metadata.annotations = None;
+        let found = fate(&on("n"), NAME, Some(&others), false, patience);
+        assert_eq!(found, Fate::Keep, "its agent does it itself");
         let mut going = on("n");
         going.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         let of_node = node("True", &[], "");
@@ -337,12 +340,15 @@ mod tests {
     fn a_pod_that_has_ended_needs_no_volume() {
         let running = json!([{"name": "c", "state": {"running": {}}}]);
         let ended = json!([{"name": "c", "state": {"terminated": {"exitCode": 0}}}]);
+        let waiting = json!([{"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]);
         for (phase, is_deleted, statuses, expect) in [
             ("Running", false, &running, false),
             ("Running", true, &running, false),
             ("Running", true, &ended, true),
             ("Running", false, &ended, false),
-            ("Running", true, &json!([]), false),
+            ("Running", true, &json!([]), true),
+            ("Pending", true, &waiting, true),
+            ("Pending", false, &waiting, false),
             ("Succeeded", false, &ended, true),
             ("Failed", false, &json!([]), true),
         ] {

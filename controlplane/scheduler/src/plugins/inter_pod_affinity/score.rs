@@ -21,6 +21,9 @@ impl PreScore for InterPodAffinity {
         _: &[&NodeInfo],
         snapshot: &Snapshot<'_>,
     ) -> Status {
+        if self.ignores_wishes && pod.terms.preferred.is_empty() {
+            return Status::SKIP;
+        }
         let mut places = Places::default();
         add_own_wishes(&mut places, pod, snapshot);
         for (terms, on) in snapshot.affinity_index().about(&pod.namespace) {
@@ -34,7 +37,7 @@ impl PreScore for InterPodAffinity {
                     on,
                 );
             }
-            let preferred = terms.preferred.iter().filter(|_| !self.ignores_wishes);
+            let preferred = terms.preferred.iter();
             for wish in preferred.filter(|wish| means(&wish.term, pod, snapshot)) {
                 add_where(
                     &mut places,
