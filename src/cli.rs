@@ -114,7 +114,7 @@ pub(crate) struct NodeArgs {
     pub(crate) run_dir: PathBuf,
 
     /// Where volumes of the class local-path go that are made for this node [default: agent/storage
-    /// in the data directory]. What was made elsewhere before stays there.
+    /// in the data directory]. It has to be there. What was made elsewhere before stays there.
     #[arg(long, value_name = "DIR")]
     pub(crate) local_storage_directory: Option<PathBuf>,
 
