@@ -32,10 +32,7 @@ pub(crate) enum Calls {
 pub(crate) async fn client(path: &Path) -> anyhow::Result<Client> {
     let read = || format!("read kubeconfig {}", path.display());
     let kubeconfig = read_kubeconfig(path).with_context(read)?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(read)?;
-    config.connect_timeout = Some(CONNECT_DEADLINE);
+    let config = configured(kubeconfig).await.with_context(read)?;
     Client::try_from(config).with_context(read)
 }
 
@@ -62,14 +59,18 @@ pub(crate) async fn connect(
     let pem = base64::engine::general_purpose::STANDARD
         .decode(ca)
         .with_context(read)?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(read)?;
-    config.connect_timeout = Some(CONNECT_DEADLINE);
+    let mut config = configured(kubeconfig).await.with_context(read)?;
     config.read_timeout = Some(patience);
     config.default_retry = calls == Calls::Reads;
     let client = Client::try_from(config).with_context(read)?;
     Ok((client, ca_hash(&pem)?))
+}
+
+async fn configured(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    config.connect_timeout = Some(CONNECT_DEADLINE);
+    Ok(config)
 }
 
 /// The address in the administrator's kubeconfig, which others can use, too.

@@ -15,7 +15,7 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 /// Where etcd is.
 const ETCD: &str = "http://198.18.0.100:2379";
 /// Asks for whose controllers work.
-const HOLDER: &str =
+pub const HOLDER: &str =
     "get lease kube-controller-manager -n kube-system -o jsonpath={.spec.holderIdentity}";
 /// The node's name, and its host's.
 pub const NODE: &str = "n1";

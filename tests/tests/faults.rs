@@ -25,7 +25,7 @@ use coracle_tests::{
     is_root_or_skip,
     machines::{CLIENTS, Machines, Plan},
     process::Process,
-    wait,
+    several, wait,
 };
 
 const MACHINES: u8 = 3;
@@ -140,9 +140,7 @@ fn aimed(machines: &Machines, round: Round) -> Round {
     if !round.ends_leading() {
         return round;
     }
-    let held =
-        "get lease kube-controller-manager -n kube-system -o jsonpath={.spec.holderIdentity}";
-    let holder = machines.kubectl(0).ok(held);
+    let holder = machines.kubectl(0).ok(several::HOLDER);
     let machine = machines
         .all
         .iter()

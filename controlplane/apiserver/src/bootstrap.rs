@@ -17,7 +17,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use coracle_api::{
     meta::{self, NODE_LEASE_NAMESPACE},
     status::Status,
-    volume::{IS_DEFAULT_CLASS, local_path},
+    volume::{self, IS_DEFAULT_CLASS, local_path},
 };
 use coracle_registry::{
     open_namespaces,
@@ -28,6 +28,7 @@ use coracle_registry::{
     watch_cache::KeyScope,
 };
 use coracle_telemetry::ErrorChain;
+use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::{Value, json};
 
 use crate::{allocation_repair, error::ApiServerError, state::State};
@@ -158,9 +159,11 @@ async fn has_default_class(server: &State) -> Result<bool, ApiServerError> {
     };
     let caught_up = server.store.cache.catch_up().await;
     caught_up.map_err(|error| kind.failed("", cache_status(error)))?;
-    let classes = resource.objects(KeyScope::Resource);
-    let is_default = |class: &Value| meta::annotation(class, IS_DEFAULT_CLASS) == Some("true");
-    Ok(classes.iter().any(is_default))
+    let classes = resource.objects(KeyScope::Resource).into_iter();
+    let classes: Vec<StorageClass> = classes
+        .filter_map(|class| serde_json::from_value(class).ok())
+        .collect();
+    Ok(volume::default_class(&classes).is_some())
 }
 
 /// Has the `kubernetes` Service lead to `servers`, in the old form and in the new one.

@@ -46,6 +46,21 @@ impl Resources {
         }
     }
 
+    /// How much of a resource there is, by its name: CPU in thousandths.
+    pub(crate) fn amount(&self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.milli_cpu,
+            "memory" => self.memory_bytes,
+            "ephemeral-storage" => self.ephemeral_storage_bytes,
+            _ => self.scalar(name),
+        }
+    }
+
+    /// Whether a resource is counted by its name alone.
+    pub(crate) fn is_scalar(name: &str) -> bool {
+        !matches!(name, "cpu" | "memory" | "ephemeral-storage")
+    }
+
     /// How much of a resource beside CPU, memory and storage there is.
     pub(crate) fn scalar(&self, name: &str) -> i64 {
         self.scalars.get(name).copied().unwrap_or(0)

@@ -117,10 +117,7 @@ impl AttachDetachController {
 
     fn driver_changed(&self, change: &Change<'_, CSIDriver>, queue: &Queue) {
         let name = change.latest().metadata.name.as_deref().unwrap_or_default();
-        let volumes = self.by_driver.get(name);
-        volumes
-            .iter()
-            .for_each(|volume| queue.add(Key::of(volume.as_ref())));
+        wake_all(&self.by_driver.get(name), queue);
     }
 
     /// What is attached to it; and all volumes, if it can be given some from now on.
@@ -134,10 +131,8 @@ impl AttachDetachController {
         if plan::is_managed(node) {
             queue.add(Key::new(NODES, name));
             if !was_managed {
-                let volumes = self.volumes.filter(|volume| plan::source(volume).is_some());
-                volumes
-                    .iter()
-                    .for_each(|volume| queue.add(Key::of(volume.as_ref())));
+                let is_a_drivers = |volume: &PersistentVolume| plan::source(volume).is_some();
+                wake_all(&self.volumes.filter(is_a_drivers), queue);
             }
         }
     }
@@ -343,6 +338,11 @@ impl Reconciler for AttachDetachController {
             None => Ok(None),
         }
     }
+}
+
+fn wake_all(volumes: &[Arc<PersistentVolume>], queue: &Queue) {
+    let keys = volumes.iter().map(|volume| Key::of(volume.as_ref()));
+    keys.for_each(|key| queue.add(key));
 }
 
 fn volume_name(attachment: &VolumeAttachment) -> Option<&str> {

@@ -27,8 +27,8 @@ impl NodeResourcesBalancedAllocation {
         let (mut shares, mut count) = ([0.0; MOST], 0);
         for name in &self.0 {
             // A pod that asks for none is not judged by it.
-            let counts = !is_scalar(name) || pod.requests.scalar(name) > 0;
-            let capacity = amount(&node.allocatable, name);
+            let counts = !Resources::is_scalar(name) || pod.requests.scalar(name) > 0;
+            let capacity = node.allocatable.amount(name);
             if counts && capacity > 0 && count < MOST {
                 shares[count] = (used(name) as f64 / capacity as f64).min(1.0);
                 count += 1;
@@ -50,19 +50,6 @@ impl NodeResourcesBalancedAllocation {
 /// Resources beyond which no more are looked at.
 const MOST: usize = 16;
 
-fn is_scalar(name: &str) -> bool {
-    !matches!(name, "cpu" | "memory" | "ephemeral-storage")
-}
-
-fn amount(of: &Resources, name: &str) -> i64 {
-    match name {
-        "cpu" => of.milli_cpu,
-        "memory" => of.memory_bytes,
-        "ephemeral-storage" => of.ephemeral_storage_bytes,
-        _ => of.scalar(name),
-    }
-}
-
 impl Plugin for NodeResourcesBalancedAllocation {
     fn name(&self) -> PluginName {
         PluginName::NodeResourcesBalancedAllocation
@@ -77,10 +64,10 @@ impl Score for NodeResourcesBalancedAllocation {
         reason = "a score of two digits"
     )]
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let used = |name: &str| amount(&node.requested, name);
+        let used = |name: &str| node.requested.amount(name);
         let before = self.imbalance(pod, node, used);
         let after = self.imbalance(pod, node, |name| {
-            used(name).saturating_add(amount(&pod.requests, name))
+            used(name).saturating_add(pod.requests.amount(name))
         });
         let gain = (1.0 + before - after) / 2.0;
         (gain * MAX_NODE_SCORE as f64).round() as i64

@@ -31,9 +31,7 @@ impl SpreadConstraint {
         required: bool,
         labels: &BTreeMap<String, String>,
     ) -> Vec<Self> {
-        let meant = |one: &&TopologySpreadConstraint| {
-            (one.when_unsatisfiable == "DoNotSchedule") == required
-        };
+        let meant = |one: &&TopologySpreadConstraint| is_required(one) == required;
         constraints
             .into_iter()
             .flatten()
@@ -49,9 +47,7 @@ impl SpreadConstraint {
         required: bool,
         alike: &LabelSelector,
     ) -> Vec<Self> {
-        let meant = |one: &&TopologySpreadConstraint| {
-            (one.when_unsatisfiable == "DoNotSchedule") == required
-        };
+        let meant = |one: &&TopologySpreadConstraint| is_required(one) == required;
         let meant = constraints.iter().filter(meant);
         meant.map(|one| Self::with(one, alike.clone())).collect()
     }
@@ -124,4 +120,9 @@ impl SpreadConstraint {
     pub(crate) fn selects_everything(&self) -> bool {
         self.selector.is_everything()
     }
+}
+
+/// Whether a pod goes nowhere that breaks it.
+fn is_required(constraint: &TopologySpreadConstraint) -> bool {
+    constraint.when_unsatisfiable == "DoNotSchedule"
 }

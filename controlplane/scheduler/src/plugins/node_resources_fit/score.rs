@@ -9,6 +9,7 @@ use crate::{
     framework::{CycleState, MAX_NODE_SCORE, Score},
     node_info::NodeInfo,
     pod_info::PodInfo,
+    resources::Resources,
 };
 
 /// All of it is used.
@@ -48,24 +49,17 @@ impl Score for NodeResourcesFit {
 
 /// What of a resource is used once the pod is there, and what there is. A pod that does not ask for
 /// an extended resource is not judged by it.
-pub(in super::super) fn with_pod(name: &str, pod: &PodInfo, node: &NodeInfo) -> (i64, i64) {
-    let (has, used, asked) = (&node.allocatable, &node.nonzero, &pod.nonzero);
-    let sum = |used: i64, asked: i64| used.max(0).saturating_add(asked);
-    match name {
-        "cpu" => (sum(used.milli_cpu, asked.milli_cpu), has.milli_cpu),
-        "memory" => (sum(used.memory_bytes, asked.memory_bytes), has.memory_bytes),
-        "ephemeral-storage" => (
-            sum(
-                node.requested.ephemeral_storage_bytes,
-                pod.requests.ephemeral_storage_bytes,
-            ),
-            has.ephemeral_storage_bytes,
-        ),
-        _ => match pod.requests.scalar(name) {
-            0 => (0, 0),
-            asked => (sum(node.requested.scalar(name), asked), has.scalar(name)),
-        },
+fn with_pod(name: &str, pod: &PodInfo, node: &NodeInfo) -> (i64, i64) {
+    if Resources::is_scalar(name) && pod.requests.scalar(name) == 0 {
+        return (0, 0);
     }
+    // Who asks for no CPU or memory takes some all the same.
+    let (used, asked) = match name {
+        "cpu" | "memory" => (&node.nonzero, &pod.nonzero),
+        _ => (&node.requested, &pod.requests),
+    };
+    let used = used.amount(name).max(0).saturating_add(asked.amount(name));
+    (used, node.allocatable.amount(name))
 }
 
 /// The free share.
