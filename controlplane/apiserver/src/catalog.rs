@@ -69,6 +69,20 @@ pub(crate) struct Call<'a, S, R = ()> {
 }
 
 impl<'a, S, R> Call<'a, S, R> {
+    /// One of several requests that this one has in it.
+    pub(crate) fn part<'b>(&'b self, info: &'b ResourceRequest<'b>, body: Bytes) -> Call<'b, S> {
+        Call {
+            server: self.server,
+            user: self.user,
+            requester: self.requester,
+            resource: (),
+            info,
+            query: self.query,
+            headers: self.headers,
+            body,
+        }
+    }
+
     /// The same request, to this resource.
     pub(crate) fn to<T>(self, resource: T) -> Call<'a, S, T> {
         let Self {

@@ -42,6 +42,7 @@
 //! | `slow` | what the log tells of requests that took long |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `unstored` | bindings, component statuses |
+//! | `binding_batch` | many bindings in one request |
 //! | `unserved` | the empty list of a kind that clients ask for although it is not served |
 //! | [`discovery`], [`openapi`] | what the server has, and how it looks |
 //! | `nonresource`, `review` | health and version; questions about oneself |
@@ -54,6 +55,7 @@
 mod allocation_repair;
 mod authorization;
 mod backup;
+mod binding_batch;
 pub mod body;
 mod bootstrap;
 mod catalog;

@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    allocation_repair, bootstrap,
+    allocation_repair, binding_batch, bootstrap,
     catalog::{Catalog, Catalogs, Serving},
     client,
     config::ApiServerConfig,
@@ -244,6 +244,7 @@ pub(crate) fn virtuals() -> impl Iterator<Item = Serving<State>> {
         unstored::resources(),
         review::resources(),
         metrics_api::resources(),
+        binding_batch::resources(),
     ];
     all.into_iter().flatten().map(Serving::Virtual)
 }

@@ -83,8 +83,12 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
 
 /// The answer to a request that made something other than the object itself.
 pub(crate) fn success() -> Reply {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    Reply::value(&status).with_status(StatusCode::CREATED)
+    Reply::value(&succeeded()).with_status(StatusCode::CREATED)
+}
+
+/// What it says.
+pub(crate) fn succeeded() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }
 
 /// The written object.

@@ -7,6 +7,7 @@ mod authorization;
 mod authorizer;
 mod backup;
 mod bad_input;
+mod binding_batches;
 mod connections;
 mod crud;
 mod custom_resources;

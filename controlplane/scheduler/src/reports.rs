@@ -25,8 +25,10 @@ use crate::{
     unscheduled::{Reason, Unscheduled},
 };
 
-/// Reports on their way at once.
+/// Reports on their way at once, and how many of them while pods are on their way to be bound:
+/// thousands that fit nowhere hold up nobody who does.
 const IN_FLIGHT: usize = 32;
+const IN_FLIGHT_BESIDE: usize = 2;
 /// How often an Event that repeats is counted.
 const COUNT_PERIOD: Duration = Duration::from_secs(360);
 /// How long an Event with one message keeps away the next with another: numbers of nodes change all
@@ -155,9 +157,13 @@ impl Reports {
         self.pods.remove(uid);
     }
 
-    /// Tells what waits, as far as it may.
-    pub(crate) fn send(&mut self, now: Instant) {
-        while let Some((mut report, tells)) = self.next_to_tell(now) {
+    /// Tells what waits, as far as it may beside bindings.
+    pub(crate) fn send(&mut self, now: Instant, are_bindings_under_way: bool) {
+        let at_once = match are_bindings_under_way {
+            true => IN_FLIGHT_BESIDE,
+            false => IN_FLIGHT,
+        };
+        while let Some((mut report, tells)) = self.next_to_tell(now, at_once) {
             if let Some(times) = tells.event {
                 self.record(
                     &report.pod,
@@ -183,8 +189,8 @@ impl Reports {
         }
     }
 
-    fn next_to_tell(&mut self, now: Instant) -> Option<(Report, Tells)> {
-        while self.sending.len() < IN_FLIGHT {
+    fn next_to_tell(&mut self, now: Instant, at_once: usize) -> Option<(Report, Tells)> {
+        while self.sending.len() < at_once {
             let uid = self.waiting.pop_front()?;
             // Forgotten meanwhile; perhaps it is back, and then it waits twice.
             let Some(entry) = self
@@ -336,7 +342,7 @@ mod tests {
     /// What would be told now; it is taken as told.
     fn taken(reports: &mut Reports, now: Instant) -> Option<(bool, Option<i32>)> {
         reports
-            .next_to_tell(now)
+            .next_to_tell(now, IN_FLIGHT)
             .map(|(_, tells)| (tells.condition, tells.event))
     }
 
@@ -461,8 +467,24 @@ mod tests {
     async fn an_attempt_that_failed_is_told_as_such() {
         let (mut reports, now) = (reports(), Instant::now());
         reports.failed(version("1", Some(WHY)), WHY.to_owned(), now);
-        let (report, tells) = reports.next_to_tell(now).unwrap();
+        let (report, tells) = reports.next_to_tell(now, IN_FLIGHT).unwrap();
         assert_eq!(report.why, Unscheduled::new(Reason::SchedulerError, WHY));
         assert!(tells.condition, "the same words for another reason");
+    }
+
+    #[tokio::test]
+    async fn few_are_told_beside_bindings() {
+        let (mut reports, now) = (reports(), Instant::now());
+        for uid in 0..IN_FLIGHT * 2 {
+            let pod = Arc::new(PodInfo {
+                uid: PodUid(uid.to_string().into()),
+                ..(*version("1", None)).clone()
+            });
+            reports.unschedulable(pod, WHY.to_owned(), now);
+        }
+        reports.send(now, true);
+        assert_eq!(reports.sending.len(), IN_FLIGHT_BESIDE);
+        reports.send(now, false);
+        assert_eq!(reports.sending.len(), IN_FLIGHT);
     }
 }

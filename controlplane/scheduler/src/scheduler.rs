@@ -122,7 +122,8 @@ impl Scheduler {
             }
             self.queue.flush(Instant::now());
             let more = self.decide();
-            self.reports.send(Instant::now());
+            let are_bindings_under_way = !self.bindings.is_empty();
+            self.reports.send(Instant::now(), are_bindings_under_way);
             self.metrics.queues(self.queue.lengths());
             self.metrics.cache(
                 self.cache.snapshot().nodes().len(),

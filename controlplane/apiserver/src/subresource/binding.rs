@@ -15,7 +15,7 @@ use super::success;
 use crate::{endpoints::Call, reply::Reply};
 
 /// Binds the pod of the URL.
-pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
+pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let decoded = call.decode(&gvk())?;
     let mut binding = decoded.object;
     match_namespace_of_request(&call.info.namespace, &mut binding)?;

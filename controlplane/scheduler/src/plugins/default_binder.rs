@@ -4,34 +4,49 @@
 //!
 //! Source: `pkg/scheduler/framework/plugins/defaultbinder/default_binder.go` at v1.37.
 
-use std::time::Duration;
+mod batches;
+
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, api::PostParams};
-use serde_json::json;
+use kube::Client;
 
+use self::batches::{Batches, Binding};
 use crate::{
     framework::{Bind, CycleState, Plugin, PluginName, Status},
     pod_info::PodInfo,
 };
 
-/// For one Binding.
+/// For one request, of one Binding or many.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(super) struct DefaultBinder {
-    client: Client,
+    batches: Batches,
 }
 
 /// Why a pod was not bound.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
-    /// The API server refused or could not be asked.
+    /// The API server refused.
     #[error("bind the pod")]
     Api(#[source] kube::Error),
+    /// It could not be asked, for this pod and those that were sent with it.
+    #[error("bind the pod together with others")]
+    Batch(#[source] Arc<kube::Error>),
     /// No answer.
     #[error("the API server did not answer within {} s", DEADLINE.as_secs())]
     Timeout,
+    /// An answer that says nothing of this pod.
+    #[error("the API server answered {answered} of {sent} bindings")]
+    Unanswered {
+        /// Outcomes of the answer.
+        answered: usize,
+        /// Bindings of the request.
+        sent: usize,
+    },
+    /// Who was sending it has been stopped.
+    #[error("the binding was given up while it was sent")]
+    GivenUp,
 }
 
 impl BindError {
@@ -43,23 +58,8 @@ impl BindError {
 
 impl DefaultBinder {
     pub(super) fn new(client: Client) -> Self {
-        Self { client }
-    }
-
-    async fn write(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {
-        let binding = json!({
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": &*pod.uid.0},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        });
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let params = PostParams::default();
-        let request = pods
-            .create_subresource::<_, serde_json::Value>("binding", &pod.name, &params, &binding);
-        match tokio::time::timeout(DEADLINE, request).await {
-            Ok(result) => result.map(drop).map_err(BindError::Api),
-            Err(_) => Err(BindError::Timeout),
+        Self {
+            batches: Batches::new(client),
         }
     }
 }
@@ -78,9 +78,8 @@ impl Bind for DefaultBinder {
         node: &'a str,
     ) -> BoxFuture<'a, Status> {
         async move {
-            self.write(pod, node)
-                .await
-                .map_or_else(Status::failed, |()| Status::SUCCESS)
+            let bound = self.batches.bind(Binding::new(pod, node)).await;
+            bound.map_or_else(Status::failed, |()| Status::SUCCESS)
         }
         .boxed()
     }

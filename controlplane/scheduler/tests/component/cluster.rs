@@ -35,6 +35,17 @@ pub(crate) struct Cluster {
     scheduler: Option<DropGuard>,
 }
 
+/// What the server makes of many bindings in one request.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Batches {
+    #[default]
+    Served,
+    /// It is one that has no such thing.
+    Unknown,
+    /// The next one is answered without a word about any pod.
+    LostOnce,
+}
+
 /// What the scheduler's requests meet on their way.
 #[derive(Clone)]
 pub(crate) struct Watched {
@@ -46,6 +57,9 @@ pub(crate) struct Watched {
     pub(crate) unbindable: Arc<Mutex<Option<String>>>,
     /// How often that has happened.
     pub(crate) failed_bindings: Arc<AtomicUsize>,
+    /// What becomes of requests to bind many pods, and how many have come.
+    pub(crate) batches: Arc<Mutex<Batches>>,
+    pub(crate) batches_sent: Arc<AtomicUsize>,
     /// Its writes of claims and volumes wait while somebody else writes here.
     pub(crate) volume_writes: Arc<RwLock<()>>,
     /// How many of them have come.
@@ -59,6 +73,8 @@ impl Watched {
             permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             unbindable: Arc::default(),
             failed_bindings: Arc::default(),
+            batches: Arc::default(),
+            batches_sent: Arc::default(),
             volume_writes: Arc::default(),
             volume_writes_tried: Arc::default(),
         }
@@ -81,14 +97,33 @@ impl Watched {
         let unbindable = self.unbindable.lock().unwrap().clone();
         if unbindable.is_some_and(|name| path.ends_with(&format!("/{name}/binding"))) {
             self.failed_bindings.fetch_add(1, SeqCst);
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "no"});
-            return Ok(Response::builder()
-                .status(500)
-                .body(Body::from(status.to_string().into_bytes()))
-                .unwrap());
+            return Ok(failure(500));
+        }
+        if path.ends_with("/bindingbatches") {
+            self.batches_sent.fetch_add(1, SeqCst);
+            let batches = std::mem::take(&mut *self.batches.lock().unwrap());
+            match batches {
+                Batches::Served => {}
+                Batches::Unknown => {
+                    *self.batches.lock().unwrap() = batches;
+                    return Ok(failure(404));
+                }
+                Batches::LostOnce => {
+                    let answer = json!({"outcomes": []}).to_string().into_bytes();
+                    return Ok(Response::new(Body::from(answer)));
+                }
+            }
         }
         own.send(request).await
     }
+}
+
+fn failure(code: u16) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"});
+    Response::builder()
+        .status(code)
+        .body(Body::from(status.to_string().into_bytes()))
+        .unwrap()
 }
 
 impl Cluster {

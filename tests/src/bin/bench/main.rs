@@ -18,6 +18,7 @@ mod cluster;
 mod compare;
 mod etcd;
 mod figures;
+mod identity;
 mod memory;
 mod pods;
 mod report;

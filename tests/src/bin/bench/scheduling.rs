@@ -1,9 +1,12 @@
 //! How fast pods get nodes: by `coracle scheduler`, a process of its own, which is started once the
-//! pods are there, so that making them is not what is measured. Nodes are objects whose Leases are
-//! renewed; nobody runs the pods.
+//! pods are there, so that making them is not what is measured, and is as little as it can be
+//! ([`identity`]). Nodes are objects whose Leases are renewed; nobody runs the pods.
+
+mod pods;
 
 use std::{
     collections::HashMap,
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -14,10 +17,12 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use self::pods::{GROUPS, apart, container, is_bound, name_of, pod, spread};
 use crate::{
     agents::{self, with_leases},
     client::{Lines, Target},
     cluster::{Bench, resident_mb},
+    identity,
     report::{Row, percentile},
     scale_objects::{self as objects, PODS},
 };
@@ -27,7 +32,6 @@ const MANY_NODES: usize = 5_000;
 const COUNT: usize = 10_000;
 /// Of those that ask for more.
 const COUNT_OF_HARD: usize = 5_000;
-const GROUPS: usize = 100;
 const VICTIMS: usize = 900;
 const CONNECTIONS: usize = 16;
 /// One pod every 5 ms.
@@ -99,7 +103,12 @@ impl Bench {
 
 pub(crate) async fn measure(kubeconfig: &str) -> anyhow::Result<Value> {
     with_leases(kubeconfig, async |target| {
-        let trial = Trial { kubeconfig, target };
+        let identity = tempfile::NamedTempFile::new()?;
+        identity::of_scheduler(kubeconfig, target, identity.path()).await?;
+        let trial = Trial {
+            kubeconfig: identity.path(),
+            target,
+        };
         trial.add_nodes(0..NODES).await?;
         let plain = trial.bind("plain", COUNT, |_| json!({})).await?;
         let apart = trial.bind("apart", COUNT_OF_HARD, apart).await?;
@@ -116,24 +125,9 @@ pub(crate) async fn measure(kubeconfig: &str) -> anyhow::Result<Value> {
     .await
 }
 
-/// As the pods of an application ask for it that wants to survive a zone.
-fn spread() -> Value {
-    let over = |key: &str, skew: usize| {
-        json!({"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": "spread"}}})
-    };
-    json!({"topologySpreadConstraints": [over("topology.kubernetes.io/zone", 1), over("kubernetes.io/hostname", 2)]})
-}
-
-/// No two of a group on a node.
-fn apart(number: usize) -> Value {
-    let group = json!({"matchLabels": {"group": (number % GROUPS).to_string()}});
-    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": group});
-    json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
-}
-
 struct Trial<'a> {
-    kubeconfig: &'a str,
+    /// The scheduler's.
+    kubeconfig: &'a Path,
     target: &'a Target,
 }
 
@@ -170,11 +164,11 @@ impl Trial<'_> {
             "leaderElection": {"leaderElect": false}, "profiles": [{"schedulerName": name}]});
         std::fs::write(&config, text.to_string())?;
         let mut command = Command::new(binary("coracle"));
+        command.arg("scheduler").arg("--scheduler-config");
         command
-            .arg("scheduler")
-            .arg("--scheduler-config")
-            .arg(&config);
-        command.args(["--kubeconfig", self.kubeconfig]);
+            .arg(&config)
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig);
         let child = command.stdout(Stdio::null()).spawn();
         let scheduler = Scheduler(child.context("start a scheduler")?);
         // It is read by now, or the process has ended.
@@ -365,35 +359,4 @@ impl Trial<'_> {
 async fn next(events: &mut Lines) -> anyhow::Result<Value> {
     let event = tokio::time::timeout(SILENCE, events.next()).await;
     event.with_context(|| format!("nothing has happened for {SILENCE:?}"))?
-}
-
-fn name_of(pod: &Value) -> String {
-    pod["metadata"]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// Whether it says, for the first time, that the pod has a node.
-fn is_bound(event: &Value) -> bool {
-    let mut conditions = event["object"]["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    event["type"] == "MODIFIED"
-        && event["object"]["metadata"]["deletionTimestamp"].is_null()
-        && conditions.any(|one| one["type"] == "PodScheduled" && one["status"] == "True")
-}
-
-fn container(cpu: &str) -> Value {
-    json!({"name": "c", "image": "registry.example/shop/frontend:v1.27.3", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}})
-}
-
-fn pod(name: &str, number: usize, more: Value) -> Value {
-    let mut spec = json!({"schedulerName": name, "containers": [container("50m")]});
-    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
-        spec.extend(more);
-    }
-    let labels = json!({"app": name, "group": (number % GROUPS).to_string()});
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("{name}-{number:05}"), "labels": labels}, "spec": spec})
 }
