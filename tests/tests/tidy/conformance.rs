@@ -12,7 +12,12 @@ use coracle_tests::workspace;
 use super::{parse, report, tests_of};
 
 /// Of the lists of upstream's names: what the document is about.
-const GROUPS: [&str; 3] = ["[sig-apps] ", "[sig-autoscaling] ", "[sig-storage] "];
+const GROUPS: [&str; 4] = [
+    "[sig-apps] ",
+    "[sig-autoscaling] ",
+    "[sig-scheduling] ",
+    "[sig-storage] ",
+];
 
 /// A row: upstream's name, whether it holds, and what of ours shows it.
 struct Row {

@@ -1,4 +1,4 @@
-//! The life of objects of apps, batch, policy and storage, as upstream's conformance goes through
+//! The life of objects of apps, batch, policy, scheduling and storage, as upstream's conformance goes through
 //! it kind by kind: made, read, listed here and everywhere, watched, changed in part and as a
 //! whole, their state told apart, deleted by label. `docs/conformance.md` says which test each one
 //! retells.
@@ -15,8 +15,15 @@ use super::{
     watches::Events,
 };
 
-const GROUPS: [&str; 4] = ["apps", "batch", "policy", "storage.k8s.io"];
-const OF_THE_CORE: [&str; 3] = [
+const GROUPS: [&str; 5] = [
+    "apps",
+    "batch",
+    "policy",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+const OF_THE_CORE: [&str; 4] = [
+    "LimitRange",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "ReplicationController",

@@ -5,6 +5,7 @@
 
 mod binding;
 mod cluster;
+mod flapping;
 mod placing;
 mod preempting;
 mod reports;

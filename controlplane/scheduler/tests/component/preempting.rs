@@ -150,3 +150,12 @@ async fn a_new_scheduler_keeps_the_room_that_was_made() {
     assert_eq!(cluster.placed("preemptor").await, "n");
     cluster.refused("quick").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_critical_pod_ends_others() {
+    let cluster = full_cluster().await;
+    add(&cluster, "critical", Some("system-cluster-critical")).await;
+    wait("the victim to end", || is_terminating(&cluster, "victim")).await;
+    end(&cluster, "victim").await;
+    assert_eq!(cluster.placed("critical").await, "n");
+}
