@@ -104,6 +104,14 @@ impl Cache {
         None
     }
 
+    /// Takes over what extenders are told of a node that is there.
+    pub(crate) fn keep_object(&mut self, node: Arc<Node>) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        if let Some(&position) = self.index.get(name) {
+            self.nodes[position].object = Some(node);
+        }
+    }
+
     /// Removes a node. Its pods stay counted until they are gone, in case the node comes back.
     pub(crate) fn remove_node(&mut self, name: &str) -> Option<NodeInfo> {
         let position = self.index.remove(name)?;

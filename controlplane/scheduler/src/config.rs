@@ -7,22 +7,29 @@
 //! | `points` | which plugins are asked where: what of the defaults is taken away, added, put in another order |
 //! | `arguments` | what plugins are told |
 //! | `profile` | all of it together, for one `schedulerName` |
+//! | `extender` | processes beside the scheduler, and how they are reached |
 //!
-//! A field that is not known is refused, and so is one that says what is not done here: extenders.
-//! `parallelism` is read and changes nothing: one thread decides.
+//! A field that is not known is refused. `parallelism` is read and changes nothing: one thread
+//! decides.
 //!
 //! Source: `k8s.io/kube-scheduler/config/v1`, `pkg/scheduler/apis/config` at v1.37.
 
 mod arguments;
+mod extender;
 mod file;
 mod points;
 mod profile;
 #[cfg(test)]
 mod tests;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use coracle_telemetry::metrics::MetricsRegistry;
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::Value;
 
 use self::file::File;
@@ -31,6 +38,7 @@ pub(crate) use self::{
         Arguments, BalancedArgs, FitArgs, InterPodAffinityArgs, NodeAffinityArgs, PreemptionArgs,
         RatioPoint, ScoringStrategy, SpreadArgs, Strategy,
     },
+    extender::{ExtenderConfig, Verb},
     profile::Profile,
 };
 
@@ -42,6 +50,8 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 pub struct SchedulerConfig {
     /// One for each `schedulerName` whose pods are placed; at least one.
     pub(crate) profiles: Vec<Profile>,
+    /// Who else has a say in where pods go.
+    pub(crate) extenders: Vec<ExtenderConfig>,
     pub(crate) backoff_initial: Duration,
     pub(crate) backoff_max: Duration,
     /// How a process of its own reaches the API server, where nothing else says it.
@@ -97,6 +107,7 @@ impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
             profiles: vec![Profile::default()],
+            extenders: Vec::new(),
             backoff_initial: Duration::from_secs(1),
             backoff_max: Duration::from_secs(10),
             kubeconfig: None,
@@ -107,11 +118,19 @@ impl Default for SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// Reads a `KubeSchedulerConfiguration`, in YAML or JSON.
+    /// Reads a `KubeSchedulerConfiguration`, in YAML or JSON, and the certificates that it names.
     ///
     /// # Errors
     /// [`ConfigError`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        Self::parse_with(text, &|path: &Path| fs::read(path))
+    }
+
+    /// The same, with files that `read` reads.
+    pub(crate) fn parse_with(
+        text: &str,
+        read: extender::ReadFile<'_>,
+    ) -> Result<Self, ConfigError> {
         let said = |error: &dyn std::fmt::Display| ConfigError(error.to_string());
         let mut value: Value = serde_yaml::from_str(text).map_err(|error| said(&error))?;
         without_nulls(&mut value);
@@ -135,8 +154,11 @@ impl SchedulerConfig {
             }
             profiles.push(profile);
         }
+        let extenders = extender::all(&file.extenders, read)?;
+        leave_to(&extenders, &mut profiles);
         Ok(Self {
             profiles,
+            extenders,
             backoff_initial: Duration::from_secs(file.pod_initial_backoff_seconds.unwrap_or(1)),
             backoff_max: Duration::from_secs(file.pod_max_backoff_seconds.unwrap_or(10)),
             kubeconfig: file.kubeconfig(),
@@ -149,6 +171,32 @@ impl SchedulerConfig {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.profiles.iter().map(|profile| profile.name.as_str())
     }
+}
+
+/// What extenders see to alone goes before what a profile says of it, as upstream has it.
+fn leave_to(extenders: &[ExtenderConfig], profiles: &mut [Profile]) {
+    let ignored = extenders.iter().flat_map(|one| &one.ignored_by_scheduler);
+    let ignored: Vec<String> = ignored.cloned().collect();
+    if ignored.is_empty() {
+        return;
+    }
+    for profile in profiles {
+        profile.arguments.fit.ignored_resources.clone_from(&ignored);
+    }
+}
+
+/// Such as `15s`; of nothing, what is meant by that.
+fn time(
+    field: impl std::fmt::Display,
+    said: Option<&String>,
+    unsaid: Duration,
+) -> Result<Duration, ConfigError> {
+    let Some(said) = said else { return Ok(unsaid) };
+    let parsed = said.parse::<SignedDuration>().ok();
+    parsed
+        .and_then(|time| time.try_into().ok())
+        .map(|time: Duration| if time.is_zero() { unsaid } else { time })
+        .ok_or_else(|| ConfigError::at(field, format!("{said:?} is no duration such as 15s")))
 }
 
 /// What is left empty is left out, as Go has it.

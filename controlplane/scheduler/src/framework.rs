@@ -17,6 +17,8 @@
 //! | `cluster_event` | what may let a pod fit that did not, and the hints about it |
 //! | `runtime` | asks the plugins of a profile, in their order |
 //! | `waiting_pods` | pods that a Permit plugin holds back |
+//! | `extender` | what a process beside the scheduler is asked, and what it answers |
+//! | `extenders` | asks those that have a say about a pod |
 //!
 //! Source: `k8s.io/kube-scheduler/framework`, `pkg/scheduler/framework` at v1.37, cut down to what
 //! is used.
@@ -24,6 +26,8 @@
 mod cluster_event;
 mod cycle_state;
 mod diagnosis;
+mod extender;
+mod extenders;
 mod plugin;
 mod plugin_name;
 mod point;
@@ -35,6 +39,8 @@ pub(crate) use self::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
     diagnosis::Diagnosis,
+    extender::{Asked, Candidate, Extender, ExtenderError, ExtenderVerb, Filtered, NamedVictims},
+    extenders::Extenders,
     plugin::{
         Bind, EnqueueExtensions, Failed, Filter, Filters, MAX_NODE_SCORE, NodeNames, Nomination,
         Plugin, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, Reserve, Score,

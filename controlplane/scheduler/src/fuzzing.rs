@@ -1,6 +1,10 @@
 //! Entries for the fuzz targets: what users write and the scheduler reads.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, LazyLock},
+};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
@@ -104,6 +108,7 @@ fn place(framework: &Arc<Framework>, cache: &mut Cache, info: Arc<PodInfo>) {
             assert!(!diagnosis.to_string().is_empty());
             drop(framework.run_post_filter(&mut Failed {
                 filters: &**framework,
+                extenders: &framework.extenders,
                 cycle: &cycle,
                 pod: &info,
                 diagnosis: &diagnosis,
@@ -121,7 +126,9 @@ fn place(framework: &Arc<Framework>, cache: &mut Cache, info: Arc<PodInfo>) {
 /// # Panics
 /// If it is refused without a word.
 pub fn config(text: &str) {
-    match SchedulerConfig::parse(text) {
+    // No file that it names is read.
+    let none = |_: &Path| Err(io::ErrorKind::NotFound.into());
+    match SchedulerConfig::parse_with(text, &none) {
         Ok(config) => assert!(config.names().next().is_some()),
         Err(error) => assert!(!error.to_string().is_empty()),
     }

@@ -20,14 +20,14 @@
 //! | `scheduler` | the task that owns all of it |
 //! | `eviction` | ends the pods that make room for another |
 //! | `metrics` | what `/metrics` tells |
+//! | `extender` | speaks with a process beside the scheduler that has a say in where pods go |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //! | `unscheduled`, `condition` | why a pod has no node, and how that is written |
 //! | `reports` | when that is worth a write, and what is worth an Event |
 //! | `why` | the same about one pod, for people: what each plugin says about each node |
 //! | `sync` | what the informers tell, for the task to take when it has time |
 //!
-//! Not here: extenders. Nor resource claims: a pod that has one waits
-//! and is told so (`plugins/not_yet.rs`).
+//! Not here: resource claims. A pod that has one waits and is told so (`plugins/not_yet.rs`).
 #![forbid(unsafe_code)]
 
 mod affinity_index;
@@ -38,6 +38,7 @@ mod claim_uses;
 mod condition;
 mod config;
 mod eviction;
+mod extender;
 mod framework;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -102,7 +103,7 @@ pub async fn run(
     let mut tasks = Tasks::new(shutdown.child_token());
     let stop = tasks.stop();
     tasks.add("the scheduler's events", events.run(stop));
-    scheduler::Scheduler::new(client, config, recorder)
+    scheduler::Scheduler::new(client, config, recorder, tasks.stop())
         .run(tasks)
         .await
 }

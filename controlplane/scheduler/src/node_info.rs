@@ -27,6 +27,8 @@ pub(crate) struct NodeInfo {
     pub(crate) requested: Resources,
     pub(crate) nonzero: Resources,
     pub(crate) pods: HashMap<PodUid, Arc<PodInfo>>,
+    /// As the informer holds it: whole where an extender is told of it. Of tests `None`.
+    pub(crate) object: Option<Arc<Node>>,
 }
 
 impl NodeInfo {

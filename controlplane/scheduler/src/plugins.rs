@@ -233,7 +233,7 @@ fn make(name: PluginName, told: &Arguments, parts: &Parts<'_>) -> Extends {
                 .map(|client| Box::new(DefaultBinder::new(client.clone())) as _),
             ..Extends::default()
         },
-        PluginName::PrioritySort => Extends::default(),
+        PluginName::PrioritySort | PluginName::Extender => Extends::default(),
         #[cfg(test)]
         PluginName::Test => Extends::default(),
     }

@@ -101,6 +101,8 @@ pub(crate) struct PodInfo {
     pub(crate) volumes: Option<Box<PodVolumes>>,
     /// Whether an attempt is as cheap as a look at whether an event may help it.
     pub(crate) asks_much: bool,
+    /// All of it, where there are extenders to tell of it.
+    pub(crate) object: Option<Arc<Pod>>,
 }
 
 impl PodInfo {
@@ -159,6 +161,7 @@ impl PodInfo {
                 .is_some_and(|claims| !claims.is_empty()),
             volumes: PodVolumes::of(spec, pod.metadata.name.as_deref()?),
             asks_much: false,
+            object: None,
         };
         info.asks_much = info.length() > MUCH;
         Some(info)

@@ -3,10 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use kube::Client;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::SchedulerConfig,
-    framework::Framework,
+    extender::HttpExtender,
+    framework::{Extenders, Framework},
     plugins::{self, Parts},
     pod_info::{PodInfo, PodUid},
     storage::SharedStorage,
@@ -24,19 +26,26 @@ struct All {
 }
 
 impl Profiles {
-    /// They bind with `client`.
+    /// They bind with `client`, and wait for extenders until `stop`.
     pub(crate) fn new(
         config: &SchedulerConfig,
         client: &Client,
         storage: &Arc<SharedStorage>,
+        stop: CancellationToken,
     ) -> Self {
+        let extenders = config.extenders.iter();
+        let extenders = extenders.map(|one| Box::new(HttpExtender::new(one.clone())) as _);
+        let extenders = Arc::new(Extenders::new(extenders.collect(), stop));
         let parts = Parts {
             storage,
             client: Some(client),
         };
         let made = config.profiles.iter().map(|profile| {
-            let framework = Arc::new(plugins::framework(profile, &parts));
-            (profile.name.clone(), framework)
+            let framework = Framework {
+                extenders: extenders.clone(),
+                ..plugins::framework(profile, &parts)
+            };
+            (profile.name.clone(), Arc::new(framework))
         });
         let by_name: HashMap<_, _> = made.collect();
         let first = config.names().next().and_then(|name| by_name.get(name));

@@ -82,6 +82,7 @@ impl Algorithm {
             nominated.filter(|name| narrows.is_none_or(|narrowed| narrowed.names.contains(*name)));
         if let Some(node) = nominated.and_then(|name| snapshot.node(name))
             && framework.run_filter(cycle, pod, node).is_success()
+            && framework.extenders.let_it(pod, node)
         {
             return Ok(vec![node]);
         }
@@ -106,6 +107,10 @@ impl Algorithm {
             }
             feasible
         };
+        let sifted = framework.extenders.filter(pod, feasible);
+        let sifted = sifted.map_err(SchedulingFailure::Error)?;
+        sifted.tell(&mut diagnosis, snapshot);
+        let feasible = sifted.kept;
         if feasible.is_empty() {
             Err(SchedulingFailure::Unschedulable(diagnosis))
         } else {

@@ -18,6 +18,7 @@ use tokio::{
     runtime::{Handle, RuntimeFlavor},
     task::{JoinSet, block_in_place},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::{
@@ -33,16 +34,16 @@ use crate::{
     reports::Reports,
     schedule_one::Algorithm,
     storage::SharedStorage,
-    sync::{self, Inbox},
+    sync::{self, HeldWhole, Inbox},
 };
 
 /// Bindings on their way; beyond, deciding waits.
 const BINDINGS_IN_FLIGHT: usize = 256;
 /// Pods for which others are being ended; beyond, deciding waits.
 const EVICTIONS_IN_FLIGHT: usize = 64;
-/// Pods that wait for their volumes before they are bound: for minutes, and nobody is held up by
-/// them. Beyond, a pod is tried again later.
-const WAITING_FOR_VOLUMES: usize = 4096;
+/// Pods that wait for their volumes before they are bound, or for an extender to bind them: for
+/// minutes, and nobody is held up by them. Beyond, a pod is tried again later.
+const WAITING_BINDINGS: usize = 4096;
 /// How long the loop decides before it looks at what has happened meanwhile, and lets others use
 /// its thread: thousands of pods that fit nowhere take seconds.
 const SLICE: Duration = Duration::from_millis(5);
@@ -78,9 +79,15 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) fn new(client: Client, config: SchedulerConfig, recorder: EventRecorder) -> Self {
+    /// Whom it waits for in the middle of an attempt it waits for until `stop`.
+    pub(crate) fn new(
+        client: Client,
+        config: SchedulerConfig,
+        recorder: EventRecorder,
+        stop: CancellationToken,
+    ) -> Self {
         let storage = Arc::new(SharedStorage::default());
-        let profiles = Profiles::new(&config, &client, &storage);
+        let profiles = Profiles::new(&config, &client, &storage, stop);
         let waits = ExponentialBackoff::new(config.backoff_initial, config.backoff_max);
         Self {
             metrics: Metrics::new(&config.metrics, config.names()),
@@ -101,7 +108,8 @@ impl Scheduler {
     pub(crate) async fn run(mut self, mut tasks: Tasks) -> Result<(), SchedulerError> {
         let inbox = Arc::new(Inbox::default());
         let names = self.config.names().map(str::to_owned).collect();
-        let synced = sync::informers(&self.client, names, &inbox).spawn(&mut tasks);
+        let whole = HeldWhole::by(&self.config);
+        let synced = sync::informers(&self.client, names, whole, &inbox).spawn(&mut tasks);
         let ended = tokio::select! {
             ended = tasks.watch() => ended.map_err(SchedulerError::Fed),
             // Deciding on half a picture would crowd the nodes that were listed first.
@@ -227,12 +235,12 @@ impl Scheduler {
             Err(status) => return self.bound(decision, &status),
         };
         let framework = self.profiles.of(&decision.pod).clone();
-        let tasks = match framework.has_pre_bind_work(&decision.cycle) {
+        let tasks = match framework.binds_slowly(&decision.cycle, &decision.pod) {
             true => &mut self.waiting,
             false => &mut self.bindings,
         };
-        if tasks.len() >= WAITING_FOR_VOLUMES {
-            let status = Status::error("too many pods wait for their volumes");
+        if tasks.len() >= WAITING_BINDINGS {
+            let status = Status::error("too many pods wait for their volumes or for an extender");
             return self.bound(decision, &status);
         }
         let span = span!(

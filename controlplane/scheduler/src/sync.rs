@@ -2,6 +2,8 @@
 //! of namespaces, what Services and controllers select by, which pods had better not be preempted,
 //! and what has to do with volumes.
 //!
+//! Where there are extenders, pods are held whole, and so are nodes if one of them wants those.
+//!
 //! An informer holds no pod that is of no concern here: one that has ended, one that waits for
 //! another scheduler. Handlers only put the newest state into the inbox; the scheduler's task takes
 //! what is there when it comes to it, each object once.
@@ -33,6 +35,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 
 use crate::{
+    config::{ExtenderConfig, SchedulerConfig},
     pod_info::{PodInfo, PodUid, Shared},
     selectors::SelectorOwner,
     storage::{StorageKind, StorageObject},
@@ -136,31 +139,55 @@ impl Inbox {
     }
 }
 
-/// A Pod as the informer holds it: its name, and what placing needs. A whole one takes several
+/// What is held whole, for extenders.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct HeldWhole {
+    pub(crate) pods: bool,
+    pub(crate) nodes: bool,
+}
+
+impl HeldWhole {
+    pub(crate) fn by(config: &SchedulerConfig) -> Self {
+        let mut extenders = config.extenders.iter();
+        Self {
+            pods: !config.extenders.is_empty(),
+            nodes: extenders.any(ExtenderConfig::is_told_of_nodes),
+        }
+    }
+}
+
+/// A Pod as the informer holds it: its name, and what placing needs. A `WHOLE` one takes several
 /// times the memory.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "Pod")]
-pub(crate) struct WatchedPod {
+pub(crate) struct WatchedPod<const WHOLE: bool> {
     metadata: ObjectMeta,
     /// `None` if the object is not complete.
     info: Option<Arc<PodInfo>>,
 }
 
-impl From<Pod> for WatchedPod {
-    fn from(pod: Pod) -> Self {
-        let info = PodInfo::new(&pod).map(Arc::new);
+impl<const WHOLE: bool> From<Pod> for WatchedPod<WHOLE> {
+    fn from(mut pod: Pod) -> Self {
+        let mut info = PodInfo::new(&pod);
         let metadata = ObjectMeta {
-            name: pod.metadata.name,
-            namespace: pod.metadata.namespace,
-            uid: pod.metadata.uid,
-            resource_version: pod.metadata.resource_version,
+            name: pod.metadata.name.clone(),
+            namespace: pod.metadata.namespace.clone(),
+            uid: pod.metadata.uid.clone(),
+            resource_version: pod.metadata.resource_version.clone(),
             ..ObjectMeta::default()
         };
-        Self { metadata, info }
+        if let Some(info) = info.as_mut().filter(|_| WHOLE) {
+            pod.metadata.managed_fields = None;
+            info.object = Some(Arc::new(pod));
+        }
+        Self {
+            metadata,
+            info: info.map(Arc::new),
+        }
     }
 }
 
-impl Resource for WatchedPod {
+impl<const WHOLE: bool> Resource for WatchedPod<WHOLE> {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
@@ -189,7 +216,7 @@ impl Resource for WatchedPod {
     }
 }
 
-impl WatchedPod {
+impl<const WHOLE: bool> WatchedPod<WHOLE> {
     /// Whether a scheduler of these names has to know of it.
     fn concerns(&self, names: &[String]) -> bool {
         self.info.as_ref().is_some_and(|pod| {
@@ -200,7 +227,7 @@ impl WatchedPod {
 }
 
 /// Lets pods of one template share what they have in common.
-fn sharing() -> impl FnMut(&mut WatchedPod) + Clone + Send {
+fn sharing<const WHOLE: bool>() -> impl FnMut(&mut WatchedPod<WHOLE>) + Clone + Send {
     let mut shared = Shared::default();
     // Nobody else has the information of a pod that is not in the cache yet.
     move |pod| {
@@ -212,11 +239,22 @@ fn sharing() -> impl FnMut(&mut WatchedPod) + Clone + Send {
 
 /// The informers of all nodes, all namespaces, all that selects pods or has to do with volumes, and
 /// the pods that concern a scheduler of these names. What they see goes into `inbox`.
-pub(crate) fn informers(client: &Client, names: Vec<String>, inbox: &Arc<Inbox>) -> Informers {
-    let mut informers = Informers::new(client.clone())
-        .only(move |pod: &WatchedPod| pod.concerns(&names))
-        .trim(sharing())
-        .trim(|node: &mut Node| {
+pub(crate) fn informers(
+    client: &Client,
+    names: Vec<String>,
+    whole: HeldWhole,
+    inbox: &Arc<Inbox>,
+) -> Informers {
+    let informers = Informers::new(client.clone());
+    let informers = match whole.pods {
+        true => pods::<true>(informers, names, inbox),
+        false => pods::<false>(informers, names, inbox),
+    };
+    let mut informers = informers
+        .trim(move |node: &mut Node| {
+            if whole.nodes {
+                return;
+            }
             node.metadata.annotations = None;
             if let Some(status) = &mut node.status {
                 let (allocatable, images) = (status.allocatable.take(), status.images.take());
@@ -230,18 +268,6 @@ pub(crate) fn informers(client: &Client, names: Vec<String>, inbox: &Arc<Inbox>)
         .trim(|namespace: &mut Namespace| {
             namespace.metadata.annotations = None;
             (namespace.spec, namespace.status) = (None, None);
-        });
-    let of_pods = inbox.clone();
-    informers
-        .of()
-        .on_change(move |change: &Change<'_, WatchedPod>| {
-            let Some(pod) = &change.latest().info else {
-                return;
-            };
-            of_pods.put(match change {
-                Change::Added(_) | Change::Updated { .. } => SyncEvent::PodApplied(pod.clone()),
-                Change::Deleted(_) => SyncEvent::PodGone(pod.uid.clone()),
-            });
         });
     let of_nodes = inbox.clone();
     informers.of().on_change(move |change: &Change<'_, Node>| {
@@ -271,6 +297,30 @@ pub(crate) fn informers(client: &Client, names: Vec<String>, inbox: &Arc<Inbox>)
     storing::follow(informers, inbox)
 }
 
+/// Adds the informer of the pods that concern a scheduler of these names.
+fn pods<const WHOLE: bool>(
+    informers: Informers,
+    names: Vec<String>,
+    inbox: &Arc<Inbox>,
+) -> Informers {
+    let mut informers = informers
+        .only(move |pod: &WatchedPod<WHOLE>| pod.concerns(&names))
+        .trim(sharing::<WHOLE>());
+    let inbox = inbox.clone();
+    informers
+        .of()
+        .on_change(move |change: &Change<'_, WatchedPod<WHOLE>>| {
+            let Some(pod) = &change.latest().info else {
+                return;
+            };
+            inbox.put(match change {
+                Change::Added(_) | Change::Updated { .. } => SyncEvent::PodApplied(pod.clone()),
+                Change::Deleted(_) => SyncEvent::PodGone(pod.uid.clone()),
+            });
+        });
+    informers
+}
+
 /// Adds the informer of PodDisruptionBudgets.
 fn budgets(informers: Informers, inbox: &Arc<Inbox>) -> Informers {
     let mut informers = informers.trim(|budget: &mut PodDisruptionBudget| {
@@ -297,7 +347,7 @@ mod tests {
 
     use super::*;
 
-    fn watched(spec: Value, status: Value) -> WatchedPod {
+    fn watched(spec: Value, status: Value) -> WatchedPod<false> {
         let metadata = json!({"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status}))
             .expect("a pod")

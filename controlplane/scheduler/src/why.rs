@@ -26,7 +26,7 @@ use crate::{
     pod_info::PodInfo,
     scheduler::Scheduler,
     snapshot::Snapshot,
-    sync::{self, Inbox},
+    sync::{self, HeldWhole, Inbox},
 };
 
 /// How long reading the cluster may take.
@@ -130,7 +130,10 @@ impl From<&Status> for Said {
     fn from(status: &Status) -> Self {
         Self {
             plugin: status.plugin(),
-            message: status.message(),
+            message: match status.message() {
+                nothing if nothing.is_empty() => "it does not say why".to_owned(),
+                message => message,
+            },
             is_resolvable: status.code() == Code::Unschedulable,
         }
     }
@@ -180,12 +183,13 @@ async fn read(client: Client, config: SchedulerConfig) -> Result<Scheduler, WhyE
     let inbox = Arc::new(Inbox::default());
     let names = config.names().map(str::to_owned).collect();
     let mut tasks = Tasks::new(CancellationToken::new());
-    let synced = sync::informers(&client, names, &inbox).spawn(&mut tasks);
+    let whole = HeldWhole::by(&config);
+    let synced = sync::informers(&client, names, whole, &inbox).spawn(&mut tasks);
     let ended = timeout(READ_TIMEOUT, synced).await;
     tasks.stop().cancel();
     tasks.finish(STOP_TIMEOUT).await;
     ended.map_err(|_| WhyError::Slow)?;
-    let mut scheduler = Scheduler::new(client, config, recorder);
+    let mut scheduler = Scheduler::new(client, config, recorder, CancellationToken::new());
     inbox.take().for_each(|event| scheduler.apply(event));
     Ok(scheduler)
 }
@@ -245,11 +249,18 @@ impl Scheduler {
                 }
             }
         }
+        let sifted = framework.extenders.filter(pod, feasible);
+        let sifted = sifted.map_err(|status| WhyError::Plugin(status.message()))?;
+        sifted.tell(&mut diagnosis, &snapshot);
+        let refused = sifted.refused.iter();
+        refusing.extend(refused.map(|(node, status)| (node.name.clone(), vec![status.into()])));
+        let feasible = sifted.kept;
         let scores = scored(framework, &mut cycle, pod, &feasible, &snapshot)?;
         let feasible: Vec<String> = feasible.iter().map(|node| node.name.clone()).collect();
         let preemption = match feasible.is_empty() && !refusing.is_empty() {
             true => preempted(&framework.run_post_filter(&mut Failed {
                 filters: framework,
+                extenders: &framework.extenders,
                 cycle: &cycle,
                 pod,
                 diagnosis: &diagnosis,

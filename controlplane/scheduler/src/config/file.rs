@@ -1,12 +1,11 @@
 //! The file as it is written. What is left out is `None`: the defaults are the reader's.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
-use k8s_openapi::jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ConfigError, ElectionConfig};
+use super::{ConfigError, ElectionConfig, extender, time};
 
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 /// No pod waits longer than some decades.
@@ -25,7 +24,8 @@ pub(super) struct File {
     pub(super) pod_initial_backoff_seconds: Option<u64>,
     pub(super) pod_max_backoff_seconds: Option<u64>,
     pub(super) profiles: Option<Vec<Profile>>,
-    extenders: Option<Vec<Value>>,
+    #[serde(default)]
+    pub(super) extenders: Vec<extender::Written>,
     // Of a process that serves its own profiles, and of a cache that costs nothing to fill.
     #[serde(rename = "enableProfiling")]
     _enable_profiling: Option<bool>,
@@ -134,10 +134,6 @@ impl File {
             );
             return Err(ConfigError::at("parallelism", why));
         }
-        if self.extenders.as_ref().is_some_and(|all| !all.is_empty()) {
-            let why = "extenders are not supported: nobody would be asked";
-            return Err(ConfigError::at("extenders", why));
-        }
         let (initial, max) = (
             self.pod_initial_backoff_seconds.unwrap_or(1),
             self.pod_max_backoff_seconds.unwrap_or(10),
@@ -185,17 +181,17 @@ impl File {
             lease: name(said.resource_name.as_ref(), unsaid.lease),
             namespace: name(said.resource_namespace.as_ref(), unsaid.namespace),
             lease_duration: time(
-                "leaseDuration",
+                "leaderElection.leaseDuration",
                 said.lease_duration.as_ref(),
                 unsaid.lease_duration,
             )?,
             renew_deadline: time(
-                "renewDeadline",
+                "leaderElection.renewDeadline",
                 said.renew_deadline.as_ref(),
                 unsaid.renew_deadline,
             )?,
             retry_period: time(
-                "retryPeriod",
+                "leaderElection.retryPeriod",
                 said.retry_period.as_ref(),
                 unsaid.retry_period,
             )?,
@@ -219,16 +215,4 @@ impl File {
 fn name(said: Option<&String>, unsaid: String) -> String {
     let said = said.filter(|said| !said.is_empty());
     said.cloned().unwrap_or(unsaid)
-}
-
-fn time(field: &str, said: Option<&String>, unsaid: Duration) -> Result<Duration, ConfigError> {
-    let Some(said) = said else { return Ok(unsaid) };
-    let parsed = said.parse::<SignedDuration>().ok();
-    parsed
-        .and_then(|time| time.try_into().ok())
-        .map(|time: Duration| if time.is_zero() { unsaid } else { time })
-        .ok_or_else(|| {
-            let why = format!("{said:?} is no duration such as 15s");
-            ConfigError::at(format!("leaderElection.{field}"), why)
-        })
 }

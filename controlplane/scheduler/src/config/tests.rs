@@ -1,6 +1,8 @@
 use super::*;
 use crate::framework::{PluginName, Point, Point::*};
 
+mod extenders;
+
 fn parsed(rest: &str) -> Result<SchedulerConfig, String> {
     let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
     SchedulerConfig::parse(&format!("{head}{rest}")).map_err(|error| error.to_string())
@@ -151,10 +153,6 @@ fn what_cannot_be_is_refused_with_its_place() {
         (
             "podInitialBackoffSeconds: 20",
             "podMaxBackoffSeconds: must be greater",
-        ),
-        (
-            "extenders: [{urlPrefix: 'http://127.0.0.1'}]",
-            "extenders: extenders are not supported",
         ),
         (
             "leaderElection: {leaseDuration: 5s}",

@@ -13,6 +13,7 @@ use super::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
     diagnosis::Diagnosis,
+    extenders::Extenders,
     plugin_name::PluginName,
     status::Status,
 };
@@ -72,6 +73,8 @@ pub(crate) trait Filters {
 /// An attempt that has found no node.
 pub(crate) struct Failed<'a> {
     pub(crate) filters: &'a dyn Filters,
+    /// Who else has a say in which pods end.
+    pub(crate) extenders: &'a Extenders,
     pub(crate) cycle: &'a CycleState,
     pub(crate) pod: &'a PodInfo,
     pub(crate) diagnosis: &'a Diagnosis,

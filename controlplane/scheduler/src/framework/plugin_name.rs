@@ -29,6 +29,8 @@ pub(crate) enum PluginName {
     DynamicResources,
     DefaultPreemption,
     DefaultBinder,
+    /// No plugin: upstream's name for what extenders refuse.
+    Extender,
     /// Of tests.
     #[cfg(test)]
     Test,
@@ -87,6 +89,7 @@ impl PluginName {
             Self::DynamicResources => &[PreFilter],
             Self::DefaultPreemption => &[PostFilter],
             Self::DefaultBinder => &[Bind],
+            Self::Extender => &[],
             #[cfg(test)]
             Self::Test => &[],
         }

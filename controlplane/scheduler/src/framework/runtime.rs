@@ -2,15 +2,20 @@
 //!
 //! Source: `pkg/scheduler/framework/runtime/framework.go` at v1.37.
 
+mod binding;
 mod explain;
+
+use std::sync::Arc;
 
 pub(crate) use self::explain::Scores;
 use super::{
     cluster_event::{Actions, ClusterEvent, QueueingHint},
     cycle_state::CycleState,
+    extender::MAX_EXTENDER_PRIORITY,
+    extenders::Extenders,
     plugin::{
-        Bind, EnqueueExtensions, Failed, Filter, Filters, NodeNames, Nomination, Permit, PostBind,
-        PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, Reserve, Score,
+        Bind, EnqueueExtensions, Failed, Filter, Filters, MAX_NODE_SCORE, NodeNames, Nomination,
+        Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, Reserve, Score,
     },
     plugin_name::{PluginName, PluginSet},
     status::{Code, Status},
@@ -21,6 +26,9 @@ use crate::{
     pod_info::{PodInfo, PodUid},
     snapshot::Snapshot,
 };
+
+/// What a score of an extender is among those of plugins.
+const OF_EXTENDERS: i64 = MAX_NODE_SCORE / MAX_EXTENDER_PRIORITY;
 
 /// The plugins of a profile: a list an extension point.
 #[derive(Default)]
@@ -38,6 +46,8 @@ pub(crate) struct Framework {
     pub(crate) post_bind: Vec<Box<dyn PostBind>>,
     pub(crate) enqueue_extensions: Vec<Box<dyn EnqueueExtensions>>,
     pub(crate) waiting: WaitingPods,
+    /// Who is asked after the plugins, whatever the profile.
+    pub(crate) extenders: Arc<Extenders>,
     /// Of which share of the nodes one that fits is enough; `None`: by how many there are.
     pub(crate) percent_of_nodes: Option<usize>,
 }
@@ -155,6 +165,11 @@ impl Framework {
                 *total += score * weight;
             }
         }
+        if let Some(sums) = self.extenders.prioritize(pod, feasible) {
+            for (total, sum) in totals.iter_mut().zip(sums) {
+                *total = total.saturating_add(sum.saturating_mul(OF_EXTENDERS));
+            }
+        }
         Ok(totals)
     }
 
@@ -239,47 +254,6 @@ impl Framework {
             .reject(uid, Status::unschedulable(vec![reason.into()]));
     }
 
-    /// Whether a plugin has something to do before the pod can be bound, which may take long.
-    pub(crate) fn has_pre_bind_work(&self, cycle: &CycleState) -> bool {
-        self.pre_bind.iter().any(|plugin| plugin.has_work(cycle))
-    }
-
-    /// Everything from the permission to the binding.
-    pub(crate) async fn run_bind(
-        &self,
-        cycle: &CycleState,
-        pod: &PodInfo,
-        node: &str,
-        permission: Option<Permission>,
-    ) -> Status {
-        if let Some(permission) = permission {
-            let status = self.waiting.wait(&pod.uid, permission).await;
-            if !status.is_success() {
-                return status;
-            }
-        }
-        for plugin in &self.pre_bind {
-            let status = plugin.pre_bind(cycle, pod, node).await;
-            if !matches!(status.code(), Code::Success | Code::Skip) {
-                return status.by(plugin.name());
-            }
-        }
-        for plugin in &self.bind {
-            let status = plugin.bind(cycle, pod, node).await;
-            match status.code() {
-                Code::Skip => {}
-                Code::Success => {
-                    self.post_bind
-                        .iter()
-                        .for_each(|plugin| plugin.post_bind(cycle, pod, node));
-                    return status;
-                }
-                _ => return status.by(plugin.name()),
-            }
-        }
-        Status::error("no plugin binds this pod")
-    }
-
     /// Whether `event` may let a pod fit that `refused` have refused. One that nobody has refused
     /// is always worth it, and so is one that asks for much: many wait, events are many, and an
     /// attempt comes after a back-off.
@@ -295,7 +269,9 @@ impl Framework {
                 && plugin.events().intersects(actions)
                 && (pod.asks_much || plugin.hint(pod, event) == QueueingHint::Queue)
         };
+        // Nobody knows what helps one that an extender has refused: everything may.
         refused.is_empty()
+            || refused.contains(PluginName::Extender)
             || self
                 .enqueue_extensions
                 .iter()

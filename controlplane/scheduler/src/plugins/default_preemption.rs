@@ -12,10 +12,9 @@ mod victims;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use self::candidate::Candidate;
 use crate::{
     config::PreemptionArgs,
-    framework::{Diagnosis, Failed, Nomination, Plugin, PluginName, PostFilter, Status},
+    framework::{Candidate, Diagnosis, Failed, Nomination, Plugin, PluginName, PostFilter, Status},
     pod_info::PodInfo,
 };
 
@@ -43,9 +42,29 @@ impl PostFilter for DefaultPreemption {
                 let name = failed.cache.snapshot().nodes()[node].name.clone();
                 (Nomination::Node { name, victims }, Status::SUCCESS)
             }
-            Err(diagnosis) => (Nomination::Withdrawn, refused(&diagnosis.to_string())),
+            Err(Nobody::Fits(diagnosis)) => {
+                (Nomination::Withdrawn, refused(&diagnosis.to_string()))
+            }
+            Err(Nobody::IsLeft) => (
+                Nomination::Unchanged,
+                refused("no candidate node for preemption"),
+            ),
+            Err(Nobody::Answers(status)) => {
+                let why = format!("preemption: {}", status.message());
+                (Nomination::Unchanged, Status::error(why))
+            }
         }
     }
+}
+
+/// Why no room is made.
+enum Nobody {
+    /// Of no node the end of pods would help.
+    Fits(Diagnosis),
+    /// Extenders leave none of the nodes.
+    IsLeft,
+    /// An extender has failed.
+    Answers(Status),
 }
 
 fn refused(why: &str) -> Status {
@@ -83,8 +102,22 @@ impl DefaultPreemption {
         }
     }
 
-    /// The best of enough nodes; or why there is none.
-    fn find(&self, failed: &mut Failed<'_>) -> Result<Candidate, Diagnosis> {
+    /// The best of enough nodes that the extenders leave; or why there is none.
+    fn find(&self, failed: &mut Failed<'_>) -> Result<Candidate, Nobody> {
+        let candidates = self.candidates(failed).map_err(Nobody::Fits)?;
+        let snapshot = failed.cache.snapshot();
+        let mut left = failed
+            .extenders
+            .process_preemption(failed.pod, candidates, &snapshot)
+            .map_err(Nobody::Answers)?;
+        for Candidate { victims, .. } in &mut left {
+            victims.sort_by_cached_key(candidate::by_importance);
+        }
+        candidate::cheapest(left).ok_or(Nobody::IsLeft)
+    }
+
+    /// Enough nodes; or why there is none.
+    fn candidates(&self, failed: &mut Failed<'_>) -> Result<Vec<Candidate>, Diagnosis> {
         let positions = failed.diagnosis.resolvable();
         let total = failed.cache.snapshot().nodes().len();
         let mut diagnosis = Diagnosis::of(total);
@@ -118,7 +151,10 @@ impl DefaultPreemption {
             }
         }
         self.next_start.store(start + looked_at, Relaxed);
-        candidate::cheapest(candidates).ok_or(diagnosis)
+        if candidates.is_empty() {
+            return Err(diagnosis);
+        }
+        Ok(candidates)
     }
 }
 

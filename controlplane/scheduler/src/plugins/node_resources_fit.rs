@@ -5,7 +5,7 @@
 
 mod score;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     config::{FitArgs, ScoringStrategy},
@@ -15,6 +15,7 @@ use crate::{
     },
     node_info::NodeInfo,
     pod_info::PodInfo,
+    resources::Resources,
     snapshot::Snapshot,
 };
 
@@ -58,6 +59,17 @@ impl NodeResourcesFit {
         };
         self.0.ignored.iter().any(|one| one == name)
             || self.0.ignored_groups.iter().any(|one| one == group)
+    }
+
+    /// What the pod asks for of what is counted here.
+    fn counted<'a>(&self, pod: &'a PodInfo) -> Cow<'a, Resources> {
+        let asked = &pod.requests;
+        if !asked.scalars.keys().any(|name| self.is_ignored(name)) {
+            return Cow::Borrowed(asked);
+        }
+        let mut counted = asked.clone();
+        counted.scalars.retain(|name, _| !self.is_ignored(name));
+        Cow::Owned(counted)
     }
 }
 
@@ -155,15 +167,16 @@ impl EnqueueExtensions for NodeResourcesFit {
     }
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
-        let covers = |node: &NodeInfo| node.pods_max > 0 && node.allocatable.covers(&pod.requests);
+        let asked = self.counted(pod);
+        let covers = |node: &NodeInfo| node.pods_max > 0 && node.allocatable.covers(&asked);
         let helps = match event {
             ClusterEvent::NodeAdded(node) => covers(node),
             ClusterEvent::NodeUpdated { old, new } => {
-                let has_more = new.allocatable.any_more_of(&pod.requests, &old.allocatable);
+                let has_more = new.allocatable.any_more_of(&asked, &old.allocatable);
                 covers(new) && (has_more || new.pods_max > old.pods_max)
             }
             ClusterEvent::AssignedPodUpdated { old, new } => {
-                old.requests.any_more_of(&pod.requests, &new.requests)
+                old.requests.any_more_of(&asked, &new.requests)
             }
             ClusterEvent::AssignedPodDeleted(_) | ClusterEvent::Updated { .. } => true,
             _ => false,

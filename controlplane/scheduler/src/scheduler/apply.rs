@@ -31,8 +31,9 @@ impl Scheduler {
         }
     }
 
-    fn node_applied(&mut self, node: &Node) {
+    fn node_applied(&mut self, node: &Arc<Node>) {
         let old = self.cache.set_node(node);
+        self.cache.keep_object(node.clone());
         let Some(new) = node
             .metadata
             .name

@@ -128,6 +128,7 @@ impl Scheduler {
         }
         let (nomination, message) = framework.run_post_filter(&mut Failed {
             filters: &**framework,
+            extenders: &framework.extenders,
             cycle,
             pod,
             diagnosis: &diagnosis,

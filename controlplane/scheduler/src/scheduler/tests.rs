@@ -59,7 +59,12 @@ fn scheduler(framework: Framework) -> Scheduler {
         queue: SchedulingQueue::new(profiles.clone(), waits, Instant::now()),
         algorithm: Algorithm::new(profiles.clone()),
         profiles,
-        ..Scheduler::new(client, SchedulerConfig::default(), recorder)
+        ..Scheduler::new(
+            client,
+            SchedulerConfig::default(),
+            recorder,
+            CancellationToken::new(),
+        )
     }
 }
 
@@ -133,11 +138,11 @@ async fn pods_that_wait_before_they_are_bound_hold_up_nobody() {
         (many, 0)
     );
     // Beyond any measure they are tried again later.
-    for number in many..=WAITING_FOR_VOLUMES {
+    for number in many..=WAITING_BINDINGS {
         let pod = pod(&format!("p{number}"), "1m");
         scheduler.queue.add(pod, Instant::now());
     }
     while scheduler.decide() {}
-    assert_eq!(scheduler.waiting.len(), WAITING_FOR_VOLUMES);
+    assert_eq!(scheduler.waiting.len(), WAITING_BINDINGS);
     assert_eq!(scheduler.queue.lengths().backoff, 1);
 }

@@ -10,7 +10,12 @@ fn scheduler(nodes: &[(&str, &str, Value)], placed: &[(&str, &str, &str, i32)]) 
     });
     let client = Client::new(silent, "default");
     let (recorder, _) = event_recorder::channel(client.clone(), None, Duration::ZERO);
-    let mut scheduler = Scheduler::new(client, SchedulerConfig::default(), recorder);
+    let mut scheduler = Scheduler::new(
+        client,
+        SchedulerConfig::default(),
+        recorder,
+        CancellationToken::new(),
+    );
     for (name, cpu, spec) in nodes {
         let has = json!({"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}});
         scheduler

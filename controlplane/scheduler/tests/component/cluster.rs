@@ -32,6 +32,7 @@ pub(crate) struct Cluster {
     server: Arc<ApiServer>,
     pub(crate) watched: Watched,
     metrics: MetricsRegistry,
+    config: SchedulerConfig,
     scheduler: Option<DropGuard>,
 }
 
@@ -128,6 +129,10 @@ fn failure(code: u16) -> Response<Body> {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
+        Self::start_with(SchedulerConfig::default()).await
+    }
+
+    pub(crate) async fn start_with(config: SchedulerConfig) -> Self {
         let server = testing::server().await;
         let client = server.client(UserInfo::master("test"));
         let metrics = MetricsRegistry::default();
@@ -136,6 +141,7 @@ impl Cluster {
             server,
             watched: Watched::new(),
             metrics,
+            config,
             scheduler: None,
         };
         cluster.restart_scheduler();
@@ -156,7 +162,8 @@ impl Cluster {
         let watched = self.watched.clone();
         let on_the_way =
             tower::service_fn(move |request| watched.clone().send(own.clone(), request));
-        let (shutdown, config) = (CancellationToken::new(), SchedulerConfig::default());
+        let (shutdown, mut config) = (CancellationToken::new(), self.config.clone());
+        config.metrics = MetricsRegistry::default();
         self.metrics = config.metrics.clone();
         coracle_telemetry::spawn(
             "task of a test",

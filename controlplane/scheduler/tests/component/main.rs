@@ -5,6 +5,7 @@
 
 mod binding;
 mod cluster;
+mod extending;
 mod flapping;
 mod placing;
 mod preempting;

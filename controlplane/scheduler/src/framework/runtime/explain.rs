@@ -1,6 +1,6 @@
 //! What each plugin says by itself, for people: where scheduling needs the first refusal and a sum.
 
-use super::{Framework, Scored};
+use super::{Framework, OF_EXTENDERS, Scored};
 use crate::{
     framework::{CycleState, PluginName, Status},
     node_info::NodeInfo,
@@ -13,7 +13,8 @@ use crate::{
 pub(crate) struct Scores {
     pub(crate) plugin: PluginName,
     pub(crate) weight: i64,
-    /// Out of 100, or `None` if it has nothing to say about the pod.
+    /// Out of 100, or `None` if it has nothing to say about the pod. Those of all extenders are one
+    /// sum, with their weights in it.
     pub(crate) scores: Option<Vec<i64>>,
 }
 
@@ -57,6 +58,15 @@ impl Framework {
                 scores,
             }
         };
-        Ok(self.score.iter().map(explain).collect())
+        let mut explained: Vec<Scores> = self.score.iter().map(explain).collect();
+        if let Some(sums) = self.extenders.prioritize(pod, feasible) {
+            let scale = |sum: i64| sum.saturating_mul(OF_EXTENDERS);
+            explained.push(Scores {
+                plugin: PluginName::Extender,
+                weight: 1,
+                scores: Some(sums.into_iter().map(scale).collect()),
+            });
+        }
+        Ok(explained)
     }
 }

@@ -268,6 +268,7 @@ fn what_was_done_to_make_room_is_told() {
         };
         let (nomination, message) = framework.run_post_filter(&mut Failed {
             filters: &framework,
+            extenders: &framework.extenders,
             cycle: &CycleState::default(),
             pod: &pod("p", "1"),
             diagnosis: &Diagnosis::of(0),

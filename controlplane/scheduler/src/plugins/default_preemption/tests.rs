@@ -66,6 +66,7 @@ fn said(
     };
     let (nomination, message) = framework.run_post_filter(&mut Failed {
         filters: &**framework,
+        extenders: &framework.extenders,
         cycle: &cycle,
         pod,
         diagnosis: &diagnosis,

@@ -5,10 +5,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::candidate::{Candidate, by_importance};
+use super::candidate::by_importance;
 use crate::{
     cache::Lifted,
-    framework::{Failed, Status},
+    framework::{Candidate, Failed, Status},
     pod_info::{PodInfo, PodUid},
 };
 
