@@ -11,7 +11,7 @@
 //! | `namespaces`, `images`, `selectors`, `label_counts`, `spread_counts`, `affinity_index`, `claim_uses`, `priorities`, `budgets` | what it sees beside nodes: labels, who has which image, who selects pods, on which nodes and in which places pods of the same labels are, whose affinity terms hold where, which claims are in use, whom to preempt and whom not |
 //! | `storage` | claims, volumes and what CSI drivers say, and what of it is only assumed |
 //! | `postings`, `bits` | many things by their labels, for who asks much |
-//! | `config` | what the scheduler is told: profiles |
+//! | `config` | what the scheduler is told: profiles, extenders |
 //! | `queue` | pods to place: gated, active, backing off, unschedulable |
 //! | `framework` | the extension points, what plugins answer, and who asks them |
 //! | `plugins` | upstream's plugins by name, put together for a profile |

@@ -167,6 +167,14 @@ impl PodInfo {
         Some(info)
     }
 
+    /// The same with all of the pod, which extenders are told of.
+    pub(crate) fn whole(mut pod: Pod) -> Option<Self> {
+        let mut info = Self::new(&pod)?;
+        pod.metadata.managed_fields = None;
+        info.object = Some(Arc::new(pod));
+        Some(info)
+    }
+
     /// As Events carry it.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {

@@ -82,7 +82,7 @@ impl Algorithm {
             nominated.filter(|name| narrows.is_none_or(|narrowed| narrowed.names.contains(*name)));
         if let Some(node) = nominated.and_then(|name| snapshot.node(name))
             && framework.run_filter(cycle, pod, node).is_success()
-            && framework.extenders.let_it(pod, node)
+            && framework.extenders.allow(pod, node)
         {
             return Ok(vec![node]);
         }

@@ -167,19 +167,21 @@ pub(crate) struct WatchedPod<const WHOLE: bool> {
 }
 
 impl<const WHOLE: bool> From<Pod> for WatchedPod<WHOLE> {
-    fn from(mut pod: Pod) -> Self {
-        let mut info = PodInfo::new(&pod);
+    fn from(pod: Pod) -> Self {
+        let (whole, info) = match WHOLE {
+            true => (pod.metadata.clone(), PodInfo::whole(pod)),
+            false => {
+                let info = PodInfo::new(&pod);
+                (pod.metadata, info)
+            }
+        };
         let metadata = ObjectMeta {
-            name: pod.metadata.name.clone(),
-            namespace: pod.metadata.namespace.clone(),
-            uid: pod.metadata.uid.clone(),
-            resource_version: pod.metadata.resource_version.clone(),
+            name: whole.name,
+            namespace: whole.namespace,
+            uid: whole.uid,
+            resource_version: whole.resource_version,
             ..ObjectMeta::default()
         };
-        if let Some(info) = info.as_mut().filter(|_| WHOLE) {
-            pod.metadata.managed_fields = None;
-            info.object = Some(Arc::new(pod));
-        }
         Self {
             metadata,
             info: info.map(Arc::new),

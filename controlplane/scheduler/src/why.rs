@@ -159,7 +159,7 @@ pub async fn why(
             source,
         }
     })?;
-    let pod = pod.as_ref().and_then(PodInfo::new).ok_or_else(|| {
+    let pod = pod.and_then(PodInfo::whole).ok_or_else(|| {
         let (namespace, name) = names();
         WhyError::NoPod { namespace, name }
     })?;

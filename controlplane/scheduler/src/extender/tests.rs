@@ -70,9 +70,7 @@ fn pod(name: &str, priority: i32, requests: &Value) -> PodInfo {
         "spec": {"priority": priority, "containers": [{"name": "c", "image": "i", "resources": resources}]},
     });
     let object: Pod = serde_json::from_value(object).unwrap();
-    let mut info = PodInfo::new(&object).unwrap();
-    info.object = Some(Arc::new(object));
-    info
+    PodInfo::whole(object).unwrap()
 }
 
 fn small(name: &str) -> PodInfo {

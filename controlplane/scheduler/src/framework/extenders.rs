@@ -93,16 +93,16 @@ impl Extenders {
                 .and_then(|filtered| known_nodes(extender, &sifted.kept, filtered));
             match answer {
                 Ok(filtered) => sifted.take_out(&filtered),
-                Err(error) if extender.is_ignorable() => skipped(extender, pod, &error),
+                Err(error) if may_skip(extender, &error) => skipped(extender, pod, &error),
                 Err(error) => return Err(failed(&error)),
             }
         }
         Ok(sifted)
     }
 
-    /// Whether they leave the only node that is asked about. One that fails does not: the
-    /// pod is tried elsewhere, and it is asked again.
-    pub(crate) fn let_it(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+    /// Whether they leave the only node that is asked about. One that fails does not: the pod is
+    /// tried elsewhere, and it is asked again.
+    pub(crate) fn allow(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         match self.filter(pod, vec![node]) {
             Ok(sifted) => !sifted.kept.is_empty(),
             Err(status) => {
@@ -171,7 +171,7 @@ impl Extenders {
                 .and_then(|answer| known_victims(extender, pod, &candidates, answer, snapshot));
             match answer {
                 Ok(left) => candidates = left,
-                Err(error) if extender.is_ignorable() => skipped(extender, pod, &error),
+                Err(error) if may_skip(extender, &error) => skipped(extender, pod, &error),
                 Err(error) => return Err(failed(&error)),
             }
         }
@@ -179,7 +179,7 @@ impl Extenders {
     }
 
     /// Whether one of them binds the pod.
-    pub(crate) fn bind_it(&self, pod: &PodInfo) -> bool {
+    pub(crate) fn have_binder(&self, pod: &PodInfo) -> bool {
         self.asked(ExtenderVerb::Bind, pod).next().is_some()
     }
 
@@ -254,6 +254,11 @@ fn reason(why: &str) -> Reason {
 fn failed(error: &ExtenderError) -> Status {
     let text = ErrorChain(error).to_string();
     Status::error(reason(&text)).by(PluginName::Extender)
+}
+
+/// Whether the pod goes on without it; not if that is because the scheduler ends.
+fn may_skip(extender: &dyn Extender, error: &ExtenderError) -> bool {
+    extender.is_ignorable() && !matches!(error, ExtenderError::Stopped)
 }
 
 fn skipped(extender: &dyn Extender, pod: &PodInfo, error: &ExtenderError) {

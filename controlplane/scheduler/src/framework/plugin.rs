@@ -2,6 +2,7 @@
 //!
 //! Plugins are pure and quick, up to Permit: they run on the scheduler's one task, between two
 //! events. From PreBind on they may ask the API server; each pod has a task of its own for that.
+//! Extenders are neither pure nor quick, and waited for (`extenders`).
 //!
 //! Source: `k8s.io/kube-scheduler/framework/interface.go` at v1.37.
 

@@ -348,6 +348,20 @@ mod tests {
     }
 
     #[test]
+    fn what_somebody_else_counts_is_not_what_a_pod_waits_for() {
+        let told = json!({"ignoredResources": ["example.com/gpu"]});
+        let plugin = NodeResourcesFit::new(&serde_json::from_value(told).unwrap());
+        let (pod, node) = (
+            asking("a", &json!({"cpu": "1", "example.com/gpu": "1"})),
+            info(&node("n", "4")),
+        );
+        let event = ClusterEvent::NodeAdded(&node);
+        assert_eq!(plugin.hint(&pod, &event), QueueingHint::Queue);
+        let all = NodeResourcesFit::default();
+        assert_eq!(all.hint(&pod, &event), QueueingHint::Skip);
+    }
+
+    #[test]
     fn the_largest_amounts_are_compared_not_overflowed() {
         let most = i64::MAX.to_string();
         let allocatable = json!({"cpu": "1", "memory": most, "pods": "10"});

@@ -164,6 +164,10 @@ async fn an_extender_filters_and_binds_the_pods_that_it_manages() {
         why.starts_with("0/2 nodes are available: 1 node(s) were unschedulable, 1 not b."),
         "{why}"
     );
+    let client = cluster.client.clone();
+    let explained = coracle_scheduler::why(client, config(&says), "default", "late").await;
+    let explained = explained.unwrap().to_string();
+    assert!(explained.contains("Extender: not b"), "{explained}");
     cluster
         .patch_node("b", json!({"spec": {"unschedulable": null}}))
         .await;

@@ -144,8 +144,7 @@ async fn pods_that_ask_for_nothing_of_its_are_none_of_its_business() {
         "spec": {"containers": [{"name": "c"}], "initContainers": [
             {"name": "i", "resources": {"limits": {"example.com/gpu": "1"}}}]}});
     let object: Pod = serde_json::from_value(only_limited).unwrap();
-    let mut info = PodInfo::new(&object).unwrap();
-    info.object = Some(Arc::new(object));
+    let info = PodInfo::whole(object).unwrap();
     assert_eq!(place(&framework, &cache, &info), Ok("b".to_owned()));
 }
 

@@ -19,7 +19,11 @@ fn preemptor() -> PodInfo {
 
 /// The node and who ends there, or what is said.
 fn preempted(framework: &Arc<Framework>) -> (String, Vec<String>) {
-    let (mut cache, mut cycle, pod) = (full(), CycleState::default(), preemptor());
+    preempted_in(framework, &mut full())
+}
+
+fn preempted_in(framework: &Arc<Framework>, cache: &mut Cache) -> (String, Vec<String>) {
+    let (mut cycle, pod) = (CycleState::default(), preemptor());
     let mut algorithm = Algorithm::new(framework.clone().into());
     let attempt = algorithm.schedule(&mut cycle, &pod, None, &cache.snapshot());
     let Err(SchedulingFailure::Unschedulable(diagnosis)) = attempt else {
@@ -32,7 +36,7 @@ fn preempted(framework: &Arc<Framework>) -> (String, Vec<String>) {
         pod: &pod,
         diagnosis: &diagnosis,
         nominated: None,
-        cache: &mut cache,
+        cache,
     });
     match nomination {
         Nomination::Node { name, victims } => {
@@ -134,4 +138,31 @@ async fn who_lies_is_refused_unless_it_may_be_ignored() {
         };
         assert_eq!(node, without_it, "{expect}");
     }
+}
+
+/// The pods there are below, and yet it is not they that are in the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nobody_ends_on_a_node_that_an_extender_alone_refuses() {
+    let server = Server::start(|_, _| {
+        Reply::Json(
+            json!({"NodeNames": [], "FailedNodes": {"a": "busy", "b": "busy", "c": "busy"}}),
+        )
+    })
+    .await;
+    let says = json!([{"urlPrefix": server.url, "filterVerb": "f", "nodeCacheCapable": true}]);
+    let framework = framework(&says);
+    let mut cache = full();
+    for name in ["low-b", "low-a"] {
+        cache.remove_pod(&crate::pod_info::PodUid(format!("uid-{name}").into()));
+    }
+    let tiny = pod("tiny", 1, &json!({}));
+    cache.observe(Arc::new(tiny), "b");
+    let (message, victims) = preempted_in(&framework, &mut cache);
+    assert_eq!(
+        (message.as_str(), victims.len()),
+        (
+            "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod.",
+            0
+        )
+    );
 }

@@ -1,4 +1,12 @@
+use std::{
+    sync::{Condvar, Mutex},
+    time::Duration,
+};
+
 use super::*;
+
+/// How long one waits for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn all_equal() -> Cache {
     cache(&[("a", "4"), ("b", "4"), ("c", "4")])
@@ -38,16 +46,25 @@ async fn scores_are_weighed_scaled_and_added() {
 /// Each answers once the other has been asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_are_asked_at_once() {
-    let meeting = Arc::new(std::sync::Barrier::new(2));
+    let meeting = Arc::new((Mutex::new(0), Condvar::new()));
     let meets = |score: i64| {
         let meeting = meeting.clone();
         Server::start(move |_, _| {
-            tokio::task::block_in_place(|| meeting.wait());
-            Reply::Json(json!([{"Host": "c", "Score": score}]))
+            let (asked, other) = &*meeting;
+            let mut asked = asked.lock().unwrap();
+            *asked += 1;
+            other.notify_all();
+            let met = tokio::task::block_in_place(|| {
+                other.wait_timeout_while(asked, PATIENCE, |asked| *asked < 2)
+            });
+            match met.unwrap().1.timed_out() {
+                true => Reply::Code(500),
+                false => Reply::Json(json!([{"Host": "c", "Score": score}])),
+            }
         })
     };
     let (one, other) = (meets(1).await, meets(2).await);
-    let says = |url: &str| json!({"urlPrefix": url, "prioritizeVerb": "p", "weight": 1});
+    let says = |url: &str| json!({"urlPrefix": url, "prioritizeVerb": "p", "weight": 1, "httpTimeout": "60s"});
     let framework = framework(&json!([says(&one.url), says(&other.url)]));
     let cache = all_equal();
     let snapshot = cache.snapshot();

@@ -10,7 +10,7 @@ impl Framework {
     /// Whether the pod's binding may take long: a plugin has something to do before it, or it is
     /// an extender's.
     pub(crate) fn binds_slowly(&self, cycle: &CycleState, pod: &PodInfo) -> bool {
-        self.pre_bind.iter().any(|plugin| plugin.has_work(cycle)) || self.extenders.bind_it(pod)
+        self.pre_bind.iter().any(|plugin| plugin.has_work(cycle)) || self.extenders.have_binder(pod)
     }
 
     /// Everything from the permission to the binding.

@@ -12,7 +12,7 @@ use crate::{
     pod_info::{PodInfo, PodUid},
 };
 
-/// Nobody on the node is of a lower priority.
+/// Nobody on the node is of a lower priority, or the end of those who are changes nothing.
 pub(super) const NONE: &str = "No preemption victims found for incoming pod";
 
 /// Whom the node at `position` would have to do without; or why that does not help.
@@ -30,6 +30,8 @@ pub(super) fn select(failed: &mut Failed<'_>, position: usize) -> Result<Candida
     let found = fits.is_success().then(|| trial.reprieve(&lower));
     trial.end();
     match found {
+        // It is not the plugins that refuse the node, but an extender.
+        Some((victims, _)) if victims.is_empty() => Err(Status::unresolvable(vec![NONE.into()])),
         Some((victims, violations)) => Ok(Candidate {
             node: position,
             victims,
