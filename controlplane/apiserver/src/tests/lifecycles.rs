@@ -1,7 +1,7 @@
-//! The life of objects of apps, batch, policy, scheduling and storage, as upstream's conformance goes through
-//! it kind by kind: made, read, listed here and everywhere, watched, changed in part and as a
-//! whole, their state told apart, deleted by label. `docs/conformance.md` says which test each one
-//! retells.
+//! The life of objects of apps, batch, policy, scheduling and storage, as upstream's conformance
+//! goes through it kind by kind: made, read, listed here and everywhere, watched, changed in part
+//! and as a whole, their state told apart, deleted by label. `docs/conformance.md` says which test
+//! each one retells.
 
 use coracle_registry::{
     kinds::all,
