@@ -99,6 +99,11 @@ pub(crate) struct ClusterArgs {
     /// Where nodes get the addresses of their pods from.
     #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR", value_parser = ipv4_range)]
     pub(crate) cluster_cidr: Ipv4Net,
+
+    /// Leaves names of Services to a server of your own, behind a Service at the tenth address
+    /// of the Services' range.
+    #[arg(long)]
+    pub(crate) no_dns: bool,
 }
 
 fn ipv4_range(text: &str) -> Result<Ipv4Net, &'static str> {
@@ -178,9 +183,15 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cni_bin_dir: Vec<PathBuf>,
 
-    /// Name servers of pods with dnsPolicy ClusterFirst.
+    /// Name servers of pods with dnsPolicy ClusterFirst [default: the tenth address of the
+    /// Services' range, where the node itself answers].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) cluster_dns: Vec<IpAddr>,
+
+    /// Who else is asked for the names below a domain, such as example.org=10.0.0.1; all others
+    /// are asked for where the node asks.
+    #[arg(long, value_name = "DOMAIN=ADDRESS,...")]
+    pub(crate) dns_forward: Vec<coracle_agent::config::StubDomain>,
 
     /// The shim [default: coracle-shim beside this program].
     #[arg(long, value_name = "FILE")]

@@ -9,13 +9,14 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::JoinArgs;
 
 /// Flags that say what all servers have in common.
-const SHARED: [(&str, &str); 10] = [
+const SHARED: [(&str, &str); 11] = [
     ("service_cidr", "--service-cidr"),
     ("cluster_cidr", "--cluster-cidr"),
     ("bind", "--bind"),
     ("pod_network", "--pod-network"),
     ("vxlan_port", "--vxlan-port"),
     ("no_local_storage", "--no-local-storage"),
+    ("no_dns", "--no-dns"),
     ("node_monitor_grace_period", "--node-monitor-grace-period"),
     ("pod_eviction_timeout", "--pod-eviction-timeout"),
     ("control_plane_endpoint", "--control-plane-endpoint"),
@@ -105,7 +106,7 @@ mod tests {
                 _ => "7",
             };
             let line = match id {
-                "no_local_storage" => format!("coracle server {flag}"),
+                "no_local_storage" | "no_dns" => format!("coracle server {flag}"),
                 _ => format!("coracle server {flag} {value}"),
             };
             assert_eq!(given(&line), BTreeSet::from([flag]), "{line}");

@@ -46,6 +46,7 @@ pub(crate) fn server_config(
         .map_err(|expected| anyhow!("--pod-network: {expected}"))?;
     config.vxlan_port = args.vxlan_port;
     config.local_storage = !args.no_local_storage;
+    config.dns = !cluster.no_dns;
     config.store = store::engine(&args.store.store, &args.store.etcd)?;
     if let Some(path) = &args.kubeconfig_out {
         config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;
@@ -94,6 +95,8 @@ pub(crate) fn agent_config(
         .clone_from(&args.local_storage_directory);
     config.cgroup_root.clone_from(&args.cgroup_root);
     config.cluster_dns.clone_from(&args.cluster_dns);
+    config.no_dns = cluster.no_dns;
+    config.dns_forward.clone_from(&args.dns_forward);
     config.registries.clone_from(&args.registries);
     config.cni_conf_dir.clone_from(&args.cni_conf_dir);
     if !args.cni_bin_dir.is_empty() {

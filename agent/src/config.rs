@@ -4,6 +4,8 @@
 //! Nothing here reads the environment or touches the disk; [`AgentConfig::validate`] only looks at
 //! the values.
 
+mod names;
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -13,6 +15,7 @@ use std::{
 
 use ipnet::IpNet;
 
+pub use self::names::StubDomain;
 use crate::{admission::sysctl::AllowList, eviction::Thresholds, reserved::Reserved};
 
 /// In the agent's directory.
@@ -65,8 +68,12 @@ pub struct AgentConfig {
     pub local_storage_dir: Option<PathBuf>,
     /// cgroup above `kubepods`, absolute, such as `/` or `/coracle-test`.
     pub cgroup_root: String,
-    /// Name servers of pods with `dnsPolicy: ClusterFirst`; the node's own when empty.
+    /// Name servers of pods with `dnsPolicy: ClusterFirst`; this node when empty.
     pub cluster_dns: Vec<IpAddr>,
+    /// Whether this node leaves names to others.
+    pub no_dns: bool,
+    /// Who else is asked for the names below some.
+    pub dns_forward: Vec<StubDomain>,
     /// Suffix of Service names.
     pub cluster_domain: String,
     /// Registry mirrors and credentials, in the form of k3s's `registries.yaml`.
@@ -140,6 +147,8 @@ impl AgentConfig {
             local_storage_dir: None,
             cgroup_root: "/".to_owned(),
             cluster_dns: Vec::new(),
+            no_dns: false,
+            dns_forward: Vec::new(),
             cluster_domain: DEFAULT_CLUSTER_DOMAIN.to_owned(),
             registries: None,
             cni_conf_dir: None,

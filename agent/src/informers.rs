@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use coracle_api::volume::local_path;
 use coracle_client::{
+    cache::{By, Index, Key},
     informer::{Informer, Selection},
     part::Part,
     pulse::Pulse,
@@ -71,7 +72,8 @@ impl Informers {
         let (here, own) = (node_name.to_owned(), node_name.to_owned());
         let slices = Informer::new(
             Api::all(client.clone()),
-            Selection::labels(parts::label_selector()),
+            // All, headless ones as well: they have names.
+            Selection::all(),
             move |slice: &mut SeenSlice| slice.part.locate(&here),
         );
         let nodes = Informer::new(
@@ -99,6 +101,15 @@ impl Informers {
         }
     }
 
+    /// The slices of each Service.
+    pub(crate) fn slices_by_service(&self) -> By<SeenSlice> {
+        self.slices.index(Index::new("service", |slice, put| {
+            if let Some(service) = slice_service(slice) {
+                put(&service.to_string());
+            }
+        }))
+    }
+
     /// Watches until the tasks are told to stop.
     pub fn spawn(self, tasks: &mut Tasks) {
         let stop = tasks.stop();
@@ -108,6 +119,14 @@ impl Informers {
         tasks.add("watch Nodes", self.nodes.run(stop.clone()));
         tasks.add("watch PersistentVolumes", self.volumes.run(stop));
     }
+}
+
+/// The Service that a slice is of.
+pub(crate) fn slice_service(slice: &SeenSlice) -> Option<Key> {
+    Some(Key::new(
+        slice.metadata.namespace.clone()?,
+        slice.part.service.clone()?,
+    ))
 }
 
 #[cfg(test)]

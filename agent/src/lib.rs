@@ -22,6 +22,7 @@
 //! | `volume` | what containers mount |
 //! | `local_volumes` | how volumes go that the cluster has made for this node |
 //! | `prober`, `lifecycle` | probes and hooks |
+//! | `dns` | names of Services, answered on the node |
 //! | `status_manager`, `events` | the only writer of pod statuses; what events are about |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
 //! | `qos_cgroups` | the share of each QoS class, and of all pods |
@@ -42,6 +43,7 @@ mod blocking;
 pub mod config;
 mod container_config;
 mod context;
+mod dns;
 mod events;
 pub mod eviction;
 #[cfg(feature = "fuzzing")]

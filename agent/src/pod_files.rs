@@ -169,6 +169,18 @@ impl Resolver {
     }
 }
 
+/// The servers that a `resolv.conf` names.
+pub(crate) fn nameservers(text: &str) -> Vec<IpAddr> {
+    let resolver = Resolver::parse(text);
+    let servers = resolver.nameservers.iter();
+    servers.filter_map(|server| server.parse().ok()).collect()
+}
+
+/// Its search path.
+pub(crate) fn searches(text: &str) -> Vec<String> {
+    Resolver::parse(text).searches
+}
+
 /// The content of `/etc/resolv.conf`.
 pub(crate) fn resolv_conf(
     pod: &Pod,

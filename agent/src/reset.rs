@@ -13,13 +13,13 @@ use coracle_cni::{
     bridge,
     netlink::{Netlink, Request, RouteNetlinkMessage},
 };
-use coracle_netfilter::iptables::{Iptables, IptablesError};
+use coracle_netfilter::iptables::{Iptables, IptablesError, untracked};
 use coracle_telemetry::ErrorChain;
 
 use crate::{
     AgentConfig,
     config::{LOCAL_VOLUMES, STORAGE},
-    mounts,
+    dns, mounts,
     network::routes,
     node_lock::{LockError, NodeLock},
     removal, run, runtime,
@@ -94,7 +94,7 @@ fn remove_all_but(dir: &Path, kept: &[PathBuf]) -> io::Result<()> {
 }
 
 /// The tables that may hold rules of ours.
-const TABLES: [&str; 3] = ["nat", "filter", "mangle"];
+const TABLES: [&str; 4] = ["nat", "filter", "mangle", untracked::TABLE];
 const OWN_CHAINS: &str = "CORACLE-";
 
 /// See the module.
@@ -140,7 +140,7 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
 type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
 
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
-    let steps: [Step<'_>; 6] = [
+    let steps: [Step<'_>; 7] = [
         (
             "mounts",
             Box::new(|| {
@@ -151,6 +151,10 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
         (
             "rules",
             Box::new(|| remove_rules().map_err(|error| error.to_string())),
+        ),
+        (
+            "address for names",
+            Box::new(|| dns::give_back().map_err(|error| ErrorChain(&error).to_string())),
         ),
         ("routes", Box::new(remove_routes)),
         ("bridge", Box::new(|| remove_bridge(&config.bridge))),

@@ -21,6 +21,7 @@
 //! | [`kubelet_ca`] | the authority of the nodes' serving certificates |
 //! | [`interner`] | values that many objects have in common |
 //! | [`percent`] | percent escapes of URLs |
+//! | [`cluster_dns`] | where names of Services are answered |
 //! | [`pod_network`] | how pods of different nodes reach each other |
 //! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
@@ -31,6 +32,7 @@
 
 pub mod address;
 pub mod channel;
+pub mod cluster_dns;
 pub mod cron;
 pub mod decode;
 pub mod disruption;

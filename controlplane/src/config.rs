@@ -57,6 +57,8 @@ pub struct ServerConfig {
     pub vxlan_port: u16,
     /// Whether there is to be a StorageClass for directories of nodes.
     pub local_storage: bool,
+    /// Whether nodes answer names, and there is a Service that tells of it.
+    pub dns: bool,
     /// Where objects are kept.
     pub store: StoreEngine,
     /// The token by which servers join, if somebody has chosen it; for a store that is shared.
@@ -150,6 +152,7 @@ impl ServerConfig {
             pod_network: Mode::default(),
             vxlan_port: DEFAULT_VXLAN_PORT,
             local_storage: true,
+            dns: true,
             store: StoreEngine::default(),
             server_token: None,
             has_joined: false,

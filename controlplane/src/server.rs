@@ -186,6 +186,7 @@ impl Server {
             api_config.static_tokens = read_tokens(path)?;
         }
         api_config.local_storage = config.local_storage;
+        api_config.dns = config.dns;
         let apiserver = ApiServer::new(api_config, Arc::clone(&backend)).await?;
         let kubeconfig = pki.admin_kubeconfig(&config.url(advertise));
         pki::keep_private(&config.kubeconfig_out, kubeconfig.as_bytes())?;

@@ -25,7 +25,7 @@ use hickory_proto::{
     op::ResponseCode,
     rr::{Name, Record, RecordType},
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::timeout;
 
 use self::{exchange::ExchangeError, health::Health};
@@ -104,7 +104,7 @@ pub enum ForwardError {
 pub struct Forwarder(Arc<Inner>);
 
 struct Inner {
-    settings: Settings,
+    settings: RwLock<Settings>,
     cache: Mutex<Cache>,
     health: Mutex<Health>,
     flights: Mutex<Flights>,
@@ -142,11 +142,16 @@ impl Forwarder {
     /// Asks these.
     pub fn new(settings: Settings) -> Self {
         Self(Arc::new(Inner {
-            settings,
+            settings: RwLock::new(settings),
             cache: Mutex::default(),
             health: Mutex::default(),
             flights: Mutex::default(),
         }))
+    }
+
+    /// Asks these from now on.
+    pub fn set(&self, settings: Settings) {
+        *self.0.settings.write() = settings;
     }
 
     /// An answer, of which `asker` is one of those who want it.
@@ -159,7 +164,7 @@ impl Forwarder {
         if let Some(reply) = inner.cache.lock().fresh(&key, Instant::now()) {
             return Ok(reply);
         }
-        let servers = inner.settings.servers_for(&query.name);
+        let servers = inner.settings.read().servers_for(&query.name);
         if servers.is_empty() {
             return Err(ForwardError::NoServers);
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`directory`] | what has to be known of Services and their endpoints: told by who uses this crate |
 //! | [`zone`] | the cluster's zone: what a name is an answer to (pure) |
+//! | [`name`] | names as settings have them |
 //! | `wire` | requests and answers as bytes; what is malformed |
 //! | [`resolver`] | one question: the zone, the search path, others |
 //! | [`forward`], `cache` | what other servers answer, and for how long that is kept |
@@ -20,6 +21,7 @@
 mod cache;
 pub mod directory;
 pub mod forward;
+pub mod name;
 pub mod resolver;
 pub mod server;
 #[cfg(test)]

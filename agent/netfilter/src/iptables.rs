@@ -12,6 +12,7 @@ mod other;
 pub mod plan;
 mod removal;
 pub mod rules;
+pub mod untracked;
 mod writer;
 
 use std::{

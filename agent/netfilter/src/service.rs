@@ -69,6 +69,8 @@ pub struct ServiceNetwork {
     pub pod_interface: Option<String>,
     /// The node's own address.
     pub node_ip: Option<IpAddr>,
+    /// An address among the Services' at which the node answers itself.
+    pub own_service_ip: Option<IpAddr>,
 }
 
 impl ServiceNetwork {
@@ -98,6 +100,14 @@ impl ServiceNetwork {
         self
     }
 
+    /// An address among the Services' at which the node answers itself: it is no Service's, and
+    /// not refused.
+    #[must_use]
+    pub fn with_own_service_ip(mut self, address: Option<IpAddr>) -> Self {
+        self.own_service_ip = address;
+        self
+    }
+
     /// What of it is of IPv4.
     #[must_use]
     pub fn ipv4(mut self) -> Self {
@@ -106,6 +116,7 @@ impl ServiceNetwork {
         self.service_cidrs
             .retain(|cidr| matches!(cidr, IpNet::V4(_)));
         self.node_ip = self.node_ip.filter(IpAddr::is_ipv4);
+        self.own_service_ip = self.own_service_ip.filter(IpAddr::is_ipv4);
         self
     }
 

@@ -122,7 +122,7 @@ async fn own_files(
         dir: ctx.volumes.pod_dir(&pod.uid()),
         hostname: own_name.unwrap_or_else(|| ctx.config.node_name.clone()),
         cluster_domain: ctx.config.cluster_domain.clone(),
-        cluster_dns: ctx.config.cluster_dns.clone(),
+        cluster_dns: ctx.config.name_servers(),
     };
     let container = input.container;
     let message_file = message_file(&files.dir, &container.name, input.attempt);

@@ -37,7 +37,7 @@ pub(crate) async fn sandbox(
             message: error.to_string(),
         }
     })?;
-    if let Some(message) = pod_files::missing_dns(pod, &ctx.config.cluster_dns) {
+    if let Some(message) = pod_files::missing_dns(pod, &ctx.config.name_servers()) {
         ctx.events
             .pod(pod, None, EventType::Warning, "MissingClusterDNS", message);
     }

@@ -1,4 +1,5 @@
-//! What is kept of Services, EndpointSlices and Nodes. Pure; rules and routes are of IPv4 only.
+//! What is kept of Services, EndpointSlices and Nodes. Pure; rules and routes are of IPv4 only,
+//! names are of both families.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -10,7 +11,7 @@ use coracle_netfilter::service::{Port, Protocol};
 use ipnet::{IpNet, Ipv4Net};
 use k8s_openapi::{
     api::{
-        core::v1::{Node, Service},
+        core::v1::{Node, Service, ServiceSpec},
         discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -24,17 +25,14 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// Label of objects that no proxy takes care of.
 const HEADLESS: &str = "service.kubernetes.io/headless";
+/// Type of a Service that is another name.
+const EXTERNAL_NAME: &str = "ExternalName";
 /// Seconds of session affinity if the Service does not say.
 const DEFAULT_AFFINITY_SECS: u32 = 10_800;
 /// `ipMode` of a balancer that must see the traffic itself.
 const IP_MODE_PROXY: &str = "Proxy";
 
-/// The selector of what concerns this proxy: the labels that kube-proxy leaves out.
-pub(super) fn label_selector() -> String {
-    format!("!{HEADLESS},!{PROXY_NAME}")
-}
-
-/// Whether no proxy or another one takes care of it.
+/// Whether no proxy or another one takes care of it: the labels that kube-proxy leaves out.
 fn is_not_ours(metadata: &ObjectMeta) -> bool {
     metadata
         .labels
@@ -47,6 +45,8 @@ fn is_not_ours(metadata: &ObjectMeta) -> bool {
 pub(crate) struct ServicePart {
     /// The first, of any family; `None` for those without an address of their own.
     pub(crate) cluster_ip: Option<IpAddr>,
+    /// Of those that are another name.
+    pub(crate) external_name: Option<Box<str>>,
     /// Every port.
     pub(crate) ports: Vec<Port>,
     /// `None` if there are none to write.
@@ -85,8 +85,13 @@ impl From<Service> for ServicePart {
                         .filter(|p| *p != 0),
                 })
             });
+        let is_external = |spec: &&ServiceSpec| spec.type_.as_deref() == Some(EXTERNAL_NAME);
+        let external = spec
+            .filter(is_external)
+            .and_then(|spec| spec.external_name.as_deref());
         Self {
             cluster_ip,
+            external_name: external.map(Box::from),
             ports: ports.collect(),
             rules: rules(&service),
         }
@@ -95,7 +100,7 @@ impl From<Service> for ServicePart {
 
 fn rules(service: &Service) -> Option<RulesPart> {
     let spec = service.spec.as_ref()?;
-    if is_not_ours(&service.metadata) || spec.type_.as_deref() == Some("ExternalName") {
+    if is_not_ours(&service.metadata) || spec.type_.as_deref() == Some(EXTERNAL_NAME) {
         return None;
     }
     let mut cluster_ips = addresses(spec.cluster_ips.as_deref().unwrap_or_default());
@@ -176,8 +181,10 @@ fn source_ranges(ranges: &[String]) -> Option<Vec<IpNet>> {
 /// What is kept of an EndpointSlice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SlicePart {
-    /// The name of its Service; `None` if this proxy has nothing to do with it.
+    /// The name of its Service.
     pub(crate) service: Option<String>,
+    /// Whether it is this proxy's: one of a Service that has rules.
+    pub(crate) is_proxied: bool,
     pub(crate) ports: Vec<(String, Protocol, u16)>,
     pub(crate) endpoints: Vec<SliceEndpoint>,
     /// The nodes of the endpoints and those that they are meant for, until it is known which are
@@ -190,6 +197,8 @@ pub(crate) struct SlicePart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SliceEndpoint {
     pub(crate) address: IpAddr,
+    /// The pod's, where it has chosen one: a name of its own.
+    pub(crate) hostname: Option<Box<str>>,
     pub(crate) ready: bool,
     pub(crate) serving: bool,
     pub(crate) terminating: bool,
@@ -204,13 +213,11 @@ impl From<EndpointSlice> for SlicePart {
     fn from(object: EndpointSlice) -> Self {
         let mut part = Self {
             service: None,
+            is_proxied: object.address_type == "IPv4" && !is_not_ours(&object.metadata),
             ports: Vec::new(),
             endpoints: Vec::new(),
             nodes: Vec::new(),
         };
-        if object.address_type != "IPv4" || is_not_ours(&object.metadata) {
-            return part;
-        }
         part.service = object
             .metadata
             .labels
@@ -228,7 +235,8 @@ impl From<EndpointSlice> for SlicePart {
             let serving = conditions.serving.unwrap_or(ready);
             let terminating = conditions.terminating.unwrap_or(false);
             // Consumers use the first address only, by the API's definition.
-            let Some(address) = endpoint.addresses.first().and_then(|ip| address(ip)) else {
+            let first = endpoint.addresses.first();
+            let Some(address) = first.and_then(|ip| ip.parse::<IpAddr>().ok()) else {
                 continue;
             };
             let hints = endpoint.hints.unwrap_or_default();
@@ -236,6 +244,7 @@ impl From<EndpointSlice> for SlicePart {
             let nodes = hints.for_nodes.into_iter().flatten().map(|node| node.name);
             part.endpoints.push(SliceEndpoint {
                 address,
+                hostname: endpoint.hostname.map(Box::from),
                 ready,
                 serving,
                 terminating,

@@ -8,13 +8,13 @@ use std::{
 };
 
 use coracle_client::{
-    cache::{By, Cache, Change, Index, Key},
+    cache::{By, Cache, Change, Key},
     feed::Feed,
 };
 use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 
 use super::{holdings::Place, nearness};
-use crate::informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint};
+use crate::informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service};
 
 /// The Service of the API servers: its endpoints are where they are.
 const API_SERVERS: &str = "default/kubernetes";
@@ -30,6 +30,8 @@ pub struct Sources {
     services: Arc<Cache<SeenService>>,
     slices: By<SeenSlice>,
     nodes: Arc<Cache<SeenNode>>,
+    /// Where the node answers itself.
+    own_service_ip: Option<IpAddr>,
 }
 
 impl Sources {
@@ -52,17 +54,22 @@ impl Sources {
                 moved.add(all.all().iter().map(|service| Key::of(service.as_ref())));
             }
         });
-        let by_service = Index::new("service", |slice, put| {
-            if let Some(service) = service_of(slice) {
-                put(&service.to_string());
-            }
-        });
         let (services, nodes) = (informers.services.cache(), informers.nodes.cache());
         Self {
             feed,
             services,
-            slices: informers.slices.index(by_service),
+            slices: informers.slices_by_service(),
             nodes,
+            own_service_ip: None,
+        }
+    }
+
+    /// Without a Service at this address, at which the node answers itself.
+    #[must_use]
+    pub(crate) fn without(self, own_service_ip: Option<IpAddr>) -> Self {
+        Self {
+            own_service_ip,
+            ..self
         }
     }
 
@@ -98,7 +105,12 @@ impl Sources {
         let zone = own.as_ref().and_then(|node| node.part.own_zone());
         let changed = self.feed.take().into_iter().map(|key| {
             let service = self.services.get(&key);
-            let slices = self.slices.get(&key.to_string());
+            let is_proxied = |slice: &SeenSlice| slice.part.is_proxied;
+            let slices = self.slices.filter(&key.to_string(), is_proxied);
+            let service = service.filter(|service| {
+                let address = service.part.cluster_ip;
+                address.is_none() || address != self.own_service_ip
+            });
             let view = service.and_then(|service| view(&service, &slices, zone));
             (
                 ServiceKey {
@@ -164,10 +176,11 @@ fn slice_news(change: &Change<'_, SeenSlice>) -> BTreeSet<Key> {
 }
 
 fn service_of(slice: &SeenSlice) -> Option<Key> {
-    Some(Key::new(
-        slice.metadata.namespace.clone()?,
-        slice.part.service.clone()?,
-    ))
+    slice
+        .part
+        .is_proxied
+        .then(|| slice_service(slice))
+        .flatten()
 }
 
 /// `zone` is that of this node.

@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Groups, Parts, REPAIR_INTERVAL, RESTART};
 use crate::{
     AgentConfig,
+    blocking::blocking,
+    dns::{self, DnsConfig, Names},
     events::{EventRecorder, EventType},
     informers::Informers,
     network::routes,
@@ -34,6 +36,7 @@ pub(super) fn spawn(
     let (sender, news) = mpsc::channel(NEWS_QUEUE);
     let rules_lost = Arc::new(Notify::new());
     let view = parts.rules.clone();
+    let herald_events = events.clone();
     let herald = Herald {
         node: config.node_name.clone(),
         events,
@@ -41,11 +44,12 @@ pub(super) fn spawn(
         view,
     };
     tasks.add("tell of Service rules", herald.run(news, shutdown.clone()));
-    let sources = proxy::Sources::new(informers);
+    let sources = proxy::Sources::new(informers).without(config.dns_address());
     let proxy_config = proxy::ProxyConfig {
         node_ip: Some(config.node_ip),
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),
         service_cidrs: config.service_cidr.into_iter().collect(),
+        own_service_ip: config.dns_address(),
         pod_interface: (!foreign).then(|| config.bridge.clone()),
         repair_interval: REPAIR_INTERVAL,
         api_port: Some(config.listen.port()),
@@ -54,6 +58,8 @@ pub(super) fn spawn(
     tasks.keep("service-proxy", RESTART, health, move |stop| {
         proxy::run(sources.clone(), proxy_config.clone(), stop)
     });
+    spawn_dns(groups, config, informers, herald_events);
+    let Groups { tasks, health, .. } = groups;
     if foreign {
         // A foreign network routes by itself; what an earlier run with the own one left would be in
         // its way.
@@ -71,6 +77,33 @@ pub(super) fn spawn(
     let source = routes::Source::new(informers);
     tasks.keep("routes", RESTART, health, move |stop| {
         routes::run(source.clone(), routes_config.clone(), stop)
+    });
+}
+
+/// What answers names, or, if others do, nothing that is in their way.
+fn spawn_dns(
+    groups: &mut Groups,
+    config: &AgentConfig,
+    informers: &Informers,
+    events: EventRecorder,
+) {
+    let Groups { tasks, health, .. } = groups;
+    let Some(dns_config) = DnsConfig::of(config) else {
+        tasks.keep(
+            "leave names to others",
+            RESTART,
+            health,
+            |stop| async move {
+                blocking(dns::give_back).await?;
+                stop.cancelled().await;
+                Ok::<(), dns::GroundError>(())
+            },
+        );
+        return;
+    };
+    let names = Names::new(informers);
+    tasks.keep("answer names", RESTART, health, move |stop| {
+        dns::keep_answering(dns_config.clone(), names.clone(), events.clone(), stop)
     });
 }
 

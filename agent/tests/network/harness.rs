@@ -241,6 +241,7 @@ impl Node {
             node_ip: Some(self.address.into()),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
+            own_service_ip: None,
             pod_interface: Some("coracle0".into()),
             repair_interval,
             api_port: Some(10250),

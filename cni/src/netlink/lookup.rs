@@ -85,6 +85,24 @@ impl Netlink {
     /// # Errors
     /// [`NetlinkError`].
     pub fn addresses(&mut self) -> Result<Vec<(u32, Ipv4Net)>, NetlinkError> {
+        self.addresses_that(|_| true)
+    }
+
+    /// Those that were given this label.
+    ///
+    /// # Errors
+    /// [`NetlinkError`].
+    pub fn labelled(&mut self, label: &str) -> Result<Vec<(u32, Ipv4Net)>, NetlinkError> {
+        self.addresses_that(|address| {
+            let mut attributes = address.attributes.iter();
+            attributes.any(|one| matches!(one, AddressAttribute::Label(own) if own == label))
+        })
+    }
+
+    fn addresses_that(
+        &mut self,
+        are_meant: impl Fn(&AddressMessage) -> bool,
+    ) -> Result<Vec<(u32, Ipv4Net)>, NetlinkError> {
         let mut request = AddressMessage::default();
         request.header.family = AddressFamily::Inet;
         let all = self.dump(RouteNetlinkMessage::GetAddress(request))?;
@@ -98,6 +116,7 @@ impl Netlink {
                     AddressAttribute::Local(IpAddr::V4(ip)) => Some(*ip),
                     _ => None,
                 })?;
+                are_meant(address).then_some(())?;
                 Some((
                     address.header.index,
                     Ipv4Net::new(local, address.header.prefix_len).ok()?,

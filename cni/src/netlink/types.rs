@@ -144,6 +144,31 @@ pub fn address_message(index: u32, address: Ipv4Net) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewAddress(message)
 }
 
+/// Removes an address.
+#[must_use]
+pub fn address_removal(index: u32, address: Ipv4Net) -> RouteNetlinkMessage {
+    let message = AddressMessageBuilder::<Ipv4Addr>::new()
+        .index(index)
+        .address(address.addr(), address.prefix_len())
+        .build();
+    RouteNetlinkMessage::DelAddress(message)
+}
+
+/// The same address, to be known again by its label: the link's name, a colon and a word, 15 bytes
+/// together.
+#[must_use]
+pub fn labelled(message: RouteNetlinkMessage, label: &str) -> RouteNetlinkMessage {
+    match message {
+        RouteNetlinkMessage::NewAddress(mut address) => {
+            address
+                .attributes
+                .push(AddressAttribute::Label(label.to_owned()));
+            RouteNetlinkMessage::NewAddress(address)
+        }
+        other => other,
+    }
+}
+
 pub(super) fn parse_link(link: &LinkMessage) -> Link {
     let mut parsed = Link {
         index: link.header.index,

@@ -1,5 +1,5 @@
 //! The objects every cluster starts with: four namespaces, two PriorityClasses, the `kubernetes`
-//! Service and where it leads, the range of Services' addresses, roles, and unless it is left out
+//! Service and where it leads, unless it is left out the one for names, the range of Services' addresses, roles, and unless it is left out
 //! the StorageClass for directories of nodes.
 //!
 //! Level-triggered: the same function makes them at first start and repairs them later.
@@ -7,6 +7,7 @@
 //! Source: `pkg/controlplane/controller/{systemnamespaces,kubernetesservice}`,
 //! `pkg/registry/scheduling/rest/storage_scheduling.go` at v1.37.
 
+mod cluster_dns;
 mod defaults;
 mod endpoints;
 mod kubernetes_service;
@@ -85,6 +86,9 @@ async fn ensure(server: &State) -> Result<(), ApiServerError> {
     ensure_priority_classes(server).await?;
     kubernetes_service::ensure(server).await?;
     ensure_service_cidr(server).await?;
+    if server.config.dns {
+        cluster_dns::ensure(server).await?;
+    }
     if server.config.local_storage {
         ensure_local_storage(server).await?;
     }

@@ -30,6 +30,8 @@ pub struct ApiServerConfig {
     pub max_in_flight: usize,
     /// Whether the StorageClass for directories of nodes is made where it is missing.
     pub local_storage: bool,
+    /// Whether nodes answer names, at the address of a Service that is made for that.
+    pub dns: bool,
     /// Connections at once. Beyond, those go first whose client has not said who it is.
     pub max_connections: usize,
 }
@@ -45,6 +47,7 @@ impl ApiServerConfig {
             static_tokens: HashMap::new(),
             max_in_flight: 600,
             local_storage: false,
+            dns: false,
             max_connections: 4096,
         }
     }

@@ -54,6 +54,9 @@ pub(super) struct Settings {
     /// Of releases before there was any nothing is known, and none of them made the class.
     #[serde(default = "yes")]
     local_storage: bool,
+    /// Servers of before have none to say so.
+    #[serde(default = "yes")]
+    dns: bool,
     node_monitor_grace_secs: u64,
     eviction_timeout_secs: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,6 +140,7 @@ impl Settings {
             pod_network: config.pod_network,
             vxlan_port: config.vxlan_port,
             local_storage: config.local_storage,
+            dns: config.dns,
             node_monitor_grace_secs: config.node_monitor_grace.as_secs(),
             eviction_timeout_secs: config.eviction_timeout.as_secs(),
             control_plane_endpoint: config.control_plane_endpoint.clone(),
@@ -144,7 +148,7 @@ impl Settings {
     }
 
     /// Flags, and what they say.
-    fn told(&self) -> [(&'static str, String); 9] {
+    fn told(&self) -> [(&'static str, String); 10] {
         [
             ("--service-cidr", self.service_cidr.to_string()),
             ("--cluster-cidr", self.cluster_cidr.to_string()),
@@ -152,6 +156,7 @@ impl Settings {
             ("--pod-network", self.pod_network.to_string()),
             ("--vxlan-port", self.vxlan_port.to_string()),
             ("--no-local-storage", (!self.local_storage).to_string()),
+            ("--no-dns", (!self.dns).to_string()),
             (
                 "--node-monitor-grace-period",
                 self.node_monitor_grace_secs.to_string(),
@@ -196,6 +201,7 @@ impl Settings {
         config.pod_network = self.pod_network;
         config.vxlan_port = self.vxlan_port;
         config.local_storage = self.local_storage;
+        config.dns = self.dns;
         config.node_monitor_grace = Duration::from_secs(self.node_monitor_grace_secs);
         config.eviction_timeout = Duration::from_secs(self.eviction_timeout_secs);
         config

@@ -192,6 +192,8 @@ impl BaseRules {
             .flat_map(|service| service.unserved.iter().cloned())
             .collect();
         let mut rejects = vec![format!("-j {UNSERVED}")];
+        let own = self.0.own_service_ip.map(IpNet::from);
+        rejects.extend(own.map(|own| format!("-d {own} -j RETURN")));
         for cidr in &self.0.service_cidrs {
             rejects.push(format!("-d {cidr} -p tcp {REFUSE_TCP}"));
             rejects.push(format!("-d {cidr} ! -p tcp {REFUSE_OTHERS}"));

@@ -43,7 +43,7 @@ pub(super) async fn ensure(server: &State) -> Result<(), ApiServerError> {
 
 /// Says who has `address` in the `kubernetes` Service's stead. Whether somebody has.
 fn is_held(server: &State, address: IpAddr) -> bool {
-    let holder = holder(server, &address.to_string());
+    let holder = holder(server, &address.to_string(), "default/kubernetes");
     if server.first_address.is_news(holder.as_deref()) {
         let holder = holder.as_deref().unwrap_or_default();
         tracing::warn!(
@@ -54,8 +54,8 @@ fn is_held(server: &State, address: IpAddr) -> bool {
     holder.is_some()
 }
 
-/// `NAMESPACE/NAME` of another Service with this address.
-fn holder(server: &State, address: &str) -> Option<String> {
+/// `NAMESPACE/NAME` of a Service with this address, other than `own`.
+pub(super) fn holder(server: &State, address: &str, own: &str) -> Option<String> {
     let services = &server.registry.core("services")?.cache;
     let (snapshot, all) = (services.snapshot(), Selection::of(KeyScope::Resource));
     let mut others = snapshot
@@ -65,7 +65,7 @@ fn holder(server: &State, address: &str) -> Option<String> {
             let namespace = service.namespace().unwrap_or_default();
             is_it.then(|| format!("{namespace}/{}", service.name()))
         });
-    others.find_map(|name| name.filter(|name| name != "default/kubernetes"))
+    others.find_map(|name| name.filter(|name| name != own))
 }
 
 #[cfg(test)]

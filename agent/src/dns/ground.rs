@@ -1,0 +1,86 @@
+//! The address that names are asked for at, and the rules around it. Blocks.
+
+use std::net::IpAddr;
+
+use coracle_cni::netlink::{Netlink, NetlinkError, Request, address_message, labelled};
+use coracle_netfilter::iptables::{Iptables, IptablesError, untracked};
+use ipnet::Ipv4Net;
+use nix::errno::Errno;
+
+/// The link, and by what the address is known as ours.
+const LINK: &str = "lo";
+const LABEL: &str = "lo:coracle-dns";
+
+/// Why the address cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GroundError {
+    /// The kernel refuses the address.
+    #[error("give link {LINK} the address {address} for names")]
+    Address {
+        address: IpAddr,
+        #[source]
+        source: NetlinkError,
+    },
+    /// The addresses that are there cannot be read, or removed.
+    #[error("take the address for names from link {LINK}")]
+    Remove(#[source] NetlinkError),
+    /// Rules cannot be removed.
+    #[error("remove the rules for names")]
+    Rules(#[source] IptablesError),
+}
+
+/// Takes the address. Idempotent.
+pub(super) fn take(address: IpAddr) -> Result<(), GroundError> {
+    let failed = |source| GroundError::Address { address, source };
+    let IpAddr::V4(v4) = address else {
+        return Ok(());
+    };
+    let mut netlink = Netlink::open().map_err(failed)?;
+    let ours = netlink.labelled(LABEL).map_err(GroundError::Remove)?;
+    let wanted = Ipv4Net::from(v4);
+    let others = ours.iter().filter(|(_, net)| *net != wanted);
+    let mut requests: Vec<Request> = others.map(|(index, net)| removal(*index, *net)).collect();
+    if ours.len() == requests.len() {
+        let link = netlink.link(LINK).map_err(failed)?;
+        let index = link.map_or(1, |link| link.index);
+        let message = labelled(address_message(index, wanted), LABEL);
+        let add = Request::create("add an address", message);
+        // Somebody else's is as good.
+        requests.push(add.tolerate(&[Errno::EEXIST]));
+    }
+    if !requests.is_empty() {
+        netlink.batch(requests).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Has the kernel follow nothing that goes there. Without these rules each question is a connection
+/// to it: slower, and no less right.
+pub(super) fn untrack(address: IpAddr) {
+    let rules = Iptables::find().and_then(|iptables| untracked::ensure(&iptables, Some(address)));
+    if let Err(error) = rules {
+        tracing::debug!(
+            error = %coracle_telemetry::ErrorChain(&error),
+            "questions for names are followed as connections"
+        );
+    }
+}
+
+/// Leaves the address, and the rules, to others.
+pub(crate) fn give_back() -> Result<(), GroundError> {
+    let mut netlink = Netlink::open().map_err(GroundError::Remove)?;
+    let ours = netlink.labelled(LABEL).map_err(GroundError::Remove)?;
+    let requests = ours.iter().map(|(index, net)| removal(*index, *net));
+    let requests: Vec<Request> = requests.collect();
+    if requests.is_empty() {
+        return Ok(());
+    }
+    netlink.batch(requests).map_err(GroundError::Remove)?;
+    let rules = Iptables::find().and_then(|iptables| untracked::ensure(&iptables, None));
+    rules.map_err(GroundError::Rules)
+}
+
+fn removal(index: u32, net: Ipv4Net) -> Request {
+    let message = coracle_cni::netlink::address_removal(index, net);
+    Request::change("remove an address", message).tolerate(&[Errno::EADDRNOTAVAIL])
+}
