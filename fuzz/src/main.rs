@@ -16,6 +16,7 @@
 //! | `coracle_apiserver::fuzzing` | `request`, `continue-token`, `token`, `websocket`, `spdy` |
 //! | `coracle_scheduler::fuzzing` | `placing`, `scheduler-config` |
 //! | `coracle_agent::fuzzing` | `image-reference`, `image-documents`, `image-layer`, `image-archive`, `registry-challenge`, `cni-configuration`, `cni-result`, `log`, `join-token` |
+//! | `coracle_dns::fuzzing` | `dns` |
 //! | `coracle_shim::oci::fuzzing` | `image-user` |
 
 #![no_main]
@@ -37,7 +38,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 30] = [
+const TARGETS: [(&str, Target); 31] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
@@ -58,6 +59,7 @@ const TARGETS: [(&str, Target); 30] = [
     ("token", |data| text(data, apiserver::token)),
     ("websocket", apiserver::websocket),
     ("spdy", apiserver::spdy),
+    ("dns", coracle_dns::fuzzing::packet),
     ("placing", scheduler::placing),
     ("scheduler-config", |data| text(data, scheduler::config)),
     ("image-reference", |data| text(data, agent::image_reference)),

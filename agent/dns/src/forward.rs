@@ -1,288 +1,323 @@
-//! Names of others: asked where the node asks, and kept for a while.
+//! Questions that others answer: from the cache, or from the servers beyond the cluster.
 //!
-//! Several who ask the same at once are answered by one question. Servers are asked one after the
-//! other, those first that have answered last time; who asks has an answer within [`DEADLINE`], a
-//! stale one if there is no other. An answer counts that is to the question: whatever else comes to
-//! its socket is left unread.
+//! ```text
+//! resolve > cache: fresh --------------------------------------------------------------> reply
+//!         > a place (150 an asker, 1,000 in all) > one flight a question > the servers > reply
+//!                                                  nobody answers > cache: stale ------> reply
+//! ```
 //!
-//! Source: `plugin/forward` of CoreDNS; RFC 5452 (answers that somebody else has sent).
+//! No task of its own: those who wait for a question drive it together, and when the last of them
+//! goes away it ends. Not here: the cluster's own names, and messages with ids and sizes for
+//! askers.
 
+mod error;
 mod exchange;
 mod health;
+mod places;
+pub(crate) mod question;
+mod routes;
+mod upstream;
 
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use futures::{
     FutureExt as _,
-    future::{BoxFuture, Shared},
+    future::{BoxFuture, Shared, WeakShared},
 };
-use hickory_proto::{
-    op::ResponseCode,
-    rr::{Name, Record, RecordType},
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+pub use self::{
+    error::{Attempt, AttemptError, ForwardError},
+    question::{Query, Reply},
+    routes::Settings,
 };
-use parking_lot::{Mutex, RwLock};
-use tokio::time::timeout;
+use self::{health::Health, places::Places, routes::Routes};
+use crate::cache::{Cache, Found};
 
-use self::{exchange::ExchangeError, health::Health};
-use crate::cache::{Cache, Key};
-
-/// For one question, however many servers are asked.
-const DEADLINE: Duration = Duration::from_secs(2);
-/// For one server.
-const ATTEMPT: Duration = Duration::from_millis(500);
-/// Questions at once, of all and of one asker.
-const MOST: usize = 1000;
-const MOST_EACH: usize = 150;
-
-/// What is asked of others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Query {
-    /// Whole.
-    pub name: Name,
-    /// Of what.
-    pub record_type: RecordType,
-    /// Whether signatures are wanted.
-    pub dnssec_ok: bool,
+/// Answers questions by asking others. Cheap to clone: all clones are one.
+#[derive(Debug, Clone)]
+pub struct Forwarder {
+    inner: Arc<Inner>,
 }
 
-/// What they have answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// As they say.
-    pub code: ResponseCode,
-    /// Records that answer.
-    pub answers: Vec<Record>,
-    /// Records of who says so.
-    pub authorities: Vec<Record>,
-    /// Records that will be asked for next.
-    pub additionals: Vec<Record>,
+/// What became of the questions so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All of them.
+    pub asked: u64,
+    /// Answered from the cache, fresh.
+    pub cached: u64,
+    /// Answered from the cache, stale, for nobody has answered.
+    pub stale: u64,
+    /// Not answered: there is no server, or none has answered.
+    pub failed: u64,
+    /// Not answered for too many waited already.
+    pub refused: u64,
 }
 
-/// Who is asked.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// About every name, in this order.
-    pub servers: Vec<SocketAddr>,
-    /// About the names below some: the longest counts.
-    pub stubs: Vec<(Name, Vec<SocketAddr>)>,
-    /// Addresses that lead back here, and are not asked.
-    pub own: Vec<IpAddr>,
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ForwardError {
-    /// The node has nobody to ask.
-    #[error(
-        "no server is known that could be asked (is there a nameserver in the node's resolv.conf?)"
-    )]
-    NoServers,
-    /// Too much is asked at once.
-    #[error("{asker} asks for more than {MOST_EACH} names at once, or all together for {MOST}")]
-    TooMany {
-        /// Whose question it was.
-        asker: IpAddr,
-    },
-    /// Nobody has answered.
-    #[error("none of {servers:?} has answered within {} s", DEADLINE.as_secs())]
-    Silent {
-        /// Who was asked.
-        servers: Vec<SocketAddr>,
-        /// The last failure.
-        #[source]
-        last: Option<Arc<ExchangeError>>,
-    },
-}
-
-/// Asks others. Clones are one.
-#[derive(Clone)]
-pub struct Forwarder(Arc<Inner>);
-
+#[derive(Debug)]
 struct Inner {
-    settings: RwLock<Settings>,
-    cache: Mutex<Cache>,
+    state: Mutex<State>,
     health: Mutex<Health>,
-    flights: Mutex<Flights>,
+    places: Arc<Places>,
+    counters: Counters,
 }
 
-/// Questions under way.
-#[derive(Default)]
-struct Flights {
-    by_key: HashMap<Key, (Flight, usize)>,
-    by_asker: HashMap<IpAddr, usize>,
-    waiting: usize,
+/// Under one lock, so that a question is in the cache, under way or neither, and never both.
+#[derive(Debug)]
+struct State {
+    routes: Routes,
+    cache: Cache,
+    /// The questions under way. At most one for each place.
+    flights: HashMap<Arc<Query>, Flight>,
+    next_flight: u64,
 }
 
-type Flight = Shared<BoxFuture<'static, Result<Arc<Reply>, ForwardError>>>;
-
-/// A place among those who wait for a flight.
-struct Place<'a> {
-    inner: &'a Inner,
-    asker: IpAddr,
-    key: &'a Key,
+#[derive(Debug)]
+struct Flight {
+    number: u64,
+    /// Weak: it belongs to those who wait.
+    outcome: WeakShared<BoxFuture<'static, Outcome>>,
 }
 
-impl Settings {
-    /// Those that are asked about a name.
-    fn servers_for(&self, name: &Name) -> Vec<SocketAddr> {
-        let stub = self.stubs.iter().filter(|(end, _)| end.zone_of(name));
-        let stub = stub.max_by_key(|(end, _)| end.num_labels());
-        let servers = stub.map_or(&self.servers, |(_, servers)| servers);
-        let is_other = |server: &&SocketAddr| !self.own.contains(&server.ip());
-        servers.iter().filter(is_other).copied().collect()
-    }
+type Outcome = Result<Told, ForwardError>;
+
+/// What all who wait for a question are told.
+#[derive(Debug, Clone)]
+struct Told {
+    reply: Arc<Reply>,
+    stale: bool,
 }
+
+#[derive(Debug, Default)]
+struct Counters {
+    asked: AtomicU64,
+    cached: AtomicU64,
+    stale: AtomicU64,
+    failed: AtomicU64,
+    refused: AtomicU64,
+}
+
+// === impl Forwarder ===
 
 impl Forwarder {
-    /// Asks these.
+    /// Asks nobody yet.
+    #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self(Arc::new(Inner {
-            settings: RwLock::new(settings),
-            cache: Mutex::default(),
-            health: Mutex::default(),
-            flights: Mutex::default(),
-        }))
+        let state = State {
+            routes: Routes::new(settings),
+            cache: Cache::new(),
+            flights: HashMap::new(),
+            next_flight: 0,
+        };
+        Self {
+            inner: Arc::new(Inner {
+                state: Mutex::new(state),
+                health: Mutex::default(),
+                places: Arc::default(),
+                counters: Counters::default(),
+            }),
+        }
     }
 
-    /// Asks these from now on.
+    /// Asks others from now on. Where they are others than before, what is remembered is forgotten;
+    /// questions under way go on, and their answers are not remembered.
     pub fn set(&self, settings: Settings) {
-        *self.0.settings.write() = settings;
+        let routes = Routes::new(settings);
+        let servers = routes.all().collect();
+        {
+            let mut state = self.inner.state.lock();
+            if state.routes == routes {
+                return;
+            }
+            state.routes = routes;
+            state.cache.clear();
+            state.flights.clear();
+        }
+        self.inner.health.lock().retain(&servers);
     }
 
-    /// An answer, of which `asker` is one of those who want it.
+    /// Answers `query`, from the cache or from a server. Takes 2 s at most. Cancel-safe: others who
+    /// wait for the same go on.
+    ///
+    /// A server's failure to find out (SERVFAIL, REFUSED) is a reply like others where all servers
+    /// that answered failed so and nothing is remembered.
     ///
     /// # Errors
-    /// Nobody can be asked, nobody answers, or too much is asked.
+    /// [`ForwardError::NoServers`]: there is nobody to ask. [`ForwardError::AskerBusy`] and
+    /// [`ForwardError::Busy`], at once: too many wait. [`ForwardError::NoAnswer`]: nobody has
+    /// answered.
     pub async fn resolve(&self, asker: IpAddr, query: &Query) -> Result<Reply, ForwardError> {
-        let inner = &*self.0;
-        let key = Key::of(query);
-        if let Some(reply) = inner.cache.lock().fresh(&key, Instant::now()) {
-            return Ok(reply);
-        }
-        let servers = inner.settings.read().servers_for(&query.name);
-        if servers.is_empty() {
-            return Err(ForwardError::NoServers);
-        }
-        let (flight, _place) = self.board(asker, &key, query, servers)?;
-        let flown = flight.await;
-        let nobody_knows = match &flown {
-            Ok(reply) => reply.code == ResponseCode::ServFail,
-            Err(_) => true,
+        let outcome = self.outcome(asker, query).await;
+        let counters = &self.inner.counters;
+        counters.asked.fetch_add(1, Ordering::Relaxed);
+        let counter = match &outcome {
+            Ok(Source::Cache(_)) => Some(&counters.cached),
+            Ok(Source::Stale(_)) => Some(&counters.stale),
+            Ok(Source::Servers(_)) => None,
+            Err(ForwardError::NoServers | ForwardError::NoAnswer { .. }) => Some(&counters.failed),
+            Err(ForwardError::AskerBusy { .. } | ForwardError::Busy { .. }) => {
+                Some(&counters.refused)
+            }
         };
-        if nobody_knows && let Some(stale) = inner.cache.lock().stale(&key, Instant::now()) {
-            return Ok(stale);
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
         }
-        flown.map(|reply| (*reply).clone())
+        let (Source::Cache(reply) | Source::Stale(reply) | Source::Servers(reply)) = outcome?;
+        Ok(reply)
     }
 
-    /// The flight for a question: one that is under way, or a new one.
-    fn board<'a>(
-        &'a self,
-        asker: IpAddr,
-        key: &'a Key,
-        query: &Query,
-        servers: Vec<SocketAddr>,
-    ) -> Result<(Flight, Place<'a>), ForwardError> {
-        let mut flights = self.0.flights.lock();
-        let Flights {
-            by_key,
-            by_asker,
-            waiting,
-        } = &mut *flights;
-        let own = by_asker.entry(asker).or_default();
-        if *waiting >= MOST || *own >= MOST_EACH {
-            return Err(ForwardError::TooMany { asker });
+    /// What became of the questions so far. Those under way are not in it.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.inner.counters;
+        Counts {
+            asked: of(&counters.asked),
+            cached: of(&counters.cached),
+            stale: of(&counters.stale),
+            failed: of(&counters.failed),
+            refused: of(&counters.refused),
         }
-        *own += 1;
-        *waiting += 1;
-        let begin = || {
-            let fly = fly(Arc::clone(&self.0), key.clone(), query.clone(), servers);
-            (fly.boxed().shared(), 0)
+    }
+
+    async fn outcome(&self, asker: IpAddr, query: &Query) -> Result<Source, ForwardError> {
+        let query = Arc::new(query.normalized());
+        // Held until the answer is there.
+        let (_place, flight) = {
+            let mut state = self.inner.state.lock();
+            match state.cache.get(&query, Instant::now()) {
+                Some(Found::Fresh(reply)) => return Ok(Source::Cache(reply)),
+                Some(Found::Stale(reply)) => return Ok(Source::Stale(reply)),
+                None => {}
+            }
+            let servers = Arc::clone(state.routes.servers(&query.name));
+            if servers.is_empty() {
+                return Err(ForwardError::NoServers);
+            }
+            let place = self.inner.places.take(asker)?;
+            (place, self.inner.join(&mut state, &query, servers))
         };
-        let (flight, seats) = by_key.entry(key.clone()).or_insert_with(begin);
-        *seats += 1;
-        let place = Place {
-            inner: &self.0,
-            asker,
-            key,
-        };
-        Ok((flight.clone(), place))
+        let Told { reply, stale } = flight.await?;
+        let reply = Arc::unwrap_or_clone(reply);
+        Ok(if stale {
+            Source::Stale(reply)
+        } else {
+            Source::Servers(reply)
+        })
     }
 }
 
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut flights = self.inner.flights.lock();
-        flights.waiting -= 1;
-        if let Some(own) = flights.by_asker.get_mut(&self.asker) {
-            *own -= 1;
-            if *own == 0 {
-                flights.by_asker.remove(&self.asker);
-            }
+/// Where a reply is from.
+enum Source {
+    Cache(Reply),
+    Stale(Reply),
+    Servers(Reply),
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// The flight of `query`: the one under way, or a new one. It moves when awaited.
+    fn join(
+        self: &Arc<Self>,
+        state: &mut State,
+        query: &Arc<Query>,
+        servers: Arc<[SocketAddr]>,
+    ) -> Shared<BoxFuture<'static, Outcome>> {
+        let under_way = state.flights.get(query);
+        if let Some(outcome) = under_way.and_then(|flight| flight.outcome.upgrade()) {
+            return outcome;
         }
-        if let Some((_, seats)) = flights.by_key.get_mut(self.key) {
-            *seats -= 1;
-            if *seats == 0 {
-                flights.by_key.remove(self.key);
-            }
+        let number = state.next_flight;
+        state.next_flight += 1;
+        let landing = Landing {
+            inner: Arc::clone(self),
+            query: Arc::clone(query),
+            number,
+        };
+        let outcome = landing.fly(servers).boxed().shared();
+        // Only one that has been awaited to its end has none.
+        if let Some(outcome) = outcome.downgrade() {
+            let flight = Flight { number, outcome };
+            state.flights.insert(Arc::clone(query), flight);
         }
+        outcome
     }
 }
 
-/// Asks one after the other, again and again, until the time is over.
-async fn fly(
+/// Takes a flight off the list when it ends, however it ends.
+struct Landing {
     inner: Arc<Inner>,
-    key: Key,
-    query: Query,
-    servers: Vec<SocketAddr>,
-) -> Result<Arc<Reply>, ForwardError> {
-    let (mut last, mut unwilling) = (None, None);
-    let ask = async {
-        loop {
-            let order = inner.health.lock().order(&servers, Instant::now());
-            let mut has_waited = false;
-            for server in order {
-                let exchange = timeout(ATTEMPT, exchange::exchange(server, &query)).await;
-                let answered = exchange.unwrap_or(Err(ExchangeError::Silent { server }));
-                match answered {
-                    Ok((reply, bytes)) => {
-                        inner.health.lock().well(server);
-                        if !matches!(reply.code, ResponseCode::ServFail | ResponseCode::Refused) {
-                            return (reply, bytes);
-                        }
-                        unwilling = Some(reply);
-                    }
-                    Err(error) => {
-                        has_waited |= matches!(error, ExchangeError::Silent { .. });
-                        inner.health.lock().failed(server, Instant::now());
-                        last = Some(Arc::new(error));
-                    }
+    query: Arc<Query>,
+    number: u64,
+}
+
+// === impl Landing ===
+
+impl Landing {
+    async fn fly(self, servers: Arc<[SocketAddr]>) -> Outcome {
+        let answer = upstream::ask(&servers, &self.query, &self.inner.health).await;
+        let now = Instant::now();
+        let query = &self.query;
+        let mut locked = self.inner.state.lock();
+        // One off the list already has asked servers that are others by now: what they say is not
+        // to be remembered.
+        let outdated = !locked.remove_flight(query, self.number);
+        let mut forgotten = Cache::new();
+        let cache = if outdated {
+            &mut forgotten
+        } else {
+            &mut locked.cache
+        };
+        let (reply, stale) = match answer {
+            Ok(reply) if reply.is_answer() => (cache.put(query, reply, now), false),
+            Ok(failure) => match cache.stale(query, now) {
+                Some(old) => (old, true),
+                None => (cache.put(query, failure, now), false),
+            },
+            Err(tried) => match cache.stale(query, now) {
+                Some(old) => (old, true),
+                None => {
+                    return Err(ForwardError::NoAnswer {
+                        name: query.name.clone(),
+                        record_type: query.record_type,
+                        tried: tried.into(),
+                    });
                 }
-            }
-            if unwilling.is_some() {
-                std::future::pending::<()>().await;
-            }
-            if !has_waited {
-                tokio::time::sleep(ATTEMPT).await;
-            }
+            },
+        };
+        let reply = Arc::new(reply);
+        Ok(Told { reply, stale })
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut state = self.inner.state.lock();
+        state.remove_flight(&self.query, self.number);
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Whether it was there. One that has taken its place stays.
+    fn remove_flight(&mut self, query: &Query, number: u64) -> bool {
+        let flight = self.flights.get(query);
+        let there = flight.is_some_and(|flight| flight.number == number);
+        if there {
+            self.flights.remove(query);
         }
-    };
-    let answered = timeout(DEADLINE, ask).await;
-    match answered {
-        Ok((reply, bytes)) => {
-            let reply = Arc::new(reply);
-            inner.cache.lock().put(key, &reply, bytes, Instant::now());
-            Ok(reply)
-        }
-        Err(_) => match unwilling {
-            Some(reply) => Ok(Arc::new(reply)),
-            None => Err(ForwardError::Silent { servers, last }),
-        },
+        there
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `wire` | requests and answers as bytes; what is malformed |
 //! | [`resolver`] | one question: the zone, the search path, others |
 //! | [`forward`], `cache` | what other servers answer, and for how long that is kept |
+//! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //! | [`server`] | sockets: datagrams, connections, how many at once |
 //!
 //! Nothing is built ahead: a name is taken apart once, and looked up where the node has its Services
@@ -17,10 +18,16 @@
 //! the plugins `kubernetes`, `forward`, `cache` and `autopath` of CoreDNS, whose answers these are.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, reason = "a test that cannot go on fails")
+)]
 
 mod cache;
 pub mod directory;
 pub mod forward;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod name;
 pub mod resolver;
 pub mod server;
@@ -28,15 +35,3 @@ pub mod server;
 mod testing;
 mod wire;
 pub mod zone;
-
-/// For the fuzz targets: what strangers send.
-pub mod fuzzing {
-    /// Reads a request, and answers it as far as its bytes go.
-    pub fn packet(bytes: &[u8]) {
-        let read = crate::wire::read(bytes);
-        if let Ok(request) = read {
-            let answer = crate::wire::Answer::refused(hickory_proto::op::ResponseCode::Refused);
-            drop(crate::wire::write(&request, &answer, usize::from(u16::MAX)));
-        }
-    }
-}

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use coracle_api::cluster_dns;
 use coracle_client::{
     cache::{By, Cache, Change, Key},
     feed::Feed,
@@ -64,13 +65,21 @@ impl Sources {
         }
     }
 
-    /// Without a Service at this address, at which the node answers itself.
+    /// Without the Service for names at this address, at which the node answers itself. One of
+    /// somebody else that has the address is proxied as any.
     #[must_use]
     pub(crate) fn without(self, own_service_ip: Option<IpAddr>) -> Self {
         Self {
             own_service_ip,
             ..self
         }
+    }
+
+    fn is_answered_here(&self, key: &Key, service: &SeenService) -> bool {
+        let address = service.part.cluster_ip;
+        address.is_some()
+            && address == self.own_service_ip
+            && (&*key.namespace, &*key.name) == (cluster_dns::NAMESPACE, cluster_dns::SERVICE)
     }
 
     /// Returns once both lists are complete: before, rules made from this would tear down what
@@ -107,10 +116,7 @@ impl Sources {
             let service = self.services.get(&key);
             let is_proxied = |slice: &SeenSlice| slice.part.is_proxied;
             let slices = self.slices.filter(&key.to_string(), is_proxied);
-            let service = service.filter(|service| {
-                let address = service.part.cluster_ip;
-                address.is_none() || address != self.own_service_ip
-            });
+            let service = service.filter(|service| !self.is_answered_here(&key, service));
             let view = service.and_then(|service| view(&service, &slices, zone));
             (
                 ServiceKey {

@@ -76,6 +76,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-netns", &[]),
     ("coracle-bpf", &[]),
     ("coracle-netfilter", &["coracle-telemetry"]),
+    ("coracle-dns", &["coracle-telemetry"]),
     (
         "coracle-cni",
         &[
@@ -95,6 +96,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-api",
             "coracle-client",
             "coracle-relay",
+            "coracle-dns",
             "coracle-netfilter",
             "coracle-cni",
             "coracle-netns",
@@ -108,6 +110,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-api",
             "coracle-apiserver",
             "coracle-agent",
+            "coracle-dns",
             "coracle-scheduler",
             "coracle-shim",
         ],

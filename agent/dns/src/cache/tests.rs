@@ -1,99 +1,263 @@
-use hickory_proto::rr::rdata::A;
+use std::net::Ipv4Addr;
+
+use hickory_proto::rr::{
+    Name,
+    rdata::{A, CNAME, SOA, TXT},
+};
 
 use super::*;
-use crate::testing::{authority, name};
 
-fn query(text: &str) -> Query {
-    Query {
+fn name(text: &str) -> Name {
+    Name::from_ascii(text).unwrap()
+}
+
+fn query(text: &str) -> Arc<Query> {
+    let query = Query {
         name: name(text),
         record_type: RecordType::A,
         dnssec_ok: false,
-    }
+    };
+    Arc::new(query.normalized())
 }
 
-fn reply(ttls: &[u32]) -> Arc<Reply> {
-    let record =
-        |ttl: &u32| Record::from_rdata(name("x.org."), *ttl, RData::A(A([192, 0, 2, 1].into())));
-    Arc::new(Reply {
+fn address(of: &str, ttl: u32) -> Record {
+    Record::from_rdata(name(of), ttl, RData::A(A(Ipv4Addr::new(192, 0, 2, 1))))
+}
+
+fn soa(ttl: u32, minimum: u32) -> Record {
+    let soa = SOA::new(name("ns.test."), name("admin.test."), 1, 2, 3, 4, minimum);
+    Record::from_rdata(name("test."), ttl, RData::SOA(soa))
+}
+
+fn reply(answers: Vec<Record>) -> Reply {
+    Reply {
         code: ResponseCode::NoError,
-        answers: ttls.iter().map(record).collect(),
-        authorities: Vec::new(),
-        additionals: Vec::new(),
-    })
+        answers,
+        authorities: vec![],
+        additionals: vec![],
+        authentic: true,
+    }
 }
 
-fn nothing(code: ResponseCode, is_told: bool) -> Arc<Reply> {
-    Arc::new(Reply {
+fn negative(code: ResponseCode, authorities: Vec<Record>) -> Reply {
+    Reply {
         code,
-        answers: Vec::new(),
-        authorities: if is_told {
-            vec![authority()]
-        } else {
-            Vec::new()
-        },
-        additionals: Vec::new(),
-    })
+        authorities,
+        ..reply(vec![])
+    }
 }
 
-#[test]
-fn an_answer_is_kept_for_as_long_as_it_says_up_to_a_bound() {
-    let key = Key::of(&query("x.org."));
-    for (reply, holds) in [
-        (reply(&[300, 10]), 10),
-        (reply(&[300]), 30),
-        (reply(&[0]), 0),
-        (nothing(ResponseCode::NXDomain, true), 5),
-        (nothing(ResponseCode::NoError, true), 5),
-        (nothing(ResponseCode::NXDomain, false), 0),
-        (nothing(ResponseCode::ServFail, true), 0),
-        (nothing(ResponseCode::Refused, true), 0),
-    ] {
-        let (mut cache, start) = (Cache::default(), Instant::now());
-        cache.put(key.clone(), &reply, 100, start);
-        let at = |secs: f64| start + Duration::from_secs_f64(secs);
-        let is_there = |secs: f64| cache.fresh(&key, at(secs)).is_some();
-        assert_eq!(is_there(0.0), holds > 0, "{reply:?}");
-        assert_eq!(is_there((f64::from(holds) - 0.01).max(0.0)), holds > 0);
-        assert!(!is_there(f64::from(holds)), "{reply:?}");
+fn after(start: Instant, secs: u64) -> Instant {
+    start + Duration::from_secs(secs)
+}
+
+fn ttls(reply: &Reply) -> Vec<u32> {
+    reply.records().map(|record| record.ttl).collect()
+}
+
+/// TTLs of what is found fresh.
+fn fresh(cache: &Cache, query: &Query, now: Instant) -> Option<Vec<u32>> {
+    match cache.get(query, now)? {
+        Found::Fresh(reply) => Some(ttls(&reply)),
+        Found::Stale(_) => None,
     }
 }
 
 #[test]
-fn its_time_runs_out_while_it_is_kept() {
-    let (mut cache, start) = (Cache::default(), Instant::now());
-    let key = Key::of(&query("X.ORG."));
-    cache.put(key, &reply(&[20, 300]), 100, start);
-    let later = start + Duration::from_secs(8);
-    let found = cache.fresh(&Key::of(&query("x.org.")), later).unwrap();
-    let ttls: Vec<u32> = found.answers.iter().map(|record| record.ttl).collect();
-    assert_eq!(ttls, [12, 12]);
-    let mut signed = query("x.org.");
-    signed.dnssec_ok = true;
-    assert!(cache.fresh(&Key::of(&signed), later).is_none());
+fn ttls_count_down_until_the_least_is_over() {
+    let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+    let answers = vec![address("a.test.", 10), address("a.test.", 20)];
+    let told = cache.put(&query, reply(answers), start);
+    assert_eq!(ttls(&told), [10, 10]);
+    assert_eq!(fresh(&cache, &query, start), Some(vec![10, 10]));
+    assert_eq!(fresh(&cache, &query, after(start, 4)), Some(vec![6, 6]));
+    assert_eq!(fresh(&cache, &query, after(start, 9)), Some(vec![1, 1]));
+    assert_eq!(cache.get(&query, after(start, 10)), None);
 }
 
 #[test]
-fn a_stale_one_is_there_for_an_hour() {
-    let (mut cache, start) = (Cache::default(), Instant::now());
-    let key = Key::of(&query("x.org."));
-    cache.put(key.clone(), &reply(&[10]), 100, start);
-    let at = |secs| start + Duration::from_secs(secs);
-    assert_eq!(cache.stale(&key, at(3609)).unwrap().answers[0].ttl, 30);
-    assert!(cache.stale(&key, at(3610)).is_none());
+fn an_answer_is_fresh_for_half_a_minute_at_most() {
+    let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+    let told = cache.put(&query, reply(vec![address("a.test.", 3600)]), start);
+    assert_eq!(ttls(&told), [30]);
+    assert_eq!(fresh(&cache, &query, after(start, 29)), Some(vec![1]));
+    assert_eq!(cache.get(&query, after(start, 30)), None);
 }
 
 #[test]
-fn the_oldest_go_when_it_is_too_much() {
-    let (mut cache, start) = (Cache::default(), Instant::now());
-    let key = |number: usize| Key::of(&query(&format!("n{number}.org.")));
-    for number in 0..5000 {
-        cache.put(key(number), &reply(&[30]), 1000, start);
-        cache.put(key(0), &reply(&[30]), 1000, start);
+fn what_is_found_is_what_was_put() {
+    let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+    let text = RData::TXT(TXT::new(vec!["v=1".to_owned(), "x".repeat(255)]));
+    let put = Reply {
+        additionals: vec![Record::from_rdata(name("b.test."), 30, text)],
+        authorities: vec![soa(30, 30)],
+        ..reply(vec![address("a.test.", 30)])
+    };
+    cache.put(&query, put.clone(), start);
+    assert_eq!(cache.get(&query, start), Some(Found::Fresh(put)));
+}
+
+#[test]
+fn questions_differ_by_type_and_do_and_not_by_case() {
+    let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+    cache.put(&query, reply(vec![address("a.test.", 30)]), start);
+    let upper = Query {
+        name: name("A.TEST"),
+        ..(*query).clone()
+    };
+    assert!(cache.get(&upper.normalized(), start).is_some());
+    let other_type = Query {
+        record_type: RecordType::AAAA,
+        ..(*query).clone()
+    };
+    assert_eq!(cache.get(&other_type, start), None);
+    let signed = Query {
+        dnssec_ok: true,
+        ..(*query).clone()
+    };
+    assert_eq!(cache.get(&signed, start), None);
+}
+
+#[test]
+fn negative_answers_live_as_long_as_their_soa_says() {
+    /// The reply, and for how many seconds it is fresh.
+    fn check(put: &Reply, secs: u64) {
+        let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+        cache.put(&query, put.clone(), start);
+        if let Some(last) = secs.checked_sub(1) {
+            let found = cache.get(&query, after(start, last));
+            assert!(matches!(found, Some(Found::Fresh(_))), "{put:?}");
+        }
+        assert_eq!(cache.get(&query, after(start, secs)), None, "{put:?}");
     }
-    assert!(cache.bytes <= BYTES);
-    assert_eq!(cache.entries.len(), cache.order.len());
-    assert_eq!(cache.entries.len(), BYTES / (1000 + BYTES_BESIDE));
-    assert!(cache.fresh(&key(0), start).is_some(), "it was put in again");
-    assert!(cache.fresh(&key(4999), start).is_some());
-    assert!(cache.fresh(&key(1), start).is_none());
+    let (none, no_name) = (ResponseCode::NoError, ResponseCode::NXDomain);
+    let alias = RData::CNAME(CNAME(name("b.test.")));
+    let alias = Record::from_rdata(name("a.test."), 60, alias);
+    for code in [none, no_name] {
+        check(&negative(code, vec![soa(60, 3)]), 3);
+        check(&negative(code, vec![soa(2, 60)]), 2);
+        check(&negative(code, vec![soa(60, 60)]), 5);
+        check(&negative(code, vec![soa(60, 0)]), 0);
+        check(&negative(code, vec![]), 0);
+        let of_alias = Reply {
+            answers: vec![alias.clone()],
+            ..negative(code, vec![soa(60, 60)])
+        };
+        check(&of_alias, 5);
+    }
+    check(&reply(vec![alias]), 0);
+}
+
+#[test]
+fn a_negative_answer_tells_how_long_it_lives() {
+    let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+    let put = negative(ResponseCode::NXDomain, vec![soa(60, 4)]);
+    assert_eq!(ttls(&cache.put(&query, put, start)), [4]);
+    assert_eq!(fresh(&cache, &query, after(start, 1)), Some(vec![3]));
+}
+
+#[test]
+fn a_ttl_of_zero_is_not_remembered_and_ends_the_answer_before() {
+    let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+    cache.put(&query, reply(vec![address("a.test.", 30)]), start);
+    cache.put(&query, reply(vec![address("a.test.", 0)]), start);
+    assert_eq!(cache.get(&query, start), None);
+    assert_eq!(cache.stale(&query, start), None);
+    assert_eq!((cache.bytes, cache.by_age.len()), (0, 0));
+}
+
+#[test]
+fn a_failure_is_repeated_for_a_second() {
+    for code in [ResponseCode::ServFail, ResponseCode::Refused] {
+        let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+        cache.put(&query, negative(code, vec![]), start);
+        let found = cache.get(&query, start + Duration::from_millis(999));
+        assert_eq!(found, Some(Found::Fresh(negative(code, vec![]))));
+        assert_eq!(cache.get(&query, after(start, 1)), None);
+        assert_eq!(cache.stale(&query, after(start, 1)), None);
+    }
+}
+
+#[test]
+fn what_is_stale_is_given_for_an_hour_with_a_ttl_of_its_own() {
+    let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+    cache.put(&query, reply(vec![address("a.test.", 10)]), start);
+    let late = after(start, 10 + 3599);
+    assert_eq!(cache.get(&query, late), None);
+    let stale = cache.stale(&query, late).unwrap();
+    assert_eq!((ttls(&stale), stale.authentic), (vec![30], false));
+    assert_eq!(cache.stale(&query, after(start, 10 + 3600)), None);
+    assert_eq!(cache.get(&query, after(start, 10 + 3600)), None);
+}
+
+#[test]
+fn what_is_stale_is_repeated_for_a_moment_without_asking() {
+    let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
+    cache.put(&query, reply(vec![address("a.test.", 10)]), start);
+    let stale = cache.stale(&query, after(start, 20)).unwrap();
+    let found = cache.get(&query, after(start, 24));
+    assert_eq!(found, Some(Found::Stale(stale)));
+    assert_eq!(cache.get(&query, after(start, 25)), None);
+}
+
+#[test]
+fn the_oldest_go_first_when_there_are_too_many() {
+    let limits = Limits {
+        bytes: 1024 * 1024,
+        entries: 2,
+    };
+    let (mut cache, now) = (Cache::with_limits(limits), Instant::now());
+    let [a, b, c] = ["a.test.", "b.test.", "c.test."].map(query);
+    for query in [&a, &b, &a, &c] {
+        cache.put(query, reply(vec![address("a.test.", 30)]), now);
+    }
+    let there = [&a, &b, &c].map(|query| cache.get(query, now).is_some());
+    assert_eq!(there, [true, false, true]);
+}
+
+#[test]
+fn bytes_are_bounded() {
+    let (mut cache, now) = (Cache::new(), Instant::now());
+    for number in 0..100 {
+        let text = TXT::new(vec!["x".repeat(255); 100]);
+        let record = Record::from_rdata(name("a.test."), 30, RData::TXT(text));
+        let query = Query {
+            record_type: RecordType::TXT,
+            ..(*query(&format!("{number}.test."))).clone()
+        };
+        cache.put(&Arc::new(query), reply(vec![record]), now);
+        let held: usize = cache.entries.iter().map(|(q, entry)| size(q, entry)).sum();
+        assert_eq!(held, cache.bytes);
+        assert!(held <= LIMITS.bytes, "{held} bytes");
+    }
+    assert_eq!(cache.entries.len(), LIMITS.bytes / 26_000);
+    assert_eq!(cache.by_age.len(), cache.entries.len());
+}
+
+#[test]
+fn what_is_larger_than_all_room_is_not_held() {
+    let limits = Limits {
+        bytes: OVERHEAD + 10,
+        entries: 2,
+    };
+    let (mut cache, now) = (Cache::with_limits(limits), Instant::now());
+    let query = query("a.test.");
+    cache.put(&query, reply(vec![address("a.test.", 30)]), now);
+    assert_eq!(cache.get(&query, now), None);
+    assert_eq!((cache.bytes, cache.by_age.len()), (0, 0));
+}
+
+#[test]
+fn what_does_not_fit_a_message_is_told_whole_and_not_held() {
+    let (mut cache, now) = (Cache::new(), Instant::now());
+    let text = TXT::new(vec!["x".repeat(255); 250]);
+    let record = Record::from_rdata(name("a.test."), 30, RData::TXT(text));
+    let query = Query {
+        record_type: RecordType::TXT,
+        ..(*query("a.test.")).clone()
+    };
+    let query = Arc::new(query);
+    let long = reply(vec![record.clone(), record]);
+    assert_eq!(cache.put(&query, long.clone(), now), long);
+    assert_eq!(cache.get(&query, now), None);
 }

@@ -1,76 +1,92 @@
-//! Which servers have answered, and which not. Pure.
+//! Which servers answer: in what order they are asked. Pure, the clock is a parameter.
+//!
+//! ```text
+//! well --no answer--> failing: asked last for 1 s --its turn, no answer--> 2 s, 4 s .. 60 s
+//!   ^------------------------------ any answer ------------------------------------|
+//! ```
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     net::SocketAddr,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-/// After a failure a server is asked after the others for so long, doubled with each up to the
-/// other.
-const FIRST: Duration = Duration::from_secs(1);
-const LAST: Duration = Duration::from_secs(60);
+use coracle_telemetry::ExponentialBackoff;
+use tokio::time::Instant;
 
-/// Of those that have failed since they last answered.
+/// How long one that has failed is asked last.
+const PAUSES: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_secs(1), Duration::from_mins(1));
+/// How long one question has a server to itself that comes back from its pause: the others need not
+/// all wait for it.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// The servers that have failed. One that is not here is well.
 #[derive(Debug, Default)]
-pub(super) struct Health(HashMap<SocketAddr, Unwell>);
-
-#[derive(Debug)]
-struct Unwell {
-    until: Instant,
-    pause: Duration,
+pub(crate) struct Health {
+    failing: HashMap<SocketAddr, Failing>,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    failures: u32,
+    until: Instant,
+    /// Its pause was over, and one question asks it in its old place.
+    probed: bool,
+}
+
+// === impl Health ===
+
 impl Health {
-    /// The order in which servers are asked.
-    pub(super) fn order(&self, servers: &[SocketAddr], now: Instant) -> Vec<SocketAddr> {
-        let is_unwell = |server: &SocketAddr| {
-            let unwell = self.0.get(server);
-            unwell.is_some_and(|unwell| now < unwell.until)
-        };
-        let mut order = servers.to_vec();
-        // Stable: else as they were given.
-        order.sort_by_key(is_unwell);
+    /// `servers` in the order to ask them: those that are well or whose pause is over, then the
+    /// others, the first to come back first.
+    pub(crate) fn order(&mut self, servers: &[SocketAddr], now: Instant) -> Vec<SocketAddr> {
+        let mut order = Vec::with_capacity(servers.len());
+        let mut last = Vec::new();
+        for server in servers {
+            match self.failing.get_mut(server) {
+                Some(failing) if now < failing.until => last.push((failing.until, *server)),
+                Some(failing) => {
+                    failing.probed = true;
+                    failing.until = now + PROBE;
+                    order.push(*server);
+                }
+                None => order.push(*server),
+            }
+        }
+        last.sort_by_key(|(until, _)| *until);
+        order.extend(last.into_iter().map(|(_, server)| server));
         order
     }
 
-    pub(super) fn well(&mut self, server: SocketAddr) {
-        self.0.remove(&server);
+    /// It has not answered. Returns how long it is asked last from now on; `None` within its pause:
+    /// questions that were under way together count as one failure.
+    pub(crate) fn failed(&mut self, server: SocketAddr, now: Instant) -> Option<Duration> {
+        let before = self.failing.get(&server).copied();
+        if before.is_some_and(|failing| !failing.probed && now < failing.until) {
+            return None;
+        }
+        let failures = before.map_or(0, |failing| failing.failures);
+        let pause = PAUSES.after(failures);
+        let failing = Failing {
+            failures: failures.saturating_add(1),
+            until: now + pause,
+            probed: false,
+        };
+        self.failing.insert(server, failing);
+        Some(pause)
     }
 
-    pub(super) fn failed(&mut self, server: SocketAddr, now: Instant) {
-        let pause = match self.0.get(&server) {
-            Some(unwell) => (unwell.pause * 2).min(LAST),
-            None => FIRST,
-        };
-        let until = now + pause;
-        self.0.insert(server, Unwell { until, pause });
+    /// It has answered. Returns whether it had failed before.
+    pub(crate) fn healed(&mut self, server: SocketAddr) -> bool {
+        self.failing.remove(&server).is_some()
+    }
+
+    /// Forgets those that are asked no more.
+    pub(crate) fn retain(&mut self, servers: &BTreeSet<SocketAddr>) {
+        self.failing.retain(|server, _| servers.contains(server));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_fails_is_asked_last_for_longer_and_longer() {
-        let (one, two): (SocketAddr, SocketAddr) = (
-            "192.0.2.1:53".parse().unwrap(),
-            "192.0.2.2:53".parse().unwrap(),
-        );
-        let servers = [one, two];
-        let (mut health, mut now) = (Health::default(), Instant::now());
-        assert_eq!(health.order(&servers, now), [one, two]);
-        for secs in [1, 2, 4, 8, 16, 32, 60, 60] {
-            health.failed(one, now);
-            assert_eq!(health.order(&servers, now), [two, one]);
-            now += Duration::from_secs(secs) - Duration::from_millis(1);
-            assert_eq!(health.order(&servers, now), [two, one]);
-            now += Duration::from_millis(1);
-            assert_eq!(health.order(&servers, now), [one, two], "{secs}");
-        }
-        health.failed(one, now);
-        health.well(one);
-        assert_eq!(health.order(&servers, now), [one, two]);
-    }
-}
+mod tests;

@@ -64,6 +64,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         if wanted("service") {
             bench.service()?;
         }
+        if wanted("service") || wanted("names") {
+            bench.names()?;
+        }
         if wanted("api") {
             bench.api()?;
         }

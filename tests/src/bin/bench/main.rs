@@ -20,6 +20,7 @@ mod etcd;
 mod figures;
 mod identity;
 mod memory;
+mod names;
 mod pods;
 mod report;
 mod scale;
@@ -73,6 +74,7 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
             "pods" => pods::serial_and_burst(kubeconfig).await,
             "pods-gone" => pods::delete_all(kubeconfig).await,
             "staged" => pods::staged(kubeconfig).await,
+            "names" => names::measure().await,
             "service" => service::latency(kubeconfig).await,
             "api" => api::rates(kubeconfig).await,
             "many" => api::many_objects(kubeconfig).await,
