@@ -6,7 +6,7 @@
 //!
 //! No address is bound here, so this works wherever its caller stands.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::IpAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use hickory_proto::op::ResponseCode;
@@ -29,7 +29,9 @@ const UNDER_WAY: usize = 1000;
 const BATCH: usize = 64;
 /// The longest request: no question is longer than a name and its options.
 const REQUEST_BYTES: usize = 4096;
+/// Connections at once, of all and of one asker.
 const CONNECTIONS: usize = 100;
+const CONNECTIONS_EACH: usize = 20;
 /// Between two questions of a connection.
 const IDLE: Duration = Duration::from_secs(10);
 /// For a client to take an answer.
@@ -110,21 +112,31 @@ async fn datagrams(socket: Arc<UdpSocket>, resolver: Arc<Resolver>) {
 
 async fn connections(listener: TcpListener, resolver: Arc<Resolver>) {
     let mut open = JoinSet::new();
+    let mut by_asker: HashMap<IpAddr, usize> = HashMap::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, from)) if open.len() < CONNECTIONS => {
-                    let serve = connection(stream, from.ip(), Arc::clone(&resolver));
+                Ok((stream, from)) => {
+                    let from = from.ip();
+                    let own = by_asker.get(&from).copied().unwrap_or(0);
+                    // Closed: others are being served, or this one is enough.
+                    if open.len() >= CONNECTIONS || own >= CONNECTIONS_EACH {
+                        continue;
+                    }
+                    by_asker.insert(from, own + 1);
+                    let serve = connection(stream, from, Arc::clone(&resolver));
+                    let serve = AssertUnwindSafe(serve).catch_unwind().map(move |_| from);
                     coracle_telemetry::spawn_in(&mut open, "answer a connection", serve);
                 }
-                // Closed: others are being served.
-                Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept connections with questions");
                     tokio::time::sleep(PAUSE).await;
                 }
             },
-            Some(_) = open.join_next() => {}
+            Some(Ok(from)) = open.join_next() => match by_asker.get_mut(&from) {
+                Some(own) if *own > 1 => *own -= 1,
+                _ => drop(by_asker.remove(&from)),
+            },
         }
     }
 }

@@ -14,14 +14,20 @@
 //! Source: `plugin/kubernetes/{parse,kubernetes,reverse,handler}.go` of CoreDNS, specification
 //! 1.1.0.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod answers;
+mod parts;
+
+use std::net::IpAddr;
 
 use hickory_proto::rr::{
     Name, RData, Record, RecordType,
-    rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT},
+    rdata::{NS, PTR, SOA, TXT},
 };
-use rand::seq::SliceRandom as _;
 
+use self::{
+    answers::{Target, address_record, addresses, alias, below, one, records},
+    parts::{Asked, Part, dashed, reversed},
+};
 use crate::directory::{Directory, Endpoint, Port, Service, ServiceName};
 
 /// Seconds that an answer may be kept for.
@@ -32,8 +38,6 @@ const VERSION: &str = "1.1.0";
 const REFRESH: i32 = 7200;
 const RETRY: i32 = 1800;
 const EXPIRE: i32 = 86_400;
-/// Labels of an address in `in-addr.arpa` and `ip6.arpa`.
-const NIBBLES: usize = 32;
 
 /// The zone of a cluster's domain.
 #[derive(Debug, Clone)]
@@ -70,40 +74,6 @@ pub enum Found {
     Foreign,
     /// Not everything has been seen yet.
     Unknown,
-}
-
-/// A name below the zone, taken apart.
-#[derive(Debug, PartialEq, Eq)]
-enum Asked {
-    /// The zone, or a name that only has others below it.
-    Apex,
-    Version,
-    Server,
-    /// `NAMESPACE.svc`.
-    Namespace(String),
-    Service {
-        of: ServiceName,
-        part: Part,
-    },
-    Pod {
-        address: String,
-    },
-    Nothing,
-}
-
-/// What of a Service.
-#[derive(Debug, PartialEq, Eq)]
-enum Part {
-    Whole,
-    Endpoint(String),
-    Port { name: String, protocol: String },
-}
-
-/// One place where a Service is, as a record of type SRV needs it.
-struct Target {
-    name: Name,
-    address: IpAddr,
-    port: u16,
 }
 
 impl Zone {
@@ -160,7 +130,7 @@ impl Zone {
         if !names.is_complete() {
             return Found::Unknown;
         }
-        match self.parse(name) {
+        match parts::parse(name, self.depth) {
             Asked::Nothing => Found::NoName,
             Asked::Apex => self.apex(name, of),
             Asked::Version if of == RecordType::TXT => {
@@ -198,47 +168,6 @@ impl Zone {
                 }
             }
             _ => Found::NoData,
-        }
-    }
-
-    /// From the right, as far as it is a name of this zone.
-    fn parse(&self, name: &Name) -> Asked {
-        let count = usize::from(name.num_labels()).saturating_sub(self.depth);
-        let labels: Option<Vec<String>> = name.iter().take(count).map(label).collect();
-        let labels = labels.unwrap_or_else(|| vec![String::new()]);
-        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-        let service = |namespace: &str, name: &str, part| Asked::Service {
-            of: ServiceName {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            },
-            part,
-        };
-        match labels[..] {
-            [] | ["svc" | "pod" | "dns"] | [_, "pod"] => Asked::Apex,
-            ["dns-version"] => Asked::Version,
-            ["ns", "dns"] => Asked::Server,
-            [namespace, "svc"] => Asked::Namespace(namespace.to_owned()),
-            [address, _, "pod"] => Asked::Pod {
-                address: address.to_owned(),
-            },
-            [name, namespace, "svc"] => service(namespace, name, Part::Whole),
-            [endpoint, name, namespace, "svc"] => {
-                service(namespace, name, Part::Endpoint(endpoint.to_owned()))
-            }
-            [port, protocol, name, namespace, "svc"] => {
-                match (port.strip_prefix('_'), protocol.strip_prefix('_')) {
-                    (Some(port), Some(protocol)) => {
-                        let part = Part::Port {
-                            name: port.to_owned(),
-                            protocol: protocol.to_owned(),
-                        };
-                        service(namespace, name, part)
-                    }
-                    _ => Asked::Nothing,
-                }
-            }
-            _ => Asked::Nothing,
         }
     }
 
@@ -307,18 +236,6 @@ impl Zone {
     }
 }
 
-impl Part {
-    /// Whether a port is meant.
-    fn takes(&self, port: &Port) -> bool {
-        match self {
-            Self::Whole | Self::Endpoint(_) => true,
-            Self::Port { name, protocol } => {
-                port.name.eq_ignore_ascii_case(name) && port.protocol == protocol
-            }
-        }
-    }
-}
-
 fn endpoint_targets(endpoint: &Endpoint, part: &Part, own: &Name) -> Vec<Target> {
     let label = endpoint.label();
     if matches!(part, Part::Endpoint(asked) if *asked != label) {
@@ -336,135 +253,6 @@ fn endpoint_targets(endpoint: &Endpoint, part: &Part, own: &Name) -> Vec<Target>
     }
     let ports = endpoint.ports.iter().filter(|port| part.takes(port));
     ports.map(|port| target(port.number)).collect()
-}
-
-fn records(name: &Name, targets: Vec<Target>, of: RecordType) -> Found {
-    if of != RecordType::SRV {
-        return addresses(name, targets.into_iter().map(|target| target.address), of);
-    }
-    let mut places: Vec<(Name, u16)> = targets
-        .iter()
-        .filter(|target| target.port != 0)
-        .map(|target| (target.name.clone(), target.port))
-        .collect();
-    places.sort();
-    places.dedup();
-    if places.is_empty() {
-        return Found::NoData;
-    }
-    places.shuffle(&mut rand::rng());
-    let weight = u16::try_from(100 / places.len()).unwrap_or(0).max(1);
-    let answers = places.into_iter().map(|(target, port)| {
-        let data = RData::SRV(SRV::new(0, weight, port, target));
-        Record::from_rdata(name.clone(), TTL, data)
-    });
-    let mut additionals: Vec<Record> = Vec::new();
-    let mut seen = std::collections::BTreeSet::new();
-    for target in &targets {
-        if target.port != 0 && seen.insert((target.name.clone(), target.address)) {
-            additionals.push(address_record(&target.name, target.address));
-        }
-    }
-    Found::Records {
-        answers: answers.collect(),
-        additionals,
-    }
-}
-
-fn addresses(name: &Name, all: impl Iterator<Item = IpAddr>, of: RecordType) -> Found {
-    let mut all: Vec<IpAddr> = all
-        .filter(|address| match of {
-            RecordType::A => address.is_ipv4(),
-            RecordType::AAAA => address.is_ipv6(),
-            _ => false,
-        })
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    if all.is_empty() {
-        return Found::NoData;
-    }
-    all.shuffle(&mut rand::rng());
-    Found::Records {
-        answers: all
-            .into_iter()
-            .map(|one| address_record(name, one))
-            .collect(),
-        additionals: Vec::new(),
-    }
-}
-
-fn alias(name: &Name, other: &str, wanted: RecordType) -> Found {
-    // An address in a field for names is no name.
-    let target = Name::from_ascii(other.trim_end_matches('.')).ok();
-    let target = target.filter(|_| other.parse::<IpAddr>().is_err());
-    match (target, wanted) {
-        (Some(mut target), RecordType::A | RecordType::AAAA | RecordType::CNAME) => {
-            target.set_fqdn(true);
-            let data = RData::CNAME(CNAME(target.clone()));
-            Found::Alias {
-                record: Box::new(Record::from_rdata(name.clone(), TTL, data)),
-                target,
-            }
-        }
-        (Some(_), _) => Found::NoData,
-        (None, _) => Found::NoName,
-    }
-}
-
-fn one(name: &Name, data: RData) -> Found {
-    Found::Records {
-        answers: vec![Record::from_rdata(name.clone(), TTL, data)],
-        additionals: Vec::new(),
-    }
-}
-
-fn address_record(name: &Name, address: IpAddr) -> Record {
-    let data = match address {
-        IpAddr::V4(address) => RData::A(A(address)),
-        IpAddr::V6(address) => RData::AAAA(AAAA(address)),
-    };
-    Record::from_rdata(name.clone(), TTL, data)
-}
-
-/// A name below another one. What is too long for a name is cut at its left: nobody can ask for it.
-fn below(labels: &[&str], origin: &Name) -> Name {
-    labels.iter().rev().fold(origin.clone(), |name, label| {
-        name.prepend_label(label.as_bytes()).unwrap_or(name)
-    })
-}
-
-/// In lower case; `None` for what no object is called.
-fn label(bytes: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    (!text.contains('.')).then(|| text.to_ascii_lowercase())
-}
-
-/// `10-0-0-1`, `2001-db8--1`.
-fn dashed(label: &str) -> Option<IpAddr> {
-    let v4 = label.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
-    v4.or_else(|_| label.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6))
-        .ok()
-}
-
-/// The address of a name below `in-addr.arpa` or `ip6.arpa`, whole.
-fn reversed(name: &Name) -> Option<IpAddr> {
-    let labels: Option<Vec<String>> = name.iter().map(label).collect();
-    let labels = labels?;
-    match labels.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [d, c, b, a, "in-addr", "arpa"] => format!("{a}.{b}.{c}.{d}").parse().ok(),
-        [ref nibbles @ .., "ip6", "arpa"] if nibbles.len() == NIBBLES => {
-            let mut digits = String::new();
-            for (index, nibble) in nibbles.iter().rev().enumerate() {
-                if index > 0 && index % 4 == 0 {
-                    digits.push(':');
-                }
-                digits.push_str(nibble);
-            }
-            digits.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
-        }
-        _ => None,
-    }
 }
 
 /// A cluster domain that is none.

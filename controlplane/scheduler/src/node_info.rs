@@ -20,6 +20,8 @@ pub(crate) struct NodeInfo {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
+    /// What its software can do, as pods may need it.
+    pub(crate) declared_features: Vec<String>,
     pub(crate) allocatable: Resources,
     pub(crate) pods_max: i64,
     /// Image name to size in bytes.
@@ -50,6 +52,7 @@ impl NodeInfo {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.unwrap_or_default(),
             unschedulable: spec.unschedulable.unwrap_or(false),
+            declared_features: status.declared_features.unwrap_or_default(),
             allocatable: Resources::from_list(&allocatable),
             pods_max: resource_list::amounts(&allocatable)
                 .get("pods")

@@ -6,6 +6,7 @@ mod default_preemption;
 mod image_locality;
 mod inter_pod_affinity;
 mod node_affinity;
+mod node_declared_features;
 mod node_name;
 mod node_ports;
 mod node_resources_balanced_allocation;
@@ -28,8 +29,8 @@ pub(crate) use self::default_binder::BindError;
 use self::{
     default_binder::DefaultBinder, default_preemption::DefaultPreemption,
     image_locality::ImageLocality, inter_pod_affinity::InterPodAffinity,
-    node_affinity::NodeAffinity, node_name::NodeName, node_ports::NodePorts,
-    node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
+    node_affinity::NodeAffinity, node_declared_features::NodeDeclaredFeatures, node_name::NodeName,
+    node_ports::NodePorts, node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
     node_resources_fit::NodeResourcesFit, node_unschedulable::NodeUnschedulable,
     node_volume_limits::NodeVolumeLimits, not_yet::DynamicResources,
     pod_topology_spread::PodTopologySpread, scheduling_gates::SchedulingGates,
@@ -188,6 +189,7 @@ fn make(name: PluginName, told: &Arguments, parts: &Parts<'_>) -> Extends {
         },
         PluginName::NodeUnschedulable => refusing_nodes(&NodeUnschedulable),
         PluginName::NodeName => refusing_nodes(&NodeName),
+        PluginName::NodeDeclaredFeatures => refusing_nodes(&NodeDeclaredFeatures),
         PluginName::TaintToleration => Extends {
             pre_score: Some(Box::new(TaintToleration)),
             score: Some(Box::new(TaintToleration)),

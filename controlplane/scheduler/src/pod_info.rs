@@ -13,6 +13,7 @@ use coracle_api::{
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm, ObjectReference, Pod, PodSpec};
 
 mod affinity_term;
+mod node_features;
 mod ports;
 mod shared;
 mod spread_constraint;
@@ -97,6 +98,8 @@ pub(crate) struct PodInfo {
     pub(crate) unscheduled: Option<Unscheduled>,
     /// Whether it claims devices.
     pub(crate) claims_resources: bool,
+    /// What of the node's software it needs.
+    pub(crate) node_features: Box<[&'static str]>,
     /// `None` if none of them has a say in where it may be.
     pub(crate) volumes: Option<Box<PodVolumes>>,
     /// Whether an attempt is as cheap as a look at whether an event may help it.
@@ -155,6 +158,7 @@ impl PodInfo {
             terminating: pod.metadata.deletion_timestamp.is_some(),
             finished: matches!(phase, "Succeeded" | "Failed"),
             unscheduled: Unscheduled::of(pod),
+            node_features: node_features::needed(spec),
             claims_resources: spec
                 .resource_claims
                 .as_ref()

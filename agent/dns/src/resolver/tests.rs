@@ -1,5 +1,4 @@
-use hickory_proto::op::Message;
-use hickory_proto::serialize::binary::BinEncodable as _;
+use hickory_proto::{op::Message, serialize::binary::BinEncodable as _};
 
 use super::*;
 use crate::{

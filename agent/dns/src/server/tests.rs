@@ -160,3 +160,32 @@ async fn garbage_ends_nothing() {
     let answer = by_datagram(address, &request(PEERS, RecordType::A)).await;
     assert_eq!(answer.answers.len(), 2);
 }
+
+#[tokio::test]
+async fn one_who_opens_many_connections_leaves_some_to_others() {
+    let (address, _server) = server(World::new(), &[]).await;
+    let asked = request(PEERS, RecordType::A);
+    let mut open = Vec::new();
+    for _ in 0..CONNECTIONS_EACH {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        by_connection(&mut stream, &asked).await;
+        open.push(stream);
+    }
+    let mut more = TcpStream::connect(address).await.unwrap();
+    assert!(matches!(more.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+    drop(open.pop());
+    // Its end is seen a moment later.
+    let mut answered = false;
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let bytes = asked.to_bytes().unwrap();
+        let length = u16::try_from(bytes.len()).unwrap().to_be_bytes();
+        let sent = stream.write_all(&[&length, &bytes[..]].concat()).await;
+        answered = sent.is_ok() && stream.read_u16().await.is_ok();
+        if answered {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(answered);
+}

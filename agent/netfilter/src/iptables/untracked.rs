@@ -64,8 +64,8 @@ mod tests {
         for rule in [
             "-A CORACLE-DNS -d 10.96.0.10/32 -p udp -m udp --dport 53 -j CT --notrack",
             "-A CORACLE-DNS -s 10.96.0.10/32 -p tcp -m tcp --sport 53 -j CT --notrack",
-            "-I PREROUTING -j CORACLE-DNS",
-            "-I OUTPUT -j CORACLE-DNS",
+            "-I PREROUTING 1 -j CORACLE-DNS",
+            "-I OUTPUT 1 -j CORACLE-DNS",
         ] {
             assert!(text.contains(rule), "{rule}: {text}");
         }

@@ -17,7 +17,7 @@ pub(crate) type Plugged = Vec<(PluginName, i64)>;
 /// weights of their scores. The cheap and decisive ones come first.
 ///
 /// Source: `getDefaultPlugins` in `pkg/scheduler/apis/config/v1/default_plugins.go` at v1.37.
-const DEFAULTS: [(PluginName, i64); 19] = [
+const DEFAULTS: [(PluginName, i64); 20] = [
     (PluginName::SchedulingGates, 0),
     (PluginName::PrioritySort, 0),
     (PluginName::NodeUnschedulable, 0),
@@ -37,6 +37,7 @@ const DEFAULTS: [(PluginName, i64); 19] = [
     (PluginName::NodeResourcesBalancedAllocation, 1),
     (PluginName::ImageLocality, 1),
     (PluginName::DefaultBinder, 0),
+    (PluginName::NodeDeclaredFeatures, 0),
 ];
 
 /// The plugins of a profile, a list an extension point.

@@ -90,6 +90,7 @@ impl Actions {
     pub(crate) const ADD_STORAGE_CAPACITY: Self = Self(1 << 21);
     pub(crate) const UPDATE_STORAGE_CAPACITY: Self = Self(1 << 22);
     pub(crate) const DELETE_VOLUME_ATTACHMENT: Self = Self(1 << 23);
+    pub(crate) const UPDATE_NODE_FEATURES: Self = Self(1 << 24);
 
     /// Of what has happened.
     pub(crate) fn of(event: &ClusterEvent<'_>) -> Self {
@@ -137,6 +138,7 @@ fn of_node(old: &NodeInfo, new: &NodeInfo) -> Actions {
     Actions::UPDATE_NODE_ALLOCATABLE.when(allocatable)
         | Actions::UPDATE_NODE_LABEL.when(old.labels != new.labels)
         | Actions::UPDATE_NODE_TAINT.when(taint)
+        | Actions::UPDATE_NODE_FEATURES.when(old.declared_features != new.declared_features)
 }
 
 fn of_pod(old: &PodInfo, new: &PodInfo) -> Actions {

@@ -27,6 +27,7 @@ pub(crate) enum PluginName {
     PodTopologySpread,
     InterPodAffinity,
     DynamicResources,
+    NodeDeclaredFeatures,
     DefaultPreemption,
     DefaultBinder,
     /// No plugin: upstream's name for what extenders refuse.
@@ -37,7 +38,7 @@ pub(crate) enum PluginName {
 }
 
 impl PluginName {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::SchedulingGates,
         Self::PrioritySort,
         Self::NodeUnschedulable,
@@ -55,6 +56,7 @@ impl PluginName {
         Self::PodTopologySpread,
         Self::InterPodAffinity,
         Self::DynamicResources,
+        Self::NodeDeclaredFeatures,
         Self::DefaultPreemption,
         Self::DefaultBinder,
     ];
@@ -73,7 +75,7 @@ impl PluginName {
         match self {
             Self::SchedulingGates => &[PreEnqueue],
             Self::PrioritySort => &[QueueSort],
-            Self::NodeUnschedulable | Self::NodeName => &[Filter],
+            Self::NodeUnschedulable | Self::NodeName | Self::NodeDeclaredFeatures => &[Filter],
             Self::TaintToleration => &[Filter, PreScore, Score],
             Self::NodeAffinity | Self::PodTopologySpread | Self::InterPodAffinity => {
                 &[PreFilter, Filter, PreScore, Score]
@@ -99,11 +101,12 @@ impl PluginName {
 impl PluginName {
     /// Where upstream's has something to say and this one has not: it may be named there.
     pub(crate) fn is_silent_at(self, point: Point) -> bool {
-        use Point::{Filter, PostFilter, PreBind, PreEnqueue, PreScore, Reserve, Score};
+        use Point::{Filter, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, Reserve, Score};
         let points: &[Point] = match self {
             Self::NodeResourcesFit | Self::NodeResourcesBalancedAllocation => &[PreScore],
             Self::VolumeBinding => &[PreScore, Score],
             Self::DefaultPreemption => &[PreEnqueue],
+            Self::NodeDeclaredFeatures => &[PreFilter],
             Self::DynamicResources => &[
                 PreEnqueue, Filter, PostFilter, PreScore, Score, Reserve, PreBind,
             ],

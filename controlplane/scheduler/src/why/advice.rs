@@ -42,6 +42,9 @@ pub(super) fn advice(plugin: PluginName) -> Option<&'static str> {
         PluginName::InterPodAffinity => {
             "the pods that it must be near are placed, or those that keep it away end"
         }
+        PluginName::NodeDeclaredFeatures => {
+            "a node joins whose status.declaredFeatures names what the pod needs, or the pod asks for less"
+        }
         PluginName::Extender => "an extender of the scheduler's configuration says otherwise",
         PluginName::DynamicResources => "nothing does: claims of devices are not seen to here",
         _ => return None,

@@ -13,6 +13,7 @@ use std::{
     collections::HashMap,
     fs::File,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use coracle_telemetry::ErrorChain;
@@ -33,6 +34,8 @@ use crate::{
 
 /// Most transactions that share a commit. More would only make the first wait.
 const BATCH_TXNS: usize = 256;
+/// After a failure, when nobody writes, how long until space is reclaimed again.
+const RECLAIMED_AGAIN: Duration = Duration::from_secs(5);
 
 /// What the writer is asked to do.
 pub(super) enum Job {
@@ -107,12 +110,27 @@ impl Writer {
                     return None;
                 }
                 Err(error) => {
-                    // No retry here: the next job tries again, or fails with what its caller can
-                    // act on.
                     tracing::warn!(error = %ErrorChain(&error), "could not reclaim space in the store");
-                    return self.jobs.blocking_recv();
+                    // A job tries again, too, or fails with what its caller can act on.
+                    if let Some(job) = self.next_within(RECLAIMED_AGAIN) {
+                        return job;
+                    }
                 }
             }
+        }
+    }
+
+    /// What comes next, if it comes by then: a job, or that there are no more.
+    fn next_within(&mut self, limit: Duration) -> Option<Option<Job>> {
+        let clock = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        match clock {
+            Ok(clock) => {
+                clock.block_on(async { tokio::time::timeout(limit, self.jobs.recv()).await.ok() })
+            }
+            // Of a machine that has nothing left: whoever writes next tries again.
+            Err(_) => Some(self.jobs.blocking_recv()),
         }
     }
 
