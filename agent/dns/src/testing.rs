@@ -147,6 +147,16 @@ impl Directory for World {
     }
 }
 
+/// Sockets of one port, which nobody else has for either.
+pub(crate) async fn sockets() -> (UdpSocket, TcpListener) {
+    loop {
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        if let Ok(tcp) = TcpListener::bind(udp.local_addr().unwrap()).await {
+            return (udp, tcp);
+        }
+    }
+}
+
 /// What a server says to a question; nothing, if it has no answer.
 pub(crate) type Says = dyn Fn(&Query, Message) -> Vec<Vec<u8>> + Send + Sync;
 
@@ -159,9 +169,8 @@ pub(crate) struct Other {
 impl Other {
     /// It answers with everything that `says` returns. By a connection only the last of it counts.
     pub(crate) async fn start(says: Arc<Says>) -> Self {
-        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (udp, tcp) = sockets().await;
         let address = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(address).await.unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
         let (counted, over_udp) = (Arc::clone(&asked), Arc::clone(&says));
         coracle_telemetry::spawn("a server of a test", async move {

@@ -25,7 +25,7 @@ use crate::{
     unscheduled::{Reason, Unscheduled},
 };
 
-/// Reports on their way at once, and how many of them while pods are on their way to be bound:
+/// Reports on their way at once, and how many of them while many pods are on their way to be bound:
 /// thousands that fit nowhere hold up nobody who does.
 const IN_FLIGHT: usize = 32;
 const IN_FLIGHT_BESIDE: usize = 2;
@@ -158,8 +158,8 @@ impl Reports {
     }
 
     /// Tells what waits, as far as it may beside bindings.
-    pub(crate) fn send(&mut self, now: Instant, are_bindings_under_way: bool) {
-        let at_once = match are_bindings_under_way {
+    pub(crate) fn send(&mut self, now: Instant, are_many_bound: bool) {
+        let at_once = match are_many_bound {
             true => IN_FLIGHT_BESIDE,
             false => IN_FLIGHT,
         };

@@ -39,6 +39,8 @@ use crate::{
 
 /// Bindings on their way; beyond, deciding waits.
 const BINDINGS_IN_FLIGHT: usize = 256;
+/// So many that what is told of pods that wait gives way to them.
+const MANY_BINDINGS: usize = 32;
 /// Pods for which others are being ended; beyond, deciding waits.
 const EVICTIONS_IN_FLIGHT: usize = 64;
 /// Pods that wait for their volumes before they are bound, or for an extender to bind them: for
@@ -130,8 +132,8 @@ impl Scheduler {
             }
             self.queue.flush(Instant::now());
             let more = self.decide();
-            let are_bindings_under_way = !self.bindings.is_empty();
-            self.reports.send(Instant::now(), are_bindings_under_way);
+            let are_many_bound = self.bindings.len() >= MANY_BINDINGS;
+            self.reports.send(Instant::now(), are_many_bound);
             self.metrics.queues(self.queue.lengths());
             self.metrics.cache(
                 self.cache.snapshot().nodes().len(),

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     directory::Port,
     forward::{Forwarder, Settings},
-    testing::{Other, World, port, request, texts},
+    testing::{Other, World, port, request, sockets, texts},
     zone::Zone,
 };
 
@@ -18,9 +18,8 @@ const PEERS: &str = "peers.shop.svc.cluster.local.";
 
 /// A server on the loopback, for as long as the guard lives.
 async fn server(world: World, others: &[&Other]) -> (SocketAddr, tokio_util::sync::DropGuard) {
-    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (udp, tcp) = sockets().await;
     let address = udp.local_addr().unwrap();
-    let tcp = TcpListener::bind(address).await.unwrap();
     let resolver = Arc::new(Resolver {
         zone: Zone::new("cluster.local", Some(address.ip())).unwrap(),
         names: Arc::new(world),

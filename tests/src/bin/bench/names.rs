@@ -32,9 +32,9 @@ impl Bench {
         let number = |name: &str| found[name].as_f64().unwrap_or(f64::NAN);
         self.rows.push(Row::at_most(
             "a name of a Service, p50",
-            number("p50_us") / 1e3,
-            "ms",
-            0.1,
+            number("p50_us"),
+            "us",
+            100.0,
         ));
         self.rows.push(Row::at_least(
             "names of Services: a second of one core",
