@@ -245,7 +245,7 @@ impl GarbageCollector {
             let unblocked = self.operations.patch(&node.place, patch, "unblock owners");
             unblocked.await?;
         }
-        self.operations.delete(&node.place, live, params).await
+        self.operations.delete(&node.place, live, &params).await
     }
 
     /// Ends a foreground deletion, or sees that what it waits for goes.

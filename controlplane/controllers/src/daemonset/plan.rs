@@ -212,7 +212,11 @@ fn delete_then_create<'a>(
             (None, None) | (Some(_), Some(_)) => unavailable += 1,
             (Some(new), None) => unavailable += i32::from(!view.is_available(new)),
             (None, Some(old)) if view.is_available(old) => candidates.push(old),
-            (None, Some(old)) => plan.delete(old),
+            (None, Some(old)) => {
+                // It is missed anyway, and counts as such: others go when this is mended.
+                unavailable += 1;
+                plan.delete(old);
+            }
         }
     }
     let left = usize::try_from(max_unavailable - unavailable).unwrap_or(0);

@@ -267,6 +267,13 @@ fn old_pods_are_replaced_a_few_at_a_time() {
         expect("", "n4-a"),
         "it is missed anyway"
     );
+    let mut broken = old(3);
+    broken[0] = unready("n1-a", "old");
+    assert_eq!(
+        comes_and_goes(&one, &nodes(3), &broken),
+        expect("", "n1-a"),
+        "it is all that may be missing"
+    );
     let by_hand = daemon_set(json!({"type": "OnDelete"}));
     assert_eq!(comes_and_goes(&by_hand, &nodes(4), &old(4)), expect("", ""));
     let none = rolling(json!("0%"), json!("0%"));

@@ -82,8 +82,10 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
             rollout::roll(deployment, &mut fleet);
         }
     } else {
-        rollout::recreate(deployment, &mut fleet);
-        if !old_pods_remain(input, &fleet)
+        // Its pods may be on their way: the new ones come in a later round, if at all.
+        let may_have_pods = rollout::recreate(deployment, &mut fleet);
+        if !may_have_pods
+            && !old_pods_remain(input, &fleet)
             && !ensure_new(deployment, &mut fleet, &mut conditions, &mut revision)
         {
             rollout::scale_new(deployment, &mut fleet);

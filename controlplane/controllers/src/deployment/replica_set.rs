@@ -25,6 +25,10 @@ use crate::{owner::controller_reference, template_hash::template_hash};
 
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// In characters.
+///
+/// Source: `maxRevHistoryLengthInChars` in `pkg/controller/deployment/util/deployment_util.go`.
+const MAX_HISTORY: usize = 2000;
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 
@@ -216,6 +220,7 @@ impl Draft {
             } else {
                 format!("{history},{former}")
             };
+            let history = newest(&history, MAX_HISTORY);
             self.annotate(REVISION_HISTORY, history);
         }
         self.annotate(REVISION, revision.to_string());
@@ -248,6 +253,15 @@ impl Draft {
     }
 }
 
+/// The last of a list with commas between, as many as `most` characters hold.
+fn newest(list: &str, most: usize) -> String {
+    let mut rest = list;
+    while rest.len() > most {
+        rest = rest.split_once(',').map_or("", |(_, newer)| newer);
+    }
+    rest.to_owned()
+}
+
 /// `spec.replicas`, 1 without one.
 pub(super) fn replicas_of(deployment: &Deployment) -> i32 {
     deployment.spec.replicas.unwrap_or(1)
@@ -265,4 +279,20 @@ pub(super) fn total_replicas<'a>(drafts: impl IntoIterator<Item = &'a Draft>) ->
 /// Sum of the available replicas.
 pub(super) fn total_available<'a>(drafts: impl IntoIterator<Item = &'a Draft>) -> i32 {
     drafts.into_iter().map(Draft::available).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_forgets_its_oldest() {
+        assert_eq!(newest("1,2,3", 5), "1,2,3");
+        assert_eq!(newest("1,2,3", 4), "2,3");
+        assert_eq!(newest("12345", 4), "");
+        let long: Vec<String> = (1000..2000).map(|revision| revision.to_string()).collect();
+        let kept = newest(&long.join(","), MAX_HISTORY);
+        assert!(kept.len() <= MAX_HISTORY && kept.ends_with(",1999"));
+        assert_eq!(kept.split(',').count(), 400);
+    }
 }

@@ -64,11 +64,14 @@ pub(super) fn roll(deployment: &Deployment, fleet: &mut Fleet) {
     }
 }
 
-/// One step of a recreate: all the old go before any new comes.
-pub(super) fn recreate(deployment: &Deployment, fleet: &mut Fleet) {
+/// One step of a recreate: all the old go before any new comes. Whether some had to be told.
+pub(super) fn recreate(deployment: &Deployment, fleet: &mut Fleet) -> bool {
+    let mut is_changed = false;
     for draft in fleet.old.iter_mut().filter(|draft| draft.replicas() > 0) {
         draft.scale(0, deployment);
+        is_changed = true;
     }
+    is_changed
 }
 
 /// Brings the new ReplicaSet to its size of this moment; whether that changed anything.

@@ -166,6 +166,16 @@ fn recreate_waits_for_the_last_old_pod() {
     assert_eq!(sim.sizes(), [(0, "1".to_owned()), (2, "2".to_owned())]);
 }
 
+/// The old ReplicaSet has been updated and has said nothing since, and no pod has been seen.
+#[test]
+fn recreate_does_not_trust_a_replica_set_that_may_be_making_pods() {
+    let mut sim = Sim::recreate(2);
+    sim.sets[0].rs.status = None;
+    sim.set_image("v2");
+    sim.step();
+    assert_eq!(sim.sizes(), [(0, "1".to_owned())]);
+}
+
 #[test]
 fn paused_deployment_scales_but_does_not_roll_out() {
     let mut sim = Sim::rolled_out(2, 1, 0);

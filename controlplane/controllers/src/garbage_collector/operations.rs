@@ -16,8 +16,12 @@ use tracing::warn;
 use super::{graph::Place, plan::Owner};
 use crate::{
     controller::{CallContext, ReconcileError, ignore_missing},
+    errors::is_conflict,
     served_kinds::{ServedKind, ServedKinds},
 };
+
+/// How often an object is deleted that changes all the time, without its owners doing so.
+const DELETE_TRIES: usize = 5;
 
 /// Reads and writes of objects by group, kind and name.
 pub(super) struct Operations {
@@ -81,21 +85,39 @@ impl Operations {
         ignore_missing(patched.await).during(call).map(drop)
     }
 
-    /// Deletes the object at `place`, if it is `live` still.
+    /// Deletes the object at `place`, if it is `live` still, with the owners that were looked at:
+    /// one that has come meanwhile keeps it. What else has changed does not matter.
     pub(super) async fn delete(
         &self,
         place: &Place,
         live: &ObjectMeta,
-        params: DeleteParams,
+        params: &DeleteParams,
     ) -> Result<(), ReconcileError> {
-        let params = params.preconditions(Preconditions {
-            uid: live.uid.clone(),
-            resource_version: None,
-        });
+        const CALL: &str = "delete dependent";
         let api = self.of(place)?;
-        let deleted = api.delete(&place.name, &params).await;
-        let deleted = ignore_missing(deleted).during("delete dependent");
-        deleted.map(drop)
+        let mut version = live.resource_version.clone();
+        for _ in 0..DELETE_TRIES {
+            let params = params.clone().preconditions(Preconditions {
+                uid: live.uid.clone(),
+                resource_version: version,
+            });
+            match api.delete(&place.name, &params).await {
+                Err(error) if is_conflict(&error) => {}
+                deleted => return ignore_missing(deleted).during(CALL).map(drop),
+            }
+            let uid = live.uid.as_deref().unwrap_or_default();
+            let Some(now) = self.get(place, uid, CALL).await? else {
+                return Ok(());
+            };
+            if now.owner_references != live.owner_references {
+                break;
+            }
+            version = now.resource_version;
+        }
+        Err(ReconcileError::NotYet(format!(
+            "{} {}/{} has changed while it was looked at",
+            place.kind.1, place.namespace, place.name
+        )))
     }
 
     fn of(&self, place: &Place) -> Result<Api<DynamicObject>, ReconcileError> {

@@ -98,7 +98,10 @@ pub(super) fn unblocked(live: &ObjectMeta) -> Value {
         block_owner_deletion: Some(false),
         ..reference.clone()
     });
-    json!({"metadata": {"uid": live.uid, "ownerReferences": freed.collect::<Vec<_>>()}})
+    json!({"metadata": {
+        "uid": live.uid, "resourceVersion": live.resource_version,
+        "ownerReferences": freed.collect::<Vec<_>>(),
+    }})
 }
 
 /// The patch that takes `finalizer` from an object; `None` if it is gone.

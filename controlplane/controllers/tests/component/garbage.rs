@@ -229,3 +229,45 @@ async fn object_with_one_living_owner_stays_and_loses_the_other_reference() {
         })
         .await;
 }
+
+/// Between what the collector finds out and what it does of it, an object gets an owner that lives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_comes_in_the_last_moment_keeps_its_object() {
+    let (cluster, authorities) = Cluster::without_controllers().await;
+    let alive: ConfigMap = cluster
+        .create("default", json!({"metadata": {"name": "alive"}}))
+        .await;
+    let ghost = "7d0e5f0e-0000-4000-8000-000000000000".to_owned();
+    let owner = |name: &str, uid: Option<String>| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+    let absent = owner("ghost", Some(ghost));
+    let owned = json!({"metadata": {"name": "owned", "ownerReferences": [absent.clone()]}});
+    cluster.create::<Secret>("default", owned).await;
+    let adopted = json!({"metadata": {"ownerReferences": [absent, owner("alive", alive.uid())]}});
+    let (secrets, is_first) = (
+        cluster.api::<Secret>("default"),
+        Arc::new(AtomicBool::new(true)),
+    );
+    let late = move |path: String| {
+        let (secrets, is_first, adopted) = (secrets.clone(), is_first.clone(), adopted.clone());
+        async move {
+            // The answer is on its way when the owner comes.
+            if path.ends_with("/configmaps/ghost") && is_first.swap(false, Ordering::SeqCst) {
+                let params = kube::api::PatchParams::default();
+                let adopted = kube::api::Patch::Merge(&adopted);
+                secrets.patch("owned", &params, &adopted).await.unwrap();
+            }
+            true
+        }
+    };
+    run_with_collector_client(&cluster, authorities, late).await;
+    cluster
+        .wait("the reference to nobody to go", || async {
+            let owned = cluster.get_opt::<Secret>("default", "owned").await;
+            let owned = owned.expect("it has an owner that lives");
+            let names = owned.owner_references().iter();
+            let names: Vec<&str> = names.map(|owner| owner.name.as_str()).collect();
+            assert!(owned.metadata.deletion_timestamp.is_none());
+            names == ["alive"]
+        })
+        .await;
+}
