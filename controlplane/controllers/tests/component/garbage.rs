@@ -243,15 +243,21 @@ async fn an_owner_that_comes_in_the_last_moment_keeps_its_object() {
     let owned = json!({"metadata": {"name": "owned", "ownerReferences": [absent.clone()]}});
     cluster.create::<Secret>("default", owned).await;
     let adopted = json!({"metadata": {"ownerReferences": [absent, owner("alive", alive.uid())]}});
-    let (secrets, is_first) = (
-        cluster.api::<Secret>("default"),
+    let secrets = cluster.api::<Secret>("default");
+    // Once the object has been read, the next question is about its owner.
+    let (is_read, is_first) = (
+        Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicBool::new(true)),
     );
     let late = move |path: String| {
         let (secrets, is_first, adopted) = (secrets.clone(), is_first.clone(), adopted.clone());
+        let is_read = is_read.clone();
         async move {
-            // The answer is on its way when the owner comes.
-            if path.ends_with("/configmaps/ghost") && is_first.swap(false, Ordering::SeqCst) {
+            if path.ends_with("/secrets/owned") {
+                is_read.store(true, Ordering::SeqCst);
+            }
+            let asks = path.ends_with("/configmaps/ghost") && is_read.load(Ordering::SeqCst);
+            if asks && is_first.swap(false, Ordering::SeqCst) {
                 let params = kube::api::PatchParams::default();
                 let adopted = kube::api::Patch::Merge(&adopted);
                 secrets.patch("owned", &params, &adopted).await.unwrap();
