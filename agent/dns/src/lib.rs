@@ -11,8 +11,8 @@
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //! | [`server`] | sockets: datagrams, connections, how many at once |
 //!
-//! Nothing is built ahead: a name is taken apart once, and looked up where the node has its Services
-//! anyway. Nothing here knows the API, and nothing binds an address.
+//! Nothing is built ahead: a name is taken apart once, and looked up where the node has its
+//! Services anyway. Nothing here knows the API, and nothing binds an address.
 //!
 //! Source: the Kubernetes DNS specification 1.1.0 (`kubernetes/dns`, `docs/specification.md`), and
 //! the plugins `kubernetes`, `forward`, `cache` and `autopath` of CoreDNS, whose answers these are.

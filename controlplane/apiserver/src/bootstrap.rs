@@ -1,6 +1,6 @@
 //! The objects every cluster starts with: four namespaces, two PriorityClasses, the `kubernetes`
-//! Service and where it leads, unless it is left out the one for names, the range of Services' addresses, roles, and unless it is left out
-//! the StorageClass for directories of nodes.
+//! Service and where it leads, the range of Services' addresses, roles; and, unless they are left
+//! out, the Service for names and the StorageClass for directories of nodes.
 //!
 //! Level-triggered: the same function makes them at first start and repairs them later.
 //!

@@ -1,5 +1,5 @@
-//! NodeDeclaredFeatures: what a pod needs of the node's software is there. A pod on a node that does
-//! not know what it asks for would run as if it had not asked.
+//! NodeDeclaredFeatures: what a pod needs of the node's software is there. A pod on a node that
+//! does not know what it asks for would run as if it had not asked.
 //!
 //! Source: `pkg/scheduler/framework/plugins/nodedeclaredfeatures` at v1.37.
 
