@@ -11,7 +11,7 @@
 
 mod openapi;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use coracle_api::{
@@ -30,6 +30,7 @@ use serde_json::{json, value::RawValue};
 use crate::{
     catalog::{Call, Virtual},
     endpoints::content_type,
+    limits::RETRY_SECS,
     published::Definitions,
     reply::Reply,
     request_info::{RequestInfo, ResourceRequest, Verb},
@@ -41,6 +42,8 @@ const GROUP: &str = "scheduling.coracle.dev";
 const VERSION: &str = "v1alpha1";
 /// Most Bindings of one request.
 const MAX_BINDINGS: usize = 256;
+/// For each: less than who has sent them waits.
+const BIND_TIMEOUT: Duration = Duration::from_secs(5);
 
 static INFO: ResourceInfo = ResourceInfo {
     kind: "BindingBatch",
@@ -121,7 +124,11 @@ async fn create(about: &ApiResource, call: &Call<'_, State>) -> Result<Reply, St
         errors.too_many("bindings", count, MAX_BINDINGS);
         return Err(Status::invalid(&about.gvk(), "", errors));
     }
-    let under_way: FuturesOrdered<_> = batch.bindings.iter().map(|sent| bind(call, sent)).collect();
+    let under_way: FuturesOrdered<_> = batch
+        .bindings
+        .iter()
+        .map(|sent| in_time(bind(call, sent)))
+        .collect();
     let outcomes: Vec<_> = under_way
         .map(|outcome| outcome.map_or_else(|status| status.to_json(), |()| succeeded()))
         .collect()
@@ -131,6 +138,13 @@ async fn create(about: &ApiResource, call: &Call<'_, State>) -> Result<Reply, St
         "outcomes": outcomes,
     });
     Ok(Reply::value(&answer).with_status(StatusCode::CREATED))
+}
+
+/// One that takes long, as an admission may, keeps nobody else's outcome.
+async fn in_time(bind: impl Future<Output = Result<(), Status>>) -> Result<(), Status> {
+    let late = || Status::timeout("the binding did not complete in time", RETRY_SECS);
+    let bound = tokio::time::timeout(BIND_TIMEOUT, bind).await;
+    bound.unwrap_or_else(|_| Err(late()))
 }
 
 /// Carries out one of them as if it had been sent to its pod.

@@ -163,7 +163,7 @@ impl DisruptionController {
         // Several ReplicaSets of one Deployment lead to that Deployment.
         let scales: HashMap<String, i32> = looked_up.into_values().collect();
         Ok(Scale {
-            replicas: scales.values().sum(),
+            replicas: scales.into_values().fold(0, i32::saturating_add),
             is_partial,
         })
     }

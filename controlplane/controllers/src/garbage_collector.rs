@@ -232,7 +232,8 @@ impl GarbageCollector {
         let (params, owner_waits) = match plan::settle(live, verdicts, node) {
             Settlement::Keep => return Ok(()),
             Settlement::Release(patch) => {
-                return self.operations.patch(&node.place, patch, "release").await;
+                let released = self.operations.patch(&node.place, patch, "release");
+                return released.await.map(drop);
             }
             Settlement::Delete {
                 params,
@@ -243,9 +244,15 @@ impl GarbageCollector {
         if owner_waits && in_circle() {
             let patch = plan::unblocked(live);
             let unblocked = self.operations.patch(&node.place, patch, "unblock owners");
-            unblocked.await?;
+            let Some(unblocked) = unblocked.await? else {
+                return Ok(());
+            };
+            return self
+                .operations
+                .delete(&node.place, &unblocked, params)
+                .await;
         }
-        self.operations.delete(&node.place, live, &params).await
+        self.operations.delete(&node.place, live, params).await
     }
 
     /// Ends a foreground deletion, or sees that what it waits for goes.
@@ -274,7 +281,7 @@ impl GarbageCollector {
         match plan::without_finalizer(live, finalizer) {
             Some(patch) => {
                 let removed = self.operations.patch(place, patch, "remove finalizer");
-                removed.await
+                removed.await.map(drop)
             }
             None => Ok(()),
         }
@@ -308,7 +315,7 @@ impl GarbageCollector {
         let released = self
             .operations
             .patch(&node.place, patch, "orphan dependent");
-        released.await
+        released.await.map(drop)
     }
 }
 

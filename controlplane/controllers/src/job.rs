@@ -43,6 +43,7 @@ mod template;
 mod tests;
 mod tracking;
 
+use backoff::Records;
 use conditions::condition;
 pub(crate) use conditions::finished;
 use observed::{FINALIZER, Observed};
@@ -53,7 +54,8 @@ use release::Uids;
 const WORKERS: usize = 4;
 const COMPONENT: &str = "job-controller";
 
-/// The controller; all its state is in caches, its control, `dismissed` and `written`.
+/// The controller; all its state is in caches, its control, `dismissed`, `backoffs` and
+/// `written`.
 pub(crate) struct JobController {
     client: Client,
     clock: Clock,
@@ -66,6 +68,8 @@ pub(crate) struct JobController {
     control: PodControl,
     /// Uids of pods that were let go uncounted, until they are gone: their end holds nothing back.
     dismissed: Uids,
+    /// Failures of pods that may be gone.
+    backoffs: Records,
     /// Statuses that do not show yet: an older Job has not counted the pods that were released
     /// since, and would get more of them.
     written: OwnWrites<Job>,
@@ -85,6 +89,7 @@ impl JobController {
             by_job: controller.index(Index::by_key("job", owner_key::<Job>)),
             control: PodControl::new(context, COMPONENT, &mut controller),
             dismissed: Uids::default(),
+            backoffs: Records::default(),
             written: controller.own_writes(),
         });
         controller.on_change(&this, Self::job_changed);
@@ -98,6 +103,7 @@ impl JobController {
         let key = Key::of(change.latest().as_ref());
         if matches!(change, Change::Deleted(_)) {
             self.dismissed.forget(&key);
+            self.backoffs.forget(change.latest());
         }
         queue.add(key);
     }
@@ -119,17 +125,25 @@ impl Reconciler for JobController {
         let job = self.jobs.get(&key);
         self.release_forgotten(&key, job.as_deref()).await?;
         let Some(job) = job else { return Ok(None) };
-        if finished(&job).is_some() || is_managed_elsewhere(&job) {
+        if finished(&job).is_some() {
+            self.backoffs.forget(&job);
             return Ok(None);
         }
-        let dismissed = self.dismissed.of(&key);
+        if is_managed_elsewhere(&job) {
+            return Ok(None);
+        }
+        let (dismissed, record) = (self.dismissed.of(&key), self.backoffs.of(&job));
         let pods = self.claim_pods(&job).await?;
         let seen = Observed {
             pods: &pods,
             dismissed: &dismissed,
+            record: &record,
             now: self.clock.now(),
         };
         let mut plan = plan::plan(&job, &seen);
+        if let Some(spec) = &job.spec {
+            self.backoffs.keep(&job, record.after(spec, &seen));
+        }
         let failed = self.scale(&key, &job, &mut plan).await;
         self.write_status(&job, &plan).await?;
         self.release(&key, &plan.release).await?;

@@ -124,7 +124,7 @@ async fn end(client: &Client, source: &str, victim: &PodInfo) -> Result<End, kub
     let patch = Patch::Strategic(patch);
     let params = PatchParams::default();
     let patched = pods.patch_status(&victim.name, &params, &patch).await;
-    if is_gone(patched.map(drop))? {
+    if is_gone(&pods, victim, patched.map(drop)).await? {
         return Ok(End::Gone);
     }
     let params = DeleteParams::default().preconditions(Preconditions {
@@ -132,7 +132,7 @@ async fn end(client: &Client, source: &str, victim: &PodInfo) -> Result<End, kub
         resource_version: None,
     });
     let deleted = pods.delete(&victim.name, &params).await.map(drop);
-    Ok(if is_gone(deleted)? {
+    Ok(if is_gone(&pods, victim, deleted).await? {
         End::Gone
     } else {
         End::Begun
@@ -140,10 +140,21 @@ async fn end(client: &Client, source: &str, victim: &PodInfo) -> Result<End, kub
 }
 
 /// Whether the pod is not there any more, or another has its name.
-fn is_gone(answer: Result<(), kube::Error>) -> Result<bool, kube::Error> {
+async fn is_gone(
+    pods: &Api<Pod>,
+    victim: &PodInfo,
+    answer: Result<(), kube::Error>,
+) -> Result<bool, kube::Error> {
     match answer {
         Ok(()) => Ok(false),
-        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(true),
+        Err(error) if is_not_found(&error) => Ok(true),
+        // Of its UID, or of something that somebody else has against it.
+        Err(error) if is_conflict(&error) => {
+            let now = pods.get_metadata_opt(&victim.name).await?;
+            let is_there =
+                now.is_some_and(|now| now.metadata.uid.as_deref() == Some(&victim.uid.0));
+            if is_there { Err(error) } else { Ok(true) }
+        }
         Err(error) => Err(error),
     }
 }

@@ -196,7 +196,12 @@ impl Extender for HttpExtender {
         async move {
             let args = self.about(pod, nodes);
             let HostPriorities(all) = self.ask(ExtenderVerb::Prioritize, args).await?;
-            Ok(all.into_iter().map(|one| (one.host, one.score)).collect())
+            let mut scores: HashMap<String, i64> = HashMap::new();
+            for one in all {
+                let score = scores.entry(one.host).or_default();
+                *score = score.saturating_add(one.score);
+            }
+            Ok(scores)
         }
         .boxed()
     }

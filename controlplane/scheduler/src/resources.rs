@@ -9,6 +9,10 @@ use coracle_api::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+/// Of any resource: no node has more, and the sum of what its pods ask for stays exact, whatever
+/// comes and goes.
+const MOST: i64 = 1 << 52;
+
 /// Amounts by resource: asked for, allocatable or taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
@@ -35,9 +39,9 @@ impl Resources {
 
     /// Nothing is less than nothing: who asks for that must not give it to others.
     fn set(&mut self, name: &str, quantity: &Amount) {
-        let value = quantity.value().max(0);
+        let value = quantity.value().clamp(0, MOST);
         match name {
-            "cpu" => self.milli_cpu = quantity.milli_value().max(0),
+            "cpu" => self.milli_cpu = quantity.milli_value().clamp(0, MOST),
             "memory" => self.memory_bytes = value,
             "ephemeral-storage" => self.ephemeral_storage_bytes = value,
             // Counted by the number of pods.
@@ -126,5 +130,35 @@ impl Resources {
                 .scalars
                 .iter()
                 .all(|(name, asked)| covers(*asked, self.scalar(name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(amounts: &[(&str, &str)]) -> Resources {
+        let list = amounts.iter().map(|(name, amount)| {
+            let quantity = Quantity((*amount).to_owned());
+            ((*name).to_owned(), quantity)
+        });
+        Resources::from_list(&list.collect())
+    }
+
+    #[test]
+    fn what_comes_and_goes_leaves_no_trace() {
+        let most = i64::MAX.to_string();
+        let large = of(&[("cpu", &most), ("memory", &most), ("example.org/x", &most)]);
+        let usual = of(&[("cpu", "2"), ("memory", "4Gi"), ("example.org/x", "3")]);
+        let mut sum = usual.clone();
+        for _ in 0..500 {
+            sum.add(&large);
+        }
+        for _ in 0..500 {
+            sum.subtract(&large);
+        }
+        assert_eq!(sum, usual);
+        sum.subtract(&usual);
+        assert_eq!(sum, Resources::default());
     }
 }

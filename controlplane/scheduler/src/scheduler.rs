@@ -302,7 +302,8 @@ impl Scheduler {
             .source()
             .and_then(|source| source.downcast_ref::<BindError>());
         if error.is_some_and(BindError::is_settled) {
-            self.queue.remove(&pod.uid);
+            // The informer is about to say so. If it does not, the pod is tried again.
+            self.queue.retry(&pod.uid, Instant::now());
         } else if status.is_refusal() {
             self.give_up(pod, status.plugin().into_iter().collect(), status.message());
         } else {

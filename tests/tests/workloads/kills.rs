@@ -159,10 +159,15 @@ pub(super) fn play(
         kubectl.ok(&format!("scale deployment web --replicas {web}"));
         kubectl.ok(&format!("scale statefulset db --replicas {db}"));
         let what = ["deployment/web", "statefulset/db", "daemonset/each"];
-        kubectl.ok(&format!(
-            "rollout restart {}",
-            what[random.index(what.len())]
-        ));
+        let restart = format!("rollout restart {}", what[random.index(what.len())]);
+        // kubectl refuses a second one of the same second.
+        wait::until("a restart", PATIENCE, || {
+            let outcome = kubectl.run(&restart);
+            match outcome.code {
+                0 => Ok(()),
+                _ => Err(outcome.stderr),
+            }
+        });
         let soon = Duration::from_millis(random.below(SOON_MILLIS));
         wait::quietly(soon, || None::<()>);
         kill();

@@ -78,10 +78,10 @@ fn on_node(
         Place::Leave => present.for_each(|pod| plan.delete(pod)),
         Place::Run if node.pods.is_empty() => plan.create.push(name.to_owned()),
         Place::Run | Place::Keep => {
-            let mut running = Vec::new();
+            let (mut running, mut waits) = (Vec::new(), false);
             for pod in present {
                 if pod_state::is_finished(pod) {
-                    ended(view, name, pod, failures, plan);
+                    waits |= !ended(view, name, pod, failures, plan);
                 } else {
                     running.push(*pod);
                 }
@@ -90,14 +90,21 @@ fn on_node(
                 running.iter().skip(1).for_each(|pod| plan.delete(pod));
             } else if running.len() > 1 {
                 one_of_each(view, &running, plan);
-            } else if running.is_empty() && node.place == Place::Run {
+            } else if running.is_empty() && !waits && node.place == Place::Run {
                 plan.create.push(name.to_owned());
             }
         }
     }
 }
 
-fn ended(view: &View<'_>, node: &str, pod: &Arc<Pod>, failures: &mut Failures, plan: &mut Plan) {
+/// Deletes a pod that has ended, unless its node has to wait for the next one; whether it did.
+fn ended(
+    view: &View<'_>,
+    node: &str,
+    pod: &Arc<Pod>,
+    failures: &mut Failures,
+    plan: &mut Plan,
+) -> bool {
     let has_failed = pod_state::phase(pod) == "Failed";
     let meta = &view.ds.metadata;
     let observed = view
@@ -111,7 +118,7 @@ fn ended(view: &View<'_>, node: &str, pod: &Arc<Pod>, failures: &mut Failures, p
     );
     if has_failed && let Some(pause) = failures.seen(owner, node, view.now) {
         plan.look_again(Some(pause));
-        return;
+        return false;
     }
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -127,6 +134,7 @@ fn ended(view: &View<'_>, node: &str, pod: &Arc<Pod>, failures: &mut Failures, p
         ),
     });
     plan.delete(pod);
+    true
 }
 
 /// Where pods may be two, they are one of the new template and one of an older one, until the new
@@ -154,14 +162,15 @@ fn one_of_each(view: &View<'_>, running: &[&Arc<Pod>], plan: &mut Plan) {
     }
 }
 
-/// The pods of one node by their template. None of either if they are not clear.
+/// The pods of one node by their template.
 #[derive(Default)]
 struct Versions<'a> {
     new: Option<&'a Arc<Pod>>,
     old: Option<&'a Arc<Pod>>,
 }
 
-fn versions<'a>(view: &View<'_>, node: &OnNode<'a>) -> Versions<'a> {
+/// `None` if there are several of either: the surplus goes first.
+fn versions<'a>(view: &View<'_>, node: &OnNode<'a>) -> Option<Versions<'a>> {
     let mut found = Versions::default();
     for pod in node
         .pods
@@ -174,10 +183,10 @@ fn versions<'a>(view: &View<'_>, node: &OnNode<'a>) -> Versions<'a> {
             &mut found.old
         };
         if kept.replace(pod).is_some() {
-            return Versions::default();
+            return None;
         }
     }
-    found
+    Some(found)
 }
 
 fn roll(view: &View<'_>, plan: &mut Plan) {
@@ -191,35 +200,35 @@ fn roll(view: &View<'_>, plan: &mut Plan) {
         .nodes
         .iter()
         .filter(|(_, node)| node.place == Place::Run || !node.pods.is_empty());
-    let nodes = nodes.map(|(name, node)| (*name, versions(view, node)));
     if surge == 0 {
+        let nodes = nodes.map(|(_, node)| versions(view, node).unwrap_or_default());
         delete_then_create(view, nodes, unavailable, plan);
     } else {
+        let nodes = nodes.map(|(name, node)| (*name, node));
         create_then_delete(view, nodes, surge, plan);
     }
 }
 
-/// Old pods that are not available go, and of the others as many as may be missing.
+/// Old pods that are not available go, and of the others as many as may be missing beside them.
 fn delete_then_create<'a>(
     view: &View<'_>,
-    nodes: impl Iterator<Item = (&'a str, Versions<'a>)>,
+    nodes: impl Iterator<Item = Versions<'a>>,
     max_unavailable: i32,
     plan: &mut Plan,
 ) {
     let (mut unavailable, mut candidates) = (0, Vec::new());
-    for (_, found) in nodes {
+    for found in nodes {
         match (found.new, found.old) {
             (None, None) | (Some(_), Some(_)) => unavailable += 1,
             (Some(new), None) => unavailable += i32::from(!view.is_available(new)),
             (None, Some(old)) if view.is_available(old) => candidates.push(old),
             (None, Some(old)) => {
-                // It is missed anyway, and counts as such: others go when this is mended.
-                unavailable += 1;
                 plan.delete(old);
+                unavailable += 1;
             }
         }
     }
-    let left = usize::try_from(max_unavailable - unavailable).unwrap_or(0);
+    let left = usize::try_from(max_unavailable.saturating_sub(unavailable)).unwrap_or(0);
     candidates
         .iter()
         .take(left)
@@ -227,24 +236,43 @@ fn delete_then_create<'a>(
 }
 
 /// New pods come beside old ones, as many as may be there twice; an old one goes when its new one
-/// is available.
+/// is available. Where no new one may come, an old one goes when it is of no use, or when as many
+/// are available elsewhere as should be.
 fn create_then_delete<'a>(
     view: &View<'_>,
-    nodes: impl Iterator<Item = (&'a str, Versions<'a>)>,
+    nodes: impl Iterator<Item = (&'a str, &'a OnNode<'a>)>,
     max_surge: i32,
     plan: &mut Plan,
 ) {
     let (mut surging, mut candidates) = (0, Vec::new());
-    for (name, found) in nodes {
+    let (mut available, mut unwanted) = (0, Vec::new());
+    for (name, node) in nodes {
+        let Some(found) = versions(view, node) else {
+            surging += 1;
+            continue;
+        };
+        let counts = found.old.or(found.new);
+        available += i32::from(counts.is_some_and(|pod| view.is_available(pod)));
+        let runs = node.place == Place::Run;
         match (found.new, found.old) {
-            (_, None) => {}
-            (None, Some(old)) if view.is_available(old) => candidates.push(name),
-            (None, Some(_)) => plan.create.push(name.to_owned()),
+            // A failed one whose time to go has not come.
+            (None, Some(old)) if pod_state::is_finished(old) => {}
+            (None, Some(old)) => match (runs, view.is_available(old)) {
+                (true, true) => candidates.push(name),
+                (true, false) => plan.create.push(name.to_owned()),
+                (false, true) => unwanted.push(old),
+                (false, false) => plan.delete(old),
+            },
             (Some(new), Some(old)) if view.is_available(new) => plan.delete(old),
             (Some(_), Some(_)) => surging += 1,
+            (_, None) => {}
         }
     }
-    let left = usize::try_from(max_surge - surging).unwrap_or(0);
+    let count = |number: i32| usize::try_from(number).unwrap_or(0);
+    let beyond = count(available.saturating_sub(view.desired()));
+    let going = unwanted.into_iter().take(beyond);
+    going.for_each(|pod| plan.delete(pod));
+    let left = count(max_surge.saturating_sub(surging));
     let chosen = candidates.into_iter().take(left);
     plan.create.extend(chosen.map(str::to_owned));
 }

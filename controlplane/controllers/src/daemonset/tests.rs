@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::{node::Place, plan::plan, pod::pod_for, *};
 
+mod surges;
+
 const NOW: i64 = 1_000_000;
 
 fn daemon_set(strategy: Value) -> DaemonSet {
@@ -267,12 +269,11 @@ fn old_pods_are_replaced_a_few_at_a_time() {
         expect("", "n4-a"),
         "it is missed anyway"
     );
-    let mut broken = old(3);
-    broken[0] = unready("n1-a", "old");
+    let broken = [ready("n1-a", "old"), unready("n2-a", "old")];
     assert_eq!(
-        comes_and_goes(&one, &nodes(3), &broken),
-        expect("", "n1-a"),
-        "it is all that may be missing"
+        comes_and_goes(&one, &nodes(2), &broken),
+        expect("", "n2-a"),
+        "and counts"
     );
     let by_hand = daemon_set(json!({"type": "OnDelete"}));
     assert_eq!(comes_and_goes(&by_hand, &nodes(4), &old(4)), expect("", ""));
@@ -285,37 +286,18 @@ fn old_pods_are_replaced_a_few_at_a_time() {
 }
 
 #[test]
-fn new_pods_come_beside_old_ones_where_they_may() {
-    let ds = rolling(json!(0), json!(1));
-    let old = |node: &str| ready(&format!("{node}-a"), "old");
-    let pods = [old("n1"), old("n2")];
-    assert_eq!(comes_and_goes(&ds, &nodes(2), &pods), expect("n1", ""));
-    let pods = [old("n1"), unready("n1-b", "new"), old("n2")];
-    assert_eq!(
-        comes_and_goes(&ds, &nodes(2), &pods),
-        expect("", ""),
-        "until it is available"
-    );
-    let pods = [old("n1"), ready("n1-b", "new"), old("n2")];
-    assert_eq!(comes_and_goes(&ds, &nodes(2), &pods), expect("", "n1-a"));
-    let pods = [
-        unready("n1-a", "old"),
-        unready("n1-b", "new"),
-        unready("n1-c", "new"),
-    ];
-    assert_eq!(
-        comes_and_goes(&ds, &nodes(1), &pods),
-        expect("", "n1-c n1-a")
-    );
-    let pods = [old("n1"), unready("n2-a", "old")];
-    assert_eq!(comes_and_goes(&ds, &nodes(2), &pods), expect("n2 n1", ""));
-    let mut waits = ds.clone();
-    waits.spec.min_ready_seconds = Some(60);
-    let (pods, nodes) = ([old("n1"), ready("n1-b", "new")], nodes(1));
-    let view = View::new((&waits, "new"), &nodes, &pods, now());
-    let planned = plan(&view, &mut Failures::default());
-    assert!(planned.delete.is_empty());
-    assert_eq!(planned.again, Some(std::time::Duration::from_secs(50)));
+fn a_pod_that_is_over_holds_no_place() {
+    let over = pod("n1-a", "new", |pod| {
+        pod["metadata"]["deletionTimestamp"] = "1970-01-02T00:00:00Z".into();
+        pod["status"]["phase"] = "Failed".into();
+    });
+    for ds in [
+        daemon_set(json!({"type": "OnDelete"})),
+        rolling(json!(0), json!(1)),
+    ] {
+        let pods = [over.clone()];
+        assert_eq!(comes_and_goes(&ds, &nodes(1), &pods), expect("n1", ""));
+    }
 }
 
 #[test]

@@ -55,7 +55,9 @@ impl<'a> View<'a> {
             (name, OnNode { place, pods })
         };
         let mut nodes: BTreeMap<_, _> = nodes.iter().map(on_node).collect();
-        let mut sorted: Vec<_> = pods.iter().collect();
+        // One that has ended and is told to go may wait for its finalizers for long.
+        let is_over = |pod: &Pod| pod_state::is_finished(pod) && pod_state::is_terminating(pod);
+        let mut sorted: Vec<_> = pods.iter().filter(|pod| !is_over(pod)).collect();
         sorted.sort_by_cached_key(|pod| {
             let meta = &pod.metadata;
             let created = meta.creation_timestamp.as_ref().map(|time| time.0);

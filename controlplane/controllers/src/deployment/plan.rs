@@ -82,9 +82,8 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
             rollout::roll(deployment, &mut fleet);
         }
     } else {
-        // Its pods may be on their way: the new ones come in a later round, if at all.
-        let may_have_pods = rollout::recreate(deployment, &mut fleet);
-        if !may_have_pods
+        // What is scaled down only now may have pods that nobody has told of yet.
+        if !rollout::recreate(deployment, &mut fleet)
             && !old_pods_remain(input, &fleet)
             && !ensure_new(deployment, &mut fleet, &mut conditions, &mut revision)
         {

@@ -25,10 +25,8 @@ use crate::{owner::controller_reference, template_hash::template_hash};
 
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// In characters.
-///
-/// Source: `maxRevHistoryLengthInChars` in `pkg/controller/deployment/util/deployment_util.go`.
-const MAX_HISTORY: usize = 2000;
+/// The most characters of that.
+const HISTORY_CHARS: usize = 2000;
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 
@@ -181,7 +179,8 @@ impl Draft {
     pub(super) fn note_size(&mut self, deployment: &Deployment) {
         let desired = replicas_of(deployment);
         self.annotate(DESIRED_REPLICAS, desired.to_string());
-        self.annotate(MAX_REPLICAS, (desired + max_surge(deployment)).to_string());
+        let most = desired.saturating_add(max_surge(deployment));
+        self.annotate(MAX_REPLICAS, most.to_string());
     }
 
     /// The Deployment's size when this ReplicaSet was scaled last.
@@ -215,12 +214,7 @@ impl Draft {
         }
         if former > 0 {
             let history = self.annotation(REVISION_HISTORY).unwrap_or_default();
-            let history = if history.is_empty() {
-                former.to_string()
-            } else {
-                format!("{history},{former}")
-            };
-            let history = newest(&history, MAX_HISTORY);
+            let history = longer_history(history, &former.to_string());
             self.annotate(REVISION_HISTORY, history);
         }
         self.annotate(REVISION, revision.to_string());
@@ -253,13 +247,19 @@ impl Draft {
     }
 }
 
-/// The last of a list with commas between, as many as `most` characters hold.
-fn newest(list: &str, most: usize) -> String {
-    let mut rest = list;
-    while rest.len() > most {
-        rest = rest.split_once(',').map_or("", |(_, newer)| newer);
+/// The revisions of `history` and then `former`; the oldest go where they are too many.
+fn longer_history(history: &str, former: &str) -> String {
+    let mut kept = history;
+    while kept.len() + 1 + former.len() > HISTORY_CHARS {
+        kept = kept.split_once(',').map_or("", |(_, younger)| younger);
+        if kept.is_empty() {
+            break;
+        }
     }
-    rest.to_owned()
+    match kept {
+        "" => former.to_owned(),
+        kept => format!("{kept},{former}"),
+    }
 }
 
 /// `spec.replicas`, 1 without one.
@@ -273,26 +273,12 @@ pub(super) fn template_of(deployment: &Deployment) -> PodTemplateSpec {
 
 /// Sum of the wanted replicas.
 pub(super) fn total_replicas<'a>(drafts: impl IntoIterator<Item = &'a Draft>) -> i32 {
-    drafts.into_iter().map(Draft::replicas).sum()
+    let sizes = drafts.into_iter().map(Draft::replicas);
+    sizes.fold(0, i32::saturating_add)
 }
 
 /// Sum of the available replicas.
 pub(super) fn total_available<'a>(drafts: impl IntoIterator<Item = &'a Draft>) -> i32 {
-    drafts.into_iter().map(Draft::available).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_history_forgets_its_oldest() {
-        assert_eq!(newest("1,2,3", 5), "1,2,3");
-        assert_eq!(newest("1,2,3", 4), "2,3");
-        assert_eq!(newest("12345", 4), "");
-        let long: Vec<String> = (1000..2000).map(|revision| revision.to_string()).collect();
-        let kept = newest(&long.join(","), MAX_HISTORY);
-        assert!(kept.len() <= MAX_HISTORY && kept.ends_with(",1999"));
-        assert_eq!(kept.split(',').count(), 400);
-    }
+    let sizes = drafts.into_iter().map(Draft::available);
+    sizes.fold(0, i32::saturating_add)
 }

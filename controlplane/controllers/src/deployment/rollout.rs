@@ -38,7 +38,8 @@ pub(super) fn new_replicas(deployment: &Deployment, fleet: &Fleet) -> i32 {
     if !is_rolling(deployment) {
         return wanted;
     }
-    let room = wanted + max_surge(deployment) - total_replicas(fleet.all());
+    let most = wanted.saturating_add(max_surge(deployment));
+    let room = most.saturating_sub(total_replicas(fleet.all()));
     if room <= 0 {
         present
     } else {
@@ -64,14 +65,14 @@ pub(super) fn roll(deployment: &Deployment, fleet: &mut Fleet) {
     }
 }
 
-/// One step of a recreate: all the old go before any new comes. Whether some had to be told.
+/// One step of a recreate: all the old go before any new comes. Says whether any had to.
 pub(super) fn recreate(deployment: &Deployment, fleet: &mut Fleet) -> bool {
-    let mut is_changed = false;
+    let mut went = false;
     for draft in fleet.old.iter_mut().filter(|draft| draft.replicas() > 0) {
         draft.scale(0, deployment);
-        is_changed = true;
+        went = true;
     }
-    is_changed
+    went
 }
 
 /// Brings the new ReplicaSet to its size of this moment; whether that changed anything.
@@ -105,7 +106,8 @@ fn scale_down_old(deployment: &Deployment, fleet: &mut Fleet) {
         .new
         .as_ref()
         .map_or(0, |new| new.replicas() - new.available());
-    let may_go = total_replicas(fleet.all()) - min_available - new_unavailable;
+    let beyond = total_replicas(fleet.all()).saturating_sub(min_available);
+    let may_go = beyond.saturating_sub(new_unavailable);
     if may_go <= 0 {
         return;
     }
@@ -114,7 +116,9 @@ fn scale_down_old(deployment: &Deployment, fleet: &mut Fleet) {
 
     // The status may lag behind a scaling of a moment ago, the sizes do not: what they allow is the
     // limit.
-    let mut surplus = (total_available(fleet.all()) - min_available).min(may_go - removed);
+    let mut surplus = total_available(fleet.all())
+        .saturating_sub(min_available)
+        .min(may_go - removed);
     for draft in fleet.old.iter_mut().filter(|draft| draft.replicas() > 0) {
         if surplus <= 0 {
             break;
@@ -187,11 +191,11 @@ fn active_or_latest(fleet: &mut Fleet) -> Option<&mut Draft> {
 fn scale_proportionally(deployment: &Deployment, fleet: &mut Fleet) {
     let wanted = replicas_of(deployment);
     let allowed = if wanted > 0 {
-        wanted + max_surge(deployment)
+        wanted.saturating_add(max_surge(deployment))
     } else {
         0
     };
-    let to_add = allowed - total_replicas(fleet.all());
+    let to_add = allowed.saturating_sub(total_replicas(fleet.all()));
     let before = deployment
         .status
         .as_ref()
@@ -211,12 +215,12 @@ fn scale_proportionally(deployment: &Deployment, fleet: &mut Fleet) {
     let mut sizes: Vec<i32> = Vec::with_capacity(active.len());
     for draft in &active {
         let share = share_of(draft, wanted, max_surge(deployment), before, to_add, added);
-        sizes.push(draft.replicas() + share);
-        added += share;
+        sizes.push(draft.replicas().saturating_add(share));
+        added = share.saturating_add(added);
     }
     // What rounding leaves over goes to the first.
     if let Some(first) = sizes.first_mut() {
-        *first = (*first + to_add - added).max(0);
+        *first = first.saturating_add(to_add.saturating_sub(added)).max(0);
     }
     for (draft, size) in active.into_iter().zip(sizes) {
         draft.scale(size, deployment);
@@ -244,11 +248,11 @@ fn share_of(
         if max_before == 0 {
             return 0;
         }
-        let scaled =
-            f64::from(draft.replicas()) * f64::from(wanted + surge) / f64::from(max_before);
-        round(scaled) - draft.replicas()
+        let most = f64::from(wanted.saturating_add(surge));
+        let scaled = f64::from(draft.replicas()) * most / f64::from(max_before);
+        round(scaled).saturating_sub(draft.replicas())
     };
-    let left = to_add - added;
+    let left = to_add.saturating_sub(added);
     if to_add > 0 {
         fraction.min(left)
     } else {
@@ -258,7 +262,7 @@ fn share_of(
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "replica counts are far below the limits of i32"
+    reason = "a float beyond the limits of i32 becomes the nearest of them"
 )]
 fn round(number: f64) -> i32 {
     number.round() as i32

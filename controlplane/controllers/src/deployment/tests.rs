@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 
@@ -166,14 +167,59 @@ fn recreate_waits_for_the_last_old_pod() {
     assert_eq!(sim.sizes(), [(0, "1".to_owned()), (2, "2".to_owned())]);
 }
 
-/// The old ReplicaSet has been updated and has said nothing since, and no pod has been seen.
 #[test]
-fn recreate_does_not_trust_a_replica_set_that_may_be_making_pods() {
-    let mut sim = Sim::recreate(2);
-    sim.sets[0].rs.status = None;
+fn recreate_brings_nothing_in_the_round_that_scales_down() {
+    let mut sim = Sim::new(2, 0, 0);
+    let strategy = json!({"type": "Recreate"});
+    sim.deployment.spec.strategy = serde_json::from_value(strategy).unwrap();
+    sim.step();
     sim.set_image("v2");
+    // Of the first no pod was reported yet.
     sim.step();
     assert_eq!(sim.sizes(), [(0, "1".to_owned())]);
+    sim.step();
+    assert_eq!(sim.sizes(), [(0, "1".to_owned()), (2, "2".to_owned())]);
+}
+
+#[test]
+fn the_history_of_a_replica_set_forgets_the_oldest() {
+    let mut sim = Sim::rolled_out(1, 1, 0);
+    for _ in 0..600 {
+        for image in ["v2", "v1"] {
+            sim.set_image(image);
+            sim.step();
+        }
+    }
+    for set in &sim.sets {
+        let annotations = set.rs.metadata.annotations.as_ref().unwrap();
+        let history = &annotations["deployment.kubernetes.io/revision-history"];
+        assert!((1990..=2000).contains(&history.len()), "{}", history.len());
+        let revision: u32 = annotations["deployment.kubernetes.io/revision"]
+            .parse()
+            .unwrap();
+        let former = (revision - 2).to_string();
+        assert_eq!(history.rsplit(',').next(), Some(&*former));
+        assert!(!history.starts_with(','));
+    }
+}
+
+#[test]
+fn as_many_pods_as_there_are_numbers_are_made() {
+    let mut sim = Sim::new(i32::MAX, 0, 0);
+    let quarter = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}});
+    sim.deployment.spec.strategy = serde_json::from_value(quarter).unwrap();
+    sim.step();
+    assert_eq!(sim.sizes(), [(i32::MAX, "1".to_owned())]);
+    for image in ["v2", "v3"] {
+        sim.set_image(image);
+        sim.step();
+        (0..sim.sets.len()).for_each(|at| sim.report(at));
+        sim.step();
+    }
+    sim.resize(i32::MAX - 1);
+    sim.step();
+    sim.resize(i32::MAX);
+    sim.step();
 }
 
 #[test]

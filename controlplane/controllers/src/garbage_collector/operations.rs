@@ -13,15 +13,14 @@ use kube::{
 use serde_json::Value;
 use tracing::warn;
 
-use super::{graph::Place, plan::Owner};
+use super::{
+    graph::Place,
+    plan::{self, Owner},
+};
 use crate::{
-    controller::{CallContext, ReconcileError, ignore_missing},
-    errors::is_conflict,
+    controller::{CallContext, ReconcileError, ignore_missing, or_event},
     served_kinds::{ServedKind, ServedKinds},
 };
-
-/// How often an object is deleted that changes all the time, without its owners doing so.
-const DELETE_TRIES: usize = 5;
 
 /// Reads and writes of objects by group, kind and name.
 pub(super) struct Operations {
@@ -72,52 +71,66 @@ impl Operations {
         Ok(live.map_or(Owner::Absent, |live| Owner::Live(Box::new(live.metadata))))
     }
 
-    /// Patches the object at `place`; the patch says by its uid which one is meant.
+    /// Patches the object at `place`; the patch says by its uid which one is meant. Returns what it
+    /// is then, `None` if it is gone.
     pub(super) async fn patch(
         &self,
         place: &Place,
         patch: Value,
         call: &'static str,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<Option<ObjectMeta>, ReconcileError> {
         let (api, params) = (self.of(place)?, PatchParams::default());
         let patch = Patch::Merge(patch);
         let patched = api.patch_metadata(&place.name, &params, &patch);
-        ignore_missing(patched.await).during(call).map(drop)
+        let patched = ignore_missing(patched.await).during(call)?;
+        Ok(patched.map(|patched| patched.metadata))
     }
 
-    /// Deletes the object at `place`, if it is `live` still, with the owners that were looked at:
-    /// one that has come meanwhile keeps it. What else has changed does not matter.
+    /// Deletes the object at `place`, if it is `live` still and its owners are the same.
+    ///
+    /// # Errors
+    /// [`ReconcileError::NotYet`] if they are others by now: they have to be asked for first.
     pub(super) async fn delete(
         &self,
         place: &Place,
         live: &ObjectMeta,
-        params: &DeleteParams,
+        params: DeleteParams,
     ) -> Result<(), ReconcileError> {
-        const CALL: &str = "delete dependent";
-        let api = self.of(place)?;
-        let mut version = live.resource_version.clone();
-        for _ in 0..DELETE_TRIES {
-            let params = params.clone().preconditions(Preconditions {
-                uid: live.uid.clone(),
-                resource_version: version,
-            });
-            match api.delete(&place.name, &params).await {
-                Err(error) if is_conflict(&error) => {}
-                deleted => return ignore_missing(deleted).during(CALL).map(drop),
-            }
-            let uid = live.uid.as_deref().unwrap_or_default();
-            let Some(now) = self.get(place, uid, CALL).await? else {
-                return Ok(());
-            };
-            if now.owner_references != live.owner_references {
-                break;
-            }
-            version = now.resource_version;
+        let uid = live.uid.as_deref().unwrap_or_default();
+        let version = live.resource_version.clone();
+        let deleted = self.delete_version(place, uid, version, params.clone());
+        if or_event(deleted.await)?.is_some() {
+            return Ok(());
         }
-        Err(ReconcileError::NotYet(format!(
-            "{} {}/{} has changed while it was looked at",
-            place.kind.1, place.namespace, place.name
-        )))
+        let Some(latest) = self.get(place, uid, "get changed object").await? else {
+            return Ok(());
+        };
+        if !plan::has_owners_of(&latest, live) {
+            return Err(ReconcileError::NotYet(format!(
+                "the owners of {} have changed",
+                place.name
+            )));
+        }
+        // What changes all the time, and never its owners, would stay for ever.
+        self.delete_version(place, uid, None, params).await
+    }
+
+    /// With a `version` only that version.
+    async fn delete_version(
+        &self,
+        place: &Place,
+        uid: &str,
+        version: Option<String>,
+        params: DeleteParams,
+    ) -> Result<(), ReconcileError> {
+        let params = params.preconditions(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: version,
+        });
+        let api = self.of(place)?;
+        let deleted = api.delete(&place.name, &params).await;
+        let deleted = ignore_missing(deleted).during("delete dependent");
+        deleted.map(drop)
     }
 
     fn of(&self, place: &Place) -> Result<Api<DynamicObject>, ReconcileError> {

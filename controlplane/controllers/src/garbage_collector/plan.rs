@@ -104,6 +104,12 @@ pub(super) fn unblocked(live: &ObjectMeta) -> Value {
     }})
 }
 
+/// Whether what was found of the owners of `former` is true of `latest` still.
+pub(super) fn has_owners_of(latest: &ObjectMeta, former: &ObjectMeta) -> bool {
+    let former = former.owner_references.as_deref().unwrap_or_default();
+    latest.owner_references.as_deref().unwrap_or_default() == former
+}
+
 /// The patch that takes `finalizer` from an object; `None` if it is gone.
 pub(super) fn without_finalizer(live: &ObjectMeta, finalizer: &str) -> Option<Value> {
     let present = live.finalizers.as_deref().unwrap_or_default();
@@ -262,5 +268,22 @@ mod tests {
         let references = patch["metadata"]["ownerReferences"].as_array().unwrap();
         let blocks = references.iter().map(|owner| &owner["blockOwnerDeletion"]);
         assert!(blocks.eq([&json!(false), &json!(false)]));
+        assert_eq!(patch["metadata"]["resourceVersion"], "7", "of these owners");
+    }
+
+    #[test]
+    fn owners_are_the_same_whatever_else_changes() {
+        let (former, mut latest) = (live(&[]), live(&[ORPHAN]));
+        latest.resource_version = Some("8".into());
+        assert!(has_owners_of(&latest, &former));
+        latest.owner_references.as_mut().unwrap()[1].uid = "c".into();
+        assert!(!has_owners_of(&latest, &former));
+        latest.owner_references = None;
+        assert!(!has_owners_of(&latest, &former));
+        let none = ObjectMeta {
+            owner_references: Some(Vec::new()),
+            ..former
+        };
+        assert!(has_owners_of(&latest, &none));
     }
 }

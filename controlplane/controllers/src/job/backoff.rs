@@ -1,11 +1,19 @@
-//! How long a Job waits before it replaces a pod that failed. Pure.
+//! How long a Job waits before it replaces a pod that failed. Pure, but for the records that are
+//! kept of all Jobs; they begin anew with the controller, from the pods that are there.
 //!
 //! Source: `pkg/controller/job/backoff_utils.go` at v1.37.
 
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use coracle_telemetry::ExponentialBackoff;
-use k8s_openapi::{api::batch::v1::JobSpec, jiff::Timestamp};
+use k8s_openapi::{
+    api::batch::v1::{Job, JobSpec},
+    jiff::Timestamp,
+};
+use parking_lot::Mutex;
 
 use super::observed::{Observed, has_failed, uid};
 use crate::{
@@ -17,27 +25,79 @@ use crate::{
 const BACKOFF_FIRST: Duration = Duration::from_secs(10);
 const BACKOFF_CAP: Duration = Duration::from_secs(600);
 
+/// The failures of a Job since its last success, also those of pods that are gone: an evicted pod
+/// is deleted at once. Failures that the policy ignores are among them: what fails at once would be
+/// tried again at once.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Record {
+    failures: u32,
+    last_failure: Option<Timestamp>,
+    last_success: Option<Timestamp>,
+    /// Uids of those of the failed pods that are still there.
+    counted: HashSet<String>,
+}
+
+impl Record {
+    /// What is known once `seen` is: each pod counts once, however often it is seen.
+    pub(super) fn after(&self, spec: &JobSpec, seen: &Observed<'_>) -> Self {
+        let mut record = self.clone();
+        let pods = || seen.pods.iter();
+        let succeeded = pods().filter(|pod| pod_state::phase(pod) == "Succeeded");
+        let success = succeeded.map(|pod| finish_time(pod)).max();
+        if success > record.last_success {
+            record = Self {
+                last_success: success,
+                ..Self::default()
+            };
+        }
+        let there: HashSet<&str> = pods().map(|pod| uid(pod)).collect();
+        record.counted.retain(|uid| there.contains(uid.as_str()));
+        for pod in pods().filter(|pod| has_failed(spec, pod)) {
+            let at = finish_time(pod);
+            if seen.dismissed.contains(uid(pod))
+                || record.last_success.is_some_and(|success| at <= success)
+            {
+                continue;
+            }
+            record.last_failure = record.last_failure.max(Some(at));
+            if record.counted.insert(uid(pod).to_owned()) {
+                record.failures = record.failures.saturating_add(1);
+            }
+        }
+        record
+    }
+}
+
+/// The records of all Jobs, by uid; nothing is left of one that is over or gone.
+#[derive(Default)]
+pub(super) struct Records(Mutex<HashMap<String, Record>>);
+
+impl Records {
+    pub(super) fn of(&self, job: &Job) -> Record {
+        let records = self.0.lock();
+        records.get(uid_of(job)).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn keep(&self, job: &Job, record: Record) {
+        if record.last_failure.is_some() || record.last_success.is_some() {
+            self.0.lock().insert(uid_of(job).to_owned(), record);
+        }
+    }
+
+    pub(super) fn forget(&self, job: &Job) {
+        self.0.lock().remove(uid_of(job));
+    }
+}
+
+fn uid_of(job: &Job) -> &str {
+    job.metadata.uid.as_deref().unwrap_or_default()
+}
+
 /// How long to wait before a failed pod is replaced: longer with every failure since the last
-/// success. Failures that the policy ignores are among them: what fails at once would be tried
-/// again at once.
+/// success.
 pub(super) fn backoff(spec: &JobSpec, seen: &Observed<'_>) -> Option<Duration> {
-    let succeeded = seen
-        .pods
-        .iter()
-        .filter(|pod| pod_state::phase(pod) == "Succeeded");
-    let last_success = succeeded.map(|pod| finish_time(pod)).max();
-    let has_failed = |pod: &Pod| has_failed(spec, pod) && !seen.dismissed.contains(uid(pod));
-    let failed = seen.pods.iter().filter(|pod| has_failed(pod));
-    let recent: Vec<Timestamp> = failed
-        .map(|pod| finish_time(pod))
-        .filter(|at| last_success.is_none_or(|success| *at > success))
-        .collect();
-    let last = recent.iter().max()?;
-    remaining(
-        u32::try_from(recent.len()).unwrap_or(u32::MAX),
-        *last,
-        seen.now,
-    )
+    let record = seen.record.after(spec, seen);
+    remaining(record.failures, record.last_failure?, seen.now)
 }
 
 /// What is left of the pause after so many `failures`, of which the last was then.

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use k8s_openapi::{api::batch::v1::JobSpec, jiff::Timestamp};
 
-use super::indexes;
+use super::{backoff::Record, indexes};
 use crate::{pod::Pod, pod_state};
 
 /// Keeps a pod until it is counted.
@@ -15,6 +15,8 @@ pub(super) struct Observed<'a> {
     pub(super) pods: &'a [Arc<Pod>],
     /// Uids of pods that the Job itself has let go uncounted: their end is no failure.
     pub(super) dismissed: &'a HashSet<String>,
+    /// The failures that were seen before.
+    pub(super) record: &'a Record,
     pub(super) now: Timestamp,
 }
 

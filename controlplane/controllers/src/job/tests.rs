@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{plan::*, *};
+use super::{backoff::Record, plan::*, *};
 
 mod indexed;
 mod per_index;
@@ -56,15 +56,21 @@ fn next(job: &Job, pods: &[Arc<Pod>]) -> Plan {
 }
 
 fn next_after(job: &Job, pods: &[Arc<Pod>], dismissed: &HashSet<String>) -> Plan {
+    plan(job, &observed(pods, dismissed, &Record::default()))
+}
+
+fn observed<'a>(
+    pods: &'a [Arc<Pod>],
+    dismissed: &'a HashSet<String>,
+    record: &'a Record,
+) -> Observed<'a> {
     let now = Timestamp::from_second(NOW).unwrap();
-    plan(
-        job,
-        &Observed {
-            pods,
-            dismissed,
-            now,
-        },
-    )
+    Observed {
+        pods,
+        dismissed,
+        record,
+        now,
+    }
 }
 
 fn indexes_of(plan: &Plan) -> Vec<Option<u32>> {
@@ -253,6 +259,30 @@ fn a_failed_pod_is_replaced_later_and_later() {
         (plan.create.len(), plan.again),
         (0, Some(Duration::from_secs(15)))
     );
+}
+
+#[test]
+fn a_failed_pod_holds_its_follower_back_when_it_is_gone() {
+    let spec = json!({"completions": 3, "parallelism": 1, "backoffLimit": 6});
+    let job = job(spec, json!({"startTime": at(60)}));
+    let (spec, none) = (job.spec.as_ref().unwrap(), HashSet::new());
+    let mut record = Record::default();
+    let mut next = |pods: &[Arc<Pod>]| {
+        let before = record.clone();
+        let seen = observed(pods, &none, &before);
+        record = before.after(spec, &seen);
+        let plan = plan(&job, &seen);
+        (plan.create.len(), plan.again.map(|again| again.as_secs()))
+    };
+    let failed = |name: &str| pod(name, "Failed");
+    assert_eq!(next(&[failed("a")]), (0, Some(5)));
+    assert_eq!(next(&[failed("a")]), (0, Some(5)), "it counts once");
+    assert_eq!(next(&[]), (0, Some(5)), "it was evicted");
+    assert_eq!(next(&[failed("b")]), (0, Some(15)));
+    assert_eq!(next(&[]), (0, Some(15)));
+    let ended = pod_with("c", "Succeeded", json!({"creationTimestamp": at(3)}));
+    assert_eq!(next(&[ended]), (1, None), "a success ends it");
+    assert_eq!(next(&[]), (1, None));
 }
 
 #[test]

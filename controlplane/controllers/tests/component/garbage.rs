@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -12,8 +12,12 @@ use coracle_controllers::{CertificateAuthority, ControllersConfig};
 use coracle_telemetry::metrics::MetricsRegistry;
 use http::{Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Client, ResourceExt, api::DeleteParams, client::Body};
-use serde_json::json;
+use kube::{
+    Client, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+    client::Body,
+};
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::cluster::Cluster;
@@ -230,50 +234,72 @@ async fn object_with_one_living_owner_stays_and_loses_the_other_reference() {
         .await;
 }
 
-/// Between what the collector finds out and what it does of it, an object gets an owner that lives.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_comes_in_the_last_moment_keeps_its_object() {
+const GHOST: &str = "7d0e5f0e-0000-4000-8000-000000000000";
+
+fn reference(name: &str, uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "name": name, "uid": uid})
+}
+
+/// Secret `ghost` is asked for as the owner of ConfigMap `owned` and is not there; each time, once
+/// the object itself was read, `change` happens to it, which may name the uid of a Secret `alive`.
+async fn collect_amid_a_change(
+    change: impl Fn(&str, usize) -> Value + Send + Sync + 'static,
+) -> Cluster {
     let (cluster, authorities) = Cluster::without_controllers().await;
-    let alive: ConfigMap = cluster
+    let alive: Secret = cluster
         .create("default", json!({"metadata": {"name": "alive"}}))
         .await;
-    let ghost = "7d0e5f0e-0000-4000-8000-000000000000".to_owned();
-    let owner = |name: &str, uid: Option<String>| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
-    let absent = owner("ghost", Some(ghost));
-    let owned = json!({"metadata": {"name": "owned", "ownerReferences": [absent.clone()]}});
-    cluster.create::<Secret>("default", owned).await;
-    let adopted = json!({"metadata": {"ownerReferences": [absent, owner("alive", alive.uid())]}});
-    let secrets = cluster.api::<Secret>("default");
-    // Once the object has been read, the next question is about its owner.
-    let (is_read, is_first) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicBool::new(true)),
-    );
-    let late = move |path: String| {
-        let (secrets, is_first, adopted) = (secrets.clone(), is_first.clone(), adopted.clone());
-        let is_read = is_read.clone();
+    let alive: Arc<str> = alive.uid().unwrap().into();
+    let owned =
+        json!({"metadata": {"name": "owned", "ownerReferences": [reference("ghost", GHOST)]}});
+    cluster.create::<ConfigMap>("default", owned).await;
+    let api = cluster.api::<ConfigMap>("default");
+    let (change, read) = (Arc::new(change), Arc::new(AtomicUsize::new(0)));
+    let changes = move |path: String| {
+        let (api, alive, change, read) = (api.clone(), alive.clone(), change.clone(), read.clone());
         async move {
-            if path.ends_with("/secrets/owned") {
-                is_read.store(true, Ordering::SeqCst);
+            if path.ends_with("/configmaps/owned") {
+                read.fetch_add(1, Ordering::Relaxed);
             }
-            let asks = path.ends_with("/configmaps/ghost") && is_read.load(Ordering::SeqCst);
-            if asks && is_first.swap(false, Ordering::SeqCst) {
-                let params = kube::api::PatchParams::default();
-                let adopted = kube::api::Patch::Merge(&adopted);
-                secrets.patch("owned", &params, &adopted).await.unwrap();
+            let times = read.load(Ordering::Relaxed);
+            if path.ends_with("/secrets/ghost") && times > 0 {
+                let patch = Patch::Merge(change(&alive, times));
+                // Nobody minds if it is gone by then.
+                let _ = api.patch("owned", &PatchParams::default(), &patch).await;
             }
             true
         }
     };
-    run_with_collector_client(&cluster, authorities, late).await;
+    run_with_collector_client(&cluster, authorities, changes).await;
     cluster
-        .wait("the reference to nobody to go", || async {
-            let owned = cluster.get_opt::<Secret>("default", "owned").await;
-            let owned = owned.expect("it has an owner that lives");
-            let names = owned.owner_references().iter();
-            let names: Vec<&str> = names.map(|owner| owner.name.as_str()).collect();
-            assert!(owned.metadata.deletion_timestamp.is_none());
-            names == ["alive"]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_gets_a_living_owner_at_the_last_moment_stays() {
+    let cluster = collect_amid_a_change(|alive, _| {
+        json!({"metadata": {"ownerReferences": [reference("ghost", GHOST), reference("alive", alive)]}})
+    })
+    .await;
+    cluster
+        .wait("the dead reference to go", || async {
+            let owned: Option<ConfigMap> = cluster.get_opt("default", "owned").await;
+            let owned = owned.expect("its owner lives");
+            let owners = owned.owner_references().iter();
+            owners.map(|owner| owner.name.as_str()).eq(["alive"])
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_changes_all_the_time_is_collected_all_the_same() {
+    let cluster =
+        collect_amid_a_change(|_, times| json!({"data": {"times": times.to_string()}})).await;
+    cluster
+        .wait("collection", || async {
+            cluster
+                .get_opt::<ConfigMap>("default", "owned")
+                .await
+                .is_none()
         })
         .await;
 }

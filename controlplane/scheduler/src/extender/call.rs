@@ -63,7 +63,9 @@ impl Caller {
             url: url(),
             timeout: self.timeout,
         })??;
-        let read: Result<Option<R>, _> = serde_json::from_slice(&answer);
+        // The first value: as Go reads, whatever follows it.
+        let mut values = serde_json::Deserializer::from_slice(&answer).into_iter::<Option<R>>();
+        let read = values.next().unwrap_or_else(|| serde_json::from_slice(b""));
         read.map(Option::unwrap_or_default)
             .map_err(|source| ExtenderError::Read {
                 url: url(),

@@ -50,7 +50,7 @@ pub(crate) enum BindError {
 }
 
 impl BindError {
-    /// Whether the pod is gone or bound already: there is nothing left to do for it.
+    /// Whether the pod seems to be gone or bound already: then nobody is to be told of it.
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 404 || status.code == 409)
     }

@@ -105,9 +105,20 @@ impl Scheduler {
                     self.cache.nominate(pod.clone(), &node);
                 }
             }
-            (_, Some(node)) => self.cache.nominate(pod.clone(), node),
-            (Some(_), None) => drop(self.cache.withdraw(&pod.uid)),
+            (_, Some(node)) => {
+                self.withdraw(&pod.uid);
+                self.cache.nominate(pod.clone(), node);
+            }
+            (Some(_), None) => self.withdraw(&pod.uid),
             (None, None) => {}
+        }
+    }
+
+    /// No room is made for the pod any more, or elsewhere: others may fit where it was.
+    pub(super) fn withdraw(&mut self, uid: &PodUid) {
+        if let Some(pod) = self.cache.withdraw(uid) {
+            self.queue
+                .move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());
         }
     }
 

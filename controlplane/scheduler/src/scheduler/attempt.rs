@@ -10,7 +10,7 @@ use coracle_telemetry::span;
 
 use super::{Decision, Scheduler};
 use crate::{
-    framework::{CycleState, Diagnosis, Failed, Filters, Nomination},
+    framework::{ClusterEvent, CycleState, Diagnosis, Failed, Filters, Nomination},
     pod_info::PodInfo,
     schedule_one::SchedulingFailure,
 };
@@ -40,6 +40,14 @@ impl Scheduler {
             self.cache.assume(pod.clone(), node);
         }
         self.cache.put_back(lifted);
+        if decided
+            .as_ref()
+            .is_ok_and(|node| nominated.as_ref().is_some_and(|kept| kept != node))
+        {
+            // What had been kept for it is free.
+            let event = ClusterEvent::AssignedPodDeleted(&pod);
+            self.queue.move_to_active_or_backoff(&event, started + took);
+        }
         match decided {
             Ok(node) => {
                 self.reports.forget(&pod.uid);
@@ -144,7 +152,7 @@ impl Scheduler {
         match nomination {
             Nomination::Unchanged => false,
             Nomination::Withdrawn => {
-                self.cache.withdraw(&pod.uid);
+                self.withdraw(&pod.uid);
                 false
             }
             Nomination::Node { name, victims } => {
@@ -153,6 +161,9 @@ impl Scheduler {
                     self.cache.withdraw(&below);
                     self.reports.nominated(&below, None, Instant::now());
                     self.queue.try_now(&below);
+                }
+                if self.cache.nomination(&pod.uid) != Some(&*name) {
+                    self.withdraw(&pod.uid);
                 }
                 self.cache.nominate(pod.clone(), &name);
                 self.metrics.preempted(victims.len());

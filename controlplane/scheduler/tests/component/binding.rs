@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use serde_json::json;
 
-use crate::cluster::{Batches, Cluster, wait};
+use crate::cluster::{Batches, Cluster, small, wait};
 
 const PODS: usize = 300;
 
@@ -60,4 +60,17 @@ async fn a_server_that_has_no_batches_is_asked_once() {
 async fn pods_of_whom_an_answer_says_nothing_are_tried_again() {
     let cluster = all_are_bound(Batches::LostOnce).await;
     assert!(failed(&cluster) > 0);
+}
+
+/// Whatever a server answers: as long as the pod is there and has no node, it waits for one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_is_only_said_to_be_gone_is_tried_again() {
+    for code in [404, 409] {
+        let cluster = Cluster::start().await;
+        cluster.add_node("n", small()).await;
+        *cluster.watched.answered_once.lock().unwrap() = Some(("p".to_owned(), code));
+        cluster.add_pod("p", json!({"cpu": "1"}), json!({})).await;
+        assert_eq!(cluster.placed("p").await, "n", "{code}");
+        assert_eq!(cluster.watched.failed_bindings.load(SeqCst), 1);
+    }
 }

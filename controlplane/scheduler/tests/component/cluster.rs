@@ -56,6 +56,8 @@ pub(crate) struct Watched {
     pub(crate) permits: Arc<Semaphore>,
     /// The pod whose bindings fail.
     pub(crate) unbindable: Arc<Mutex<Option<String>>>,
+    /// The pod whose next binding is answered so.
+    pub(crate) answered_once: Arc<Mutex<Option<(String, u16)>>>,
     /// How often that has happened.
     pub(crate) failed_bindings: Arc<AtomicUsize>,
     /// What becomes of requests to bind many pods, and how many have come.
@@ -73,6 +75,7 @@ impl Watched {
             status_writes: Arc::default(),
             permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             unbindable: Arc::default(),
+            answered_once: Arc::default(),
             failed_bindings: Arc::default(),
             batches: Arc::default(),
             batches_sent: Arc::default(),
@@ -99,6 +102,12 @@ impl Watched {
         if unbindable.is_some_and(|name| path.ends_with(&format!("/{name}/binding"))) {
             self.failed_bindings.fetch_add(1, SeqCst);
             return Ok(failure(500));
+        }
+        let of_it = |(name, _): &mut (String, u16)| path.ends_with(&format!("/{name}/binding"));
+        let once = self.answered_once.lock().unwrap().take_if(of_it);
+        if let Some((_, code)) = once {
+            self.failed_bindings.fetch_add(1, SeqCst);
+            return Ok(failure(code));
         }
         if path.ends_with("/bindingbatches") {
             self.batches_sent.fetch_add(1, SeqCst);
@@ -204,6 +213,13 @@ impl Cluster {
     pub(crate) async fn patch_node(&self, name: &str, patch: Value) {
         self.nodes()
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn patch_node_status(&self, name: &str, patch: Value) {
+        self.nodes()
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .unwrap();
     }

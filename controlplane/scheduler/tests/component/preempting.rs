@@ -159,3 +159,36 @@ async fn a_critical_pod_ends_others() {
     end(&cluster, "victim").await;
     assert_eq!(cluster.placed("critical").await, "n");
 }
+
+/// Who waits for room that is kept for another hears when it is kept no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_that_is_kept_no_more_is_offered_to_others() {
+    let cluster = full_cluster().await;
+    let two = json!({"cpu": "2", "memory": "4Gi", "pods": "10"});
+    cluster
+        .patch_node_status(
+            "n",
+            json!({"status": {"allocatable": two, "capacity": two}}),
+        )
+        .await;
+    let high = json!({"priorityClassName": "high"});
+    cluster
+        .add_pod("large", json!({"cpu": "2"}), high.clone())
+        .await;
+    wait("room for the large one", || async {
+        nominated(&cluster, "large").await.is_some()
+    })
+    .await;
+    cluster.add_pod("small", json!({"cpu": "1"}), high).await;
+    cluster.refused("small").await;
+    // Somebody takes the nomination back, and the large one will not come again.
+    let gone = json!({"status": {"nominatedNodeName": null}, "spec": null});
+    let params = kube::api::PatchParams::default();
+    let patch = kube::api::Patch::Merge(&gone);
+    cluster
+        .pods()
+        .patch_status("large", &params, &patch)
+        .await
+        .unwrap();
+    assert_eq!(cluster.placed("small").await, "n");
+}

@@ -14,6 +14,7 @@
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -27,7 +28,10 @@ use kube::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
 
 use super::{BindError, DEADLINE};
 use crate::pod_info::PodInfo;
@@ -35,6 +39,8 @@ use crate::pod_info::PodInfo;
 const BATCHES: &str = "/apis/scheduling.coracle.dev/v1alpha1/bindingbatches";
 /// Requests at once: while one waits for the disk, the next is read.
 const TURNS: usize = 2;
+/// How long a turn is kept from others.
+const HELD: Duration = Duration::from_millis(100);
 /// Most Bindings of one request: a body of 30 KB, which no server takes for a large one.
 const MAX_BINDINGS: usize = 128;
 /// After a server without batches, how long it is not asked for them.
@@ -150,7 +156,12 @@ impl Batches {
                 drop(turn);
                 return outcome.await.unwrap_or(Err(BindError::GivenUp));
             }
-            self.send(batch).await;
+            let mut sending = pin!(self.send(batch));
+            if timeout(HELD, &mut sending).await.is_err() {
+                // A slow one is not waited for by all.
+                drop(turn);
+                sending.await;
+            }
         }
     }
 
@@ -212,7 +223,7 @@ impl Batches {
     where
         T: for<'de> Deserialize<'de>,
     {
-        match tokio::time::timeout(DEADLINE, self.client.request(request)).await {
+        match timeout(DEADLINE, self.client.request(request)).await {
             Ok(answer) => answer.map_err(BindError::Api),
             Err(_) => Err(BindError::Timeout),
         }
