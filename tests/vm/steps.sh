@@ -125,6 +125,20 @@ pages() {
   for name in "${pod_nodes[@]}"; do eventually 60 "$name gets the page" page_from "$name"; done
 }
 
+page_by_name() { kubectl exec "$1" -- timeout 20 wget -q -O - "http://$2/" | grep -q 'Welcome to nginx'; }
+names() {
+  local name pod host
+  for name in "${pod_nodes[@]}"; do
+    pod=$(pod_on "$name")
+    for host in nginx nginx.default.svc.cluster.local; do
+      eventually 60 "a pod of $name finds $host" page_by_name "$pod" "$host"
+    done
+    # Questions are no connections to the kernel: it takes these rules.
+    on "$name" "iptables-save -t raw" | grep -q 'CORACLE-DNS .*-j CT --notrack' || fail "$name follows questions for names"
+    ! on "$name" "cat /proc/net/nf_conntrack 2>/dev/null" | grep -q 'dst=10.96.0.10 .*dport=53 ' || fail "$name has followed one"
+  done
+}
+
 logs_and_exec() {
   local pod
   pod=$(kubectl get pods -l app=nginx -o 'jsonpath={.items[0].metadata.name}')
@@ -495,6 +509,7 @@ first_half() {
   step "provision and join $nodes nodes" provision_nodes
   step "roll out nginx" roll_out
   step "fetch the page through the ClusterIP from every node" pages
+  step "find the page by its Service's name in a pod of every node" names
   step "logs and exec" logs_and_exec
   step "pod starts" pod_starts
   step "what a node looks like" show_node
