@@ -182,7 +182,7 @@ limits_hold() {
   eventually 60 "the guaranteed pod is Ready" kubectl wait --for=condition=Ready pod/guaranteed --timeout=10s
   [[ $(kubectl exec guaranteed -- cat /proc/1/oom_score_adj) == -997 ]] || fail "the guaranteed pod is not killed last"
   eventually 60 "a profile that nobody has loaded is refused" refused armoured 'profile "nobody-has-loaded-this" is not loaded'
-  kubectl get pod armoured -o 'jsonpath={.status.containerStatuses[0].state.waiting}{"\n"}'
+  kubectl get pod armoured -o 'jsonpath={.status.reason}: {.status.message}{"\n"}'
   kubectl delete pod limited greedy guaranteed armoured --grace-period=1 >/dev/null
 }
 # resized POD MEMORY_MAX CPU_MAX: as its own cgroup and that of its pod say, without a restart.
@@ -199,7 +199,8 @@ cgroup_of_pod() {
   shift
   on "$node" "cd $pods_cgroup/kubepods/burstable/pod$uid && cat $*"
 }
-refused() { [[ $(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].state.waiting.message}') == *"$2"* ]]; }
+# By the node, before anything of it starts.
+refused() { [[ $(kubectl get pod "$1" -o 'jsonpath={.status.phase} {.status.message}') == "Failed "*"$2"* ]]; }
 reason_is() {
   [[ $(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].state.terminated.reason}') == "$2" ]]
 }
