@@ -14,7 +14,7 @@
 //! Pure state; owned by the scheduler's one task.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -42,6 +42,8 @@ pub(crate) struct Cache {
     pods: HashMap<PodUid, Place>,
     /// Pods that room is made for, by priority.
     nominated: BTreeSet<(i32, PodUid)>,
+    /// Pods that are being ended to make room, as long as the watch does not show it.
+    ending: HashSet<PodUid>,
 }
 
 /// Pods that do not count for the moment, and where they did: [`Cache::put_back`].
@@ -242,6 +244,20 @@ impl Cache {
     /// The reverse of [`Cache::take_off`].
     pub(crate) fn put_on(&mut self, position: usize, pod: Arc<PodInfo>) {
         self.nodes[position].add_pod(pod);
+    }
+
+    /// The pod is being ended to make room, or stays after all.
+    pub(crate) fn set_ending(&mut self, uid: &PodUid, ends: bool) {
+        if ends {
+            self.ending.insert(uid.clone());
+        } else {
+            self.ending.remove(uid);
+        }
+    }
+
+    /// Whether the pod ends to make room, as far as anybody knows.
+    pub(crate) fn is_ending(&self, pod: &PodInfo) -> bool {
+        pod.preempted || self.ending.contains(&pod.uid)
     }
 
     /// Counts a pod on `node` before its binding is known to have worked.

@@ -41,8 +41,8 @@ pub(crate) struct Evictions {
 pub(crate) struct Evicted {
     /// For whom.
     pub(crate) preemptor: PodUid,
-    /// Whether each of them is gone or on its way.
-    pub(crate) succeeded: bool,
+    /// Those that could not be ended.
+    pub(crate) staying: Vec<PodUid>,
 }
 
 impl Evictions {
@@ -80,13 +80,12 @@ impl Evictions {
                     Ok(Err(error)) => return failed(&victim, &ErrorChain(&error)),
                     Err(_) => return failed(&victim, &"the API server did not answer in time"),
                 }
-                true
+                None
             };
             let ends = stream::iter(victims).map(end_one).buffer_unordered(AT_ONCE);
-            let succeeded = ends.fold(true, async |all, one| all && one).await;
             Evicted {
                 preemptor: uid,
-                succeeded,
+                staying: ends.filter_map(async |failed| failed).collect().await,
             }
         };
         coracle_telemetry::spawn_in(&mut self.tasks, "preempt pods", evict);
@@ -103,10 +102,10 @@ enum End {
     Gone,
 }
 
-fn failed(victim: &PodInfo, error: &dyn std::fmt::Display) -> bool {
+fn failed(victim: &PodInfo, error: &dyn std::fmt::Display) -> Option<PodUid> {
     let pod = victim.key();
     tracing::warn!(pod, %error, "could not end a pod to make room for another");
-    false
+    Some(victim.uid.clone())
 }
 
 async fn end(client: &Client, source: &str, victim: &PodInfo) -> Result<End, kube::Error> {

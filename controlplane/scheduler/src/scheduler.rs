@@ -206,8 +206,11 @@ impl Scheduler {
 
     /// Room has been made for a pod, or could not be.
     fn evicted(&mut self, evicted: &Evicted) {
+        for victim in &evicted.staying {
+            self.cache.set_ending(victim, false);
+        }
         self.queue.release(&evicted.preemptor);
-        if !evicted.succeeded {
+        if !evicted.staying.is_empty() {
             self.queue.try_now(&evicted.preemptor);
         }
     }

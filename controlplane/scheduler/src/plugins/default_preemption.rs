@@ -80,7 +80,8 @@ fn may_preempt(failed: &Failed<'_>) -> Result<(), &'static str> {
     let position = failed.nominated.and_then(|name| snapshot.position(name));
     // If no end of a pod lets it have the room that is made for it, it needs other room.
     let position = position.filter(|position| failed.diagnosis.resolvable().contains(position));
-    let ends = |placed: &PodInfo| placed.preempted && placed.priority < failed.pod.priority;
+    let ends =
+        |placed: &PodInfo| placed.priority < failed.pod.priority && failed.cache.is_ending(placed);
     match position {
         Some(position)
             if snapshot.nodes()[position]

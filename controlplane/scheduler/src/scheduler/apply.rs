@@ -78,6 +78,9 @@ impl Scheduler {
         if let Some(node) = &pod.node_name {
             self.queue.remove(&pod.uid);
             self.reports.forget(&pod.uid);
+            if pod.terminating {
+                self.cache.set_ending(&pod.uid, false);
+            }
             let old = self.cache.observe(pod.clone(), node);
             let event = match &old {
                 Some(old) => ClusterEvent::AssignedPodUpdated { old, new: &pod },
@@ -128,6 +131,7 @@ impl Scheduler {
         self.profiles.reject_waiting_pod(uid, "the pod is gone");
         self.storage
             .tell_if_asked(|bindings| bindings.pod_gone(uid));
+        self.cache.set_ending(uid, false);
         if let Some(pod) = self.cache.remove_pod(uid) {
             self.queue
                 .move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());

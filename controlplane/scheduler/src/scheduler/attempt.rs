@@ -167,6 +167,9 @@ impl Scheduler {
                 }
                 self.cache.nominate(pod.clone(), &name);
                 self.metrics.preempted(victims.len());
+                for victim in victims.iter().filter(|victim| !victim.terminating) {
+                    self.cache.set_ending(&victim.uid, true);
+                }
                 self.evictions.begin(pod, &name, victims);
                 true
             }

@@ -221,4 +221,13 @@ fn while_the_room_is_being_made_nobody_else_ends() {
     assert_eq!(preempted(&mut cache, &pod, Some("n1")).0, waits);
     let (_, victims) = preempted(&mut cache, &pod, Some("gone"));
     assert_eq!(victims.len(), 1, "the node it was to have is gone");
+    let victim = PodUid("b".into());
+    cache.set_ending(&victim, true);
+    assert_eq!(
+        preempted(&mut cache, &pod, Some("n2")).0,
+        waits,
+        "the watch is late"
+    );
+    cache.set_ending(&victim, false);
+    assert_eq!(preempted(&mut cache, &pod, Some("n2")), ends("n2", &["b"]));
 }
