@@ -230,6 +230,7 @@ impl AgentConfig {
             );
         }
         self.check_paths()?;
+        self.check_names()?;
         if !self.cgroup_root.starts_with('/')
             || self.cgroup_root.split('/').any(|part| part == "..")
         {
@@ -238,9 +239,6 @@ impl AgentConfig {
                 self.cgroup_root.clone(),
                 "must be an absolute path without `..`".to_owned(),
             );
-        }
-        if let Some(why) = coracle_api::name::dns_subdomain_error(&self.cluster_domain) {
-            return bad("--cluster-domain", self.cluster_domain.clone(), why);
         }
         if self.max_pods == 0 {
             return bad(

@@ -107,43 +107,42 @@ async fn run(
     events: EventRecorder,
     stop: CancellationToken,
 ) -> Result<(), DnsError> {
+    let address = config.address;
+    let forwarder = Forwarder::new(config.others.settings());
+    let resolver = Arc::new(Resolver {
+        zone: Zone::new(&config.domain, Some(address))?,
+        names: Arc::new(names.clone()),
+        others: forwarder.clone(),
+        searches: config.others.searches(),
+    });
     let serve = async {
-        if names.is_complete() {
-            until_free(&config, &names, &events).await;
-        }
-        let address = config.address;
-        blocking(move || ground::take(address)).await?;
-        let sockets = listen(SocketAddr::new(address, PORT)).await?;
-        let forwarder = Forwarder::new(config.others.settings());
-        let resolver = Arc::new(Resolver {
-            zone: Zone::new(&config.domain, Some(address))?,
-            names: Arc::new(names.clone()),
-            others: forwarder.clone(),
-            searches: config.others.searches(),
-        });
-        let answering = server::run(sockets, resolver, stop.clone());
-        tokio::select! {
-            () = answering => Ok(()),
-            ended = keep(&config, &names, &events, &forwarder) => ended,
+        loop {
+            if names.is_complete() {
+                until_free(&config, &names, &events).await;
+            }
+            blocking(move || ground::take(address)).await?;
+            let sockets = listen(SocketAddr::new(address, PORT)).await?;
+            tokio::select! {
+                () = server::run(sockets, Arc::clone(&resolver), stop.clone()) => return Ok(()),
+                ended = until_taken(&config, &names, &forwarder) => ended?,
+            }
+            blocking(give_back).await?;
         }
     };
     stop.run_until_cancelled(serve).await.unwrap_or(Ok(()))
 }
 
-/// Keeps what the server stands on, and ends when the address is somebody else's.
-async fn keep(
+/// Keeps what the server stands on, until the address is somebody else's.
+async fn until_taken(
     config: &DnsConfig,
     names: &Names,
-    events: &EventRecorder,
     forwarder: &Forwarder,
 ) -> Result<(), DnsError> {
     let address = config.address;
     names.listed().await;
     for look in 0_u64.. {
         if holder(config, names).is_some() {
-            blocking(give_back).await?;
-            until_free(config, names, events).await;
-            return Ok(());
+            break;
         }
         if look.is_multiple_of(RULES_EVERY) {
             blocking(move || ground::untrack(address)).await;

@@ -298,15 +298,7 @@ fn append_new<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>
 /// down elsewhere.
 pub(crate) fn node_resolv_conf(read: impl Fn(&str) -> String) -> String {
     let main = read("/etc/resolv.conf");
-    let servers = |text: &str| -> Vec<String> {
-        let lines = text
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("nameserver"));
-        lines
-            .map(|rest| rest.trim().to_owned())
-            .filter(|server| !server.is_empty())
-            .collect()
-    };
+    let servers = |text: &str| Resolver::parse(text).nameservers;
     let local = |server: &String| {
         server
             .parse::<IpAddr>()

@@ -89,7 +89,7 @@ pub fn packet(bytes: &[u8]) {
         }
     }
     let most = request.most_bytes();
-    if let Some(written) = wire::write(&request, &answer, most) {
+    if let Some(written) = wire::write(&request, answer, most) {
         assert!(written.len() <= most, "{} of {most}", written.len());
         let again = hickory_proto::op::Message::from_vec(&written);
         assert!(again.is_ok(), "{again:?}");

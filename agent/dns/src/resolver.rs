@@ -72,7 +72,8 @@ impl Resolver {
             dnssec_ok: request.wants_signatures(),
         };
         let answer = self.look_up(asker, &query).await;
-        if answer.code != ResponseCode::NXDomain {
+        // The code is about where an alias leads; the name that was asked for is there (RFC 6604).
+        if answer.code != ResponseCode::NXDomain || !answer.answers.is_empty() {
             return answer;
         }
         match self.along_search_path(asker, &query).await {
@@ -86,10 +87,7 @@ impl Resolver {
         match self.known(&query.name, query.record_type) {
             Known::Answer(answer) => answer,
             Known::Others { leading, name } => {
-                let query = Query {
-                    name,
-                    ..query.clone()
-                };
+                let query = Query { name, ..*query };
                 let replied = self.others.resolve(asker, &query).await;
                 others(leading, replied, &query)
             }
@@ -152,7 +150,7 @@ impl Resolver {
             };
             let next = Query {
                 name: name.clone(),
-                ..query.clone()
+                ..*query
             };
             let mut answer = self.look_up(asker, &next).await;
             match answer.code {

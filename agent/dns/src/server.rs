@@ -179,8 +179,8 @@ async fn answered(
     most: usize,
 ) -> Option<Vec<u8>> {
     let answer = resolver.answer(from, &request).await;
-    wire::write(&request, &answer, most)
-        .or_else(|| wire::write(&request, &Answer::refused(ResponseCode::ServFail), most))
+    wire::write(&request, answer, most)
+        .or_else(|| wire::write(&request, Answer::refused(ResponseCode::ServFail), most))
 }
 
 #[cfg(test)]

@@ -61,6 +61,8 @@ impl World {
             "inside",
             Service::External("db.other.svc.cluster.local".into()),
         );
+        let absent = "absent.other.svc.cluster.local";
+        world.add("shop", "nowhere", Service::External(absent.into()));
         world.add("shop", "number", Service::External("192.0.2.1".into()));
         world.add("shop", "peers", Service::Headless);
         world.add("shop", "nobody", Service::Headless);

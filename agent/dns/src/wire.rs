@@ -103,7 +103,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Request, Unread> {
         edns,
     };
     let refuse = |code| {
-        let bytes = write(&request, &Answer::refused(code), request.most_bytes());
+        let bytes = write(&request, Answer::refused(code), request.most_bytes());
         bytes.map_or(Unread::Drop, Unread::Error)
     };
     if request.edns.as_ref().is_some_and(|edns| edns.version() > 0) {
@@ -127,7 +127,7 @@ fn bare(header: &[u8], code: ResponseCode) -> Vec<u8> {
 
 /// Writes an answer of at most so many bytes; what does not fit is cut off, and the client told to
 /// ask again by a connection. `None` if the answer cannot be written at all.
-pub(crate) fn write(request: &Request, answer: &Answer, most: usize) -> Option<Vec<u8>> {
+pub(crate) fn write(request: &Request, answer: Answer, most: usize) -> Option<Vec<u8>> {
     let mut metadata = request.metadata;
     metadata.message_type = MessageType::Response;
     metadata.authoritative = answer.is_own;
@@ -137,9 +137,9 @@ pub(crate) fn write(request: &Request, answer: &Answer, most: usize) -> Option<V
     let mut message = Message::new(metadata.id, MessageType::Response, OpCode::Query);
     message.metadata = metadata;
     message.add_query(request.question.clone());
-    message.answers.clone_from(&answer.answers);
-    message.authorities.clone_from(&answer.authorities);
-    message.additionals.clone_from(&answer.additionals);
+    message.answers = answer.answers;
+    message.authorities = answer.authorities;
+    message.additionals = answer.additionals;
     message.edns = request.edns.as_ref().map(|asked| {
         let mut edns = Edns::new();
         edns.set_max_payload(MOST_BYTES).set_version(0);

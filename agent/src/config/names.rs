@@ -5,7 +5,7 @@ use std::{net::IpAddr, str::FromStr};
 use coracle_api::cluster_dns;
 use coracle_dns::name::{self, Name};
 
-use super::AgentConfig;
+use super::{AgentConfig, ConfigError, bad};
 
 /// Names below `domain` are asked for at these servers: `example.org=10.0.0.1,10.0.0.2`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,23 @@ impl AgentConfig {
         let is_asked = self.cluster_dns.is_empty() || self.cluster_dns.contains(&address);
         // Everything on a node is of IPv4 yet.
         (is_asked && address.is_ipv4()).then_some(address)
+    }
+
+    /// # Errors
+    /// A domain that is none, and servers to ask on a node that asks nobody.
+    pub(super) fn check_names(&self) -> Result<(), ConfigError> {
+        if let Some(why) = coracle_api::name::dns_subdomain_error(&self.cluster_domain) {
+            return bad("--cluster-domain", self.cluster_domain.clone(), why);
+        }
+        if let (Some(stub), None) = (self.dns_forward.first(), self.dns_address()) {
+            let expected = "has no use on a node that answers no names: drop it, or --no-dns and --cluster-dns";
+            return bad(
+                "--dns-forward",
+                stub.domain.to_string(),
+                expected.to_owned(),
+            );
+        }
+        Ok(())
     }
 
     /// The name servers of pods with `dnsPolicy: ClusterFirst`. With others answering at the
@@ -82,6 +99,16 @@ mod tests {
             assert_eq!(config.dns_address(), answers);
             assert_eq!(config.name_servers(), told);
         }
+    }
+
+    #[test]
+    fn only_a_node_that_answers_asks_others() {
+        let mut config = config();
+        config.dns_forward = vec!["example.org=10.0.0.1".parse().unwrap()];
+        assert!(config.validate().is_ok());
+        config.no_dns = true;
+        let why = config.validate().unwrap_err().to_string();
+        assert!(why.contains("--dns-forward"), "{why}");
     }
 
     #[test]

@@ -75,9 +75,11 @@ pub(crate) fn give_back() -> Result<(), GroundError> {
     if requests.is_empty() {
         return Ok(());
     }
-    netlink.batch(requests).map_err(GroundError::Remove)?;
+    // The address last: as long as it is there, what is left of the rules is known as ours, and they
+    // would keep whoever has the address next from being translated to.
     let rules = Iptables::find().and_then(|iptables| untracked::ensure(&iptables, None));
-    rules.map_err(GroundError::Rules)
+    rules.map_err(GroundError::Rules)?;
+    netlink.batch(requests).map_err(GroundError::Remove)
 }
 
 fn removal(index: u32, net: Ipv4Net) -> Request {

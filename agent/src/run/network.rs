@@ -29,6 +29,7 @@ pub(super) fn spawn(
     informers: &mut Informers,
     events: EventRecorder,
 ) {
+    spawn_dns(groups, config, informers, events.clone());
     let cni = parts.cni.as_ref();
     let Groups { tasks, health, .. } = groups;
     let shutdown = tasks.stop();
@@ -36,7 +37,6 @@ pub(super) fn spawn(
     let (sender, news) = mpsc::channel(NEWS_QUEUE);
     let rules_lost = Arc::new(Notify::new());
     let view = parts.rules.clone();
-    let herald_events = events.clone();
     let herald = Herald {
         node: config.node_name.clone(),
         events,
@@ -58,8 +58,6 @@ pub(super) fn spawn(
     tasks.keep("service-proxy", RESTART, health, move |stop| {
         proxy::run(sources.clone(), proxy_config.clone(), stop)
     });
-    spawn_dns(groups, config, informers, herald_events);
-    let Groups { tasks, health, .. } = groups;
     if foreign {
         // A foreign network routes by itself; what an earlier run with the own one left would be in
         // its way.

@@ -32,7 +32,7 @@ async fn outside() -> Other {
 async fn said(resolver: &Resolver, asker: IpAddr, of: &str, wanted: RecordType) -> Message {
     let asked = wire::read(&request(of, wanted).to_bytes().unwrap()).unwrap();
     let answer = resolver.answer(asker, &asked).await;
-    Message::from_vec(&wire::write(&asked, &answer, 65_535).unwrap()).unwrap()
+    Message::from_vec(&wire::write(&asked, answer, 65_535).unwrap()).unwrap()
 }
 
 async fn answers(resolver: &Resolver, of: &str) -> (ResponseCode, Vec<String>) {
@@ -118,6 +118,10 @@ async fn the_search_path_is_gone_along_in_one_question() {
         expected.sort();
         assert_eq!(found, expected);
     }
+    // A Service of that name is there, though what it leads to is not.
+    let (code, found) = answers(&resolver, &own("nowhere")).await;
+    let alias = format!("{} CNAME absent.other.svc.cluster.local.", own("nowhere"));
+    assert_eq!((code, found), (ResponseCode::NXDomain, vec![alias]));
     // A name that leads nowhere is none, and so is that of another family.
     let (code, found) = answers(&resolver, &own("absent.example")).await;
     assert_eq!((code, found), (ResponseCode::NXDomain, vec![]));

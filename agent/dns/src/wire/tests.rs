@@ -88,18 +88,18 @@ fn a_datagram_is_as_long_as_its_reader_takes() {
 #[test]
 fn what_is_too_long_is_cut_and_told_so() {
     let asked = read(&bytes(|_| {})).unwrap();
-    let short = write(&asked, &many(5), 512).unwrap();
+    let short = write(&asked, many(5), 512).unwrap();
     let short = Message::from_vec(&short).unwrap();
     assert_eq!((short.answers.len(), short.metadata.truncation), (5, false));
     for most in [512, 513, 900, 1232] {
-        let cut = write(&asked, &many(200), most).unwrap();
+        let cut = write(&asked, many(200), most).unwrap();
         assert!(cut.len() <= most && cut.len() + 16 > most, "{}", cut.len());
         let cut = Message::from_vec(&cut).unwrap();
         assert!(cut.metadata.truncation && !cut.answers.is_empty());
     }
     let mut courteous = many(5);
     courteous.additionals = many(200).answers;
-    let bytes = write(&asked, &courteous, 512).unwrap();
+    let bytes = write(&asked, courteous, 512).unwrap();
     let bytes = Message::from_vec(&bytes).unwrap();
     assert_eq!(
         (
