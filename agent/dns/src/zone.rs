@@ -222,7 +222,12 @@ impl Zone {
             Some((service, Some(label)))
         });
         let Some((service, endpoint)) = found else {
-            return Found::Foreign;
+            // Others would deny it, and it may be the cluster's all the same.
+            return if names.is_complete() {
+                Found::Foreign
+            } else {
+                Found::Unknown
+            };
         };
         if of != RecordType::PTR {
             return Found::NoData;

@@ -199,9 +199,15 @@ fn names_are_what_the_specification_says() {
 fn nothing_is_denied_before_all_has_been_seen() {
     let mut world = World::new();
     world.is_complete = false;
+    for (of, wanted) in [
+        ("absent.shop.svc.cluster.local.", RecordType::A),
+        ("21.0.96.10.in-addr.arpa.", RecordType::PTR),
+    ] {
+        assert_eq!(said(&world, of, wanted), ["not yet"], "{of}");
+    }
     assert_eq!(
-        said(&world, "absent.shop.svc.cluster.local.", RecordType::A),
-        ["not yet"]
+        said(&world, "www.example.org.", RecordType::A),
+        ["not ours"]
     );
 }
 
