@@ -131,6 +131,8 @@ pub(crate) fn write(request: &Request, answer: Answer, most: usize) -> Option<Ve
     let mut metadata = request.metadata;
     metadata.message_type = MessageType::Response;
     metadata.authoritative = answer.is_own;
+    // Of the answer, whatever the request had there.
+    metadata.truncation = false;
     metadata.recursion_available = true;
     metadata.authentic_data = false;
     metadata.response_code = answer.code;
