@@ -191,6 +191,9 @@ impl Resolver {
 /// What others have said, behind what led there.
 fn others(mut leading: Vec<Record>, replied: Result<Reply, ForwardError>, query: &Query) -> Answer {
     match replied {
+        // One above 15 is of our own EDNS with that server. A client without EDNS would see the
+        // lower bits alone, and those of 16 say that all is well.
+        Ok(reply) if reply.code.high() > 0 => Answer::refused(ResponseCode::ServFail),
         Ok(reply) => {
             leading.extend(reply.answers);
             Answer {
@@ -207,7 +210,10 @@ fn others(mut leading: Vec<Record>, replied: Result<Reply, ForwardError>, query:
                 error = %coracle_telemetry::ErrorChain(&error),
                 "a name of others is not known"
             );
-            Answer::refused(ResponseCode::ServFail)
+            Answer::refused(match error {
+                ForwardError::AskerBusy { .. } | ForwardError::Busy { .. } => ResponseCode::Refused,
+                ForwardError::NoServers | ForwardError::NoAnswer { .. } => ResponseCode::ServFail,
+            })
         }
     }
 }

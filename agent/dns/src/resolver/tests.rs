@@ -191,3 +191,30 @@ async fn floods_and_copies_are_not_served() {
     let copy = said(&resolver, POD, "cluster.local.", RecordType::AXFR).await;
     assert_eq!(copy.metadata.response_code, ResponseCode::Refused);
 }
+
+#[test]
+fn what_others_could_not_say_is_no_denial() {
+    let query = Query {
+        name: name("www.example.org."),
+        record_type: RecordType::A,
+        dnssec_ok: false,
+    };
+    let failed = |code| {
+        Ok(Reply {
+            code,
+            answers: Vec::new(),
+            authorities: Vec::new(),
+            additionals: Vec::new(),
+            authentic: false,
+        })
+    };
+    for (replied, expected) in [
+        (failed(ResponseCode::BADVERS), ResponseCode::ServFail),
+        (failed(ResponseCode::Unknown(23)), ResponseCode::ServFail),
+        (failed(ResponseCode::Refused), ResponseCode::Refused),
+        (Err(ForwardError::NoServers), ResponseCode::ServFail),
+        (Err(ForwardError::Busy { limit: 1 }), ResponseCode::Refused),
+    ] {
+        assert_eq!(others(Vec::new(), replied, &query).code, expected);
+    }
+}
