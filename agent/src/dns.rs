@@ -149,7 +149,9 @@ async fn until_taken(
         }
         tokio::time::sleep(LOOK).await;
         blocking(move || ground::take(address)).await?;
-        forwarder.set(config.others.settings());
+        if let Some(settings) = others::named(config.others.settings()) {
+            forwarder.set(settings);
+        }
     }
     Ok(())
 }

@@ -49,10 +49,40 @@ impl Others {
     }
 }
 
+/// `None` where the node's files name nobody: they are being written, or cannot be read for now.
+/// Whom they named before is asked on, and nothing that is remembered is forgotten.
+pub(super) fn named(settings: Settings) -> Option<Settings> {
+    (!settings.servers.is_empty()).then_some(settings)
+}
+
 fn resolv_conf() -> String {
     pod_files::node_resolv_conf(|path| fs::read_to_string(path).unwrap_or_default())
 }
 
 fn at_port(server: IpAddr) -> SocketAddr {
     SocketAddr::new(server, PORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_name_nobody_change_nothing() {
+        let stubs = vec![(
+            coracle_dns::name::whole("corp.example").unwrap(),
+            vec![at_port("192.0.2.2".parse().unwrap())],
+        )];
+        let others = Settings {
+            stubs,
+            ..Settings::default()
+        };
+        assert!(named(others.clone()).is_none());
+        let server = at_port("192.0.2.1".parse().unwrap());
+        let found = named(Settings {
+            servers: vec![server],
+            ..others
+        });
+        assert_eq!(found.map(|settings| settings.servers), Some(vec![server]));
+    }
 }
