@@ -87,6 +87,10 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Request, Unread> {
     if header[2] & 0x78 != 0 {
         return Err(error(ResponseCode::NotImp));
     }
+    // Before they are read, for room is made for as many as there are said to be.
+    if header[4..6] != [0, 1] {
+        return Err(error(ResponseCode::FormErr));
+    }
     let message = Message::from_bytes(bytes).map_err(|_| error(ResponseCode::FormErr))?;
     let Message {
         metadata,

@@ -50,6 +50,9 @@ fn what_is_no_question_is_told_so_or_dropped() {
     assert_eq!(code(&none), ResponseCode::FormErr);
     let two = bytes(|message| message.queries.push(message.queries[0].clone()));
     assert_eq!(code(&two), ResponseCode::FormErr);
+    let mut boast = bytes(|_| {});
+    boast[4..6].fill(0xff);
+    assert_eq!(code(&boast), ResponseCode::FormErr);
     let mut torn = bytes(|_| {});
     torn.truncate(20);
     assert_eq!(code(&torn), ResponseCode::FormErr);
