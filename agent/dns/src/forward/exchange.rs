@@ -48,9 +48,10 @@ pub(super) enum Answer {
 pub(super) async fn ask_udp(
     server: SocketAddr,
     query: &Query,
+    has_edns: bool,
     deadline: Instant,
 ) -> Result<Answer, AttemptError> {
-    let (id, question) = question(query)?;
+    let (id, question) = question(query, has_edns)?;
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -82,9 +83,10 @@ pub(super) async fn ask_udp(
 pub(super) async fn ask_tcp(
     server: SocketAddr,
     query: &Query,
+    has_edns: bool,
     deadline: Instant,
 ) -> Result<Message, AttemptError> {
-    let (id, question) = question(query)?;
+    let (id, question) = question(query, has_edns)?;
     let exchange = async {
         let length = u16::try_from(question.len())
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -114,15 +116,17 @@ fn end(deadline: Instant) -> Instant {
 }
 
 /// The question as sent, and its id.
-fn question(query: &Query) -> Result<(u16, Vec<u8>), AttemptError> {
+fn question(query: &Query, has_edns: bool) -> Result<(u16, Vec<u8>), AttemptError> {
     let id = rand::random();
     let mut message = Message::new(id, MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
     message.add_query(Question::query(query.name.clone(), query.record_type));
-    let mut edns = Edns::new();
-    edns.set_max_payload(UDP_PAYLOAD);
-    edns.set_dnssec_ok(query.dnssec_ok);
-    message.set_edns(edns);
+    if has_edns {
+        let mut edns = Edns::new();
+        edns.set_max_payload(UDP_PAYLOAD);
+        edns.set_dnssec_ok(query.dnssec_ok);
+        message.set_edns(edns);
+    }
     let bytes = message
         .to_vec()
         .map_err(|source| AttemptError::Question { source })?;

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use coracle_telemetry::ErrorChain;
+use hickory_proto::op::{Message, ResponseCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -67,7 +68,12 @@ async fn ask_one(
     deadline: Instant,
     health: &Mutex<Health>,
 ) -> Result<Reply, AttemptError> {
-    let answer = ask_udp(server, query, deadline).await;
+    let mut has_edns = true;
+    let mut answer = ask_udp(server, query, has_edns, deadline).await;
+    if matches!(&answer, Ok(Answer::Whole(message)) if knows_no_edns(message)) {
+        has_edns = false;
+        answer = ask_udp(server, query, has_edns, deadline).await;
+    }
     match &answer {
         Ok(_) => {
             if health.lock().healed(server) {
@@ -87,6 +93,15 @@ async fn ask_one(
     match answer? {
         Answer::Whole(message) => Ok(message.into()),
         Answer::Malformed(source) => Err(AttemptError::Malformed { source }),
-        Answer::Truncated => Ok(ask_tcp(server, query, deadline).await?.into()),
+        Answer::Truncated => Ok(ask_tcp(server, query, has_edns, deadline).await?.into()),
     }
+}
+
+/// Whether this is the error of a server from before EDNS. Clients that ask without it must not be
+/// worse off for our asking with it.
+///
+/// Source: RFC 6891, section 7.
+fn knows_no_edns(answer: &Message) -> bool {
+    let code = answer.metadata.response_code;
+    answer.edns.is_none() && matches!(code, ResponseCode::FormErr | ResponseCode::NotImp)
 }

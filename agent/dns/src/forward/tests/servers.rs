@@ -147,6 +147,23 @@ async fn where_one_cannot_find_out_the_next_is_asked() {
 }
 
 #[tokio::test]
+async fn one_from_before_edns_is_asked_without() {
+    for code in [ResponseCode::FormErr, ResponseCode::NotImp] {
+        let server = Fake::start(move |question, _| {
+            let answer = match question.edns {
+                Some(_) => empty(question, code),
+                None => address(question, 1),
+            };
+            vec![bytes(&answer)]
+        });
+        let server = server.await;
+        let reply = asking(&[server.at]).resolve(ASKER, &query("a.test.")).await;
+        assert_eq!(last(&reply.unwrap()), 1);
+        assert_eq!(server.count(), 2);
+    }
+}
+
+#[tokio::test]
 async fn where_all_cannot_find_out_that_is_the_reply_for_a_second() {
     let code = ResponseCode::ServFail;
     let server = Fake::start(move |question, _| vec![bytes(&empty(question, code))]).await;
