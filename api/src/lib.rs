@@ -19,6 +19,7 @@
 //! | [`cron`] | schedules of CronJobs |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch, server-side apply |
 //! | [`kubelet_ca`] | the authority of the nodes' serving certificates |
+//! | [`load_balancer`] | which Services get addresses of nodes |
 //! | [`interner`] | values that many objects have in common |
 //! | [`percent`] | percent escapes of URLs |
 //! | [`cluster_dns`] | where names of Services are answered |
@@ -39,6 +40,7 @@ pub mod disruption;
 pub mod encode;
 pub mod interner;
 pub mod kubelet_ca;
+pub mod load_balancer;
 pub mod meta;
 pub mod name;
 pub mod patch;

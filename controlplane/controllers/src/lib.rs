@@ -30,6 +30,7 @@
 //! | `pod_autoscaler` | how many Pods a load needs |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
 //! | `endpointslice_mirroring` | Endpoints that others write, as EndpointSlices |
+//! | `service_lb` | addresses of nodes for Services of type LoadBalancer |
 //! | `node_ipam` | a `podCIDR` for each Node |
 //! | `node_lifecycle`, `taint_eviction`, `pod_gc` | silent nodes, their taints, and the pods on them |
 //! | `namespace_content` | the default ServiceAccount and the root CA of each namespace |
@@ -88,6 +89,7 @@ mod replicaset;
 mod resource_quota;
 mod served_kinds;
 mod service_endpoints;
+mod service_lb;
 mod statefulset;
 mod taint_eviction;
 mod template_hash;

@@ -39,6 +39,7 @@ use crate::{
     replicaset::ReplicaController,
     resource_quota::ResourceQuotaController,
     served_kinds::ServedKinds,
+    service_lb::ServiceLbController,
     statefulset::StatefulSetController,
     taint_eviction::TaintEvictionController,
     token_cleaner::TokenCleaner,
@@ -66,6 +67,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     EndpointSliceController::setup(manager, &of("endpointslice-controller"));
     EndpointsController::setup(manager, &of("endpoint-controller"));
     MirroringController::setup(manager, &of("endpointslicemirroring-controller"));
+    ServiceLbController::setup(manager, &of("service-controller"));
     NodeLifecycleController::setup(manager, &of("node-controller"));
     TaintEvictionController::setup(manager, &of("node-controller"));
     NodeIpamController::setup(manager, &of("node-controller"));

@@ -21,7 +21,9 @@ pub(crate) fn informers(client: Client) -> Informers {
             if let Some(annotations) = &mut service.metadata.annotations {
                 annotations.retain(|name, _| hints::TOPOLOGY.contains(&name.as_str()));
             }
-            service.status = None;
+            if let Some(status) = &mut service.status {
+                status.conditions = None;
+            }
         })
         .trim(|node: &mut Node| {
             if let Some(status) = &mut node.status {

@@ -8,9 +8,9 @@ use std::sync::{
 use http::{Method, Request};
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
-    core::v1::Pod,
+    core::v1::{Pod, Service},
 };
-use kube::{Client, ResourceExt, client::Body};
+use kube::{Api, Client, ResourceExt, api::DeleteParams, client::Body};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +18,7 @@ use crate::{
     cluster::{Cluster, PATIENCE},
     cron_jobs::{Hands, cron_job, minutes},
     jobs::{conditions, end_pods, job, status},
+    load_balancers::{balanced, shown},
 };
 
 /// After how many writes each of the controllers ends, in turn, and whether the last of them is
@@ -149,6 +150,41 @@ async fn no_pod_of_a_job_is_counted_twice_or_not_at_all() {
     let indexed = status(&cluster, "indexed").await;
     assert_eq!(indexed.completed_indexes.as_deref(), Some("0-4"));
     assert_eq!(indexed.failed_indexes, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_service_gets_its_address_and_gives_it_back() {
+    let (cluster, authorities) = Cluster::without_controllers().await;
+    cluster.add_node("n11", "192.0.2.11").await;
+    let services: Api<Service> = cluster.api("default");
+    let names: Vec<String> = (0..12).map(|number| format!("s{number}")).collect();
+    for (name, port) in names.iter().zip(80..) {
+        let service = balanced(name, json!({"ports": [{"port": port}]}));
+        cluster.create::<Service>("default", service).await;
+    }
+    // Each goes as soon as it has its address.
+    let are_over = || async {
+        let mut left = 0;
+        for name in &names {
+            let Some(addresses) = shown(&cluster, name).await else {
+                continue;
+            };
+            left += 1;
+            if addresses == ["192.0.2.11"] {
+                // It may be going already.
+                drop(services.delete(name, &DeleteParams::default()).await);
+            }
+        }
+        left == 0
+    };
+    run(
+        "service-controller",
+        &Hands::default(),
+        &cluster,
+        authorities,
+        are_over,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,7 @@ mod job_adoption;
 mod job_policies;
 mod jobs;
 mod lifecycle;
+mod load_balancers;
 mod node_roles;
 mod nodes;
 mod own_writes;

@@ -1,5 +1,6 @@
 //! Fields, labels and annotations that nothing acts on, of kinds that somebody does act on.
 
+use coracle_api::load_balancer;
 use serde_json::Value;
 
 use crate::{
@@ -87,7 +88,10 @@ fn service(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
     let mut said = Vec::new();
     if spec["type"] == "LoadBalancer" {
-        said.push("spec.type \"LoadBalancer\" needs an addon that is not part of this cluster: without it the Service gets no address from outside, and is reached by its node ports".to_owned());
+        let class = spec["loadBalancerClass"].as_str();
+        if let Some(class) = class.filter(|class| !load_balancer::is_served(Some(class))) {
+            said.push(format!("spec.loadBalancerClass {class:?} needs an addon that is not part of this cluster: without it the Service gets no address from outside, and is reached by its node ports"));
+        }
         if spec["externalTrafficPolicy"] == "Local" {
             let field = "spec.healthCheckNodePort is not served by this cluster yet";
             said.push(format!(

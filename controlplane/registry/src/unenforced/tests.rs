@@ -106,8 +106,9 @@ fn a_change_is_warned_of_where_it_asks_for_more() {
     let restricted = || namespace(json!({level: "restricted"}));
     check("", "namespaces", namespace(json!({})), restricted(), 1);
     check("", "namespaces", restricted(), restricted(), 0);
-    let service = |kind: &str| json!({"metadata": {}, "spec": {"type": kind}});
-    let (own, balanced) = (service("ClusterIP"), service("LoadBalancer"));
+    let service = |kind: &str, class: Value| json!({"metadata": {}, "spec": {"type": kind, "loadBalancerClass": class}});
+    let own = service("ClusterIP", Value::Null);
+    let balanced = service("LoadBalancer", json!("example.org/a"));
     check("", "services", own.clone(), balanced.clone(), 1);
     check("", "services", balanced, own, 0);
 }
@@ -183,13 +184,15 @@ fn services_that_ask_for_what_is_not_done_are_warned_of() {
     check(json!({"type": "ClusterIP"}), &[]);
     let local = json!({"type": "NodePort", "externalTrafficPolicy": "Local"});
     check(local, &[]);
-    let address = "spec.type \"LoadBalancer\" needs an addon";
-    let balanced = |policy: &str| json!({"type": "LoadBalancer", "externalTrafficPolicy": policy});
-    check(balanced("Cluster"), &[address]);
-    check(
-        balanced("Local"),
-        &[address, "spec.healthCheckNodePort is not served"],
-    );
+    let address = "spec.loadBalancerClass \"example.org/a\" needs an addon";
+    let health = "spec.healthCheckNodePort is not served";
+    let balanced = |policy: &str, class: Value| json!({"type": "LoadBalancer", "externalTrafficPolicy": policy, "loadBalancerClass": class});
+    let of_others = || json!("example.org/a");
+    check(balanced("Cluster", Value::Null), &[]);
+    check(balanced("Cluster", json!("coracle.dev/node")), &[]);
+    check(balanced("Cluster", of_others()), &[address]);
+    check(balanced("Local", Value::Null), &[health]);
+    check(balanced("Local", of_others()), &[address, health]);
     check(
         json!({"type": "ExternalName", "externalName": "a.example"}),
         &["spec.type \"ExternalName\" needs an addon"],
