@@ -9,8 +9,12 @@
 
 mod conntrack;
 pub(crate) mod health;
+mod health_checks;
+mod health_server;
 mod holdings;
 mod nearness;
+mod news;
+mod proxy_health;
 mod service_route;
 mod sources;
 mod turns;
@@ -18,7 +22,7 @@ mod turns;
 use std::{net::IpAddr, time::Duration};
 
 use coracle_netfilter::{
-    engine::{EngineError, Refusal, ServiceEngine},
+    engine::{EngineError, ServiceEngine},
     flows::Targets,
     service::ServiceNetwork,
 };
@@ -31,8 +35,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::sources::Sources;
-use self::{holdings::Holdings, service_route::ServiceRoute, turns::Turns};
+use self::{
+    health_checks::HealthChecks,
+    health_server::{Facts, HealthServer},
+    holdings::Holdings,
+    proxy_health::ProxyHealth,
+    service_route::ServiceRoute,
+    sources::Changed,
+    turns::Turns,
+};
+pub use self::{news::News, sources::Sources};
 use crate::blocking::blocking;
 
 /// Changes are written at once as long as they come slower than this on average...
@@ -65,29 +77,10 @@ pub struct ProxyConfig {
     pub repair_interval: Duration,
     /// The port of the nodes' API, which no Service takes on any address.
     pub api_port: Option<u16>,
+    /// Where load balancers ask for the proxy's health (`/healthz`, `/livez`), if anywhere.
+    pub healthz_port: Option<u16>,
     /// Told what others should know. News that finds no room is dropped.
     pub news: Option<mpsc::Sender<News>>,
-}
-
-/// What others should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
-    /// The kernel takes no rules of a Service; the others have theirs.
-    Refused(Refusal),
-    /// Some external addresses of a Service are left to who has them.
-    Withheld(Refusal),
-    /// No rules can be written at all.
-    Failing {
-        /// What was tried and what it answered.
-        why: String,
-    },
-    /// The rules are written.
-    Written {
-        /// But for so many Services, which the kernel refuses.
-        refused: usize,
-    },
-    /// Others had changed or removed rules of ours.
-    Repaired,
 }
 
 /// Why the proxy cannot work at all.
@@ -122,12 +115,21 @@ pub async fn run(
         }
     })?;
     let (targets, told) = latest::channel(Targets::default());
-    let mut cleaning = JoinSet::new();
+    let (checks, told_checks) = latest::channel(HealthChecks::default());
+    let health = ProxyHealth::default();
+    let facts = Facts {
+        checks: told_checks,
+        health: health.clone(),
+        sources: sources.clone(),
+    };
+    let health_server = HealthServer::new(facts, config.healthz_port, config.news.clone());
+    let mut beside = JoinSet::new();
     coracle_telemetry::spawn_in(
-        &mut cleaning,
+        &mut beside,
         "forget stale connections",
         conntrack::clean(told),
     );
+    coracle_telemetry::spawn_in(&mut beside, "open health checks", health_server.run());
     let proxy = Proxy {
         sources,
         turns: Turns::default(),
@@ -138,7 +140,9 @@ pub async fn run(
         retry_delay: None,
         retry: Backoff::new(RETRY_DELAY, config.repair_interval),
         targets,
-        _cleaning: cleaning,
+        checks,
+        health,
+        _beside: beside,
         news: config.news,
     };
     proxy.run(shutdown).await;
@@ -161,8 +165,11 @@ struct Proxy {
     retry: Backoff,
     /// Where UDP flows may go, for the cleaning.
     targets: latest::Sender<Targets>,
+    /// What load balancers are told of Services.
+    checks: latest::Sender<HealthChecks>,
+    health: ProxyHealth,
     /// Ends with the proxy.
-    _cleaning: JoinSet<()>,
+    _beside: JoinSet<()>,
     news: Option<mpsc::Sender<News>>,
 }
 
@@ -184,6 +191,11 @@ impl Proxy {
         let mut even = Instant::now();
         loop {
             let pending = self.has_work();
+            if pending || self.retry_delay.is_some() {
+                self.health.falls_behind();
+            } else {
+                self.health.catches_up();
+            }
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = self.sources.changed(), if !pending => {}
@@ -247,6 +259,7 @@ impl Proxy {
         {
             self.look_around().await;
         }
+        let checks = self.checks_of(&changed);
         self.turns.add(changed);
         // What a predecessor left stays until all is known that should be there.
         let is_suspect = self
@@ -266,12 +279,27 @@ impl Proxy {
         let started = Instant::now();
         let udp_changed = self.on_engine(move |engine| engine.apply(changes)).await;
         tracing::debug!(services = count, elapsed = ?started.elapsed(), "wrote rules");
+        // Whoever is sent here finds the rules.
+        if *self.checks.borrow() != checks {
+            self.checks.send_replace(checks);
+        }
         if udp_changed == Some(true)
             && let Some(engine) = &self.engine
         {
             // Only fails when the cleaning has ended, which it does with this.
             self.targets.send_replace(engine.udp_targets());
         }
+    }
+
+    /// What load balancers are told after a change.
+    fn checks_of(&self, changed: &[Changed]) -> HealthChecks {
+        let mut checks = self.checks.borrow().clone();
+        for (key, view) in changed {
+            checks.remove(key);
+            let check = view.as_ref().and_then(|_| self.sources.health_check(key));
+            checks.extend(check.map(|check| (key.clone(), check)));
+        }
+        checks
     }
 
     /// Sees who is where: daemons of the node come and go without a word.
@@ -288,6 +316,8 @@ impl Proxy {
 
     /// Returns whether there was anything to repair.
     async fn repair(&mut self) -> bool {
+        // What hangs here hears of no change.
+        self.health.falls_behind();
         self.look_around().await;
         if self.has_changes() {
             self.write().await;

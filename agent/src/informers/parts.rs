@@ -19,6 +19,8 @@ use k8s_openapi::{
 
 /// Label of a Node that names its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
+/// The taint of a node that the cluster autoscaler is about to remove.
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 /// Label of a slice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Label of objects that another proxy takes care of.
@@ -63,6 +65,8 @@ pub(crate) struct RulesPart {
     pub(crate) affinity_secs: Option<u32>,
     pub(crate) internal_local: bool,
     pub(crate) external_local: bool,
+    /// Where load balancers ask whether there are endpoints here.
+    pub(crate) health_port: Option<u16>,
 }
 
 impl From<Service> for ServicePart {
@@ -145,9 +149,18 @@ fn rules(service: &Service) -> Option<RulesPart> {
                 .unwrap_or_default(),
         ),
         affinity_secs,
-        internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
-        external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        internal_local: is_local(spec.internal_traffic_policy.as_deref()),
+        external_local: is_local(spec.external_traffic_policy.as_deref()),
+        health_port: spec
+            .health_check_node_port
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port != 0 && is_local(spec.external_traffic_policy.as_deref())),
     })
+}
+
+/// Whether traffic stays on the node that it comes to.
+fn is_local(policy: Option<&str>) -> bool {
+    policy == Some("Local")
 }
 
 fn addresses(ips: &[String]) -> Vec<IpAddr> {
@@ -344,6 +357,16 @@ impl NodePart {
     /// Forgets what is read of the own Node alone.
     pub(super) fn forget_rest(&mut self) {
         (self.own, self.network.told) = (None, None);
+    }
+
+    /// Whether it is about to go: of the own Node alone.
+    pub(crate) fn is_going(&self) -> bool {
+        let Some(node) = &self.own else {
+            return false;
+        };
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        let mut taints = taints.into_iter().flatten();
+        node.metadata.deletion_timestamp.is_some() || taints.any(|one| one.key == TO_BE_DELETED)
     }
 
     /// The zone of the own Node, if it says.

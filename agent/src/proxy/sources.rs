@@ -14,7 +14,7 @@ use coracle_client::{
 };
 use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 
-use super::{holdings::Place, nearness};
+use super::{health_checks::HealthCheck, holdings::Place, nearness};
 use crate::informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service};
 
 /// The Service of the API servers: its endpoints are where they are.
@@ -129,6 +129,25 @@ impl Sources {
         changed.collect()
     }
 
+    /// How load balancers ask for a Service: its endpoints here count as those of upstream's
+    /// `LocalReadyEndpoints`, by address.
+    pub(super) fn health_check(&self, key: &ServiceKey) -> Option<HealthCheck> {
+        let key = Key::new(&*key.namespace, &*key.name);
+        let service = self.services.get(&key)?;
+        let port = service.part.rules.as_ref()?.health_port?;
+        let slices = self.slices.get(&key.to_string());
+        Some(HealthCheck {
+            uid: service.metadata.uid.clone(),
+            port,
+            local_endpoints: local_endpoints(&slices),
+        })
+    }
+
+    /// Whether the node may take new traffic, as far as it is known: it is not about to go.
+    pub(super) fn is_node_eligible(&self) -> bool {
+        !self.nodes.all().iter().any(|node| node.part.is_going())
+    }
+
     /// The addresses of the nodes that are known.
     pub(super) fn nodes(&self) -> BTreeSet<IpAddr> {
         self.nodes
@@ -213,6 +232,15 @@ fn view(
             .collect(),
         ..ServiceView::default()
     })
+}
+
+/// Addresses on this node that are ready.
+fn local_endpoints(slices: &[Arc<SeenSlice>]) -> usize {
+    let proxied = slices.iter().filter(|slice| slice.part.is_proxied);
+    let endpoints = proxied.flat_map(|slice| &slice.part.endpoints);
+    let here = endpoints.filter(|endpoint| endpoint.local && endpoint.ready);
+    let addresses: BTreeSet<IpAddr> = here.map(|endpoint| endpoint.address).collect();
+    addresses.len()
 }
 
 fn port_view(port: &Port, slices: &[Arc<SeenSlice>], zone: Option<&str>) -> PortView {

@@ -21,6 +21,8 @@ use crate::{
 
 /// News comes with each write; what tells it is quick.
 const NEWS_QUEUE: usize = 64;
+/// kube-proxy's, where load balancers of clouds look for it.
+const HEALTHZ_PORT: u16 = 10_256;
 
 pub(super) fn spawn(
     groups: &mut Groups,
@@ -53,6 +55,7 @@ pub(super) fn spawn(
         pod_interface: (!foreign).then(|| config.bridge.clone()),
         repair_interval: REPAIR_INTERVAL,
         api_port: Some(config.listen.port()),
+        healthz_port: Some(HEALTHZ_PORT),
         news: Some(sender),
     };
     tasks.keep("service-proxy", RESTART, health, move |stop| {
@@ -136,6 +139,25 @@ impl Herald {
             News::Refused(refusal) => self.tell_of_service(refusal, "has no rules for it"),
             News::Withheld(refusal) => {
                 self.tell_of_service(refusal, "leaves to those who listen there")
+            }
+            News::HealthCheckFailed { refusal, port } => {
+                let Refusal {
+                    service: key,
+                    uid,
+                    why,
+                } = refusal;
+                let message = format!(
+                    "node {} failed to start healthcheck \"{key}\" on port {port}: {why}; it is tried again",
+                    self.node
+                );
+                self.events.service(
+                    &key.namespace,
+                    &key.name,
+                    uid,
+                    EventType::Warning,
+                    "FailedToStartServiceHealthcheck",
+                    message,
+                );
             }
             News::Failing { why } => {
                 let message = format!("no Service can be changed on this node: {why}");

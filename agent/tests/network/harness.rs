@@ -245,6 +245,7 @@ impl Node {
             pod_interface: Some("coracle0".into()),
             repair_interval,
             api_port: Some(10250),
+            healthz_port: Some(10256),
             news: None,
         };
         self.spawn(move |mut informers, shutdown| {

@@ -1,5 +1,6 @@
 //! Connections through Services.
 
+mod health_checks;
 mod rules;
 
 use std::{collections::HashSet, io::ErrorKind, net::Ipv4Addr, time::Duration};

@@ -354,3 +354,30 @@ fn traffic_stays_as_near_as_endpoints_are_meant_for() {
         assert_eq!(addresses, expected, "{zone:?} {endpoints}");
     }
 }
+
+#[test]
+fn balancers_ask_by_a_port_where_traffic_stays_on_the_node() {
+    let port = |policy: &str, port: u16| {
+        let mut object = web();
+        object["spec"]["externalTrafficPolicy"] = json!(policy);
+        object["spec"]["healthCheckNodePort"] = json!(port);
+        let part = service(&object).part.clone();
+        part.rules.unwrap().health_port
+    };
+    assert_eq!(port("Local", 30900), Some(30900));
+    assert_eq!(port("Local", 0), None);
+    assert_eq!(port("Cluster", 30900), None);
+}
+
+#[test]
+fn ready_addresses_of_this_node_count_once() {
+    let elsewhere =
+        json!({"addresses": ["10.42.0.9"], "conditions": {"ready": true}, "nodeName": "there"});
+    let ending = json!({"addresses": ["10.42.0.3"], "nodeName": "here",
+        "conditions": {"ready": false, "serving": true, "terminating": true}});
+    let slices = [
+        slice("a", &json!([ready("10.42.0.1"), elsewhere, ending])),
+        slice("b", &json!([ready("10.42.0.1"), ready("10.42.0.2")])),
+    ];
+    assert_eq!(local_endpoints(&slices), 2);
+}

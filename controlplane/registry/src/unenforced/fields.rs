@@ -92,12 +92,6 @@ fn service(service: &Value) -> Vec<String> {
         if let Some(class) = class.filter(|class| !load_balancer::is_served(Some(class))) {
             said.push(format!("spec.loadBalancerClass {class:?} needs an addon that is not part of this cluster: without it the Service gets no address from outside, and is reached by its node ports"));
         }
-        if spec["externalTrafficPolicy"] == "Local" {
-            let field = "spec.healthCheckNodePort is not served by this cluster yet";
-            said.push(format!(
-                "{field}: a load balancer cannot tell which nodes have endpoints"
-            ));
-        }
     }
     if spec["type"] == "ExternalName" {
         said.push("spec.type \"ExternalName\" needs an addon that is not part of this cluster: without a DNS server nobody learns the name".to_owned());

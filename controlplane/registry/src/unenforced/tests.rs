@@ -185,14 +185,13 @@ fn services_that_ask_for_what_is_not_done_are_warned_of() {
     let local = json!({"type": "NodePort", "externalTrafficPolicy": "Local"});
     check(local, &[]);
     let address = "spec.loadBalancerClass \"example.org/a\" needs an addon";
-    let health = "spec.healthCheckNodePort is not served";
     let balanced = |policy: &str, class: Value| json!({"type": "LoadBalancer", "externalTrafficPolicy": policy, "loadBalancerClass": class});
     let of_others = || json!("example.org/a");
     check(balanced("Cluster", Value::Null), &[]);
     check(balanced("Cluster", json!("coracle.dev/node")), &[]);
     check(balanced("Cluster", of_others()), &[address]);
-    check(balanced("Local", Value::Null), &[health]);
-    check(balanced("Local", of_others()), &[address, health]);
+    check(balanced("Local", Value::Null), &[]);
+    check(balanced("Local", of_others()), &[address]);
     check(
         json!({"type": "ExternalName", "externalName": "a.example"}),
         &["spec.type \"ExternalName\" needs an addon"],
