@@ -193,6 +193,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DOMAIN=ADDRESS,...")]
     pub(crate) dns_forward: Vec<coracle_agent::config::StubDomain>,
 
+    /// On which of the node's addresses node ports are: primary (the node's InternalIP), all, or
+    /// ranges [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "primary|all|CIDR,...")]
+    pub(crate) nodeport_addresses: Vec<coracle_agent::config::NodePortAddresses>,
+
     /// The shim [default: coracle-shim beside this program].
     #[arg(long, value_name = "FILE")]
     pub(crate) shim: Option<PathBuf>,

@@ -97,6 +97,9 @@ pub(crate) fn agent_config(
     config.cluster_dns.clone_from(&args.cluster_dns);
     config.no_dns = cluster.no_dns;
     config.dns_forward.clone_from(&args.dns_forward);
+    config
+        .node_port_addresses
+        .clone_from(&args.nodeport_addresses);
     config.registries.clone_from(&args.registries);
     config.cni_conf_dir.clone_from(&args.cni_conf_dir);
     if !args.cni_bin_dir.is_empty() {

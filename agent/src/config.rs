@@ -5,6 +5,7 @@
 //! the values.
 
 mod names;
+mod node_ports;
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use std::{
 
 use ipnet::IpNet;
 
-pub use self::names::StubDomain;
+pub use self::{names::StubDomain, node_ports::NodePortAddresses};
 use crate::{admission::sysctl::AllowList, eviction::Thresholds, reserved::Reserved};
 
 /// In the agent's directory.
@@ -88,6 +89,8 @@ pub struct AgentConfig {
     pub cluster_cidr: Option<IpNet>,
     /// Addresses of Services.
     pub service_cidr: Option<IpNet>,
+    /// On which of the node's addresses node ports are; all of them when empty.
+    pub node_port_addresses: Vec<NodePortAddresses>,
     /// Name of the own network's bridge; nodes that share a network namespace need different ones.
     pub bridge: String,
     /// CA of those who may use the agent's HTTPS API, PEM; only for [`ApiAccess::InProcess`], where
@@ -156,6 +159,7 @@ impl AgentConfig {
             shim_path: None,
             cluster_cidr: None,
             service_cidr: None,
+            node_port_addresses: Vec::new(),
             bridge: "coracle0".to_owned(),
             client_ca: None,
             max_pods: DEFAULT_MAX_PODS,

@@ -71,6 +71,8 @@ pub struct ProxyConfig {
     pub service_cidrs: Vec<IpNet>,
     /// An address among them at which the node answers itself: no Service has rules there.
     pub own_service_ip: Option<IpAddr>,
+    /// Which of the node's addresses have node ports. Empty: all.
+    pub node_port_cidrs: Vec<IpNet>,
     /// The link that packets of this node's pods come from; `None` with a foreign network.
     pub pod_interface: Option<String>,
     /// How often the kernel's rules are compared even if nothing changed: at most 30 s.
@@ -104,6 +106,7 @@ pub async fn run(
     let network = ServiceNetwork::new(&config.cluster_cidrs, &config.service_cidrs)
         .with_pod_interface(config.pod_interface)
         .with_node_ip(config.node_ip)
+        .with_node_port_cidrs(&config.node_port_cidrs)
         .with_own_service_ip(config.own_service_ip);
     let route = ServiceRoute::new(&network);
     let engine = coracle_netfilter::service_engine(network).inspect_err(|error| {

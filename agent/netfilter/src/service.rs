@@ -71,6 +71,8 @@ pub struct ServiceNetwork {
     pub node_ip: Option<IpAddr>,
     /// An address among the Services' at which the node answers itself.
     pub own_service_ip: Option<IpAddr>,
+    /// Which of the node's addresses have node ports. Empty: all but those of loopback.
+    pub node_port_cidrs: Vec<IpNet>,
 }
 
 impl ServiceNetwork {
@@ -108,12 +110,21 @@ impl ServiceNetwork {
         self
     }
 
+    /// With node ports on those addresses of the node alone that are in these ranges.
+    #[must_use]
+    pub fn with_node_port_cidrs(mut self, cidrs: &[IpNet]) -> Self {
+        self.node_port_cidrs = cidrs.iter().map(IpNet::trunc).collect();
+        self
+    }
+
     /// What of it is of IPv4.
     #[must_use]
     pub fn ipv4(mut self) -> Self {
         self.cluster_cidrs
             .retain(|cidr| matches!(cidr, IpNet::V4(_)));
         self.service_cidrs
+            .retain(|cidr| matches!(cidr, IpNet::V4(_)));
+        self.node_port_cidrs
             .retain(|cidr| matches!(cidr, IpNet::V4(_)));
         self.node_ip = self.node_ip.filter(IpAddr::is_ipv4);
         self.own_service_ip = self.own_service_ip.filter(IpAddr::is_ipv4);

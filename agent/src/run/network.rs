@@ -52,6 +52,7 @@ pub(super) fn spawn(
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),
         service_cidrs: config.service_cidr.into_iter().collect(),
         own_service_ip: config.dns_address(),
+        node_port_cidrs: config.node_port_cidrs(),
         pod_interface: (!foreign).then(|| config.bridge.clone()),
         repair_interval: REPAIR_INTERVAL,
         api_port: Some(config.listen.port()),

@@ -242,6 +242,7 @@ impl Node {
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
             own_service_ip: None,
+            node_port_cidrs: Vec::new(),
             pod_interface: Some("coracle0".into()),
             repair_interval,
             api_port: Some(10250),

@@ -168,11 +168,24 @@ impl BaseRules {
                 .iter()
                 .map(move |cidr| format!("-d {cidr} -j {chain}"))
         };
-        let everywhere = [
-            format!("-j {EXTERNALS}"),
-            format!("! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j {NODE_PORTS}"),
-        ];
-        to(SOURCE).chain(to(SERVICES)).chain(everywhere).collect()
+        let externals = [format!("-j {EXTERNALS}")];
+        let node_ports = self
+            .node_port_addresses("! -d 127.0.0.0/8 ")
+            .map(|at| format!("{at}-m addrtype --dst-type LOCAL -j {NODE_PORTS}"));
+        to(SOURCE)
+            .chain(to(SERVICES))
+            .chain(externals)
+            .chain(node_ports)
+            .collect()
+    }
+
+    /// What matches the addresses that node ports are on, beside that they are the node's: `all`
+    /// where that is all of them.
+    fn node_port_addresses<'a>(&'a self, all: &'a str) -> impl Iterator<Item = String> + 'a {
+        let cidrs = &self.0.node_port_cidrs;
+        let all = cidrs.is_empty().then(|| all.to_owned());
+        let some = cidrs.iter().map(|cidr| format!("-d {cidr} "));
+        all.into_iter().chain(some)
     }
 
     /// What comes from outside of the cluster's pods is masqueraded.

@@ -325,9 +325,11 @@ impl OnePort<'_> {
             if let Some(node_port) = port.node_port {
                 let matches = matches(port, node_port, &self.label);
                 // iptables-save keeps the order of matches.
-                service
-                    .unserved
-                    .push(format!("{matches} -m addrtype --dst-type LOCAL {verdict}"));
+                let rules = self
+                    .base
+                    .node_port_addresses("")
+                    .map(|at| format!("{at}{matches} -m addrtype --dst-type LOCAL {verdict}"));
+                service.unserved.extend(rules);
             }
         }
         if let Some(verdict) = verdict(unserved || view.source_ranges.is_some()) {

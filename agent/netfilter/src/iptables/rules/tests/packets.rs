@@ -85,6 +85,51 @@ fn what_nobody_serves_is_refused() {
     follow(&services(), Protocol::Udp, &udp);
 }
 
+/// With `--nodeport-addresses`: others of the node's addresses are its daemons' alone.
+#[test]
+fn node_ports_are_on_the_addresses_that_are_chosen() {
+    const OTHER: &str = "172.16.0.1";
+    let mut web = web();
+    web.ports[0].port.node_port = Some(30080);
+    let mut empty = web.clone();
+    empty.cluster_ips = vec![[10, 96, 0, 11].into()];
+    empty.ports[0] = view_of(empty.ports[0].port.clone(), vec![]);
+    empty.ports[0].port.node_port = Some(30081);
+    let chosen = |cidrs: &[&str]| {
+        let cidrs: Vec<IpNet> = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
+        let base = BaseRules::new(base().0.with_node_port_cidrs(&cidrs));
+        let services = [
+            base.service(&key("web"), &web),
+            base.service(&key("empty"), &empty),
+        ];
+        let (nat, filter) = (base.nat(services.iter()), base.filter(services.iter()));
+        Tracer::new(nat, filter, &[NODE, OTHER, "127.0.0.1"])
+    };
+    let reached = || masqueraded("10.244.2.2:8080");
+    let nobodys = |address: &str| to(address);
+    let (at, other) = ("192.168.0.1:30080", "172.16.0.1:30080");
+    let (at_empty, other_empty) = ("192.168.0.1:30081", "172.16.0.1:30081");
+    let of_node = [
+        (OUTSIDE, at, 1, reached()),
+        (OUTSIDE, other, 1, nobodys(other)),
+        (OUTSIDE, at_empty, 0, REFUSED),
+        (OUTSIDE, other_empty, 0, nobodys(other_empty)),
+    ];
+    follow(&chosen(&["192.168.0.1/32"]), Protocol::Tcp, &of_node);
+    // Whatever bits are set beyond the prefix.
+    follow(&chosen(&["192.168.0.9/24"]), Protocol::Tcp, &of_node);
+    let everywhere = [
+        (OUTSIDE, at, 1, reached()),
+        (OUTSIDE, other, 1, reached()),
+        (OUTSIDE, other_empty, 0, REFUSED),
+    ];
+    let both = chosen(&["192.168.0.0/24", "172.16.0.0/12"]);
+    follow(&both, Protocol::Tcp, &everywhere);
+    follow(&chosen(&[]), Protocol::Tcp, &everywhere);
+    // None of this family is said.
+    follow(&chosen(&["2001:db8::/32"]), Protocol::Tcp, &everywhere);
+}
+
 /// CVE-2020-8558: what goes to loopback is never translated.
 #[test]
 fn a_node_port_is_not_on_loopback() {
