@@ -15,6 +15,7 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use ipnet::IpNet;
+use tokio_util::sync::CancellationToken;
 
 use self::own::OwnNetwork;
 use crate::{
@@ -123,6 +124,15 @@ impl CniNetwork {
                 let valid = valid.to_vec();
                 self.on_own(move |own| own.gc(&valid)).await
             }
+        }
+    }
+
+    /// Asks the user's plugins whether they could attach a pod, until `shutdown`: [`Self::ready`]
+    /// tells what they said last. Only waits where the network is the own one.
+    pub async fn keep_status(&self, shutdown: CancellationToken) {
+        match &self.backend {
+            Backend::Configured(plugins) => plugins.keep_status(shutdown).await,
+            Backend::Own(_) => shutdown.cancelled().await,
         }
     }
 

@@ -171,7 +171,7 @@ fn conditions(
             "False",
             "KubeletNotReady",
             format!(
-                "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:{error}"
+                "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: {error}"
             ),
         ),
     };

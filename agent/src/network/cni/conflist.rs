@@ -19,8 +19,14 @@ pub(super) struct NetworkList {
     pub(super) cni_version: String,
     #[serde(rename = "disableCheck", default)]
     pub(super) disable_check: bool,
+    /// The verb GC is not for this network: it has other owners than this node's agent.
+    #[serde(rename = "disableGC", default)]
+    pub(super) disable_gc: bool,
     pub(super) plugins: Vec<Map<String, Value>>,
 }
+
+/// The newest version of the specification that is spoken here.
+const NEWEST_VERSION: [u32; 3] = [1, 1, 0];
 
 /// The first usable configuration in `dir`, by file name.
 pub(super) fn load(dir: &Path) -> Result<NetworkList, String> {
@@ -62,10 +68,21 @@ pub(super) fn parse(bytes: &[u8]) -> Result<NetworkList, String> {
     if value.get("plugins").is_none() {
         let object = value.as_object().ok_or("not a JSON object")?.clone();
         value = json!({"name": object.get("name"), "plugins": [object]});
-        for key in ["cniVersion", "disableCheck"] {
+        for key in ["cniVersion", "disableCheck", "disableGC"] {
             if let Some(inherited) = value["plugins"][0].get(key).cloned() {
                 value[key] = inherited;
             }
+        }
+    }
+    for key in ["disableCheck", "disableGC"] {
+        if let Some(given) = value.get(key) {
+            value[key] = switch(key, given)?.into();
+        }
+    }
+    if let Some(versions) = value.get("cniVersions").cloned() {
+        let chosen = choose_version(&versions, value.get("cniVersion"))?;
+        if let Some(chosen) = chosen {
+            value["cniVersion"] = chosen.into();
         }
     }
     let list: NetworkList = serde_json::from_value(value).map_err(|e| e.to_string())?;
@@ -124,6 +141,49 @@ pub(super) fn knows_check(cni_version: &str) -> bool {
     !matches!(cni_version, "" | "0.1.0" | "0.2.0" | "0.3.0" | "0.3.1")
 }
 
+/// Whether `GC` and `STATUS` exist in this version (since 1.1.0).
+pub(super) fn knows_gc_and_status(cni_version: &str) -> bool {
+    version(cni_version).is_some_and(|version| version >= [1, 1, 0])
+}
+
+/// The highest of `versions` and `alone` that is spoken here; `None` if all are newer.
+///
+/// Source: `NetworkConfFromBytes` in containernetworking/cni `libcni/conf.go`.
+fn choose_version(versions: &Value, alone: Option<&Value>) -> Result<Option<String>, String> {
+    let listed = versions.as_array().ok_or("cniVersions must be a list")?;
+    let mut best: Option<([u32; 3], String)> = None;
+    let alone = alone.filter(|alone| alone.as_str() != Some(""));
+    for given in listed.iter().chain(alone) {
+        let parsed = given.as_str().and_then(|text| Some((version(text)?, text)));
+        let (number, text) = parsed.ok_or_else(|| format!("{given} is no CNI version"))?;
+        let higher = best.as_ref().is_none_or(|(have, _)| number > *have);
+        if number <= NEWEST_VERSION && higher {
+            best = Some((number, text.to_owned()));
+        }
+    }
+    Ok(best.map(|(_, text)| text))
+}
+
+/// `1.1.0`, or with fewer parts `1.1`.
+fn version(text: &str) -> Option<[u32; 3]> {
+    let mut numbers = [0; 3];
+    for (index, part) in text.split('.').enumerate() {
+        *numbers.get_mut(index)? = part.parse().ok()?;
+    }
+    Some(numbers)
+}
+
+/// A boolean, which may be written as text.
+fn switch(key: &str, value: &Value) -> Result<bool, String> {
+    let text = value.as_str().map(str::to_ascii_lowercase);
+    match (value, text.as_deref()) {
+        (Value::Bool(is), _) => Ok(*is),
+        (_, Some("true")) => Ok(true),
+        (_, Some("false")) => Ok(false),
+        _ => Err(format!("{key} must be true or false, not {value}")),
+    }
+}
+
 fn oldest_version() -> String {
     "0.1.0".into()
 }
@@ -161,6 +221,65 @@ mod tests {
         for kind in ["", "/", ".", "..", "../x", "x/", "/x"] {
             let text = json!({"name": "n", "plugins": [{"type": kind}]}).to_string();
             assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_highest_version_that_both_know_is_used() {
+        let cases = [
+            (json!({"cniVersions": ["0.4.0", "1.1.0", "1.0.0"]}), "1.1.0"),
+            (
+                json!({"cniVersions": ["1.0.0", "1.2.0", "99.0.0"]}),
+                "1.0.0",
+            ),
+            (
+                json!({"cniVersion": "1.0.0", "cniVersions": ["0.3.1"]}),
+                "1.0.0",
+            ),
+            (json!({"cniVersions": []}), "0.1.0"),
+            (json!({}), "0.1.0"),
+        ];
+        for (mut conf, expected) in cases {
+            conf["name"] = "n".into();
+            conf["plugins"] = json!([{"type": "a"}]);
+            let list = parse(conf.to_string().as_bytes()).unwrap();
+            assert_eq!(list.cni_version, expected, "{conf}");
+        }
+        for versions in [
+            json!("1.0.0"),
+            json!([1]),
+            json!(["one"]),
+            json!(["1.0.0.0"]),
+        ] {
+            let conf = json!({"name": "n", "plugins": [{"type": "a"}], "cniVersions": versions});
+            assert!(parse(conf.to_string().as_bytes()).is_err(), "{conf}");
+        }
+    }
+
+    #[test]
+    fn switches_may_be_text() {
+        for (given, expected) in [
+            (json!(true), Some(true)),
+            (json!("TRUE"), Some(true)),
+            (json!("false"), Some(false)),
+            (json!(1), None),
+            (json!("yes"), None),
+        ] {
+            let conf = json!({"name": "n", "plugins": [{"type": "a"}], "disableGC": given});
+            let list = parse(conf.to_string().as_bytes());
+            assert_eq!(list.ok().map(|list| list.disable_gc), expected, "{conf}");
+        }
+    }
+
+    #[test]
+    fn gc_and_status_exist_since_1_1() {
+        for (version, known) in [
+            ("0.4.0", false),
+            ("1.0.0", false),
+            ("1.1.0", true),
+            ("", false),
+        ] {
+            assert_eq!(knows_gc_and_status(version), known, "{version}");
         }
     }
 

@@ -4,25 +4,28 @@
 //! or the agent was killed in between: see [`cache`].
 
 mod cache;
+mod collect;
+mod program;
+mod status;
 
 use std::{
+    ffi::OsString,
     io,
     net::IpAddr,
     path::{Path, PathBuf},
-    process::{Output, Stdio},
     time::Duration,
 };
 
 use coracle_cni::{error::WireError, result::CniResult};
 use coracle_telemetry::ErrorChain;
+use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
-    process::Command,
-    time::timeout,
-};
+use tokio::{process::Command, time::timeout};
 
-use self::cache::{Cache, Cached};
+use self::{
+    cache::{Cache, Cached},
+    program::answer,
+};
 use super::{IFNAME, conflist};
 use crate::{
     blocking::blocking,
@@ -32,8 +35,6 @@ use crate::{
 
 /// For one plugin call; address management over the network may take its time.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// For what a plugin says: results have a few hundred bytes.
-const OUTPUT_MAX: u64 = 1 << 20;
 /// Where distributions put plugins.
 const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
@@ -43,6 +44,8 @@ pub(super) struct Plugins {
     conf_dir: PathBuf,
     plugin_dirs: Vec<PathBuf>,
     cache: Cache,
+    /// What the plugins said last: see [`status`].
+    status: Mutex<Option<Result<(), String>>>,
 }
 
 impl Plugins {
@@ -55,6 +58,7 @@ impl Plugins {
             conf_dir,
             plugin_dirs,
             cache: Cache::new(state_dir.join("results")),
+            status: Mutex::default(),
         }
     }
 
@@ -66,7 +70,7 @@ impl Plugins {
                 why: self.not_found(kind),
             })?;
         }
-        Ok(())
+        self.told(&list)
     }
 
     pub(super) async fn add(
@@ -164,7 +168,8 @@ impl Plugins {
         Ok(())
     }
 
-    /// DEL for every remembered attachment that is not in `valid`.
+    /// DEL for every remembered attachment that is not in `valid`, then the verb GC where the
+    /// network has it.
     pub(super) async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
         let mut first = Ok(());
         for id in self.cache.ids().await {
@@ -176,7 +181,7 @@ impl Plugins {
             };
             first = first.and(self.del_cached(&id, cached).await);
         }
-        first
+        first.and(self.collect(valid).await)
     }
 
     /// What the configuration directory says now.
@@ -251,6 +256,23 @@ impl Plugins {
         netns: Option<&Path>,
         conf: &Value,
     ) -> Result<Vec<u8>, NetworkError> {
+        let attachment: [(&str, OsString); 4] = [
+            ("CNI_CONTAINERID", id.0.clone().into()),
+            ("CNI_NETNS", netns.unwrap_or(Path::new("")).into()),
+            ("CNI_IFNAME", IFNAME.into()),
+            ("CNI_ARGS", cni_args(id, pod).into()),
+        ];
+        self.call(kind, command, &attachment, conf).await
+    }
+
+    /// A verb with what says what it is for: nothing, if it is for the whole network.
+    async fn call(
+        &self,
+        kind: &str,
+        command: &'static str,
+        about: &[(&str, OsString)],
+        conf: &Value,
+    ) -> Result<Vec<u8>, NetworkError> {
         let exec = |source| NetworkError::Exec {
             plugin: kind.to_owned(),
             command,
@@ -267,11 +289,8 @@ impl Plugins {
         let mut plugin = Command::new(path);
         plugin
             .env("CNI_COMMAND", command)
-            .env("CNI_CONTAINERID", &id.0)
-            .env("CNI_NETNS", netns.unwrap_or(Path::new("")))
-            .env("CNI_IFNAME", IFNAME)
+            .envs(about.iter().map(|(name, value)| (name, value)))
             .env("CNI_PATH", search)
-            .env("CNI_ARGS", cni_args(id, pod))
             .env("LC_ALL", "C");
         let output = timeout(DEADLINE, answer(plugin, conf.to_string()))
             .await
@@ -308,45 +327,6 @@ impl Plugins {
 fn find(dirs: &[PathBuf], kind: &str) -> Option<PathBuf> {
     let mut paths = dirs.iter().map(|dir| dir.join(kind));
     paths.find(|path| path.is_file())
-}
-
-/// Runs a plugin with `input` on its stdin to its end, or until this is dropped.
-async fn answer(mut plugin: Command, input: String) -> io::Result<Output> {
-    let mut child = plugin
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let write = async {
-        if let Some(mut pipe) = stdin {
-            // A plugin that does not read its configuration tells why on stdout.
-            drop(pipe.write_all(input.as_bytes()).await);
-        }
-        Ok(())
-    };
-    // The first that fails ends the plugin.
-    let ((), stdout, stderr, status) =
-        tokio::try_join!(write, read(stdout), read(stderr), child.wait())?;
-    Ok(Output {
-        status,
-        stdout,
-        stderr,
-    })
-}
-
-/// All that a plugin says, which is held in memory.
-async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        pipe.take(OUTPUT_MAX + 1).read_to_end(&mut bytes).await?;
-    }
-    if bytes.len() as u64 > OUTPUT_MAX {
-        let why = format!("it writes more than {OUTPUT_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
-    }
-    Ok(bytes)
 }
 
 fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
@@ -386,27 +366,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[tokio::test]
-    async fn a_plugin_that_talks_without_end_is_ended() {
-        let said = async |script: &str| {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", script]);
-            answer(shell, "{}".to_owned()).await
-        };
-        let output = said("cat; echo why >&2; exit 3").await.unwrap();
-        assert_eq!(
-            (output.status.code(), &*output.stdout, &*output.stderr),
-            (Some(3), &b"{}"[..], &b"why\n"[..])
-        );
-        for stream in ["1", "2"] {
-            let error = said(&format!("while :; do echo on and on; done >&{stream}")).await;
-            assert_eq!(
-                error.unwrap_err().to_string(),
-                "it writes more than 1048576 bytes"
-            );
-        }
-    }
 
     #[test]
     fn addresses_are_read_from_results_of_every_version() {

@@ -1,0 +1,146 @@
+//! One run of a plugin: a configuration in, an answer out.
+//!
+//! A plugin runs others (flannel runs bridge, bridge runs host-local). Those must not go on when it
+//! is given up: what they attached after its DEL would stay. So it leads a process group, which ends
+//! as a whole.
+
+use std::{
+    io,
+    process::{Output, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, Command},
+};
+
+/// For what a plugin says: results have a few hundred bytes.
+const OUTPUT_MAX: u64 = 1 << 20;
+
+/// Runs a plugin with `input` on its stdin to its end, or until this is dropped: then it ends with
+/// all that it has started.
+pub(super) async fn answer(mut plugin: Command, input: String) -> io::Result<Output> {
+    let mut child = plugin
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let group = Group::of(&child);
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut pipe) = stdin {
+            // A plugin that does not read its configuration tells why on stdout.
+            drop(pipe.write_all(input.as_bytes()).await);
+        }
+        Ok(())
+    };
+    // The first that fails ends the plugin.
+    let ((), stdout, stderr, status) =
+        tokio::try_join!(write, read(stdout), read(stderr), child.wait())?;
+    group.has_ended();
+    Ok(Output {
+        status,
+        stdout,
+        stderr,
+    })
+}
+
+/// All that a plugin says, which is held in memory.
+async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(OUTPUT_MAX + 1).read_to_end(&mut bytes).await?;
+    }
+    if bytes.len() as u64 > OUTPUT_MAX {
+        let why = format!("it writes more than {OUTPUT_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
+}
+
+/// A plugin and all that it has started; killed when this is dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(leader: &Child) -> Self {
+        let id = leader.id().and_then(|id| i32::try_from(id).ok());
+        Self(id.map(Pid::from_raw))
+    }
+
+    /// Its number may be somebody else's from now on.
+    fn has_ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // ESRCH: it has ended by itself.
+            drop(killpg(group, Signal::SIGKILL));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_plugin_that_talks_without_end_is_ended() {
+        let said = async |script: &str| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]);
+            answer(shell, "{}".to_owned()).await
+        };
+        let output = said("cat; echo why >&2; exit 3").await.unwrap();
+        assert_eq!(
+            (output.status.code(), &*output.stdout, &*output.stderr),
+            (Some(3), &b"{}"[..], &b"why\n"[..])
+        );
+        for stream in ["1", "2"] {
+            let error = said(&format!("while :; do echo on and on; done >&{stream}")).await;
+            assert_eq!(
+                error.unwrap_err().to_string(),
+                "it writes more than 1048576 bytes"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_plugin_has_started_ends_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let started = dir.path().join("started");
+        let mut shell = Command::new("sh");
+        let script = "sleep 600 & echo $! >\"$0.part\"; mv \"$0.part\" \"$0\"; wait";
+        shell.args(["-c", script]).arg(&started);
+        let run = tokio::spawn(answer(shell, "{}".to_owned()));
+        let limit = Duration::from_secs(20);
+        let pid = tokio::time::timeout(limit, async {
+            loop {
+                match std::fs::read_to_string(&started) {
+                    Ok(text) => return text.trim().to_owned(),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        });
+        let pid = pid.await.unwrap();
+        run.abort();
+        let stat = std::path::PathBuf::from("/proc").join(pid).join("stat");
+        let gone = tokio::time::timeout(limit, async {
+            // Without a parent that waits for it, it may stay as a zombie.
+            while std::fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") Z ")) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        gone.await.unwrap();
+    }
+}
