@@ -2,7 +2,7 @@
 //! [`load`].
 
 use std::{
-    fs,
+    fs, io,
     path::{Component, Path, PathBuf},
 };
 
@@ -43,10 +43,7 @@ pub(super) fn load(dir: &Path) -> Result<NetworkList, String> {
     files.sort();
     let mut broken = Vec::new();
     for file in files {
-        let parsed = fs::read(&file)
-            .map_err(|e| e.to_string())
-            .and_then(|bytes| parse(&bytes));
-        match parsed {
+        match read(&file) {
             Ok(list) => return Ok(list),
             Err(why) => broken.push(format!("{}: {why}", file.display())),
         }
@@ -62,9 +59,64 @@ pub(super) fn load(dir: &Path) -> Result<NetworkList, String> {
     ))
 }
 
+/// A configuration with the plugins that lie beside it, in the folder of the network's name: others
+/// add theirs there without writing to the list (CNI 1.1). `loadOnlyInlinedPlugins` forbids it.
+///
+/// Source: `NetworkConfFromFile` in containernetworking/cni `libcni/conf.go`.
+fn read(file: &Path) -> Result<NetworkList, String> {
+    let bytes = fs::read(file).map_err(|e| e.to_string())?;
+    let mut value: Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
+    let alone = match value.get("loadOnlyInlinedPlugins") {
+        Some(given) => switch("loadOnlyInlinedPlugins", given)?,
+        None => false,
+    };
+    let name = value.get("name").and_then(Value::as_str);
+    // One plugin's configuration is no list that could be added to.
+    let is_list = value.get("type").is_none();
+    if let (false, true, Some(name), Some(dir)) = (alone, is_list, name, file.parent())
+        && is_file_name(name)
+    {
+        let more = beside(&dir.join(name))?;
+        if !more.is_empty() {
+            let plugins = value["plugins"].take();
+            let listed = match plugins {
+                Value::Array(listed) => listed,
+                Value::Null => Vec::new(),
+                other => return Err(format!("plugins must be a list, not {other}")),
+            };
+            value["plugins"] = listed.into_iter().chain(more).collect();
+        }
+    }
+    from_value(value)
+}
+
+/// Every `*.conf` in `dir`, by name; none without the folder.
+fn beside(dir: &Path) -> Result<Vec<Value>, String> {
+    let told = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(told(dir, &error)),
+    };
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "conf") && path.is_file())
+        .collect();
+    files.sort();
+    let read = |file: &PathBuf| {
+        let bytes = fs::read(file).map_err(|error| told(file, &error))?;
+        serde_json::from_slice::<Value>(&bytes).map_err(|error| told(file, &error))
+    };
+    files.iter().map(read).collect()
+}
+
 /// Reads a list, or one plugin's configuration as a list of one.
 pub(super) fn parse(bytes: &[u8]) -> Result<NetworkList, String> {
-    let mut value: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    from_value(serde_json::from_slice(bytes).map_err(|e| e.to_string())?)
+}
+
+fn from_value(mut value: Value) -> Result<NetworkList, String> {
     if value.get("plugins").is_none() {
         let object = value.as_object().ok_or("not a JSON object")?.clone();
         value = json!({"name": object.get("name"), "plugins": [object]});
@@ -196,116 +248,4 @@ pub(super) fn is_file_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_single_plugin_is_a_list_of_one() {
-        let list =
-            parse(br#"{"cniVersion":"0.4.0","name":"n","type":"bridge","bridge":"b"}"#).unwrap();
-        assert_eq!(
-            (
-                list.name.as_str(),
-                list.cni_version.as_str(),
-                plugin_type(&list, 0)
-            ),
-            ("n", "0.4.0", "bridge")
-        );
-    }
-
-    #[test]
-    fn unusable_configurations_are_refused() {
-        for text in ["{", "[]", r#"{"name":"n","plugins":[]}"#] {
-            assert!(parse(text.as_bytes()).is_err(), "{text}");
-        }
-        for kind in ["", "/", ".", "..", "../x", "x/", "/x"] {
-            let text = json!({"name": "n", "plugins": [{"type": kind}]}).to_string();
-            assert!(parse(text.as_bytes()).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_highest_version_that_both_know_is_used() {
-        let cases = [
-            (json!({"cniVersions": ["0.4.0", "1.1.0", "1.0.0"]}), "1.1.0"),
-            (
-                json!({"cniVersions": ["1.0.0", "1.2.0", "99.0.0"]}),
-                "1.0.0",
-            ),
-            (
-                json!({"cniVersion": "1.0.0", "cniVersions": ["0.3.1"]}),
-                "1.0.0",
-            ),
-            (json!({"cniVersions": []}), "0.1.0"),
-            (json!({}), "0.1.0"),
-        ];
-        for (mut conf, expected) in cases {
-            conf["name"] = "n".into();
-            conf["plugins"] = json!([{"type": "a"}]);
-            let list = parse(conf.to_string().as_bytes()).unwrap();
-            assert_eq!(list.cni_version, expected, "{conf}");
-        }
-        for versions in [
-            json!("1.0.0"),
-            json!([1]),
-            json!(["one"]),
-            json!(["1.0.0.0"]),
-        ] {
-            let conf = json!({"name": "n", "plugins": [{"type": "a"}], "cniVersions": versions});
-            assert!(parse(conf.to_string().as_bytes()).is_err(), "{conf}");
-        }
-    }
-
-    #[test]
-    fn switches_may_be_text() {
-        for (given, expected) in [
-            (json!(true), Some(true)),
-            (json!("TRUE"), Some(true)),
-            (json!("false"), Some(false)),
-            (json!(1), None),
-            (json!("yes"), None),
-        ] {
-            let conf = json!({"name": "n", "plugins": [{"type": "a"}], "disableGC": given});
-            let list = parse(conf.to_string().as_bytes());
-            assert_eq!(list.ok().map(|list| list.disable_gc), expected, "{conf}");
-        }
-    }
-
-    #[test]
-    fn gc_and_status_exist_since_1_1() {
-        for (version, known) in [
-            ("0.4.0", false),
-            ("1.0.0", false),
-            ("1.1.0", true),
-            ("", false),
-        ] {
-            assert_eq!(knows_gc_and_status(version), known, "{version}");
-        }
-    }
-
-    #[test]
-    fn a_plugin_gets_name_version_result_and_the_capabilities_it_declares() {
-        let list = parse(
-            br#"{"cniVersion":"1.0.0","name":"n","plugins":[
-                {"type":"a"}, {"type":"b","capabilities":{"portMappings":true}}]}"#,
-        )
-        .unwrap();
-        let ports = [PortMapping {
-            host_port: 1,
-            container_port: 2,
-            protocol: "UDP".into(),
-            host_ip: String::new(),
-        }];
-        let first = plugin_conf(&list, 0, None, &ports);
-        assert_eq!(
-            first,
-            json!({"type": "a", "name": "n", "cniVersion": "1.0.0"})
-        );
-        let second = plugin_conf(&list, 1, Some(&json!({"ips": []})), &ports);
-        assert_eq!(second["prevResult"], json!({"ips": []}));
-        assert_eq!(
-            second["runtimeConfig"]["portMappings"][0]["protocol"],
-            "udp"
-        );
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
 //! One run of a plugin: a configuration in, an answer out.
 //!
 //! A plugin runs others (flannel runs bridge, bridge runs host-local). Those must not go on when it
-//! is given up: what they attached after its DEL would stay. So it leads a process group, which ends
-//! as a whole.
+//! is given up: what they attached after its DEL would stay. So it leads a process group, which
+//! ends as a whole.
 
 use std::{
     io,

@@ -1,5 +1,5 @@
-//! The verb STATUS: whether plugins could attach a pod now. Asked in turn for ever, beside everything
-//! else, because the node's heartbeat must not wait for plugins.
+//! The verb STATUS: whether plugins could attach a pod now. Asked again and again, beside all else,
+//! because the node's heartbeat must not wait for plugins.
 //!
 //! Source: containernetworking/cni `SPEC.md` at 1.1, `GetStatusNetworkList` in `libcni/api.go`. The
 //! codes 50 (no pod can be attached) and 51 (and those that are may have lost their network) are

@@ -1,0 +1,135 @@
+use super::*;
+
+#[test]
+fn a_single_plugin_is_a_list_of_one() {
+    let list = parse(br#"{"cniVersion":"0.4.0","name":"n","type":"bridge","bridge":"b"}"#).unwrap();
+    assert_eq!(
+        (
+            list.name.as_str(),
+            list.cni_version.as_str(),
+            plugin_type(&list, 0)
+        ),
+        ("n", "0.4.0", "bridge")
+    );
+}
+
+#[test]
+fn unusable_configurations_are_refused() {
+    for text in ["{", "[]", r#"{"name":"n","plugins":[]}"#] {
+        assert!(parse(text.as_bytes()).is_err(), "{text}");
+    }
+    for kind in ["", "/", ".", "..", "../x", "x/", "/x"] {
+        let text = json!({"name": "n", "plugins": [{"type": kind}]}).to_string();
+        assert!(parse(text.as_bytes()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn the_highest_version_that_both_know_is_used() {
+    let cases = [
+        (json!({"cniVersions": ["0.4.0", "1.1.0", "1.0.0"]}), "1.1.0"),
+        (
+            json!({"cniVersions": ["1.0.0", "1.2.0", "99.0.0"]}),
+            "1.0.0",
+        ),
+        (
+            json!({"cniVersion": "1.0.0", "cniVersions": ["0.3.1"]}),
+            "1.0.0",
+        ),
+        (json!({"cniVersions": []}), "0.1.0"),
+        (json!({}), "0.1.0"),
+    ];
+    for (mut conf, expected) in cases {
+        conf["name"] = "n".into();
+        conf["plugins"] = json!([{"type": "a"}]);
+        let list = parse(conf.to_string().as_bytes()).unwrap();
+        assert_eq!(list.cni_version, expected, "{conf}");
+    }
+    for versions in [
+        json!("1.0.0"),
+        json!([1]),
+        json!(["one"]),
+        json!(["1.0.0.0"]),
+    ] {
+        let conf = json!({"name": "n", "plugins": [{"type": "a"}], "cniVersions": versions});
+        assert!(parse(conf.to_string().as_bytes()).is_err(), "{conf}");
+    }
+}
+
+#[test]
+fn switches_may_be_text() {
+    for (given, expected) in [
+        (json!(true), Some(true)),
+        (json!("TRUE"), Some(true)),
+        (json!("false"), Some(false)),
+        (json!(1), None),
+        (json!("yes"), None),
+    ] {
+        let conf = json!({"name": "n", "plugins": [{"type": "a"}], "disableGC": given});
+        let list = parse(conf.to_string().as_bytes());
+        assert_eq!(list.ok().map(|list| list.disable_gc), expected, "{conf}");
+    }
+}
+
+#[test]
+fn gc_and_status_exist_since_1_1() {
+    for (version, known) in [
+        ("0.4.0", false),
+        ("1.0.0", false),
+        ("1.1.0", true),
+        ("", false),
+    ] {
+        assert_eq!(knows_gc_and_status(version), known, "{version}");
+    }
+}
+
+#[test]
+fn a_plugin_gets_name_version_result_and_the_capabilities_it_declares() {
+    let list = parse(
+        br#"{"cniVersion":"1.0.0","name":"n","plugins":[
+            {"type":"a"}, {"type":"b","capabilities":{"portMappings":true}}]}"#,
+    )
+    .unwrap();
+    let ports = [PortMapping {
+        host_port: 1,
+        container_port: 2,
+        protocol: "UDP".into(),
+        host_ip: String::new(),
+    }];
+    let first = plugin_conf(&list, 0, None, &ports);
+    assert_eq!(
+        first,
+        json!({"type": "a", "name": "n", "cniVersion": "1.0.0"})
+    );
+    let second = plugin_conf(&list, 1, Some(&json!({"ips": []})), &ports);
+    assert_eq!(second["prevResult"], json!({"ips": []}));
+    assert_eq!(
+        second["runtimeConfig"]["portMappings"][0]["protocol"],
+        "udp"
+    );
+}
+
+#[test]
+fn plugins_in_the_networks_folder_come_after_those_of_the_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).unwrap();
+    std::fs::create_dir(dir.path().join("n")).unwrap();
+    write("n/20-c.conf", r#"{"type":"c"}"#);
+    write("n/10-b.conf", r#"{"type":"b"}"#);
+    write("n/README", "no plugin");
+    let kinds = |conf: &str| {
+        write("1.conflist", conf);
+        let list = load(dir.path())?;
+        let kinds = (0..list.plugins.len()).map(|index| plugin_type(&list, index).to_owned());
+        Ok::<Vec<String>, String>(kinds.collect())
+    };
+    let all = kinds(r#"{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"a"}]}"#);
+    assert_eq!(all.unwrap(), ["a", "b", "c"]);
+    let folder = kinds(r#"{"cniVersion":"1.1.0","name":"n"}"#);
+    assert_eq!(folder.unwrap(), ["b", "c"]);
+    let listed = kinds(r#"{"name":"n","plugins":[{"type":"a"}],"loadOnlyInlinedPlugins":true}"#);
+    assert_eq!(listed.unwrap(), ["a"]);
+    assert!(kinds(r#"{"name":"n","loadOnlyInlinedPlugins":true}"#).is_err());
+    let one = kinds(r#"{"name":"n","type":"a"}"#);
+    assert_eq!(one.unwrap(), ["a"]);
+}
