@@ -75,7 +75,7 @@ pub(crate) fn give_back() -> Result<(), GroundError> {
     if requests.is_empty() {
         return Ok(());
     }
-    // The address last: as long as it is there, what is left of the rules is known as ours, and they
+    // The address last: as long as it is there, what is left of the rules is known as ours. They
     // would keep whoever has the address next from being translated to.
     let rules = Iptables::find().and_then(|iptables| untracked::ensure(&iptables, None));
     rules.map_err(GroundError::Rules)?;

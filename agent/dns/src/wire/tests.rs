@@ -117,7 +117,7 @@ fn what_is_too_long_is_cut_and_told_so() {
 #[test]
 fn a_request_does_not_say_that_its_answer_is_cut() {
     let asked = read(&bytes(|message| message.metadata.truncation = true)).unwrap();
-    let whole = write(&asked, &many(1), 512).unwrap();
+    let whole = write(&asked, many(1), 512).unwrap();
     assert!(!Message::from_vec(&whole).unwrap().metadata.truncation);
 }
 

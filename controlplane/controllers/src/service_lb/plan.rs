@@ -52,7 +52,7 @@ impl Told {
     }
 }
 
-/// See the module.
+/// What is to be written and told of one Service.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     /// A merge patch of the status; `None`: all is as it should be.

@@ -83,7 +83,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
             // ESRCH: it has ended by itself.
-            drop(killpg(group, Signal::SIGKILL));
+            // It may have ended by itself.
+            let _ = killpg(group, Signal::SIGKILL);
         }
     }
 }
@@ -122,7 +123,7 @@ mod tests {
         let mut shell = Command::new("sh");
         let script = "sleep 600 & echo $! >\"$0.part\"; mv \"$0.part\" \"$0\"; wait";
         shell.args(["-c", script]).arg(&started);
-        let run = tokio::spawn(answer(shell, "{}".to_owned()));
+        let run = coracle_telemetry::spawn("a plugin", answer(shell, "{}".to_owned()));
         let limit = Duration::from_secs(20);
         let pid = tokio::time::timeout(limit, async {
             loop {
