@@ -97,7 +97,6 @@ pub(crate) fn agent_config(
     config.cluster_dns.clone_from(&args.cluster_dns);
     config.no_dns = cluster.no_dns;
     config.dns_forward.clone_from(&args.dns_forward);
-    config.proxy_mode = args.proxy_mode;
     config
         .node_port_addresses
         .clone_from(&args.nodeport_addresses);

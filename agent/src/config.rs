@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-pub use coracle_netfilter::ProxyMode;
 use ipnet::IpNet;
 
 pub use self::{names::StubDomain, node_ports::NodePortAddresses};
@@ -76,8 +75,6 @@ pub struct AgentConfig {
     pub no_dns: bool,
     /// Who else is asked for the names below some.
     pub dns_forward: Vec<StubDomain>,
-    /// What keeps the rules of Services.
-    pub proxy_mode: ProxyMode,
     /// Suffix of Service names.
     pub cluster_domain: String,
     /// Registry mirrors and credentials, in the form of k3s's `registries.yaml`.
@@ -155,7 +152,6 @@ impl AgentConfig {
             cluster_dns: Vec::new(),
             no_dns: false,
             dns_forward: Vec::new(),
-            proxy_mode: ProxyMode::default(),
             cluster_domain: DEFAULT_CLUSTER_DOMAIN.to_owned(),
             registries: None,
             cni_conf_dir: None,
@@ -239,7 +235,6 @@ impl AgentConfig {
         }
         self.check_paths()?;
         self.check_names()?;
-        self.check_node_ports()?;
         if !self.cgroup_root.starts_with('/')
             || self.cgroup_root.split('/').any(|part| part == "..")
         {

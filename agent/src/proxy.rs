@@ -22,7 +22,6 @@ mod turns;
 use std::{net::IpAddr, time::Duration};
 
 use coracle_netfilter::{
-    ProxyMode,
     engine::{EngineError, ServiceEngine},
     flows::Targets,
     service::ServiceNetwork,
@@ -62,8 +61,6 @@ const LOOK_PAUSE: u32 = 20;
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    /// What keeps the rules.
-    pub mode: ProxyMode,
     /// Own InternalIP: source address of the node's own traffic to Services where there is no
     /// default route.
     pub node_ip: Option<IpAddr>,
@@ -112,7 +109,7 @@ pub async fn run(
         .with_node_port_cidrs(&config.node_port_cidrs)
         .with_own_service_ip(config.own_service_ip);
     let route = ServiceRoute::new(&network);
-    let engine = coracle_netfilter::service_engine(config.mode, network).inspect_err(|error| {
+    let engine = coracle_netfilter::service_engine(network).inspect_err(|error| {
         if let Some(told) = &config.news {
             // Told again with the next start: what finds no room now is not lost.
             let _ = told.try_send(News::Failing {

@@ -13,10 +13,7 @@ use coracle_cni::{
     bridge,
     netlink::{Netlink, Request, RouteNetlinkMessage},
 };
-use coracle_netfilter::{
-    iptables::{Iptables, IptablesError, untracked},
-    nftables::services,
-};
+use coracle_netfilter::iptables::{Iptables, IptablesError, untracked};
 use coracle_telemetry::ErrorChain;
 
 use crate::{
@@ -143,7 +140,7 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
 type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
 
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
-    let steps: [Step<'_>; 8] = [
+    let steps: [Step<'_>; 7] = [
         (
             "mounts",
             Box::new(|| {
@@ -154,10 +151,6 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
         (
             "rules",
             Box::new(|| remove_rules().map_err(|error| error.to_string())),
-        ),
-        (
-            "nftables",
-            Box::new(|| services::remove().map_err(|error| ErrorChain(&error).to_string())),
         ),
         (
             "address for names",

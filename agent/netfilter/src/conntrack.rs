@@ -6,15 +6,17 @@
 
 use std::{io, net::IpAddr};
 
-use crate::netlink::{
-    self, ACK, AF_INET, AF_INET6, DONE, DUMP, ERROR, Head, Messages, REQUEST, attribute, find,
-    message, nested,
-};
+use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 
 /// `NFNL_SUBSYS_CTNETLINK << 8`, and `IPCTNL_MSG_CT_{NEW,GET,DELETE}`.
 const NEW: u16 = 1 << 8;
 const GET: u16 = (1 << 8) | 1;
 const DELETE: u16 = (1 << 8) | 2;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_DUMP: u16 = 0x300;
 /// `CTA_TUPLE_ORIG`, `CTA_TUPLE_REPLY`, `CTA_ID`.
 const TUPLE_ORIG: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
@@ -31,7 +33,16 @@ const IP6_DST: u16 = 4;
 const PROTO_NUM: u16 = 1;
 const PROTO_SRC_PORT: u16 = 2;
 const PROTO_DST_PORT: u16 = 3;
+/// `NLA_F_NESTED`, and what is left of a type without flags.
+const NESTED: u16 = 0x8000;
+const TYPE_MASK: u16 = 0x3fff;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
 const UDP: u8 = 17;
+/// A netlink header and `struct nfgenmsg`.
+const HEADER: usize = 16 + 4;
+/// The kernel never sends more than 32 KiB in one datagram of a dump.
+const RECEIVE_BYTES: usize = 32 * 1024;
 /// Deletions in one message: their answers fit into any receive buffer.
 const DELETIONS: usize = 64;
 
@@ -73,18 +84,18 @@ impl Flow {
 /// # Errors
 /// What the socket or the kernel says; `EOPNOTSUPP` or `EINVAL` without `NF_CT_NETLINK`.
 pub fn udp_flows(mut wanted: impl FnMut(&Flow) -> bool) -> io::Result<Vec<Flow>> {
-    let mut socket = netlink::open()?;
-    let mut request = Vec::new();
-    message(&mut request, head(GET, DUMP, AF_INET), |_| {});
+    let mut socket = open()?;
+    let mut request = Vec::with_capacity(HEADER);
+    message(&mut request, GET, NLM_F_REQUEST | NLM_F_DUMP, AF_INET, &[]);
     socket.send(&request, 0)?;
     let mut flows = Vec::new();
     loop {
-        let bytes = netlink::receive(&mut socket)?;
-        for one in Messages(&bytes) {
-            match one.kind {
-                NEW => flows.extend(parse(one.attributes()).filter(&mut wanted)),
-                DONE => return Ok(flows),
-                ERROR => one.outcome()?,
+        let bytes = receive(&mut socket)?;
+        for (kind, body) in Messages(&bytes) {
+            match kind {
+                NEW => flows.extend(body.get(4..).and_then(parse).filter(&mut wanted)),
+                NLMSG_DONE => return Ok(flows),
+                NLMSG_ERROR => failure(body)?,
                 _ => {}
             }
         }
@@ -97,22 +108,26 @@ pub fn udp_flows(mut wanted: impl FnMut(&Flow) -> bool) -> io::Result<Vec<Flow>>
 /// # Errors
 /// The first answer that is neither success nor absence; the rest is tried all the same.
 pub fn delete(flows: &[Flow]) -> io::Result<usize> {
-    let mut socket = netlink::open()?;
+    let mut socket = open()?;
     let (mut deleted, mut outcome) = (0, Ok(()));
     for chunk in flows.chunks(DELETIONS) {
         let mut request = Vec::new();
         for flow in chunk {
-            message(&mut request, head(DELETE, ACK, family(flow)), |body| {
-                tuple(body, flow);
-            });
+            message(
+                &mut request,
+                DELETE,
+                NLM_F_REQUEST | NLM_F_ACK,
+                family(flow),
+                &tuple(flow),
+            );
         }
         socket.send(&request, 0)?;
         let mut answers = 0;
         while answers < chunk.len() {
-            let bytes = netlink::receive(&mut socket)?;
-            for one in Messages(&bytes).filter(|one| one.kind == ERROR) {
+            let bytes = receive(&mut socket)?;
+            for (_, body) in Messages(&bytes).filter(|(kind, _)| *kind == NLMSG_ERROR) {
                 answers += 1;
-                match one.outcome() {
+                match failure(body) {
                     Ok(()) => deleted += 1,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => outcome = outcome.and(Err(error)),
@@ -123,13 +138,34 @@ pub fn delete(flows: &[Flow]) -> io::Result<usize> {
     outcome.map(|()| deleted)
 }
 
-fn head(kind: u16, flags: u16, family: u8) -> Head {
-    Head {
-        kind,
-        flags: REQUEST | flags,
-        sequence: 0,
-        family,
-        resource: 0,
+fn open() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    Ok(socket)
+}
+
+fn receive(socket: &mut Socket) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(RECEIVE_BYTES);
+    let (read, _) = socket.recv_from(&mut bytes, 0)?;
+    // An empty answer would be asked for again without end.
+    if read < 16 {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(bytes)
+    }
+}
+
+/// The errno of an answer, 0 for success.
+fn failure(body: &[u8]) -> io::Result<()> {
+    let code = body
+        .get(..4)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, i32::from_ne_bytes);
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(code.saturating_neg()))
     }
 }
 
@@ -141,19 +177,37 @@ fn family(flow: &Flow) -> u8 {
     }
 }
 
-fn tuple(bytes: &mut Vec<u8>, flow: &Flow) {
-    nested(bytes, TUPLE_ORIG, |tuple| {
-        nested(tuple, TUPLE_IP, |ip| {
-            address(ip, [IP_SRC, IP6_SRC], flow.source);
-            address(ip, [IP_DST, IP6_DST], flow.destination);
-        });
-        nested(tuple, TUPLE_PROTO, |proto| {
-            attribute(proto, PROTO_NUM, &[UDP]);
-            attribute(proto, PROTO_SRC_PORT, &flow.source_port.to_be_bytes());
-            attribute(proto, PROTO_DST_PORT, &flow.destination_port.to_be_bytes());
-        });
-    });
-    attribute(bytes, ID, &flow.id.to_be_bytes());
+/// Appends one message: header, `struct nfgenmsg`, attributes.
+fn message(bytes: &mut Vec<u8>, kind: u16, flags: u16, family: u8, attributes: &[u8]) {
+    let length = u32::try_from(HEADER + attributes.len()).expect("one tuple");
+    bytes.extend_from_slice(&length.to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(&flags.to_ne_bytes());
+    // Sequence and port; version and resource.
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&[family, 0, 0, 0]);
+    bytes.extend_from_slice(attributes);
+}
+
+fn tuple(flow: &Flow) -> Vec<u8> {
+    let mut ip = Vec::new();
+    address(&mut ip, [IP_SRC, IP6_SRC], flow.source);
+    address(&mut ip, [IP_DST, IP6_DST], flow.destination);
+    let mut proto = Vec::new();
+    attribute(&mut proto, PROTO_NUM, &[UDP]);
+    attribute(&mut proto, PROTO_SRC_PORT, &flow.source_port.to_be_bytes());
+    attribute(
+        &mut proto,
+        PROTO_DST_PORT,
+        &flow.destination_port.to_be_bytes(),
+    );
+    let mut tuple = Vec::new();
+    attribute(&mut tuple, TUPLE_IP | NESTED, &ip);
+    attribute(&mut tuple, TUPLE_PROTO | NESTED, &proto);
+    let mut all = Vec::new();
+    attribute(&mut all, TUPLE_ORIG | NESTED, &tuple);
+    attribute(&mut all, ID, &flow.id.to_be_bytes());
+    all
 }
 
 /// Appends an address under the kind of its family.
@@ -162,6 +216,15 @@ fn address(bytes: &mut Vec<u8>, [v4, v6]: [u16; 2], address: IpAddr) {
         IpAddr::V4(address) => attribute(bytes, v4, &address.octets()),
         IpAddr::V6(address) => attribute(bytes, v6, &address.octets()),
     }
+}
+
+/// Appends a netlink attribute: length, kind, value, padding to four bytes.
+fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = u16::try_from(value.len() + 4).expect("short values");
+    bytes.extend_from_slice(&length.to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
 fn parse(attributes: &[u8]) -> Option<Flow> {
@@ -191,6 +254,38 @@ fn parse(attributes: &[u8]) -> Option<Flow> {
     })
 }
 
+/// The value of the first attribute of this kind.
+fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    loop {
+        let short = |at: usize| {
+            Some(u16::from_ne_bytes(
+                attributes.get(at..at + 2)?.try_into().ok()?,
+            ))
+        };
+        // A length that does not move on would loop for ever.
+        let length = usize::from(short(0)?).max(4);
+        if short(2)? & TYPE_MASK == kind {
+            return attributes.get(4..length);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+/// The messages of a datagram: kind, and what follows the netlink header.
+struct Messages<'a>(&'a [u8]);
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let length = u32::from_ne_bytes(self.0.get(..4)?.try_into().ok()?) as usize;
+        let kind = u16::from_ne_bytes(self.0.get(4..6)?.try_into().ok()?);
+        let body = self.0.get(16..length)?;
+        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, body))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,13 +307,11 @@ mod tests {
 
     /// As the kernel would list it, with the reply's tuple after the rest.
     fn listed(flow: &Flow) -> Vec<u8> {
-        let mut attributes = Vec::new();
-        tuple(&mut attributes, flow);
-        nested(&mut attributes, TUPLE_REPLY, |reply| {
-            nested(reply, TUPLE_IP, |ip| {
-                address(ip, [IP_SRC, IP6_SRC], flow.answers_from);
-            });
-        });
+        let mut attributes = tuple(flow);
+        let (mut ip, mut reply) = (Vec::new(), Vec::new());
+        address(&mut ip, [IP_SRC, IP6_SRC], flow.answers_from);
+        attribute(&mut reply, TUPLE_IP | NESTED, &ip);
+        attribute(&mut attributes, TUPLE_REPLY | NESTED, &reply);
         attributes
     }
 
@@ -237,5 +330,16 @@ mod tests {
                 assert_eq!(parse(&whole[..length]), None, "{length} bytes");
             }
         }
+        assert_eq!(find(&[0, 0, 1, 0, 0, 0, 1, 0], 9), None);
+        assert_eq!(Messages(&[255; 20]).count(), 0);
+    }
+
+    #[test]
+    fn messages_are_taken_one_by_one() {
+        let mut bytes = Vec::new();
+        message(&mut bytes, NEW, 0, AF_INET, &listed(&flows()[0]));
+        message(&mut bytes, NLMSG_DONE, 0, AF_INET, &[]);
+        let kinds: Vec<u16> = Messages(&bytes).map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, [NEW, NLMSG_DONE]);
     }
 }

@@ -5,6 +5,7 @@
 //! lock of others. Services become rules in [`rules`] (pure), what to write of them is decided in
 //! [`plan`] (pure), and [`Writer`] keeps them. Never flushes what is not Coracle's.
 
+mod generation;
 pub mod host_ports;
 pub mod masquerade;
 mod other;
@@ -133,7 +134,7 @@ impl Iptables {
     #[must_use]
     pub fn generation(&self) -> Option<u32> {
         if self.nft {
-            crate::generation::read().ok()
+            generation::read().ok()
         } else {
             None
         }

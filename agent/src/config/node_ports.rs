@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-use super::{AgentConfig, ConfigError, ProxyMode, bad};
+use super::AgentConfig;
 
 /// One of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,20 +45,6 @@ impl FromStr for NodePortAddresses {
 }
 
 impl AgentConfig {
-    /// # Errors
-    /// Addresses that the chosen engine does not have.
-    pub(super) fn check_node_ports(&self) -> Result<(), ConfigError> {
-        let all_primary = |one: &NodePortAddresses| *one == NodePortAddresses::Primary;
-        if self.proxy_mode == ProxyMode::Nftables
-            && !self.node_port_addresses.iter().all(all_primary)
-        {
-            let given = format!("{:?}", self.node_port_addresses);
-            let expected = "must be primary with --proxy-mode nftables";
-            return bad("--nodeport-addresses", given, expected.to_owned());
-        }
-        Ok(())
-    }
-
     /// The ranges of the addresses that node ports are on; empty for all.
     pub(crate) fn node_port_cidrs(&self) -> Vec<IpNet> {
         let chosen = &self.node_port_addresses;

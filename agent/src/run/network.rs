@@ -48,7 +48,6 @@ pub(super) fn spawn(
     tasks.add("tell of Service rules", herald.run(news, shutdown.clone()));
     let sources = proxy::Sources::new(informers).without(config.dns_address());
     let proxy_config = proxy::ProxyConfig {
-        mode: config.proxy_mode,
         node_ip: Some(config.node_ip),
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),
         service_cidrs: config.service_cidr.into_iter().collect(),

@@ -23,7 +23,6 @@ use coracle_agent::{
     runtime::types::{PodRef, PodUid, PortMapping, SandboxId},
 };
 use coracle_client::pulse::Pulse;
-use coracle_netfilter::ProxyMode;
 use coracle_netns::{NetNs, unpin};
 use coracle_telemetry::Tasks;
 use serde_json::json;
@@ -238,14 +237,7 @@ impl Node {
 
     /// Runs the proxy until the value is dropped.
     pub(crate) fn proxy(&self, repair_interval: Duration) -> Running {
-        self.proxy_by(ProxyMode::Iptables, repair_interval)
-    }
-
-    /// The same with a chosen engine.
-    pub(crate) fn proxy_by(&self, mode: ProxyMode, repair_interval: Duration) -> Running {
-        let mode = std::env::var("PROXY_MODE").map_or(mode, |mode| mode.parse().unwrap());
         let config = ProxyConfig {
-            mode,
             node_ip: Some(self.address.into()),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],

@@ -76,7 +76,6 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-netns", &[]),
     ("coracle-bpf", &[]),
     ("coracle-netfilter", &["coracle-telemetry"]),
-    ("coracle-policy", &["coracle-api", "coracle-netfilter"]),
     ("coracle-dns", &["coracle-telemetry"]),
     (
         "coracle-cni",

@@ -238,12 +238,6 @@ impl Writer {
         if std::mem::replace(&mut self.moved, true) {
             return;
         }
-        // Whoever asked for it has asked the kernel for nftables.
-        if self.iptables.generation().is_some()
-            && let Err(error) = crate::nftables::services::remove()
-        {
-            tracing::warn!(error = %ErrorChain(&error), "cannot look for a table of Services in nftables");
-        }
         match self
             .iptables
             .clean_other_variant(&["nat", "filter"], OWN_CHAINS)

@@ -8,16 +8,17 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::{
-    iptables::{
-        plan::Desired,
-        rules::{BaseRules, ServiceRules},
-    },
-    packets::{LOCAL, Outcome, Tracer, key, network},
-    service::{Protocol, ServiceNetwork, ServiceView},
-};
+use crate::{iptables::plan::Desired, service::Protocol};
 
-pub(crate) struct IptablesTracer {
+/// Where a packet ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Delivered { to: SocketAddr, masqueraded: bool },
+    Rejected(&'static str),
+    Dropped,
+}
+
+pub(super) struct Tracer {
     nat: Desired,
     filter: Desired,
     local: Vec<IpAddr>,
@@ -46,12 +47,28 @@ enum Verdict {
     Drop,
 }
 
-impl Tracer for IptablesTracer {
-    fn engine(&self) -> &'static str {
-        "iptables"
+impl Tracer {
+    pub(super) fn new(nat: Desired, filter: Desired, local: &[&str]) -> Self {
+        let local = local.iter().map(|ip| ip.parse().unwrap()).collect();
+        Self {
+            nat,
+            filter,
+            local,
+            recent: HashSet::new(),
+        }
     }
 
-    fn trace(
+    pub(super) fn trace(
+        &self,
+        from: IpAddr,
+        protocol: Protocol,
+        to: SocketAddr,
+        choice: usize,
+    ) -> Outcome {
+        self.walk(from, protocol, to, choice).0
+    }
+
+    pub(super) fn trace_remembering(
         &mut self,
         from: IpAddr,
         protocol: Protocol,
@@ -61,31 +78,6 @@ impl Tracer for IptablesTracer {
         let (outcome, remembered) = self.walk(from, protocol, to, choice);
         self.recent.extend(remembered);
         outcome
-    }
-}
-
-impl IptablesTracer {
-    pub(crate) fn of(views: &[(&str, ServiceView)]) -> Self {
-        Self::over(network(), views, &LOCAL)
-    }
-
-    /// On a machine with these addresses.
-    pub(crate) fn over(
-        network: ServiceNetwork,
-        views: &[(&str, ServiceView)],
-        local: &[&str],
-    ) -> Self {
-        let base = BaseRules::new(network);
-        let services = views.iter();
-        let services: Vec<ServiceRules> = services
-            .map(|(name, view)| base.service(&key(name), view))
-            .collect();
-        Self {
-            nat: base.nat(services.iter()),
-            filter: base.filter(services.iter()),
-            local: local.iter().map(|ip| ip.parse().unwrap()).collect(),
-            recent: HashSet::new(),
-        }
     }
 
     fn walk(
