@@ -29,6 +29,7 @@ mod raw;
 mod rbac;
 mod reads;
 mod routes;
+mod service_cidrs;
 mod services;
 mod several;
 mod slow;
