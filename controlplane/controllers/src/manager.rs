@@ -40,7 +40,6 @@ use crate::{
     resource_quota::ResourceQuotaController,
     served_kinds::ServedKinds,
     service_lb::ServiceLbController,
-    service_cidrs::ServiceCidrController,
     statefulset::StatefulSetController,
     taint_eviction::TaintEvictionController,
     token_cleaner::TokenCleaner,
@@ -69,7 +68,6 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     EndpointsController::setup(manager, &of("endpoint-controller"));
     MirroringController::setup(manager, &of("endpointslicemirroring-controller"));
     ServiceLbController::setup(manager, &of("service-controller"));
-    ServiceCidrController::setup(manager, &of("service-cidrs-controller"));
     NodeLifecycleController::setup(manager, &of("node-controller"));
     TaintEvictionController::setup(manager, &of("node-controller"));
     NodeIpamController::setup(manager, &of("node-controller"));
