@@ -148,23 +148,12 @@ impl Herald {
                 self.tell_of_service(refusal, "leaves to those who listen there")
             }
             News::HealthCheckFailed { refusal, port } => {
-                let Refusal {
-                    service: key,
-                    uid,
-                    why,
-                } = refusal;
+                let Refusal { service, why, .. } = &refusal;
                 let message = format!(
-                    "node {} failed to start healthcheck \"{key}\" on port {port}: {why}; it is tried again",
+                    "node {} failed to start healthcheck \"{service}\" on port {port}: {why}; it is tried again",
                     self.node
                 );
-                self.events.service(
-                    &key.namespace,
-                    &key.name,
-                    uid,
-                    EventType::Warning,
-                    "FailedToStartServiceHealthcheck",
-                    message,
-                );
+                self.warn_of_service(refusal, "FailedToStartServiceHealthcheck", message);
             }
             News::Failing { why } => {
                 let message = format!("no Service can be changed on this node: {why}");
@@ -186,19 +175,20 @@ impl Herald {
             News::Repaired => self.rules_lost.notify_one(),
         }
     }
+
     fn tell_of_service(&self, refusal: Refusal, what: &str) {
-        let Refusal {
-            service: key,
-            uid,
-            why,
-        } = refusal;
-        let message = format!("node {} {what}: {why}", self.node);
+        let message = format!("node {} {what}: {}", self.node, refusal.why);
+        self.warn_of_service(refusal, "FailedToProgramService", message);
+    }
+
+    fn warn_of_service(&self, refusal: Refusal, reason: &'static str, message: String) {
+        let Refusal { service, uid, .. } = refusal;
         self.events.service(
-            &key.namespace,
-            &key.name,
+            &service.namespace,
+            &service.name,
             uid,
             EventType::Warning,
-            "FailedToProgramService",
+            reason,
             message,
         );
     }

@@ -47,7 +47,7 @@ pub(crate) mod plan;
 mod tests;
 mod topology;
 
-use plan::{Input, MANAGED_BY, MANAGER, Plan, SERVICE_NAME};
+use plan::{Input, MANAGED_BY, MANAGER, Plan};
 
 /// Services worked on at once.
 const WORKERS: usize = 8;
@@ -247,10 +247,6 @@ impl EndpointSliceController {
 /// The Service of a slice that this controller made.
 fn service_of(slice: &EndpointSlice) -> Option<Key> {
     let labels = slice.metadata.labels.as_ref()?;
-    (labels.get(MANAGED_BY).map(String::as_str) == Some(MANAGER)).then(|| {
-        Some(Key::new(
-            slice.metadata.namespace.clone().unwrap_or_default(),
-            labels.get(SERVICE_NAME)?.clone(),
-        ))
-    })?
+    let is_own = labels.get(MANAGED_BY).is_some_and(|name| name == MANAGER);
+    service_endpoints::service_of(slice).filter(|_| is_own)
 }

@@ -11,7 +11,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use coracle_api::scheduling::is_sidecar_policy;
 use k8s_openapi::{
-    api::core::v1::{Service, ServicePort},
+    api::{
+        core::v1::{Service, ServicePort},
+        discovery::v1::EndpointSlice,
+    },
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
@@ -27,6 +30,16 @@ use crate::{
 
 /// The label of a headless Service's endpoints.
 pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
+
+/// The label that names the Service of a slice.
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// The Service that a slice is of, whoever made it.
+pub(crate) fn service_of(slice: &EndpointSlice) -> Option<Key> {
+    let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
+    let namespace = slice.metadata.namespace.clone().unwrap_or_default();
+    Some(Key::new(namespace, name.clone()))
+}
 
 /// An address family, as `spec.ipFamilies` and `addressType` name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

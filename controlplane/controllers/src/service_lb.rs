@@ -51,13 +51,12 @@ use crate::{
     controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
     errors::{is_conflict, message_of},
     event_recorder::component::ComponentRecorder,
+    service_endpoints::service_of,
 };
 
 /// Services worked on at once.
 const WORKERS: usize = 2;
 const COMPONENT: &str = "service-controller";
-/// The label that names the Service of a slice.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// The controller.
 pub(crate) struct ServiceLbController {
@@ -278,13 +277,6 @@ fn both<'a, K>(change: &Change<'a, K>) -> (Option<&'a Arc<K>>, Option<&'a Arc<K>
 fn is_local(service: &Service) -> bool {
     let spec = service.spec.as_ref();
     spec.and_then(|spec| spec.external_traffic_policy.as_deref()) == Some("Local")
-}
-
-/// The Service of a slice, whoever made it: all of them are proxied.
-fn service_of(slice: &EndpointSlice) -> Option<Key> {
-    let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
-    let namespace = slice.metadata.namespace.clone().unwrap_or_default();
-    Some(Key::new(namespace, name.clone()))
 }
 
 /// Where its endpoints are ready.

@@ -21,12 +21,11 @@ use crate::{
     owner::controller_reference,
     pod::Pod,
     pod_state,
-    service_endpoints::{self, Family, HEADLESS},
+    service_endpoints::{self, Family, HEADLESS, SERVICE_NAME},
 };
 
 /// Most endpoints of one slice.
 pub(super) const MAX_ENDPOINTS: usize = 100;
-pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 };
 use kube::api::ObjectMeta;
 
-use crate::{cache::Key, owner::controller_reference};
+use crate::{cache::Key, owner::controller_reference, service_endpoints::SERVICE_NAME};
 
 /// Most endpoints of one subset; more are left out.
 const MAX_ENDPOINTS: usize = 1000;
@@ -19,7 +19,6 @@ const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 

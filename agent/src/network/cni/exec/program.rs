@@ -83,7 +83,6 @@ impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
             // ESRCH: it has ended by itself.
-            // It may have ended by itself.
             let _ = killpg(group, Signal::SIGKILL);
         }
     }
