@@ -50,6 +50,10 @@ struct Invalid(String);
 pub fn main() -> ExitCode {
     // Nobody would clean up after a helper that outlives its shim.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+    // The container's program inherits what the shim and this program's runtime have set.
+    if crate::sys::default_signals().is_err() {
+        return ExitCode::FAILURE;
+    }
     let Some(socket) = std::env::args()
         .nth(1)
         .and_then(|number| number.parse().ok())

@@ -17,7 +17,7 @@ use std::{
 use nix::{
     errno::Errno,
     sched::CloneFlags,
-    sys::signal::{SigHandler, Signal},
+    sys::signal::{SigHandler, SigSet, Signal},
     unistd::ForkResult,
 };
 
@@ -91,6 +91,17 @@ pub(crate) fn close_on_exec_from(first: u32) -> Result<(), Errno> {
 pub(crate) fn ignore(signal: Signal) -> Result<(), Errno> {
     // SAFETY: sets a disposition, installs no code.
     unsafe { nix::sys::signal::signal(signal, SigHandler::SigIgn) }.map(drop)
+}
+
+/// Lets every signal do again what it does in a new process. What is blocked or ignored stays so
+/// over exec, and a shell that waits for its children would wait for ever.
+pub(crate) fn default_signals() -> Result<(), Errno> {
+    for signal in Signal::iterator().filter(|one| !matches!(one, Signal::SIGKILL | Signal::SIGSTOP))
+    {
+        // SAFETY: sets a disposition, installs no code.
+        unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
+    }
+    SigSet::empty().thread_set_mask()
 }
 
 /// Confines this thread, and all that comes of it, by a compiled seccomp filter

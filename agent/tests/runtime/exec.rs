@@ -43,6 +43,32 @@ async fn command_gives_output_and_exit_code() {
     node.finish().await;
 }
 
+/// A signal that is blocked or ignored stays so over exec: a shell that waits for its children
+/// would wait for ever.
+#[tokio::test]
+async fn signals_do_what_they_do_in_a_new_process() {
+    let Some(node) = node().await else { return };
+    let (_, id) = node.run(&container(&["sleep", "1000"])).await;
+    for who in ["self", "1"] {
+        let result = node
+            .exec(&id, &format!("grep Sig /proc/{who}/status"))
+            .await;
+        let text = String::from_utf8(result.stdout).unwrap();
+        let mask = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+        };
+        assert_eq!(mask("SigBlk:"), 0, "{who}: {text}");
+        // A shell ignores SIGQUIT; the C library keeps two of the real-time signals to itself.
+        assert_eq!(mask("SigIgn:") & 0x7fff_fffb, 0, "{who}: {text}");
+    }
+    let result = node
+        .exec(&id, "(sleep 0.1; echo a) & (echo b) & wait")
+        .await;
+    assert_eq!((result.exit_code, result.stdout.len()), (0, 4));
+    node.finish().await;
+}
+
 #[tokio::test]
 async fn command_runs_in_the_container_as_its_user() {
     let Some(node) = node().await else { return };
