@@ -17,6 +17,7 @@ mod floods;
 mod forms;
 mod full_store;
 mod kinds;
+mod kubectl;
 mod large_lists;
 mod led_to;
 mod lifecycles;
@@ -24,6 +25,7 @@ mod lists;
 mod local_storage;
 mod nodes;
 mod pod_admission;
+mod pod_peers;
 mod quota;
 mod raw;
 mod rbac;
@@ -45,19 +47,36 @@ mod watches;
 
 use std::sync::Arc;
 
+use coracle_api::schema::Structural;
+use coracle_registry::{
+    api_resource::ApiResource,
+    kinds::{all, projections},
+};
+
 use crate::{
+    openapi,
     published::{Published, Shown},
     server,
 };
 
 /// What a server publishes that has nothing but what is built in.
 pub(crate) fn published() -> Published {
-    let stored = coracle_registry::kinds::all().iter().map(|kind| Shown {
+    let stored = all().iter().map(|kind| Shown {
         info: Arc::new(kind.resource().into()),
         definitions: None,
     });
+    let projected = projections().iter().map(|kind| {
+        let info: Arc<ApiResource> = Arc::new(kind.resource().into());
+        let schema = Structural::read(&kind.openapi_schema()).unwrap();
+        let definitions = openapi::custom::definitions(&info, &schema);
+        Shown {
+            info,
+            definitions: Some(Arc::new(definitions)),
+        }
+    });
     Published::new(
         stored
+            .chain(projected)
             .chain(server::virtuals().map(|serving| serving.shown()))
             .collect(),
     )

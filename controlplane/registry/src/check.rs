@@ -291,6 +291,48 @@ pub fn cidr(errors: &mut FieldErrors, path: &str, value: &Value) -> Option<ipnet
     net
 }
 
+/// A range of addresses that all software reads in the same way; also one that is refused, if it
+/// can be read at all.
+///
+/// Source: `StrictIPCIDRValidation`, `parseCIDR` of
+/// `k8s.io/apimachinery/pkg/util/validation/ip.go` at v1.37.
+pub fn strict_cidr(errors: &mut FieldErrors, path: &str, value: &Value) -> Option<ipnet::IpNet> {
+    let text = string(value);
+    let plain = without_leading_zeros(text);
+    let Ok(net) = plain.parse::<ipnet::IpNet>() else {
+        return cidr(errors, path, value);
+    };
+    let address = net.addr();
+    if plain != text {
+        let message = "must not have leading 0s in IP or prefix length";
+        errors.invalid(path, value, message);
+    } else if address.to_canonical() != address {
+        let message = "must not have an IPv4-mapped IPv6 address";
+        errors.invalid(path, value, message);
+    } else if address != net.network() {
+        let message = "must not have bits set beyond the prefix length";
+        errors.invalid(path, value, message);
+    }
+    Some(net)
+}
+
+/// A range with its decimal numbers as they are usually written: there is software to which `010`
+/// is eight.
+fn without_leading_zeros(cidr: &str) -> String {
+    let plain = |number: &str| match number.trim_start_matches('0') {
+        "" if !number.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    let Some((address, prefix)) = cidr.split_once('/') else {
+        return cidr.to_owned();
+    };
+    let address = match address.contains(':') {
+        true => address.to_owned(),
+        false => address.split('.').map(plain).collect::<Vec<_>>().join("."),
+    };
+    format!("{address}/{}", plain(prefix))
+}
+
 /// Why no traffic can be sent to an address, if so: unspecified, loopback, link-local.
 #[must_use]
 pub fn special_ip_error(ip: std::net::IpAddr) -> Option<String> {

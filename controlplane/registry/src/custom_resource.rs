@@ -146,6 +146,7 @@ impl CustomResourceVersion {
             info: Arc::new(info),
             cache: Arc::clone(cache),
             view: None,
+            projected: None,
             stored_as: (own.api_version != stored.api_version).then(|| StorageVersion {
                 own,
                 stored: stored.clone(),

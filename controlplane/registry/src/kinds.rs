@@ -1,7 +1,8 @@
-//! The list of every built-in kind that is served.
+//! The lists of every built-in kind that is served: those that are written, and those that only
+//! show some of another kind.
 //!
 //! A folder a group, a strategy a file. Routing, discovery, OpenAPI and the generic registry all go
-//! by this list; what else names a kind is about that kind.
+//! by these lists; what else names a kind is about that kind.
 
 pub mod admissionregistration;
 pub mod apps;
@@ -14,6 +15,7 @@ pub mod discovery;
 pub mod dra;
 pub mod events;
 pub mod flowcontrol;
+pub mod net;
 pub mod networking;
 pub mod node;
 pub mod podspec;
@@ -24,7 +26,7 @@ pub mod storage;
 mod workload;
 
 use self::admissionregistration as admission;
-use crate::strategy::BuiltIn;
+use crate::strategy::{BuiltIn, Projection};
 
 static ALL: &[&dyn BuiltIn] = &[
     &core::configmap::ConfigMap,
@@ -90,10 +92,19 @@ static ALL: &[&dyn BuiltIn] = &[
     &events::event::Event,
 ];
 
-/// Every kind, grouped by API group as discovery shows them.
+static PROJECTIONS: &[&dyn Projection] = &[&net::podpeer::PodPeer];
+
+/// Every kind that clients write, grouped by API group as discovery shows them.
 #[must_use]
 pub fn all() -> &'static [&'static dyn BuiltIn] {
     ALL
+}
+
+/// Every kind that is only read, because its objects are some of another kind's. Discovery shows
+/// them after the others.
+#[must_use]
+pub fn projections() -> &'static [&'static dyn Projection] {
+    PROJECTIONS
 }
 
 /// The kind that serves `/apis/GROUP/VERSION/PLURAL`.

@@ -17,13 +17,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api_resource::{ApiResource, Text},
     encode, kinds,
+    projected::Projected,
     service_allocator::node_ports,
     storage_version::StorageVersion,
-    strategy::{AnyStrategy, BuiltIn, Conversion, View},
+    strategy::{AnyStrategy, BuiltIn, Conversion, Projection, View},
     unenforced,
     watch_cache::{
-        FieldIndex, FieldReads, KeyScope, ResourceCache, ResourceConfig, Selection, WatchCache,
-        WatchCacheError, WatchCacheLimits,
+        Entry, FieldIndex, FieldReads, KeyScope, ResourceCache, ResourceConfig, Selection,
+        WatchCache, WatchCacheError, WatchCacheLimits,
     },
 };
 
@@ -47,6 +48,8 @@ pub struct Resource {
     pub cache: Arc<ResourceCache>,
     /// Set if the objects are another kind's.
     pub view: Option<SeenThrough>,
+    /// Set if they are some of what another kind's hold.
+    pub projected: Option<Projected>,
     /// Set if the objects are stored in another version of the kind.
     pub stored_as: Option<StorageVersion>,
 }
@@ -79,7 +82,12 @@ impl Resource {
 
     /// Whether clients see objects as the cache has them, to the last byte.
     pub fn is_shown_as_stored(&self) -> bool {
-        self.view.is_none() && self.stored_as.is_none()
+        self.view.is_none() && self.projected.is_none() && self.stored_as.is_none()
+    }
+
+    /// Whether it stores objects, and does not show those of another resource.
+    pub fn is_storing(&self) -> bool {
+        self.view.is_none() && self.projected.is_none()
     }
 
     /// The resource that stores the objects: this one, unless it is a view.
@@ -106,7 +114,7 @@ impl Resource {
         }
     }
 
-    /// A stored object as this resource shows it.
+    /// A stored object as this resource shows it. For writes: a projection has none.
     pub fn shown(&self, object: Value) -> Value {
         match (&self.view, &self.stored_as) {
             (Some(seen), _) => typed((seen.conversion.from_stored)(object), &self.gvk),
@@ -120,6 +128,9 @@ impl Resource {
         if self.is_shown_as_stored() {
             return json;
         }
+        if let Some(projected) = &self.projected {
+            return projected.of_json(&json);
+        }
         let Ok(object) = serde_json::from_slice::<Value>(&json) else {
             return json;
         };
@@ -132,6 +143,22 @@ impl Resource {
         revision.map_or(encoded.clone(), |revision| {
             encode::with_revision(&encoded, revision)
         })
+    }
+
+    /// The same for an object of the cache.
+    pub fn shown_entry(&self, entry: &Entry) -> Bytes {
+        match &self.projected {
+            Some(projected) => projected.of_json(&entry.unmanaged()),
+            None => self.shown_json(entry.json_bytes()),
+        }
+    }
+
+    /// The same for an object that many watch: where one can be made for all of them, it is.
+    pub fn shown_event(&self, entry: &Arc<Entry>) -> Bytes {
+        match &self.projected {
+            Some(projected) => projected.of_entry(entry),
+            None => self.shown_json(entry.json_bytes()),
+        }
     }
 
     /// The objects as the cache has them now, without what their managers own.
@@ -228,6 +255,9 @@ impl Registry {
                 Arc::new(Resource::built_in(*kind, info, cache, Some(seen))),
             );
         }
+        for kind in kinds::projections() {
+            resources.extend(projection(*kind, &resources).map(Arc::new));
+        }
         let mut by_plural: HashMap<Text, Vec<usize>> = HashMap::new();
         for (place, resource) in resources.iter().enumerate() {
             by_plural
@@ -283,20 +313,37 @@ impl Resource {
             info: Arc::new(info),
             cache,
             view,
+            projected: None,
             stored_as: None,
         }
     }
 }
 
+/// A projection of a kind that is among `resources`.
+fn projection(kind: &'static dyn Projection, resources: &[Arc<Resource>]) -> Option<Resource> {
+    let stored = among(resources, kind.of())?;
+    let (cache, projected) = (Arc::clone(&stored.cache), Projected::new(kind));
+    let own = Resource::built_in(kind, kind.resource().into(), cache, None);
+    Some(Resource {
+        prefix: stored.prefix.clone(),
+        schema: projected.schema(),
+        projected: Some(projected),
+        ..own
+    })
+}
+
 /// A view of a kind that is among `resources`.
 fn seen_through(view: &View, resources: &[Arc<Resource>]) -> Option<SeenThrough> {
-    let of = view.of.resource();
-    let mut all = resources.iter();
-    let stored = all.find(|one| one.info.is_at(of.group, of.version, of.plural))?;
     Some(SeenThrough {
         conversion: view.conversion,
-        stored: Arc::clone(stored),
+        stored: Arc::clone(among(resources, view.of)?),
     })
+}
+
+fn among<'a>(resources: &'a [Arc<Resource>], kind: &dyn BuiltIn) -> Option<&'a Arc<Resource>> {
+    let of = kind.resource();
+    let mut all = resources.iter();
+    all.find(|one| one.info.is_at(of.group, of.version, of.plural))
 }
 
 fn fields(kind: &dyn BuiltIn) -> Arc<[Text]> {

@@ -185,6 +185,28 @@ pub trait BuiltIn: Strategy {
     }
 }
 
+/// A kind that shows some of what the objects of another kind hold, to those who may not see the
+/// rest. Its objects are read and never written: no verb of it writes.
+///
+/// Nothing is stored. Metadata is projected as well, and an object has the revision of the one that
+/// it is of.
+pub trait Projection: BuiltIn {
+    /// The kind that stores the objects. Selectable fields are those of that kind which have the
+    /// same names.
+    fn of(&self) -> &'static dyn BuiltIn;
+
+    /// Out of an encoded object of that kind an encoded object of this one, laid out as
+    /// [`stored`](crate::stored) has it. An allow list: what that kind comes to have later is not
+    /// shown.
+    ///
+    /// # Errors
+    /// What is stored is no object of that kind.
+    fn project(&self, json: &[u8]) -> serde_json::Result<Vec<u8>>;
+
+    /// What its objects look like besides metadata: a structural schema, for OpenAPI.
+    fn openapi_schema(&self) -> Value;
+}
+
 /// The strategy of a resource, wherever it comes from. Behaves as what it holds.
 #[derive(Clone)]
 pub enum AnyStrategy {

@@ -12,7 +12,7 @@ use crate::{list_options::parse_revision, reply::Reply};
 pub(crate) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let entry = entry(call).await?;
-    Ok(call.object_reply(call.resource.shown_json(entry.json_bytes()), shape))
+    Ok(call.object_reply(call.resource.shown_entry(&entry), shape))
 }
 
 /// The object as the cache has it, at least as new as the client asks.

@@ -90,7 +90,7 @@ fn item_form(resource: &Arc<Resource>, shape: Shape) -> ItemForm {
     ItemForm::Made(match shape.form {
         Form::Object if as_stored => return ItemForm::Stored,
         Form::Object => Box::new(move |entry, out| {
-            out.extend_from_slice(&resource.shown_json(entry.json_bytes()));
+            out.extend_from_slice(&resource.shown_entry(entry));
         }),
         Form::Table(version) => {
             let options = TableOptions {
@@ -105,7 +105,7 @@ fn item_form(resource: &Arc<Resource>, shape: Shape) -> ItemForm {
                     let read = entry.unmanaged();
                     return table::append_row(out, strategy, &read, &read, options);
                 }
-                let shown = resource.shown_json(entry.json_bytes());
+                let shown = resource.shown_entry(entry);
                 let read = if as_stored {
                     entry.unmanaged()
                 } else {
@@ -115,7 +115,7 @@ fn item_form(resource: &Arc<Resource>, shape: Shape) -> ItemForm {
             })
         }
         Form::PartialObjectMetadata(version) => Box::new(move |entry, out| {
-            let shown = resource.shown_json(entry.json_bytes());
+            let shown = resource.shown_entry(entry);
             table::append_partial(out, &shown, version);
         }),
     })

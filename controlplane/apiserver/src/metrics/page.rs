@@ -16,7 +16,8 @@ pub(crate) fn text(server: &State) -> String {
 fn objects(server: &State, out: &mut Exposition) {
     let help = "Number of stored objects at the time of last check split by kind";
     out.family("apiserver_storage_objects", Kind::Gauge, help);
-    for resource in server.catalog.now().stored() {
+    let catalog = server.catalog.now();
+    for resource in catalog.stored().filter(|one| one.is_storing()) {
         let count = u32::try_from(resource.cache.len()).unwrap_or(u32::MAX);
         let name = resource.group_resource.to_string();
         out.sample(

@@ -18,7 +18,13 @@ impl Events {
     }
 
     pub(super) async fn at(raw: &Raw, path: &str) -> Self {
-        let response = raw.response("GET", path, "", "").await;
+        Self::accepting(raw, path, "application/json").await
+    }
+
+    pub(super) async fn accepting(raw: &Raw, path: &str, accept: &str) -> Self {
+        let request = http::Request::get(path).header("accept", accept);
+        let request = request.body(Body::empty()).unwrap();
+        let response = raw.0.send(request).await.unwrap();
         assert_eq!(response.status(), 200);
         Self {
             body: response.into_body(),

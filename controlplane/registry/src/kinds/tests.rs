@@ -3,6 +3,7 @@ mod minimal;
 
 use std::path::PathBuf;
 
+use coracle_api::schema::Structural;
 use proptest::prelude::{ProptestConfig, any, proptest};
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use super::*;
 use crate::{
     api_resource::Text,
     resource::cache_config,
-    testing::{created, defaulted},
+    testing::{created, defaulted, minimal::minimal as minimal_object},
 };
 
 #[test]
@@ -35,6 +36,42 @@ fn names_are_unique() {
                 (b.group, b.version, b.plural)
             );
         }
+    }
+}
+
+/// Their objects are those of another kind, with the same keys: a write would replace one of these.
+#[test]
+fn projections_are_only_read() {
+    for kind in projections() {
+        let info = kind.resource();
+        let is_read = |verb: &&str| matches!(*verb, "get" | "list" | "watch");
+        assert!(info.verbs.iter().all(is_read), "{:?}", info.verbs);
+        assert!(info.subresources.is_empty() && info.categories.is_empty());
+        let stored = kind.of();
+        assert_eq!(info.scope, stored.resource().scope);
+        assert!(all().iter().any(|one| {
+            let (one, of) = (one.resource(), stored.resource());
+            (one.group, one.version, one.plural) == (of.group, of.version, of.plural)
+        }));
+        assert!(by_resource(info.group, info.version, info.plural).is_none());
+        for field in kind.selectable_fields() {
+            assert!(stored.selectable_fields().contains(field), "{field}");
+        }
+        assert_eq!(kind.row(&json!({}), 0).len(), kind.columns().len());
+    }
+}
+
+#[test]
+fn projections_show_what_their_schema_says() {
+    for kind in projections() {
+        let schema = Structural::read(&kind.openapi_schema()).unwrap();
+        let full = full_object(kind.of()).unwrap_or_else(|| minimal_object(kind.of()));
+        let shown = kind.project(full.to_string().as_bytes()).unwrap();
+        let shown: Value = serde_json::from_slice(&shown).unwrap();
+        assert!(schema.validate(&shown).is_empty());
+        let mut pruned = shown.clone();
+        schema.prune(&mut pruned);
+        assert_eq!(pruned, shown, "{}", kind.resource().kind);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who acts on the objects of each served kind: a part of the cluster, or nobody yet.
+//! Who acts on the objects of each kind that is written: a part of the cluster, or nobody yet.
 //!
 //! A test holds it against the list of kinds and against the sources it names.
 
@@ -169,7 +169,7 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
         "ipaddresses",
         By("controlplane/registry/src/service_allocator.rs"),
     ),
-    (NETWORK, "networkpolicies", Nobody("it blocks no traffic")),
+    (NETWORK, "networkpolicies", By("agent/src/policy.rs")),
     (
         NETWORK,
         "servicecidrs",

@@ -37,18 +37,17 @@ impl Encoder {
         matches!(self.shape.form, Form::Object) && self.resource.is_shown_as_stored()
     }
 
-    pub(super) fn event(&mut self, kind: EventKind, entry: &Entry) -> Vec<u8> {
+    pub(super) fn event(&mut self, kind: EventKind, entry: &Arc<Entry>) -> Vec<u8> {
+        let json = self.resource.shown_event(entry);
         match self.shape.form {
-            Form::Object => line(kind.as_str(), &self.resource.shown_json(entry.json_bytes())),
+            Form::Object => line(kind.as_str(), &json),
             Form::Table(_) => {
                 let revision = entry.revision().to_string();
-                let json = self.resource.shown_json(entry.json_bytes());
                 line(kind.as_str(), &self.table(Some(&json), &revision))
             }
-            Form::PartialObjectMetadata(version) => line(
-                kind.as_str(),
-                &table::partial_metadata(&entry.json_bytes(), version),
-            ),
+            Form::PartialObjectMetadata(version) => {
+                line(kind.as_str(), &table::partial_metadata(&json, version))
+            }
         }
     }
 

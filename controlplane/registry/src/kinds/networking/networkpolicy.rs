@@ -3,6 +3,8 @@
 //! Source: `pkg/registry/networking/networkpolicy/strategy.go`, `pkg/apis/networking/validation` at
 //! v1.37.
 
+use std::collections::HashSet;
+
 use coracle_api::{name, status::FieldErrors};
 use ipnet::IpNet;
 use serde_json::Value;
@@ -26,6 +28,9 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
+const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+const TYPES: [&str; 2] = ["Ingress", "Egress"];
+
 static COLUMNS: &[Column] = &[
     NAME,
     text(
@@ -48,7 +53,7 @@ impl Strategy for NetworkPolicy {
         fill::object(spec, "podSelector");
         for direction in ["ingress", "egress"] {
             fill::each(spec, direction, |rule| {
-                fill::each(rule, "ports", |port| fill::text(port, "protocol", "TCP"));
+                fill::each(rule, "ports", |port| fill::value(port, "protocol", "TCP"));
             });
         }
         if items(&spec["policyTypes"]).is_empty() {
@@ -65,36 +70,12 @@ impl Strategy for NetworkPolicy {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        let spec = &object["spec"];
-        check::label_selector(&mut errors, "spec.podSelector", &spec["podSelector"]);
-        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
-            for (index, rule) in items(&spec[direction]).iter().enumerate() {
-                let path = format!("spec.{direction}[{index}]");
-                for (index, one) in items(&rule["ports"]).iter().enumerate() {
-                    port(&mut errors, &format!("{path}.ports[{index}]"), one);
-                }
-                for (index, one) in items(&rule[peers]).iter().enumerate() {
-                    peer(&mut errors, &format!("{path}.{peers}[{index}]"), one);
-                }
-            }
-        }
-        let types = items(&spec["policyTypes"]);
-        if types.len() > 2 {
-            errors.invalid(
-                "spec.policyTypes",
-                &spec["policyTypes"],
-                "may not specify more than two policyTypes",
-            );
-            return errors;
-        }
-        for (index, one) in types.iter().enumerate() {
-            let path = format!("spec.policyTypes[{index}]");
-            if !matches!(string(one), "Ingress" | "Egress") {
-                errors.not_supported(path, one, &["Egress", "Ingress"]);
-            }
-        }
-        errors
+        checked(&object["spec"], &Known::new())
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        // What is there already may stay, wherever it has gone.
+        checked(&new["spec"], &ranges(&old["spec"]))
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -110,22 +91,65 @@ impl Strategy for NetworkPolicy {
     }
 }
 
+/// Ranges of addresses that were there before.
+type Known<'a> = HashSet<&'a str>;
+
+/// The rules of both directions, each with its path and its peers' name.
+fn rules(spec: &Value) -> impl Iterator<Item = (String, &'static str, &Value)> {
+    let directions = [("ingress", "from"), ("egress", "to")].into_iter();
+    directions.flat_map(move |(direction, peers)| {
+        let rules = items(&spec[direction]).iter().enumerate();
+        rules.map(move |(index, rule)| (format!("spec.{direction}[{index}]"), peers, rule))
+    })
+}
+
+fn ranges(spec: &Value) -> Known<'_> {
+    let peers = rules(spec).flat_map(|(_, peers, rule)| items(&rule[peers]));
+    let blocks = peers.map(|peer| &peer["ipBlock"]);
+    blocks
+        .flat_map(|block| std::iter::once(&block["cidr"]).chain(items(&block["except"])))
+        .map(string)
+        .collect()
+}
+
+fn checked(spec: &Value, known: &Known<'_>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    check::label_selector(&mut errors, "spec.podSelector", &spec["podSelector"]);
+    for (path, peers, rule) in rules(spec) {
+        for (index, one) in items(&rule["ports"]).iter().enumerate() {
+            port(&mut errors, &format!("{path}.ports[{index}]"), one);
+        }
+        for (index, one) in items(&rule[peers]).iter().enumerate() {
+            peer(&mut errors, &format!("{path}.{peers}[{index}]"), one, known);
+        }
+    }
+    let types = &spec["policyTypes"];
+    if items(types).len() > TYPES.len() {
+        let message = "may not specify more than two policyTypes";
+        errors.invalid("spec.policyTypes", types, message);
+        return errors;
+    }
+    for (index, one) in items(types).iter().enumerate() {
+        if !TYPES.contains(&string(one)) {
+            errors.not_supported(format!("spec.policyTypes[{index}]"), one, &TYPES);
+        }
+    }
+    errors
+}
+
 fn port(errors: &mut FieldErrors, path: &str, port: &Value) {
-    check::optional_one_of(
-        errors,
-        &format!("{path}.protocol"),
-        &port["protocol"],
-        &["SCTP", "TCP", "UDP"],
-    );
+    let protocol = &port["protocol"];
+    // An empty one is not one that nobody said.
+    if !protocol.is_null() && !PROTOCOLS.contains(&string(protocol)) {
+        errors.not_supported(format!("{path}.protocol"), protocol, &PROTOCOLS);
+    }
     let (first, last) = (&port["port"], &port["endPort"]);
     let last_path = format!("{path}.endPort");
     match first {
         Value::Null => {
             if !last.is_null() {
-                errors.required(
-                    format!("{path}.port"),
-                    "must be specified when `endPort` is specified",
-                );
+                let message = "may not be specified when `port` is not specified";
+                errors.invalid(last_path, last, message);
             }
         }
         Value::String(text) => {
@@ -155,7 +179,7 @@ fn port(errors: &mut FieldErrors, path: &str, port: &Value) {
     }
 }
 
-fn peer(errors: &mut FieldErrors, path: &str, peer: &Value) {
+fn peer(errors: &mut FieldErrors, path: &str, peer: &Value, known: &Known<'_>) {
     let mut count = 0;
     for selector in ["podSelector", "namespaceSelector"] {
         if peer[selector].is_object() {
@@ -165,7 +189,7 @@ fn peer(errors: &mut FieldErrors, path: &str, peer: &Value) {
     }
     let block = &peer["ipBlock"];
     if block.is_object() {
-        ip_block(errors, &format!("{path}.ipBlock"), block);
+        ip_block(errors, &format!("{path}.ipBlock"), block, known);
         if count > 0 {
             errors.forbidden(path, "may not specify both ipBlock and another peer");
         }
@@ -174,17 +198,17 @@ fn peer(errors: &mut FieldErrors, path: &str, peer: &Value) {
     }
 }
 
-fn ip_block(errors: &mut FieldErrors, path: &str, block: &Value) {
+fn ip_block(errors: &mut FieldErrors, path: &str, block: &Value, known: &Known<'_>) {
     if string(&block["cidr"]).is_empty() {
         errors.required(format!("{path}.cidr"), "");
         return;
     }
-    let Some(whole) = check::cidr(errors, &format!("{path}.cidr"), &block["cidr"]) else {
+    let Some(whole) = range(errors, &format!("{path}.cidr"), &block["cidr"], known) else {
         return;
     };
     for (index, except) in items(&block["except"]).iter().enumerate() {
         let path = format!("{path}.except[{index}]");
-        let Some(part) = check::cidr(errors, &path, except) else {
+        let Some(part) = range(errors, &path, except, known) else {
             continue;
         };
         let is_part =
@@ -195,67 +219,13 @@ fn ip_block(errors: &mut FieldErrors, path: &str, block: &Value) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::testing::{create_errors, created};
-
-    #[test]
-    fn defaults_are_upstreams() {
-        let object = created(
-            &NetworkPolicy,
-            json!({"spec": {"egress": [{"ports": [{"port": 53}]}]}}),
-        );
-        assert_eq!(object["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
-        assert_eq!(object["spec"]["egress"][0]["ports"][0]["protocol"], "TCP");
-        assert_eq!(
-            json!(NetworkPolicy.row(&object, 0)),
-            json!(["", "<none>", "<unknown>"])
-        );
+fn range(errors: &mut FieldErrors, path: &str, value: &Value, known: &Known<'_>) -> Option<IpNet> {
+    if known.contains(string(value)) {
+        // Of what was there nothing is said again.
+        return check::strict_cidr(&mut FieldErrors::new(), path, value);
     }
-
-    #[test]
-    fn policies_are_checked() {
-        let from = |peer: Value| json!({"podSelector": {}, "ingress": [{"from": [peer]}]});
-        let ports = |port: Value| json!({"podSelector": {}, "ingress": [{"ports": [port]}]});
-        for (spec, expect) in [
-            (json!({"podSelector": {}}), ""),
-            (
-                from(json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}})),
-                "",
-            ),
-            (
-                from(json!({})),
-                "spec.ingress[0].from[0]: Required value: must specify a peer",
-            ),
-            (
-                from(json!({"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}})),
-                "spec.ingress[0].from[0]: Forbidden: may not specify both ipBlock and another peer",
-            ),
-            (
-                from(json!({"ipBlock": {"cidr": "x"}})),
-                "spec.ingress[0].from[0].ipBlock.cidr: Invalid value: \"x\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
-            ),
-            (
-                from(json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["11.0.0.0/16"]}})),
-                "spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: \"11.0.0.0/16\": must be a strict subset of `cidr`",
-            ),
-            (
-                ports(json!({"port": 5, "endPort": 3})),
-                "spec.ingress[0].ports[0].endPort: Invalid value: 3: must be greater than or equal to `port`",
-            ),
-            (
-                ports(json!({"port": 5, "protocol": "x"})),
-                "spec.ingress[0].ports[0].protocol: Unsupported value: \"x\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
-            ),
-            (
-                json!({"policyTypes": ["x"]}),
-                "spec.policyTypes[0]: Unsupported value: \"x\": supported values: \"Egress\", \"Ingress\"",
-            ),
-        ] {
-            assert_eq!(create_errors(&NetworkPolicy, json!({"spec": spec})), expect);
-        }
-    }
+    check::strict_cidr(errors, path, value)
 }
+
+#[cfg(test)]
+mod tests;

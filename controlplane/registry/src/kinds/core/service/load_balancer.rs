@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use coracle_api::status::FieldErrors;
+use coracle_api::{load_balancer::SOURCE_RANGES, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
@@ -14,7 +14,6 @@ use crate::{
     value::{items, number, string},
 };
 
-const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const NOT_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 
 /// The fields that are about a load balancer alone.
