@@ -198,6 +198,15 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_delimiter = ',', value_name = "primary|all|CIDR,...")]
     pub(crate) nodeport_addresses: Vec<coracle_agent::config::NodePortAddresses>,
 
+    /// What keeps the rules of Services: iptables; nftables; or auto, which is nftables where the
+    /// kernel has what it takes. auto and nftables are new.
+    #[arg(
+        long,
+        default_value = "iptables",
+        value_name = "auto|iptables|nftables"
+    )]
+    pub(crate) proxy_mode: coracle_agent::config::ProxyMode,
+
     /// The shim [default: coracle-shim beside this program].
     #[arg(long, value_name = "FILE")]
     pub(crate) shim: Option<PathBuf>,

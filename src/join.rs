@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::JoinArgs;
 
 /// Flags that say what all servers have in common.
-const SHARED: [(&str, &str); 11] = [
+const SHARED: [(&str, &str); 12] = [
     ("service_cidr", "--service-cidr"),
     ("cluster_cidr", "--cluster-cidr"),
     ("bind", "--bind"),
@@ -17,6 +17,7 @@ const SHARED: [(&str, &str); 11] = [
     ("vxlan_port", "--vxlan-port"),
     ("no_local_storage", "--no-local-storage"),
     ("no_dns", "--no-dns"),
+    ("load_balancer", "--load-balancer"),
     ("node_monitor_grace_period", "--node-monitor-grace-period"),
     ("pod_eviction_timeout", "--pod-eviction-timeout"),
     ("control_plane_endpoint", "--control-plane-endpoint"),
@@ -102,6 +103,7 @@ mod tests {
                 "service_cidr" | "cluster_cidr" => "10.0.0.0/16",
                 "bind" => "127.0.0.1:1",
                 "pod_network" => "auto",
+                "load_balancer" => "none",
                 "store" => "memory",
                 _ => "7",
             };

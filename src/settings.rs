@@ -47,6 +47,8 @@ pub(crate) fn server_config(
     config.vxlan_port = args.vxlan_port;
     config.local_storage = !args.no_local_storage;
     config.dns = !cluster.no_dns;
+    let served = args.load_balancer.parse();
+    config.load_balancer = served.map_err(|expected| anyhow!("--load-balancer: {expected}"))?;
     config.store = store::engine(&args.store.store, &args.store.etcd)?;
     if let Some(path) = &args.kubeconfig_out {
         config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;
@@ -97,6 +99,7 @@ pub(crate) fn agent_config(
     config.cluster_dns.clone_from(&args.cluster_dns);
     config.no_dns = cluster.no_dns;
     config.dns_forward.clone_from(&args.dns_forward);
+    config.proxy_mode = args.proxy_mode;
     config
         .node_port_addresses
         .clone_from(&args.nodeport_addresses);

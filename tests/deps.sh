@@ -7,11 +7,11 @@ set -euo pipefail
 
 tools=$(mkdir -p "$1" && cd "$1" && pwd)
 
-packages=(build-essential pkg-config libseccomp-dev iptables iproute2 conntrack ca-certificates curl python3 python3-pip
+packages=(build-essential pkg-config libseccomp-dev iptables nftables iproute2 conntrack ca-certificates curl python3 python3-pip
   openssl containernetworking-plugins docker-registry skopeo hey busybox-static protobuf-compiler libprotobuf-dev)
 # A package by the program of it that is asked afterwards whether it is there: apt may take one away to make room for
 # another.
-programs=(gcc pkg-config iptables ip conntrack curl python3 openssl docker-registry skopeo hey busybox protoc)
+programs=(gcc pkg-config iptables nft ip conntrack curl python3 openssl docker-registry skopeo hey busybox protoc)
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 missing=()
 for package in "${packages[@]}"; do

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+pub use coracle_netfilter::ProxyMode;
 use ipnet::IpNet;
 
 pub use self::{names::StubDomain, node_ports::NodePortAddresses};
@@ -75,6 +76,8 @@ pub struct AgentConfig {
     pub no_dns: bool,
     /// Who else is asked for the names below some.
     pub dns_forward: Vec<StubDomain>,
+    /// What keeps the rules of Services.
+    pub proxy_mode: ProxyMode,
     /// Suffix of Service names.
     pub cluster_domain: String,
     /// Registry mirrors and credentials, in the form of k3s's `registries.yaml`.
@@ -152,6 +155,7 @@ impl AgentConfig {
             cluster_dns: Vec::new(),
             no_dns: false,
             dns_forward: Vec::new(),
+            proxy_mode: ProxyMode::default(),
             cluster_domain: DEFAULT_CLUSTER_DOMAIN.to_owned(),
             registries: None,
             cni_conf_dir: None,

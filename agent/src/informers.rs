@@ -11,6 +11,8 @@
 //! below.
 
 mod parts;
+mod policies;
+mod source_ranges;
 
 use std::time::Duration;
 
@@ -23,12 +25,15 @@ use coracle_client::{
 };
 use coracle_telemetry::{ExponentialBackoff, Tasks};
 use k8s_openapi::api::{
-    core::v1::{Node, PersistentVolume, Pod, Service},
+    core::v1::{Namespace, Node, PersistentVolume, Pod, Service},
     discovery::v1::EndpointSlice,
+    networking::v1::NetworkPolicy,
 };
 use kube::{Api, Client};
+use tokio::sync::watch;
 
 pub(crate) use self::parts::{NodeNetwork, NodePart, ServicePart, SliceEndpoint, SlicePart};
+use self::policies::{NamespacePart, PeerPart, PodPeer, PolicyPart};
 
 /// Between attempts to watch.
 const RETRY: ExponentialBackoff =
@@ -37,6 +42,9 @@ const RETRY: ExponentialBackoff =
 pub(crate) type SeenService = Part<Service, ServicePart>;
 pub(crate) type SeenSlice = Part<EndpointSlice, SlicePart>;
 pub(crate) type SeenNode = Part<Node, NodePart>;
+pub(crate) type SeenPolicy = Part<NetworkPolicy, PolicyPart>;
+pub(crate) type SeenNamespace = Part<Namespace, NamespacePart>;
+pub(crate) type SeenPeer = Part<PodPeer, PeerPart>;
 
 /// Which Nodes somebody reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +66,12 @@ pub struct Informers {
     pub(crate) nodes: Informer<SeenNode>,
     /// Those that the cluster has made for this node.
     pub(crate) volumes: Informer<PersistentVolume>,
+    pub(crate) policies: Informer<SeenPolicy>,
+    pub(crate) namespaces: Informer<SeenNamespace>,
+    /// The pods of all nodes.
+    pub(crate) peers: Informer<SeenPeer>,
+    /// Whether somebody needs namespaces and peers: they are not followed before.
+    pub(crate) peers_wanted: watch::Sender<bool>,
 }
 
 impl Informers {
@@ -98,6 +112,13 @@ impl Informers {
             slices: slices.woken_by(pulse, RETRY),
             nodes: nodes.woken_by(pulse, RETRY),
             volumes: volumes.woken_by(pulse, RETRY),
+            policies: Informer::new(Api::all(client.clone()), Selection::all(), |_| {})
+                .woken_by(pulse, RETRY),
+            namespaces: Informer::new(Api::all(client.clone()), Selection::all(), |_| {})
+                .woken_by(pulse, RETRY),
+            peers: Informer::new(Api::all(client.clone()), Selection::all(), |_| {})
+                .woken_by(pulse, RETRY),
+            peers_wanted: watch::Sender::new(false),
         }
     }
 
@@ -117,7 +138,18 @@ impl Informers {
         tasks.add("watch Services", self.services.run(stop.clone()));
         tasks.add("watch EndpointSlices", self.slices.run(stop.clone()));
         tasks.add("watch Nodes", self.nodes.run(stop.clone()));
-        tasks.add("watch PersistentVolumes", self.volumes.run(stop));
+        tasks.add("watch PersistentVolumes", self.volumes.run(stop.clone()));
+        tasks.add("watch NetworkPolicies", self.policies.run(stop.clone()));
+        let mut wanted = self.peers_wanted.subscribe();
+        tasks.add("watch pods of all nodes", async move {
+            let wait = async { wanted.wait_for(|is| *is).await.is_ok() };
+            // Without anybody who could want it, there is nothing to do but to wait for the end.
+            if stop.run_until_cancelled(wait).await == Some(true) {
+                tokio::join!(self.namespaces.run(stop.clone()), self.peers.run(stop));
+            } else {
+                stop.cancelled().await;
+            }
+        });
     }
 }
 

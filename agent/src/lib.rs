@@ -66,6 +66,7 @@ mod pod_files;
 mod pod_manager;
 mod pod_status;
 mod pod_workers;
+mod policy;
 mod prober;
 pub mod proxy;
 mod psi;

@@ -3,9 +3,10 @@
 
 pub mod cni;
 pub mod port_map;
+pub(crate) mod published;
 pub mod routes;
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use async_trait::async_trait;
 
@@ -26,6 +27,8 @@ pub struct PodNetworkRequest {
     pub netns: PathBuf,
     /// Capability `portMappings`.
     pub port_mappings: Vec<PortMapping>,
+    /// What policies select it by.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Why attaching or detaching failed.

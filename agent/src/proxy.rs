@@ -4,16 +4,18 @@
 //! [`ServiceEngine`] keep the kernel equal to it. Works in whatever network namespace the process
 //! is in. Rules stay when it ends: the next one takes them over without a gap.
 //!
-//! Rules that others remove come back within a second or so where the kernel counts changes (nft),
-//! else with the next regular comparison.
+//! Rules that others remove come back at once where the kernel tells of changes and counts them
+//! (nft), else with the next regular comparison.
 
 mod conntrack;
 pub(crate) mod health;
 mod health_checks;
 mod health_server;
 mod holdings;
+mod look;
 mod nearness;
 mod news;
+mod node_ports;
 mod proxy_health;
 mod service_route;
 mod sources;
@@ -22,6 +24,7 @@ mod turns;
 use std::{net::IpAddr, time::Duration};
 
 use coracle_netfilter::{
+    ProxyMode,
     engine::{EngineError, ServiceEngine},
     flows::Targets,
     service::ServiceNetwork,
@@ -39,6 +42,7 @@ use self::{
     health_checks::HealthChecks,
     health_server::{Facts, HealthServer},
     holdings::Holdings,
+    look::Look,
     proxy_health::ProxyHealth,
     service_route::ServiceRoute,
     sources::Changed,
@@ -52,15 +56,12 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(25);
 /// ...or are not more than these: in a storm, transactions must not take a whole core from the pods
 /// that cause it.
 const WRITE_CREDIT: u32 = 4;
-/// How often it is asked whether others changed rules; microseconds each time.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A comparison may be followed by the next after so many times its own length: others may change
-/// rules all the time.
-const LOOK_PAUSE: u32 = 20;
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
+    /// What keeps the rules.
+    pub mode: ProxyMode,
     /// Own InternalIP: source address of the node's own traffic to Services where there is no
     /// default route.
     pub node_ip: Option<IpAddr>,
@@ -109,7 +110,7 @@ pub async fn run(
         .with_node_port_cidrs(&config.node_port_cidrs)
         .with_own_service_ip(config.own_service_ip);
     let route = ServiceRoute::new(&network);
-    let engine = coracle_netfilter::service_engine(network).inspect_err(|error| {
+    let engine = coracle_netfilter::service_engine(config.mode, network).inspect_err(|error| {
         if let Some(told) = &config.news {
             // Told again with the next start: what finds no room now is not lost.
             let _ = told.try_send(News::Failing {
@@ -137,6 +138,7 @@ pub async fn run(
         sources,
         turns: Turns::default(),
         api_port: config.api_port,
+        node_port_cidrs: config.node_port_cidrs,
         engine: Some(engine),
         route,
         repair_interval: config.repair_interval,
@@ -159,6 +161,7 @@ struct Proxy {
     sources: Sources,
     turns: Turns,
     api_port: Option<u16>,
+    node_port_cidrs: Vec<IpNet>,
     /// `None` only while a blocking thread has it.
     engine: Option<Box<dyn ServiceEngine>>,
     route: ServiceRoute,
@@ -186,9 +189,9 @@ impl Proxy {
             return;
         }
         self.sources.restart();
+        let mut published = self.sources.published().watch();
         let mut repair_at = Instant::now() + self.repair_interval;
-        let (mut look_at, mut pause) = (Instant::now() + LOOK_INTERVAL, LOOK_INTERVAL);
-        let mut repairs = Backoff::new(LOOK_INTERVAL * 4, self.repair_interval);
+        let mut look = Look::new(self.repair_interval);
         // When the next write would be due if they came evenly: at most `WRITE_CREDIT` intervals
         // ahead of the clock.
         let mut even = Instant::now();
@@ -202,6 +205,7 @@ impl Proxy {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = self.sources.changed(), if !pending => {}
+                Ok(()) = published.changed() => self.look_around().await,
                 () = sleep_until(even - WRITE_INTERVAL * (WRITE_CREDIT - 1)), if pending => {
                     even = even.max(Instant::now()) + WRITE_INTERVAL;
                     self.write().await;
@@ -211,21 +215,13 @@ impl Proxy {
                     self.repair().await;
                     repair_at = Instant::now() + self.retry_delay.unwrap_or(self.repair_interval);
                 }
-                () = sleep_until(look_at) => {
+                () = look.due() => {
                     let started = Instant::now();
-                    if self.is_disturbed() {
-                        // Somebody who removes rules again and again, or an iptables that prints
-                        // them otherwise than they were written, gets no more than the regular
-                        // comparison in the end.
-                        let repaired = self.repair().await;
-                        if repaired {
-                            pause = repairs.pause().max(LOOK_INTERVAL);
-                        } else {
-                            repairs.reset();
-                            pause = LOOK_INTERVAL;
-                        }
-                    }
-                    look_at = Instant::now() + pause.max(started.elapsed() * LOOK_PAUSE);
+                    let repaired = match self.is_disturbed() {
+                        true => Some(self.repair().await),
+                        false => None,
+                    };
+                    look.looked(started, repaired);
                 }
             }
         }
@@ -313,6 +309,8 @@ impl Proxy {
             nodes,
             api_servers,
             api_port: self.api_port,
+            published: self.sources.published().all(),
+            node_port_cidrs: self.node_port_cidrs.clone(),
             ..machine
         });
     }

@@ -13,7 +13,10 @@ use coracle_cni::{
     bridge,
     netlink::{Netlink, Request, RouteNetlinkMessage},
 };
-use coracle_netfilter::iptables::{Iptables, IptablesError, untracked};
+use coracle_netfilter::{
+    iptables::{Iptables, IptablesError, untracked},
+    nftables::{policies, services},
+};
 use coracle_telemetry::ErrorChain;
 
 use crate::{
@@ -140,7 +143,7 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
 type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
 
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
-    let steps: [Step<'_>; 7] = [
+    let steps: [Step<'_>; 9] = [
         (
             "mounts",
             Box::new(|| {
@@ -151,6 +154,14 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
         (
             "rules",
             Box::new(|| remove_rules().map_err(|error| error.to_string())),
+        ),
+        (
+            "nftables",
+            Box::new(|| services::remove().map_err(|error| ErrorChain(&error).to_string())),
+        ),
+        (
+            "policies",
+            Box::new(|| policies::remove().map_err(|error| ErrorChain(&error).to_string())),
         ),
         (
             "address for names",

@@ -63,7 +63,7 @@ pub(crate) async fn run(
     Machine::read(&config).check()?;
     let mut groups = Groups::new(shutdown.clone());
     let (api, client_ca) = Api::open(&mut groups, &config, access).await?;
-    let parts = real_parts(&config, client_ca).await?;
+    let mut parts = real_parts(&config, client_ca).await?;
     let pulse = Pulse::default();
     let nodes = if config.cni_conf_dir.is_none() {
         Nodes::All
@@ -77,7 +77,13 @@ pub(crate) async fn run(
     groups
         .late
         .add("write events", event_writer.run(groups.late.stop()));
-    network::spawn(&mut groups, &config, &parts, &mut informers, events.clone());
+    network::spawn(
+        &mut groups,
+        &config,
+        &mut parts,
+        &mut informers,
+        events.clone(),
+    );
     spawn_node(
         &mut groups,
         config.clone(),

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use coracle_api::pod_network::{DEFAULT_VXLAN_PORT, Mode};
+use coracle_api::{
+    load_balancer::Served,
+    pod_network::{DEFAULT_VXLAN_PORT, Mode},
+};
 use coracle_apiserver::pki::ServerNames;
 use coracle_scheduler::SchedulerConfig;
 use hyper::http::uri::Authority;
@@ -59,6 +62,8 @@ pub struct ServerConfig {
     pub local_storage: bool,
     /// Whether nodes answer names, and there is a Service that tells of it.
     pub dns: bool,
+    /// Which Services of type LoadBalancer get addresses of nodes.
+    pub load_balancer: Served,
     /// Where objects are kept.
     pub store: StoreEngine,
     /// The token by which servers join, if somebody has chosen it; for a store that is shared.
@@ -152,6 +157,7 @@ impl ServerConfig {
             pod_network: Mode::default(),
             vxlan_port: DEFAULT_VXLAN_PORT,
             local_storage: true,
+            load_balancer: Served::default(),
             dns: true,
             store: StoreEngine::default(),
             server_token: None,

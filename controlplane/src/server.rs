@@ -385,6 +385,7 @@ fn controllers_config(
     controllers.pod_network.vxlan_port = config.vxlan_port;
     controllers.node_monitor_grace = config.node_monitor_grace;
     controllers.eviction_timeout = config.eviction_timeout;
+    controllers.load_balancers = config.load_balancer;
     controllers.metrics = apiserver.metrics();
     controllers
 }

@@ -61,6 +61,12 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long)]
     pub(crate) no_local_storage: bool,
 
+    /// Who serves Services of type LoadBalancer that name no class: `nodes`, with the addresses of
+    /// nodes, or `none`, where another load balancer of the cluster does. Those of the class
+    /// coracle.dev/node are served anyway.
+    #[arg(long, default_value = "nodes", value_parser = ["nodes", "none"], value_name = "WHO")]
+    pub(crate) load_balancer: String,
+
     /// Profiles of the scheduler: a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1).
     /// What it says of leader election and connections is for `coracle scheduler`.
     #[arg(long, value_name = "FILE")]

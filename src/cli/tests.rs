@@ -41,6 +41,8 @@ fn every_documented_command_parses() {
         "coracle reset --delete-data --delete-local-volumes",
         "coracle agent --server https://198.18.0.1:6443 --local-storage-directory /mnt/disk",
         "coracle up --nodeport-addresses primary,10.0.0.0/8",
+        "coracle up --proxy-mode auto",
+        "coracle agent --server https://198.18.0.1:6443 --proxy-mode nftables",
         "coracle up --kube-reserved cpu=100m,memory=512Mi --system-reserved pid=1000",
     ] {
         Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -56,6 +58,7 @@ fn unusable_values_are_refused() {
         "coracle up --store paper",
         "coracle up --kube-reserved cpu=-1",
         "coracle up --nodeport-addresses 127.0.0.0/8",
+        "coracle up --proxy-mode ipvs",
         "coracle up --pod-network tunnel",
         "coracle server --vxlan-port 0",
         "coracle agent --token T",

@@ -111,8 +111,10 @@ fn links(site: &Site, host: &str) -> Vec<String> {
 
 fn rules(site: &Site, host: &str) -> Vec<String> {
     let text = site.within(host, &["iptables-save"]);
-    text.lines()
-        .filter(|line| line.contains("CORACLE"))
+    let own = text.lines().filter(|line| line.contains("CORACLE"));
+    let tables = site.within(host, &["nft", "list", "tables"]);
+    let own_tables = tables.lines().filter(|line| line.contains("coracle"));
+    own.chain(own_tables)
         .map(|line| format!("rule {line}"))
         .collect()
 }

@@ -11,7 +11,10 @@ use std::{
     net::IpAddr,
 };
 
-use crate::conntrack::{self, Flow};
+use crate::{
+    conntrack::{self, Flow},
+    service::{Protocol, ServiceView},
+};
 
 /// Where UDP flows may go: what they were sent to, and the addresses that still answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +26,25 @@ pub struct Targets {
 }
 
 impl Targets {
+    /// What a Service allows.
+    #[must_use]
+    pub fn of(view: &ServiceView) -> Self {
+        let mut targets = Self::default();
+        let ports = view.ports.iter();
+        for ports in ports.filter(|ports| ports.port.protocol == Protocol::Udp) {
+            let port = &ports.port;
+            let allowed: BTreeSet<IpAddr> = ports.serving.iter().copied().collect();
+            let balancers = view.external_ips_of(port).chain(view.balancer_ips_of(port));
+            for ip in view.cluster_ips.iter().copied().chain(balancers) {
+                targets.services.insert((ip, port.port), allowed.clone());
+            }
+            if let Some(node_port) = port.node_port {
+                targets.node_ports.insert(node_port, allowed);
+            }
+        }
+        targets
+    }
+
     /// Takes what another Service allows in.
     pub fn extend(&mut self, more: &Self) {
         self.services.extend(

@@ -5,7 +5,6 @@
 //! lock of others. Services become rules in [`rules`] (pure), what to write of them is decided in
 //! [`plan`] (pure), and [`Writer`] keeps them. Never flushes what is not Coracle's.
 
-mod generation;
 pub mod host_ports;
 pub mod masquerade;
 mod other;
@@ -26,7 +25,7 @@ use std::{
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-pub use self::writer::Writer;
+pub use self::writer::{Removal, Writer};
 
 /// Longer than any small transaction takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -134,7 +133,7 @@ impl Iptables {
     #[must_use]
     pub fn generation(&self) -> Option<u32> {
         if self.nft {
-            generation::read().ok()
+            crate::generation::read().ok()
         } else {
             None
         }

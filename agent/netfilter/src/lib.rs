@@ -5,9 +5,12 @@
 //! | [`service`] | the plan: a Service, its ports and the endpoints behind them |
 //! | [`host_port`] | the plan for ports of pods that are published on the node |
 //! | [`masquerade`] | the plan for what pods send out of the cluster |
+//! | [`policy`] | the plan for what pods may send and get, and what it does with a packet |
 //! | [`engine`] | what keeps the kernel equal to the plan, whichever way it is told |
+//! | [`nftables`] | the engine over nftables' netlink interface: elements of maps (pure), written by difference |
 //! | [`iptables`] | the engine over `iptables-restore`: rules as text (pure), written by difference |
 //! | [`flows`] | UDP flows that nobody answers any more |
+//! | [`refused`] | connections that policies do not let through any more |
 //! | [`conntrack`] | the kernel's table of connections: list, delete |
 //!
 //! The plan names addresses of either family; what makes it takes IPv4 only, and so does the engine
@@ -19,22 +22,100 @@
 pub mod conntrack;
 pub mod engine;
 pub mod flows;
+mod generation;
 pub mod host_port;
 pub mod iptables;
 pub mod masquerade;
+mod netlink;
+pub mod nftables;
+#[cfg(test)]
+mod packets;
+pub mod policy;
+pub mod refused;
 pub mod service;
 
+use coracle_telemetry::ErrorChain;
+
+pub use self::netlink::Family;
 use self::{
     engine::{EngineError, ServiceEngine},
     iptables::{Iptables, Writer},
+    nftables::{Services, services},
     service::ServiceNetwork,
 };
 
-/// The engine for this machine. It has written nothing yet.
+/// Which engine keeps Services.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// nftables where the kernel has what it takes, else iptables.
+    Auto,
+    /// Rules by `iptables-restore`.
+    #[default]
+    Iptables,
+    /// Elements of nftables' maps.
+    Nftables,
+}
+
+impl std::str::FromStr for ProxyMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "iptables" => Ok(Self::Iptables),
+            "nftables" => Ok(Self::Nftables),
+            other => Err(format!("{other:?}: expected auto, iptables or nftables")),
+        }
+    }
+}
+
+/// The engine for this machine. It has written nothing yet. [`ProxyMode::Auto`] asks the kernel.
 ///
 /// # Errors
 /// What it needs is not installed.
-pub fn service_engine(network: ServiceNetwork) -> Result<Box<dyn ServiceEngine>, EngineError> {
+pub fn service_engine(
+    mode: ProxyMode,
+    network: ServiceNetwork,
+) -> Result<Box<dyn ServiceEngine>, EngineError> {
     let iptables = Iptables::find().map_err(EngineError::new)?;
-    Ok(Box::new(Writer::new(iptables, network)))
+    Ok(match mode {
+        ProxyMode::Iptables => over_iptables(iptables, network),
+        ProxyMode::Nftables => Box::new(Services::new(iptables, network)),
+        ProxyMode::Auto => match services::probe(&network) {
+            Ok(()) => {
+                tracing::info!("the kernel has what it takes: nftables keeps Services");
+                Box::new(Services::new(iptables, network))
+            }
+            Err(error) => {
+                tracing::warn!(error = %ErrorChain(&error), "iptables keeps Services: the kernel does not take their nftables table");
+                over_iptables(iptables, network)
+            }
+        },
+    })
+}
+
+fn over_iptables(iptables: Iptables, network: ServiceNetwork) -> Box<dyn ServiceEngine> {
+    let leave_nftables = || services::remove().map_err(EngineError::new);
+    Box::new(Writer::new(iptables, network).instead_of(leave_nftables))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_said_by_name() {
+        for (name, mode) in [
+            ("auto", ProxyMode::Auto),
+            ("iptables", ProxyMode::Iptables),
+            ("nftables", ProxyMode::Nftables),
+        ] {
+            assert_eq!(name.parse(), Ok(mode));
+        }
+        let said = "ipvs".parse::<ProxyMode>().unwrap_err();
+        assert!(
+            said.contains("expected auto, iptables or nftables"),
+            "{said}"
+        );
+    }
 }

@@ -46,6 +46,23 @@ impl Protocol {
         }
     }
 
+    /// As packets have it: `IPPROTO_*`.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+
+    /// Of the number that packets have.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        let all = [Self::Tcp, Self::Udp, Self::Sctp];
+        all.into_iter().find(|one| one.number() == number)
+    }
+
     /// As the API writes it: TCP if it says nothing; `None` for what it does not know.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Option<Self> {
@@ -195,7 +212,8 @@ pub struct ServiceView {
     /// Load balancer addresses, except of those that want to see the traffic themselves
     /// (`ipMode: Proxy`).
     pub balancer_ips: Vec<IpAddr>,
-    /// `spec.loadBalancerSourceRanges`: who may use the balancer addresses. `None`: everybody.
+    /// `spec.loadBalancerSourceRanges` or the annotation in its place: who may use the balancer
+    /// addresses. `None`: everybody.
     pub source_ranges: Option<Vec<IpNet>>,
     /// Seconds of `sessionAffinity: ClientIP`.
     pub affinity_secs: Option<u32>,
@@ -225,6 +243,24 @@ impl ServiceView {
         ips.iter()
             .copied()
             .filter(|ip| !self.withheld.contains(&(*ip, port.protocol, port.port)))
+    }
+
+    /// Without those external addresses that are inside the Services' range or the pods': there one
+    /// would take what is meant for another Service or for another's pod (CVE-2020-8554).
+    pub(crate) fn without_stolen_addresses(
+        &self,
+        network: &ServiceNetwork,
+        key: &ServiceKey,
+    ) -> Self {
+        let mut view = self.clone();
+        for list in [&mut view.external_ips, &mut view.balancer_ips] {
+            let before = list.len();
+            list.retain(|ip| !network.is_of_services(ip) && !network.is_of_pods(ip));
+            if list.len() != before {
+                tracing::warn!(service = %key, "external addresses inside the service CIDR or the pods' are ignored");
+            }
+        }
+        view
     }
 
     /// Whether `port` is reachable under more than the cluster IPs.

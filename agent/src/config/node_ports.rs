@@ -34,9 +34,6 @@ impl FromStr for NodePortAddresses {
             _ => {}
         }
         let range: IpNet = text.parse().map_err(|_| expected(""))?;
-        if range.prefix_len() == 0 {
-            return Ok(Self::All);
-        }
         if range.addr().is_loopback() {
             return Err(expected("; node ports are not on loopback"));
         }
@@ -44,19 +41,32 @@ impl FromStr for NodePortAddresses {
     }
 }
 
+impl NodePortAddresses {
+    /// Whether it is every address of a family.
+    fn is_all(&self, ipv4: bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Primary => false,
+            Self::Within(range) => range.prefix_len() == 0 && range.addr().is_ipv4() == ipv4,
+        }
+    }
+}
+
 impl AgentConfig {
     /// The ranges of the addresses that node ports are on; empty for all.
     pub(crate) fn node_port_cidrs(&self) -> Vec<IpNet> {
         let chosen = &self.node_port_addresses;
-        if chosen.contains(&NodePortAddresses::All) {
+        // Family by family, as upstream: `::/0` says nothing of IPv4, of which node ports are.
+        if chosen.iter().any(|one| one.is_all(true)) {
             return Vec::new();
         }
+        let chosen = chosen.iter().filter(|one| !one.is_all(false));
         let range = |one: &NodePortAddresses| match one {
             NodePortAddresses::All => None,
             NodePortAddresses::Primary => Some(IpNet::from(self.node_ip)),
             NodePortAddresses::Within(range) => Some(*range),
         };
-        let mut ranges: Vec<IpNet> = chosen.iter().filter_map(range).collect();
+        let mut ranges: Vec<IpNet> = chosen.filter_map(range).collect();
         ranges.sort_unstable();
         ranges.dedup();
         ranges
@@ -87,6 +97,11 @@ mod tests {
         check(&["primary"], &["192.0.2.7/32"]);
         check(&["10.0.0.0/8", "primary"], &["10.0.0.0/8", "192.0.2.7/32"]);
         check(&["10.0.0.0/8", "10.0.0.0/8"], &["10.0.0.0/8"]);
+        // A family says nothing of the other.
+        check(&["10.0.0.0/8", "::/0"], &["10.0.0.0/8"]);
+        check(&["::/0", "primary"], &["192.0.2.7/32"]);
+        check(&["::/0"], &[]);
+        check(&["2001:db8::/32", "0.0.0.0/0"], &[]);
         // Everything is more than some.
         check(&["primary", "all"], &[]);
     }

@@ -17,6 +17,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
+use super::source_ranges;
+
 /// Label of a Node that names its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The taint of a node that the cluster autoscaler is about to remove.
@@ -143,11 +145,7 @@ fn rules(service: &Service) -> Option<RulesPart> {
         cluster_ips,
         external_ips,
         balancer_ips,
-        source_ranges: source_ranges(
-            spec.load_balancer_source_ranges
-                .as_deref()
-                .unwrap_or_default(),
-        ),
+        source_ranges: source_ranges::of(service),
         affinity_secs,
         internal_local: is_local(spec.internal_traffic_policy.as_deref()),
         external_local: is_local(spec.external_traffic_policy.as_deref()),
@@ -176,19 +174,6 @@ fn sorted(mut ips: Vec<IpAddr>) -> Vec<IpAddr> {
     ips.sort_unstable();
     ips.dedup();
     ips
-}
-
-/// A list that names nobody of this address family lets nobody in: it was written to keep others
-/// out.
-fn source_ranges(ranges: &[String]) -> Option<Vec<IpNet>> {
-    if ranges.is_empty() {
-        return None;
-    }
-    let parsed = ranges.iter().filter_map(|range| range.trim().parse().ok());
-    let mut ranges: Vec<IpNet> = parsed.map(|range: Ipv4Net| range.trunc().into()).collect();
-    ranges.sort_unstable();
-    ranges.dedup();
-    Some(ranges)
 }
 
 /// What is kept of an EndpointSlice.

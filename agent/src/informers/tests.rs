@@ -61,8 +61,10 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
         informers.slices.synced(),
         informers.nodes.synced(),
         informers.volumes.synced(),
+        informers.policies.synced(),
     ];
-    let nodes = informers.nodes.cache();
+    let (nodes, wanted) = (informers.nodes.cache(), informers.peers_wanted.clone());
+    let later = [informers.namespaces.synced(), informers.peers.synced()];
     let mut tasks = Tasks::new(CancellationToken::new());
     informers.spawn(&mut tasks);
     for mut synced in synced {
@@ -75,8 +77,18 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
         "/api/v1/pods fieldSelector=spec.nodeName%3Down",
         "/api/v1/services ",
         "/apis/discovery.k8s.io/v1/endpointslices ",
+        "/apis/networking.k8s.io/v1/networkpolicies ",
     ];
     assert_eq!(first, expected.map(str::to_owned).into());
+    // Other nodes' pods only once there is a policy.
+    wanted.send_replace(true);
+    for mut synced in later {
+        synced.wait_for(|done| *done).await.expect("it runs");
+    }
+    let then: BTreeSet<String> = asked.lock().iter().cloned().collect();
+    let more: BTreeSet<&str> = then.difference(&first).map(String::as_str).collect();
+    let expected = ["/api/v1/namespaces ", "/apis/net.coracle.dev/v1/podpeers "];
+    assert_eq!(more, expected.into());
     let [other, own] = &nodes.all()[..] else {
         panic!("two nodes")
     };

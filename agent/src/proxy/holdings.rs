@@ -2,8 +2,8 @@
 //! writes (CVE-2020-8554).
 //!
 //! Who may write a Service need not have any right over nodes or the API server. A node's address
-//! is a common external address: on that node it stays one, on ports that nobody listens on; other
-//! nodes leave its packets to it.
+//! is a common external address: on that node it stays one, on ports that nobody listens on, no
+//! pod publishes and that are nobody else's node port; other nodes leave its packets to it.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -11,8 +11,9 @@ use std::{
 };
 
 use coracle_netfilter::service::{Protocol, ServiceView};
+use ipnet::IpNet;
 
-use crate::admission::listening;
+use crate::{admission::listening, network::published::PublishedPort};
 
 /// An address with transport and port.
 pub(super) type Place = (IpAddr, Protocol, u16);
@@ -31,6 +32,10 @@ pub(super) struct Holdings {
     pub(super) api_servers: BTreeSet<Place>,
     /// Of the nodes' API, on every node.
     pub(super) api_port: Option<u16>,
+    /// What pods publish here.
+    pub(super) published: BTreeSet<PublishedPort>,
+    /// Which addresses have node ports; none: all.
+    pub(super) node_port_cidrs: Vec<IpNet>,
 }
 
 impl Holdings {
@@ -58,15 +63,34 @@ impl Holdings {
         }
     }
 
-    /// What of a Service's external addresses somebody is reached under.
-    pub(super) fn among(&self, view: &ServiceView) -> BTreeSet<Place> {
+    /// What of a Service's external addresses somebody is reached under; `is_taken`: whether a port
+    /// is another's node port.
+    pub(super) fn among(
+        &self,
+        view: &ServiceView,
+        is_taken: impl Fn(Protocol, u16) -> bool,
+    ) -> BTreeSet<Place> {
         let ips = view.external_ips.iter().chain(&view.balancer_ips);
         let places = ips.flat_map(|ip| {
             view.ports
                 .iter()
                 .map(|one| (*ip, one.port.protocol, one.port.port))
         });
-        places.filter(|place| self.contain(*place)).collect()
+        let is_node_port =
+            |(ip, protocol, port): Place| self.has_node_ports(ip) && is_taken(protocol, port);
+        places
+            .filter(|place| self.contain(*place) || is_node_port(*place))
+            .collect()
+    }
+
+    /// Whether an address is another node's.
+    pub(super) fn is_anothers(&self, ip: &IpAddr) -> bool {
+        self.nodes.contains(ip) && !self.own.contains(ip)
+    }
+
+    fn has_node_ports(&self, ip: IpAddr) -> bool {
+        let cidrs = &self.node_port_cidrs;
+        self.own.contains(&ip) && (cidrs.is_empty() || cidrs.iter().any(|one| one.contains(&ip)))
     }
 
     fn contain(&self, (ip, protocol, port): Place) -> bool {
@@ -78,8 +102,9 @@ impl Holdings {
         if !self.own.contains(&ip) {
             return self.nodes.contains(&ip);
         }
-        [Some(ip), None]
-            .iter()
-            .any(|address| self.listening.contains(&(*address, protocol, port)))
+        [Some(ip), None].into_iter().any(|address| {
+            let place = (address, protocol, port);
+            self.listening.contains(&place) || self.published.contains(&place)
+        })
     }
 }

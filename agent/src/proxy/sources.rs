@@ -15,7 +15,10 @@ use coracle_client::{
 use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 
 use super::{health_checks::HealthCheck, holdings::Place, nearness};
-use crate::informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service};
+use crate::{
+    informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service},
+    network::published::PublishedPorts,
+};
 
 /// The Service of the API servers: its endpoints are where they are.
 const API_SERVERS: &str = "default/kubernetes";
@@ -33,6 +36,8 @@ pub struct Sources {
     nodes: Arc<Cache<SeenNode>>,
     /// Where the node answers itself.
     own_service_ip: Option<IpAddr>,
+    /// What pods publish on the node.
+    published: PublishedPorts,
 }
 
 impl Sources {
@@ -62,7 +67,18 @@ impl Sources {
             slices: informers.slices_by_service(),
             nodes,
             own_service_ip: None,
+            published: PublishedPorts::default(),
         }
+    }
+
+    /// Beside pods that publish ports of the node.
+    #[must_use]
+    pub(crate) fn beside(self, published: PublishedPorts) -> Self {
+        Self { published, ..self }
+    }
+
+    pub(super) fn published(&self) -> &PublishedPorts {
+        &self.published
     }
 
     /// Without the Service for names at this address, at which the node answers itself. One of

@@ -11,6 +11,7 @@ use coracle_netfilter::{
 use super::{
     News,
     holdings::{Holdings, Place},
+    node_ports::NodePorts,
     sources::Changed,
 };
 
@@ -26,6 +27,7 @@ const MOST_WAITS: u32 = 20;
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     holdings: Holdings,
+    node_ports: NodePorts,
     waiting: BTreeMap<ServiceKey, Option<ServiceView>>,
     /// How often wide ones have let others go first.
     waited: u32,
@@ -44,31 +46,60 @@ impl Turns {
 
     /// Takes changes in.
     pub(super) fn add(&mut self, changes: Vec<Changed>) {
-        for (key, view) in changes {
-            let mut view = view.filter(|view| !self.is_too_large(&key, view));
-            let before = self
-                .external
-                .remove(&key)
-                .map(|view| view.withheld)
-                .unwrap_or_default();
-            if let Some(view) = view.as_mut().filter(|view| has_external(view)) {
-                view.withheld = self.holdings.among(view);
-                self.tell(&key, view, &before);
-                self.external.insert(key.clone(), view.clone());
-            }
-            self.waiting.insert(key, view);
+        let mut are_ports_changed = false;
+        for (key, view) in &changes {
+            are_ports_changed |= self.node_ports.set(key, view.as_ref());
         }
+        for (key, view) in changes {
+            self.take_in(key, view);
+        }
+        if are_ports_changed {
+            self.look_again();
+        }
+    }
+
+    fn take_in(&mut self, key: ServiceKey, view: Option<ServiceView>) {
+        let before = self
+            .external
+            .remove(&key)
+            .map(|view| view.withheld)
+            .unwrap_or_default();
+        let view = view.map(|mut view| {
+            view.withheld = self.withheld(&key, &view);
+            view
+        });
+        let view = view.filter(|view| !self.is_too_large(&key, view));
+        if let Some(view) = view.as_ref().filter(|view| has_external(view)) {
+            self.tell(&key, view, &before);
+            self.external.insert(key.clone(), view.clone());
+        }
+        self.waiting.insert(key, view);
+    }
+
+    fn withheld(&self, key: &ServiceKey, view: &ServiceView) -> BTreeSet<Place> {
+        self.holdings.among(view, |protocol, port| {
+            self.node_ports.is_of_another(key, (protocol, port))
+        })
     }
 
     /// Who is where now.
     pub(super) fn set_holdings(&mut self, holdings: Holdings) {
         self.holdings = holdings;
-        let differ = |view: &ServiceView| self.holdings.among(view) != view.withheld;
-        let differing = self.external.iter().filter(|(_, view)| differ(view));
+        self.look_again();
+    }
+
+    /// What others have now may be more or less.
+    fn look_again(&mut self) {
+        let differing = self
+            .external
+            .iter()
+            .filter(|(key, view)| self.withheld(key, view) != view.withheld);
         let again: Vec<Changed> = differing
             .map(|(key, view)| (key.clone(), Some(view.clone())))
             .collect();
-        self.add(again);
+        for (key, view) in again {
+            self.take_in(key, view);
+        }
     }
 
     /// Everything.
@@ -115,7 +146,9 @@ impl Turns {
 
     fn is_too_large(&mut self, key: &ServiceKey, view: &ServiceView) -> bool {
         let addresses = 1 + view.external_ips.len() + view.balancer_ips.len();
+        // Every node's address is a balancer's, and rules are written for the own ones alone.
         let ports = view.ports.len().saturating_mul(addresses);
+        let ports = ports.saturating_sub(view.withheld.len());
         if ports > MOST_PORTS {
             let why = format!(
                 "it has {ports} ports, on all of its addresses, and {MOST_PORTS} are the most"
@@ -130,16 +163,21 @@ impl Turns {
         ports > MOST_PORTS
     }
 
-    /// Of what is withheld, if that is new.
+    /// Of what is withheld, if that is new. That another node serves a balancer's address of its
+    /// own is as it should be.
     fn tell(&mut self, key: &ServiceKey, view: &ServiceView, before: &BTreeSet<Place>) {
-        if view.withheld.is_empty() || view.withheld == *before {
+        let is_news = |(ip, _, _): &&Place| {
+            !(view.balancer_ips.contains(ip) && self.holdings.is_anothers(ip))
+        };
+        let withheld: BTreeSet<&Place> = view.withheld.iter().filter(is_news).collect();
+        if withheld.is_empty() || before.iter().filter(is_news).eq(withheld.iter().copied()) {
             return;
         }
-        let named = view.withheld.iter().take(3);
+        let named = withheld.iter().take(3);
         let mut named: Vec<String> = named
             .map(|(ip, protocol, port)| format!("{ip}:{port}/{}", protocol.as_str()))
             .collect();
-        if view.withheld.len() > named.len() {
+        if withheld.len() > named.len() {
             named.push("...".to_owned());
         }
         let why = named.join(", ");
@@ -160,10 +198,11 @@ pub(super) fn has_external(view: &ServiceView) -> bool {
 /// About how many rules it has.
 fn size(view: &ServiceView) -> usize {
     let addresses = view.cluster_ips.len() + view.external_ips.len() + view.balancer_ips.len();
-    view.ports
-        .iter()
+    let ports = view.ports.iter();
+    let rules: usize = ports
         .map(|port| 1 + addresses + port.cluster.len() + port.local.len())
-        .sum()
+        .sum();
+    rules.saturating_sub(view.withheld.len())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use coracle_telemetry::ErrorChain;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{Groups, Parts, REPAIR_INTERVAL, RESTART};
+use super::{Groups, Parts, REPAIR_INTERVAL, RESTART, parts::Guarded};
 use crate::{
     AgentConfig,
     blocking::blocking,
@@ -16,6 +16,7 @@ use crate::{
     events::{EventRecorder, EventType},
     informers::Informers,
     network::routes,
+    policy::{self, Keeper, KeeperConfig},
     proxy::{self, News, health::RulesView},
 };
 
@@ -27,11 +28,12 @@ const HEALTHZ_PORT: u16 = 10_256;
 pub(super) fn spawn(
     groups: &mut Groups,
     config: &AgentConfig,
-    parts: &Parts,
+    parts: &mut Parts,
     informers: &mut Informers,
     events: EventRecorder,
 ) {
     spawn_dns(groups, config, informers, events.clone());
+    spawn_policies(groups, config, parts.guarded.take(), (informers, &events));
     let cni = parts.cni.as_ref();
     let Groups { tasks, health, .. } = groups;
     let shutdown = tasks.stop();
@@ -46,8 +48,11 @@ pub(super) fn spawn(
         view,
     };
     tasks.add("tell of Service rules", herald.run(news, shutdown.clone()));
-    let sources = proxy::Sources::new(informers).without(config.dns_address());
+    let sources = proxy::Sources::new(informers)
+        .without(config.dns_address())
+        .beside(parts.published.clone());
     let proxy_config = proxy::ProxyConfig {
+        mode: config.proxy_mode,
         node_ip: Some(config.node_ip),
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),
         service_cidrs: config.service_cidr.into_iter().collect(),
@@ -115,6 +120,29 @@ fn spawn_dns(
     });
 }
 
+/// What holds pods to their policies.
+fn spawn_policies(
+    groups: &mut Groups,
+    config: &AgentConfig,
+    guarded: Option<Guarded>,
+    (informers, events): (&mut Informers, &EventRecorder),
+) {
+    let Some(Guarded { heard, attached }) = guarded else {
+        return;
+    };
+    let keeper_config = KeeperConfig {
+        node_name: config.node_name.clone(),
+        dns_address: config.dns_address(),
+        attached,
+    };
+    let sources = policy::Sources::new(informers);
+    let keeper = Keeper::new(sources, heard, events.clone(), keeper_config);
+    let stop = groups.tasks.stop();
+    groups
+        .tasks
+        .add("enforce NetworkPolicies", keeper.run(stop));
+}
+
 async fn leave_routes_to_others(shutdown: CancellationToken) {
     match tokio::task::spawn_blocking(routes::remove_all).await {
         Ok(Ok(())) | Err(_) => {}
@@ -144,9 +172,7 @@ impl Herald {
     fn tell(&self, news: News) {
         match news {
             News::Refused(refusal) => self.tell_of_service(refusal, "has no rules for it"),
-            News::Withheld(refusal) => {
-                self.tell_of_service(refusal, "leaves to those who listen there")
-            }
+            News::Withheld(refusal) => self.tell_of_service(refusal, "leaves to those who have it"),
             News::HealthCheckFailed { refusal, port } => {
                 let Refusal { service, why, .. } = &refusal;
                 let message = format!(

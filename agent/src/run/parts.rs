@@ -13,8 +13,10 @@ use crate::{
     network::{
         PodNetwork,
         cni::{CniConfig, CniNetwork},
+        published::{PublishedPorts, TellingNetwork},
     },
     pod_manager::checkpoint,
+    policy::{Attachment, Guard, GuardedNetwork, Heard, attachment},
     proxy::health::RulesView,
     runtime::{ImageService, LocalRuntime, OwnPods, RuntimeConfig, RuntimeService, runtime_root},
     volume::{Mounter, SystemMounter},
@@ -36,8 +38,18 @@ pub(crate) struct Parts {
     pub(crate) client_ca: Option<CertificateDer<'static>>,
     /// Whether Service rules can be written.
     pub(crate) rules: RulesView,
+    /// What says which pods have a place in the network; without it no policy is enforced.
+    pub(crate) guarded: Option<Guarded>,
+    /// What the pods publish on the node.
+    pub(crate) published: PublishedPorts,
     /// Pods that ran without a record as the runtime started, and were ended.
     pub(crate) lost_pods: Vec<String>,
+}
+
+/// The pods that this node's network has and gets.
+pub(crate) struct Guarded {
+    pub(crate) heard: Heard,
+    pub(crate) attached: Vec<Attachment>,
 }
 
 /// What a real node is made of.
@@ -65,7 +77,10 @@ pub(crate) async fn real_parts(
         mtu: None,
         node_ip: Some(config.node_ip),
     });
-    let network: Arc<dyn PodNetwork> = Arc::new(cni.clone());
+    let (guard, heard) = Guard::new();
+    let published = PublishedPorts::default();
+    let telling = TellingNetwork::new(cni.clone(), published.clone());
+    let network: Arc<dyn PodNetwork> = Arc::new(GuardedNetwork::new(telling, guard));
     let shim_path = match &config.shim_path {
         Some(path) => path.clone(),
         None => beside_own_executable("coracle-shim")?,
@@ -81,6 +96,13 @@ pub(crate) async fn real_parts(
     .await
     .map_err(|source| AgentError::Runtime { source })?;
     release_vanished(&runtime, &cni).await;
+    let attached = runtime.attached().into_iter();
+    let attached = attached.inspect(|(request, _)| published.add(request));
+    let attached = attached.map(|(request, addresses)| attachment(&request, &addresses));
+    let guarded = Guarded {
+        heard,
+        attached: attached.collect(),
+    };
     let (cni, mounter) = (Some(cni), Arc::new(SystemMounter));
     Ok(Parts {
         lost_pods: runtime.lost_pods().to_vec(),
@@ -91,6 +113,8 @@ pub(crate) async fn real_parts(
         mounter,
         client_ca,
         rules: RulesView::default(),
+        guarded: Some(guarded),
+        published,
     })
 }
 

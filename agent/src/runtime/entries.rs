@@ -96,6 +96,7 @@ impl Sandbox {
             pod: checkpoint.config.pod.clone(),
             netns: self.netns(),
             port_mappings: checkpoint.config.port_mappings.clone(),
+            labels: checkpoint.config.labels.clone(),
         }
     }
 }

@@ -7,6 +7,7 @@ mod verbs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::{Arc, Weak},
 };
@@ -25,7 +26,7 @@ use super::{
     shim_client::{Listener, ShimClient},
     *,
 };
-use crate::network::PodNetwork;
+use crate::network::{PodNetwork, PodNetworkRequest};
 
 /// News nobody has fetched: as many changes as 128 pods make at once; who lags relists.
 const EVENTS: usize = 512;
@@ -151,6 +152,17 @@ impl LocalRuntime {
             .filter(|sandbox| !past::is_past(sandbox))
             .map(|sandbox| sandbox.id.clone())
             .collect()
+    }
+
+    /// Whose places in the network those hold, and with which addresses.
+    #[must_use]
+    pub fn attached(&self) -> Vec<(PodNetworkRequest, Vec<IpAddr>)> {
+        let sandboxes = self.inner.sandboxes();
+        let attached = sandboxes
+            .iter()
+            .filter(|sandbox| !past::is_past(sandbox))
+            .map(|sandbox| (sandbox.network_request(), sandbox.status().ips));
+        attached.filter(|(_, ips)| !ips.is_empty()).collect()
     }
 }
 

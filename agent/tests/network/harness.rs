@@ -1,8 +1,10 @@
 //! Nodes and pods as namespaces, servers in them, and waiting for conditions.
 
+mod rules;
 mod servers;
 
 use std::{
+    collections::BTreeMap,
     io::Write as _,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
@@ -23,6 +25,7 @@ use coracle_agent::{
     runtime::types::{PodRef, PodUid, PortMapping, SandboxId},
 };
 use coracle_client::pulse::Pulse;
+use coracle_netfilter::ProxyMode;
 use coracle_netns::{NetNs, unpin};
 use coracle_telemetry::Tasks;
 use serde_json::json;
@@ -39,10 +42,16 @@ pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
 pub(crate) struct Lab {
     pub(crate) dir: PathBuf,
     pub(crate) api: FakeApi,
+    mode: ProxyMode,
 }
 
 /// `None`, after saying so, where namespaces cannot be made.
 pub(crate) fn lab(name: &str) -> Option<Lab> {
+    lab_by(ProxyMode::default(), name)
+}
+
+/// The same, with nodes on which this engine keeps Services.
+pub(crate) fn lab_by(mode: ProxyMode, name: &str) -> Option<Lab> {
     let root = nix::unistd::geteuid().is_root();
     assert!(
         root || std::env::var_os("REQUIRE_ROOT").is_none(),
@@ -52,11 +61,12 @@ pub(crate) fn lab(name: &str) -> Option<Lab> {
         note("skipped: needs root");
         return None;
     }
-    let dir = std::env::temp_dir().join(format!("ct-{}-{name}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("ct-{}-{name}-{mode:?}", std::process::id()));
     std::fs::create_dir_all(dir.join("ns")).unwrap();
     Some(Lab {
         dir,
         api: FakeApi::default(),
+        mode,
     })
 }
 
@@ -166,6 +176,7 @@ impl Lab {
             address,
             dir: self.dir.clone(),
             api: self.api.clone(),
+            mode: self.mode,
         }
     }
 }
@@ -178,6 +189,7 @@ pub(crate) struct Node {
     pub(crate) address: Ipv4Addr,
     dir: PathBuf,
     api: FakeApi,
+    mode: ProxyMode,
 }
 
 impl Node {
@@ -215,6 +227,7 @@ impl Node {
             },
             netns,
             port_mappings: ports,
+            labels: BTreeMap::new(),
         };
         let addresses = self.block_on(network.setup(&request)).unwrap();
         let [IpAddr::V4(address)] = addresses[..] else {
@@ -237,7 +250,13 @@ impl Node {
 
     /// Runs the proxy until the value is dropped.
     pub(crate) fn proxy(&self, repair_interval: Duration) -> Running {
+        self.proxy_by(self.mode, repair_interval)
+    }
+
+    /// The same with a chosen engine.
+    pub(crate) fn proxy_by(&self, mode: ProxyMode, repair_interval: Duration) -> Running {
         let config = ProxyConfig {
+            mode,
             node_ip: Some(self.address.into()),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
@@ -295,10 +314,6 @@ impl Node {
             shutdown,
             thread: Some(thread),
         }
-    }
-
-    pub(crate) fn iptables_save(&self) -> String {
-        self.ns.run(|| output("iptables-save", &[])).unwrap()
     }
 }
 

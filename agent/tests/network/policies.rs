@@ -2,12 +2,19 @@
 
 use std::{io::ErrorKind, time::Duration};
 
+use coracle_netfilter::ProxyMode;
 use serde_json::{Value, json};
 
 use crate::{
     fake_api::{service, slice},
-    harness::{Lab, Node, Pod, Running, ask, ask_udp, lab, wait_for},
+    harness::{Lab, Node, Pod, Running, ask, ask_udp, lab_by, wait_for},
 };
+
+for_each_engine!(
+    external_policy_local_shows_the_client_and_drops_where_no_endpoint_is,
+    internal_policy_local_leaves_the_node_port_alone,
+    a_udp_flow_stays_with_a_pod_that_terminates_until_it_is_gone,
+);
 
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -55,9 +62,10 @@ fn web(more: Value) -> Value {
     web
 }
 
-#[test]
-fn external_policy_local_shows_the_client_and_drops_where_no_endpoint_is() {
-    let Some(lab) = lab("etp") else { return };
+fn external_policy_local_shows_the_client_and_drops_where_no_endpoint_is(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "etp") else {
+        return;
+    };
     let pair = pair(&lab);
     let _server = pair.server.serve("server");
     lab.api
@@ -76,7 +84,7 @@ fn external_policy_local_shows_the_client_and_drops_where_no_endpoint_is() {
         ("server".into(), outside.address)
     );
     wait_for("the first node's rules", || {
-        pair.first.iptables_save().contains("30080")
+        pair.first.service_rules().contains("30080")
     });
     // Not refused: a balancer tries again elsewhere.
     assert_eq!(
@@ -103,9 +111,10 @@ fn external_policy_local_shows_the_client_and_drops_where_no_endpoint_is() {
     );
 }
 
-#[test]
-fn internal_policy_local_leaves_the_node_port_alone() {
-    let Some(lab) = lab("itp") else { return };
+fn internal_policy_local_leaves_the_node_port_alone(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "itp") else {
+        return;
+    };
     let pair = pair(&lab);
     let _server = pair.server.serve("server");
     lab.api
@@ -127,9 +136,10 @@ fn internal_policy_local_leaves_the_node_port_alone() {
     });
 }
 
-#[test]
-fn a_udp_flow_stays_with_a_pod_that_terminates_until_it_is_gone() {
-    let Some(lab) = lab("drain") else { return };
+fn a_udp_flow_stays_with_a_pod_that_terminates_until_it_is_gone(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "drain") else {
+        return;
+    };
     let node = lab.node(1);
     let network = node.ready_network();
     let pods: Vec<Pod> = ["a", "b", "client"]

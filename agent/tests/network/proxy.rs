@@ -1,16 +1,31 @@
 //! Connections through Services.
 
 mod health_checks;
+mod nftables;
 mod rules;
 
 use std::{collections::HashSet, io::ErrorKind, net::Ipv4Addr, time::Duration};
 
+use coracle_netfilter::ProxyMode;
 use serde_json::json;
 
 use crate::{
     fake_api::{service, slice},
-    harness::{Lab, Node, Pod, ask, ask_udp, lab, note, serve, wait_for},
+    harness::{Lab, Node, Pod, ask, ask_udp, ip, lab_by, note, output, serve, wait_for},
 };
+
+for_each_engine!(
+    every_endpoint_gets_traffic_from_pods_and_from_the_node,
+    a_pod_reaches_itself_through_its_service,
+    a_server_on_the_node_is_reached_through_a_service,
+    nodes_and_pods_reach_endpoints_of_other_nodes,
+    a_service_without_endpoints_refuses_until_it_has_some,
+    client_ip_affinity_stays_with_one_endpoint,
+    udp_flows_leave_removed_endpoints,
+    a_new_service_among_a_thousand_works_at_once,
+    services_work_where_forwarding_is_forbidden,
+    a_node_port_is_on_all_addresses_of_the_node_but_loopback,
+);
 
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -29,9 +44,10 @@ fn one_node(lab: &Lab, names: &[&str]) -> OneNode {
     OneNode { node, pods }
 }
 
-#[test]
-fn every_endpoint_gets_traffic_from_pods_and_from_the_node() {
-    let Some(lab) = lab("spread") else { return };
+fn every_endpoint_gets_traffic_from_pods_and_from_the_node(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "spread") else {
+        return;
+    };
     let OneNode { node, pods } = one_node(&lab, &["a", "b", "c", "client"]);
     let servers: Vec<_> = ["a", "b", "c"]
         .iter()
@@ -78,9 +94,10 @@ fn every_endpoint_gets_traffic_from_pods_and_from_the_node() {
     );
 }
 
-#[test]
-fn a_pod_reaches_itself_through_its_service() {
-    let Some(lab) = lab("hairpin") else { return };
+fn a_pod_reaches_itself_through_its_service(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "hairpin") else {
+        return;
+    };
     let OneNode { node, pods } = one_node(&lab, &["a"]);
     let _server = pods[0].serve("a");
     let ports = json!([{"port": 80, "protocol": "TCP"}]);
@@ -96,9 +113,10 @@ fn a_pod_reaches_itself_through_its_service() {
     });
 }
 
-#[test]
-fn a_server_on_the_node_is_reached_through_a_service() {
-    let Some(lab) = lab("host") else { return };
+fn a_server_on_the_node_is_reached_through_a_service(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "host") else {
+        return;
+    };
     let OneNode { node, pods } = one_node(&lab, &["client"]);
     let _server = serve(&node.ns, "api");
     let ports = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 8080}]);
@@ -120,9 +138,10 @@ fn a_server_on_the_node_is_reached_through_a_service() {
     ask(&node.ns, "10.96.0.1:443").unwrap();
 }
 
-#[test]
-fn nodes_and_pods_reach_endpoints_of_other_nodes() {
-    let Some(lab) = lab("across") else { return };
+fn nodes_and_pods_reach_endpoints_of_other_nodes(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "across") else {
+        return;
+    };
     let (first, second) = (lab.node(1), lab.node(2));
     let (network, other) = (first.ready_network(), second.ready_network());
     let client = first.pod(&network, "client", Vec::new());
@@ -158,17 +177,18 @@ fn nodes_and_pods_reach_endpoints_of_other_nodes() {
     });
     // Through the node port of a node that has no endpoint.
     wait_for("node port", || ask(&second.ns, "198.18.0.1:30080").is_ok());
-    // Pods reach other nodes without NAT, too.
+    // Pods reach other nodes without NAT, too, once these are known to be nodes.
     let _host = serve(&second.ns, "host");
-    assert_eq!(
-        ask(&client.ns, "198.18.0.2:8080").unwrap(),
-        ("host".into(), client.address)
-    );
+    wait_for("a node without NAT", || {
+        let (server, seen) = ask(&client.ns, "198.18.0.2:8080").unwrap();
+        server == "host" && seen == client.address
+    });
 }
 
-#[test]
-fn a_service_without_endpoints_refuses_until_it_has_some() {
-    let Some(lab) = lab("reject") else { return };
+fn a_service_without_endpoints_refuses_until_it_has_some(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "reject") else {
+        return;
+    };
     let OneNode { node, pods } = one_node(&lab, &["a", "client"]);
     let _server = pods[0].serve("a");
     let ports = json!([{"port": 80, "protocol": "TCP"}]);
@@ -196,9 +216,10 @@ fn a_service_without_endpoints_refuses_until_it_has_some() {
     wait_for("refused again", refused);
 }
 
-#[test]
-fn client_ip_affinity_stays_with_one_endpoint() {
-    let Some(lab) = lab("affinity") else { return };
+fn client_ip_affinity_stays_with_one_endpoint(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "affinity") else {
+        return;
+    };
     let OneNode { node, pods } = one_node(&lab, &["a", "b", "c", "client"]);
     let _servers: Vec<_> = ["a", "b", "c"]
         .iter()
@@ -225,9 +246,10 @@ fn client_ip_affinity_stays_with_one_endpoint() {
     assert_eq!(seen.len(), 1, "{seen:?}");
 }
 
-#[test]
-fn udp_flows_leave_removed_endpoints() {
-    let Some(lab) = lab("udp") else { return };
+fn udp_flows_leave_removed_endpoints(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "udp") else {
+        return;
+    };
     let OneNode { node, pods } = one_node(&lab, &["a", "b", "client"]);
     let _servers = (pods[0].serve("a"), pods[1].serve("b"));
     let ports = json!([{"name": "dns", "port": 53, "protocol": "UDP"}]);
@@ -253,9 +275,10 @@ fn udp_flows_leave_removed_endpoints() {
     wait_for("second endpoint", || answer().as_deref() == Some("b"));
 }
 
-#[test]
-fn a_new_service_among_a_thousand_works_at_once() {
-    let Some(lab) = lab("thousand") else { return };
+fn a_new_service_among_a_thousand_works_at_once(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "thousand") else {
+        return;
+    };
     let OneNode { node, pods } = one_node(&lab, &["a", "client"]);
     let _server = pods[0].serve("a");
     let ports = json!([{"port": 80, "protocol": "TCP"}]);
@@ -274,12 +297,7 @@ fn a_new_service_among_a_thousand_works_at_once() {
             .put("endpointslices", slice(&name, &target, &endpoints));
     }
     let _proxy = node.proxy(NEVER);
-    let took = wait_for("1000 services", || {
-        node.iptables_save()
-            .matches("\n-A CORACLE-SERVICES")
-            .count()
-            == 1000
-    });
+    let took = wait_for("1000 services", || node.count_services() == 1000);
     note(&format!("1000 services from nothing: {took:?}"));
     let address = pods[0].address.to_string();
     for n in 0..5 {
@@ -293,4 +311,80 @@ fn a_new_service_among_a_thousand_works_at_once() {
         });
         note(&format!("a new service beside 1000: {took:?}"));
     }
+}
+
+/// Another tool's firewall forbids what is not allowed: Services' packets are.
+fn services_work_where_forwarding_is_forbidden(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "forbidden") else {
+        return;
+    };
+    let OneNode { node, pods } = one_node(&lab, &["a"]);
+    let outside = lab.node(2);
+    let _server = pods[0].serve("a");
+    let mut web = service(
+        "web",
+        "10.96.0.10",
+        &json!([{"port": 80, "protocol": "TCP", "nodePort": 30080}]),
+        &json!({}),
+    );
+    web["spec"]["type"] = "NodePort".into();
+    lab.api.put("services", web);
+    let target = json!([{"name": "", "port": 8080, "protocol": "TCP"}]);
+    let address = pods[0].address.to_string();
+    lab.api
+        .put("endpointslices", slice("web", &target, &[(&address, "n1")]));
+    node.ns
+        .run(|| output("iptables", &["-P", "FORWARD", "DROP"]))
+        .unwrap();
+    let _proxy = node.proxy(NEVER);
+    wait_for("a node port", || {
+        ask(&outside.ns, "198.18.0.1:30080").is_ok()
+    });
+    // Whoever reloads his rules takes those away that are in his table.
+    node.ns
+        .run(|| output("iptables", &["-F", "FORWARD"]))
+        .unwrap();
+    wait_for("the permission is back", || {
+        ask(&outside.ns, "198.18.0.1:30080").is_ok()
+    });
+}
+
+fn a_node_port_is_on_all_addresses_of_the_node_but_loopback(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "addresses") else {
+        return;
+    };
+    let OneNode { node, pods } = one_node(&lab, &["a", "client"]);
+    let outside = lab.node(2);
+    let _server = pods[0].serve("a");
+    let mut web = service(
+        "web",
+        "10.96.0.10",
+        &json!([{"port": 80, "protocol": "TCP", "nodePort": 30080}]),
+        &json!({}),
+    );
+    web["spec"]["type"] = "NodePort".into();
+    lab.api.put("services", web);
+    let target = json!([{"name": "", "port": 8080, "protocol": "TCP"}]);
+    let address = pods[0].address.to_string();
+    lab.api
+        .put("endpointslices", slice("web", &target, &[(&address, "n1")]));
+    let _proxy = node.proxy(NEVER);
+    wait_for("the primary one", || {
+        ask(&outside.ns, "198.18.0.1:30080").is_ok()
+    });
+    // One that comes later.
+    node.ns
+        .run(|| ip(&["addr", "add", "198.18.0.77/24", "dev", "eth0"]))
+        .unwrap();
+    ask(&outside.ns, "198.18.0.77:30080").unwrap();
+    ask(&node.ns, "198.18.0.77:30080").unwrap();
+    ask(&pods[1].ns, "198.18.0.77:30080").unwrap();
+    let refused = ask(&node.ns, "127.0.0.1:30080").unwrap_err().kind();
+    assert_eq!(refused, ErrorKind::ConnectionRefused);
+    // A port of nobody, and one that nobody serves any more.
+    lab.api.put("endpointslices", slice("web", &target, &[]));
+    wait_for("refused", || {
+        ask(&outside.ns, "198.18.0.77:30080")
+            .is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+    });
 }

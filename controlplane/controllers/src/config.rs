@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use coracle_api::pod_network::PodNetwork;
+use coracle_api::{load_balancer::Served, pod_network::PodNetwork};
 use coracle_telemetry::metrics::MetricsRegistry;
 use ipnet::{IpNet, Ipv4Net};
 
@@ -65,6 +65,8 @@ pub struct ControllersConfig {
     /// How long the garbage collector waits at its start for kinds that cannot be listed, before it
     /// goes on without them.
     pub initial_sync_timeout: Duration,
+    /// Which Services of type LoadBalancer get addresses of nodes.
+    pub load_balancers: Served,
     /// How HorizontalPodAutoscalers scale.
     pub pod_autoscaler: PodAutoscalerConfig,
     /// Where the controllers count what they do.
@@ -130,6 +132,7 @@ impl ControllersConfig {
             certificate_validity: Duration::from_secs(365 * 24 * 3600),
             discovery_period: Duration::from_secs(30),
             initial_sync_timeout: Duration::from_secs(30),
+            load_balancers: Served::default(),
             pod_autoscaler: PodAutoscalerConfig::default(),
             metrics: MetricsRegistry::default(),
             clock: Clock::default(),

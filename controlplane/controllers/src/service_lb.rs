@@ -1,5 +1,6 @@
 //! Gives Services of type LoadBalancer the addresses of nodes: those without a class, and those of
-//! [`coracle_api::load_balancer::CLASS`]. Other classes are left alone.
+//! [`coracle_api::load_balancer::CLASS`]. Other classes are left alone, and so are those without
+//! one where the server is told so.
 //!
 //! The nodes' proxy takes what comes to these addresses, so there are no pods for it. That a port
 //! of a node is somebody else's (a daemon's, the API server's) is the proxy's business as well: it
@@ -13,6 +14,7 @@
 //! `pkg/cloudprovider/servicelb.go` of k3s.
 
 mod claims;
+mod contests;
 mod plan;
 mod pool;
 #[cfg(test)]
@@ -26,6 +28,7 @@ use std::{
     },
 };
 
+use coracle_api::load_balancer::Served;
 use coracle_client::own_writes::OwnWrites;
 use k8s_openapi::api::{
     core::v1::{Node, Service},
@@ -39,7 +42,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use self::{
-    claims::{Claim, Share},
+    claims::{Claim, NodePorts, Share},
+    contests::Contests,
     plan::Told,
     pool::{Part, Pool},
 };
@@ -57,9 +61,12 @@ use crate::{
 /// Services worked on at once.
 const WORKERS: usize = 2;
 const COMPONENT: &str = "service-controller";
+const CONTESTED: &str = "Somebody else writes the load balancer status of this Service again and again; set \
+    spec.loadBalancerClass to say who serves it, or start the servers with --load-balancer none";
 
 /// The controller.
 pub(crate) struct ServiceLbController {
+    served: Served,
     client: Client,
     recorder: ComponentRecorder,
     services: Arc<Cache<Service>>,
@@ -69,6 +76,7 @@ pub(crate) struct ServiceLbController {
     /// Counts what changes anybody's share.
     changes: AtomicU64,
     shares: Mutex<Option<Arc<Shares>>>,
+    contests: Contests,
     /// Why Services have no address, as was told last.
     pending: Mutex<HashMap<Key, Told>>,
 }
@@ -86,6 +94,7 @@ impl ServiceLbController {
         let mut controller = Builder::managed_by(manager, "service-lb-controller", "service");
         controller = controller.workers(WORKERS);
         let this = Arc::new(Self {
+            served: context.config.load_balancers,
             client: context.client.clone(),
             recorder: context.recorder.of(COMPONENT),
             services: controller.reads(),
@@ -94,6 +103,7 @@ impl ServiceLbController {
             writes: controller.own_writes(),
             changes: AtomicU64::new(0),
             shares: Mutex::default(),
+            contests: Contests::default(),
             pending: Mutex::default(),
         });
         controller.on_change(&this, Self::service_changed);
@@ -105,11 +115,21 @@ impl ServiceLbController {
     fn service_changed(&self, change: &Change<'_, Service>, queue: &Queue) {
         let (old, new) = both(change);
         let versions = || old.into_iter().chain(new);
-        if versions().any(|service| plan::is_concerned(service)) {
+        if versions().any(|service| plan::is_concerned(service, self.served)) {
             queue.add(Key::of(change.latest().as_ref()));
         }
-        let claim = |service: Option<&Arc<Service>>| service.and_then(|one| Claim::of(one));
-        if claim(old) != claim(new) {
+        let claim =
+            |service: Option<&Arc<Service>>| service.and_then(|one| Claim::of(one, self.served));
+        let is_news = match (claim(old), claim(new)) {
+            (Some(before), Some(now)) => now.is_news_after(&before),
+            (before, now) => before.is_some() || now.is_some(),
+        };
+        let node_ports = |service: Option<&Arc<Service>>| {
+            service
+                .map(|one| claims::node_ports(one))
+                .unwrap_or_default()
+        };
+        if is_news || node_ports(old) != node_ports(new) {
             self.shares_changed(queue);
         }
     }
@@ -135,7 +155,9 @@ impl ServiceLbController {
         }
         for (key, _) in old.into_iter().chain(new) {
             let service = self.services.get(&key);
-            if service.is_some_and(|service| is_local(&service) && Claim::of(&service).is_some()) {
+            if service.is_some_and(|service| {
+                is_local(&service) && Claim::of(&service, self.served).is_some()
+            }) {
                 queue.add(key);
             }
         }
@@ -144,7 +166,9 @@ impl ServiceLbController {
     /// One that gives way lets a third one in: everybody looks again.
     fn shares_changed(&self, queue: &Queue) {
         self.changes.fetch_add(1, Ordering::SeqCst);
-        let served = self.services.filter(|service| Claim::of(service).is_some());
+        let served = self
+            .services
+            .filter(|service| Claim::of(service, self.served).is_some());
         served
             .iter()
             .for_each(|service| queue.add(Key::of(service.as_ref())));
@@ -161,10 +185,19 @@ impl ServiceLbController {
         let nodes = self.nodes.all();
         let pool = Pool::of(nodes.iter().map(Arc::as_ref));
         let services = self.services.all();
-        let claims = services.iter().filter_map(|service| Claim::of(service));
+        let claims = services
+            .iter()
+            .filter_map(|service| Claim::of(service, self.served));
+        let mut node_ports = NodePorts::new();
+        for service in &services {
+            for port in claims::node_ports(service) {
+                let owners = node_ports.entry(port).or_default();
+                owners.insert(Key::of(service.as_ref()));
+            }
+        }
         let shares = Arc::new(Shares {
             changes,
-            by_key: claims::assign(claims.collect(), &pool),
+            by_key: claims::assign(claims.collect(), &pool, &node_ports),
             pool,
         });
         *known = Some(Arc::clone(&shares));
@@ -174,7 +207,7 @@ impl ServiceLbController {
     /// What `service` gets; `None`: it asks for nothing.
     fn share(&self, key: &Key, service: &Service) -> Option<Share> {
         // As it is, not as it was when all were looked at.
-        Claim::of(service)?;
+        Claim::of(service, self.served)?;
         let mut shares = self.shares();
         if !shares.by_key.contains_key(key) {
             // It is there, and its change is not counted yet.
@@ -235,11 +268,16 @@ impl Reconciler for ServiceLbController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(service) = self.services.get(&key) else {
             self.pending.lock().remove(&key);
+            self.contests.forget(&key);
             return Ok(None);
         };
         let share = self.share(&key, &service);
-        let plan = plan::plan(&service, share.as_ref());
+        let plan = plan::plan(&service, share.as_ref(), self.served);
         if let Some(patch) = plan.patch {
+            let status = patch["status"].clone();
+            if let Some(wait) = self.contests.wait(&key, &status) {
+                return Ok(Some(wait));
+            }
             if let Some(told) = &plan.before {
                 self.tell(&service, told);
             }
@@ -257,6 +295,10 @@ impl Reconciler for ServiceLbController {
             }
             if let Some(told) = &plan.after {
                 self.tell(&service, told);
+            }
+            if self.contests.written(&key, status) {
+                self.recorder
+                    .warning(service.as_ref(), "SyncLoadBalancerFailed", CONTESTED);
             }
         }
         self.tell_pending(&key, &service, plan.pending);

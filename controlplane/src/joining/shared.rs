@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_api::pod_network::Mode;
+use coracle_api::{load_balancer::Served, pod_network::Mode};
 use coracle_apiserver::pki::Pki;
 use coracle_store_etcd::EtcdConfig;
 use ipnet::Ipv4Net;
@@ -57,6 +57,9 @@ pub(super) struct Settings {
     /// Servers of before have none to say so.
     #[serde(default = "yes")]
     dns: bool,
+    /// Before, all that had no class were served.
+    #[serde(default)]
+    load_balancer: Served,
     node_monitor_grace_secs: u64,
     eviction_timeout_secs: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,6 +144,7 @@ impl Settings {
             vxlan_port: config.vxlan_port,
             local_storage: config.local_storage,
             dns: config.dns,
+            load_balancer: config.load_balancer,
             node_monitor_grace_secs: config.node_monitor_grace.as_secs(),
             eviction_timeout_secs: config.eviction_timeout.as_secs(),
             control_plane_endpoint: config.control_plane_endpoint.clone(),
@@ -148,7 +152,7 @@ impl Settings {
     }
 
     /// Flags, and what they say.
-    fn told(&self) -> [(&'static str, String); 10] {
+    fn told(&self) -> [(&'static str, String); 11] {
         [
             ("--service-cidr", self.service_cidr.to_string()),
             ("--cluster-cidr", self.cluster_cidr.to_string()),
@@ -157,6 +161,7 @@ impl Settings {
             ("--vxlan-port", self.vxlan_port.to_string()),
             ("--no-local-storage", (!self.local_storage).to_string()),
             ("--no-dns", (!self.dns).to_string()),
+            ("--load-balancer", self.load_balancer.to_string()),
             (
                 "--node-monitor-grace-period",
                 self.node_monitor_grace_secs.to_string(),
@@ -202,6 +207,7 @@ impl Settings {
         config.vxlan_port = self.vxlan_port;
         config.local_storage = self.local_storage;
         config.dns = self.dns;
+        config.load_balancer = self.load_balancer;
         config.node_monitor_grace = Duration::from_secs(self.node_monitor_grace_secs);
         config.eviction_timeout = Duration::from_secs(self.eviction_timeout_secs);
         config

@@ -76,6 +76,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-netns", &[]),
     ("coracle-bpf", &[]),
     ("coracle-netfilter", &["coracle-telemetry"]),
+    ("coracle-policy", &["coracle-api", "coracle-netfilter"]),
     ("coracle-dns", &["coracle-telemetry"]),
     (
         "coracle-cni",
@@ -98,6 +99,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-relay",
             "coracle-dns",
             "coracle-netfilter",
+            "coracle-policy",
             "coracle-cni",
             "coracle-netns",
             "coracle-shim-protocol",

@@ -198,6 +198,21 @@ impl BaseRules {
         rules
     }
 
+    /// What is left in iptables' tables where another engine keeps Services: nothing of nat, and
+    /// of filter the permission to be forwarded, which only rules beside those that forbid it can
+    /// give.
+    #[must_use]
+    pub fn of_other_engine(&self) -> (Desired, Desired) {
+        let nat = Desired {
+            owned_prefixes: NAT_PREFIXES.to_vec(),
+            ..Desired::default()
+        };
+        let mut filter = self.filter(std::iter::empty());
+        filter.chains.retain(|name, _| name == FORWARD);
+        filter.jumps.retain(|jump| jump.rule.ends_with(FORWARD));
+        (nat, filter)
+    }
+
     /// The whole filter table.
     #[must_use]
     pub fn filter<'a>(&self, rules: impl Iterator<Item = &'a ServiceRules>) -> Desired {
@@ -284,4 +299,4 @@ pub fn hairpin_rule(address: IpAddr) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -60,9 +60,14 @@ pub struct Writer {
     /// The kernel's count of changes, if all of them since the rules were found to be right are our
     /// own.
     verified: Option<u32>,
-    /// The other variant of iptables was looked into.
-    moved: bool,
+    /// Takes away what an engine that is no iptables has left.
+    other_engine: Option<Removal>,
+    /// What others have left, variant or engine, is gone.
+    alone: bool,
 }
+
+/// Removes all that an engine has written in the calling thread's namespace, if there is anything.
+pub type Removal = fn() -> Result<(), EngineError>;
 
 impl ServiceEngine for Writer {
     fn apply(
@@ -117,8 +122,16 @@ impl Writer {
             hairpins: BTreeMap::new(),
             suspect: true,
             verified: None,
-            moved: false,
+            other_engine: None,
+            alone: false,
         }
+    }
+
+    /// Has what another engine has left taken away, once these rules are written.
+    #[must_use]
+    pub fn instead_of(mut self, other_engine: Removal) -> Self {
+        self.other_engine = Some(other_engine);
+        self
     }
 
     fn write_changes(
@@ -168,7 +181,8 @@ impl Writer {
     fn write_all(&mut self) -> Result<bool, IptablesError> {
         self.retry_refused();
         let generation = self.iptables.generation();
-        if !self.suspect && generation.is_some() && generation == self.verified {
+        let known = generation.is_some() && generation == self.verified;
+        if !self.suspect && self.alone && known {
             return Ok(false);
         }
         let changed = match self.write_difference() {
@@ -178,7 +192,7 @@ impl Writer {
             }
             other => other,
         }?;
-        self.leave_other_variant();
+        self.remove_others();
         Ok(changed)
     }
 
@@ -232,11 +246,16 @@ impl Writer {
         Ok(())
     }
 
-    /// After an administrator chose the other variant, the old one's rules would lead to endpoints
-    /// of that day.
-    fn leave_other_variant(&mut self) {
-        if std::mem::replace(&mut self.moved, true) {
+    /// After an administrator chose the other variant or this engine, the old one's rules would
+    /// lead to endpoints of that day.
+    fn remove_others(&mut self) {
+        if self.alone {
             return;
+        }
+        self.alone = true;
+        if let Some(Err(error)) = self.other_engine.map(|remove| remove()) {
+            self.alone = false;
+            tracing::warn!(error = %ErrorChain(&error), "cannot remove what another engine has left");
         }
         match self
             .iptables
@@ -247,7 +266,7 @@ impl Writer {
             ),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(error = %ErrorChain(&error), "cannot look for own rules in the other variant of iptables")
+                tracing::warn!(error = %ErrorChain(&error), "cannot look for own rules in the other variant of iptables");
             }
         }
     }

@@ -28,7 +28,10 @@ pub(super) struct NetworkList {
 /// The newest version of the specification that is spoken here.
 const NEWEST_VERSION: [u32; 3] = [1, 1, 0];
 
-/// The first usable configuration in `dir`, by file name.
+/// The first configuration in `dir`, by file name. One that cannot be read has no other in its
+/// place: it may be being written, and pods would stay in the wrong network for their life.
+///
+/// Source: `loadFromConfDir` in containerd/go-cni `opts.go`.
 pub(super) fn load(dir: &Path) -> Result<NetworkList, String> {
     let entries = fs::read_dir(dir).map_err(|error| format!("read {}: {error}", dir.display()))?;
     let mut files: Vec<PathBuf> = entries
@@ -41,22 +44,19 @@ pub(super) fn load(dir: &Path) -> Result<NetworkList, String> {
         })
         .collect();
     files.sort();
-    let mut broken = Vec::new();
-    for file in files {
-        match read(&file) {
-            Ok(list) => return Ok(list),
-            Err(why) => broken.push(format!("{}: {why}", file.display())),
-        }
-    }
-    let why = if broken.is_empty() {
-        "no *.conflist or *.conf there".to_owned()
-    } else {
-        broken.join("; ")
+    let Some(first) = files.first() else {
+        return Err(format!(
+            "no usable CNI configuration in {}: no *.conflist or *.conf there",
+            dir.display()
+        ));
     };
-    Err(format!(
-        "no usable CNI configuration in {}: {why}",
-        dir.display()
-    ))
+    read(first).map_err(|why| {
+        format!(
+            "no usable CNI configuration in {}: {}: {why}; files after it are not looked at",
+            dir.display(),
+            first.display()
+        )
+    })
 }
 
 /// A configuration with the plugins that lie beside it, in the folder of the network's name: others

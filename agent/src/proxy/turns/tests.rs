@@ -47,6 +47,7 @@ fn holdings(listening: &[u16]) -> Holdings {
         nodes: [HERE, THERE].into(),
         api_servers: [(API_SERVER, Protocol::Tcp, 6443)].into(),
         api_port: Some(10250),
+        ..Holdings::default()
     }
 }
 
@@ -168,4 +169,109 @@ fn a_service_of_too_many_ports_has_no_rules_and_hears_of_it() {
             "{ports}"
         );
     }
+}
+
+fn withheld_of(turn: &[Changed], name: &str) -> Vec<u16> {
+    let found = turn.iter().find(|(key, _)| key.name == name);
+    let view = found.and_then(|(_, view)| view.as_ref()).unwrap();
+    view.withheld.iter().map(|(_, _, port)| *port).collect()
+}
+
+#[test]
+fn what_pods_publish_is_no_services_to_take() {
+    let mut turns = Turns::default();
+    let mut balanced = view([80, 443].into_iter(), &[]).unwrap();
+    balanced.balancer_ips = vec![HERE];
+    turns.set_holdings(holdings(&[]));
+    turns.add(vec![(key("mitm"), Some(balanced))]);
+    assert_eq!(withheld_of(&turns.take(), "mitm"), [0; 0]);
+    let published = |address| Holdings {
+        published: [(address, Protocol::Tcp, 443)].into(),
+        ..holdings(&[])
+    };
+    for (address, expected) in [
+        (None, &[443][..]),
+        (Some(NOBODY), &[]),
+        (Some(HERE), &[443]),
+    ] {
+        turns.set_holdings(published(address));
+        assert_eq!(withheld_of(&turns.take(), "mitm"), expected, "{address:?}");
+    }
+}
+
+#[test]
+fn another_services_node_port_is_no_services_to_take() {
+    let mut turns = Turns::default();
+    turns.set_holdings(holdings(&[]));
+    let mut own = view([30_080, 30_443].into_iter(), &[HERE]).unwrap();
+    own.ports[0].port.node_port = Some(30_080);
+    turns.add(vec![(key("mitm"), Some(own))]);
+    assert_eq!(withheld_of(&turns.take(), "mitm"), [0; 0], "its own it has");
+    let mut other = view([443].into_iter(), &[]).unwrap();
+    other.ports[0].port.node_port = Some(30_443);
+    turns.add(vec![(key("web"), Some(other))]);
+    assert_eq!(withheld_of(&turns.take(), "mitm"), [30_443]);
+    let elsewhere = Holdings {
+        node_port_cidrs: vec!["203.0.113.0/24".parse().unwrap()],
+        ..holdings(&[])
+    };
+    turns.set_holdings(elsewhere);
+    assert_eq!(
+        withheld_of(&turns.take(), "mitm"),
+        [0; 0],
+        "no node ports there"
+    );
+    turns.set_holdings(holdings(&[]));
+    assert_eq!(withheld_of(&turns.take(), "mitm"), [30_443]);
+    turns.add(vec![(key("web"), None)]);
+    assert_eq!(withheld_of(&turns.take(), "mitm"), [0; 0], "given back");
+}
+
+/// A Service at the addresses of 100 nodes, of which this is one.
+fn on_many_nodes(ports: u16) -> (Holdings, ServiceView) {
+    let there = (2..=100).map(|last| IpAddr::from([198, 18, 0, last]));
+    let nodes: BTreeSet<IpAddr> = [HERE].into_iter().chain(there).collect();
+    let mut balanced = view(1..=ports, &[]).unwrap();
+    balanced.balancer_ips = nodes.iter().copied().collect();
+    let holdings = Holdings {
+        nodes,
+        ..holdings(&[])
+    };
+    (holdings, balanced)
+}
+
+#[test]
+fn rules_are_counted_that_are_written_here() {
+    let (holdings, balanced) = on_many_nodes(100);
+    let mut turns = Turns::default();
+    turns.set_holdings(holdings);
+    turns.add(vec![
+        (key("balanced"), Some(balanced)),
+        (key("narrow"), view([80].into_iter(), &[])),
+    ]);
+    let taken = turns.take();
+    assert_eq!(names(&taken), ["balanced", "narrow"]);
+    assert!(taken[0].1.is_some());
+}
+
+#[test]
+fn that_other_nodes_serve_their_addresses_is_no_news() {
+    let (holdings, balanced) = on_many_nodes(1);
+    let mut turns = Turns::default();
+    turns.set_holdings(holdings.clone());
+    turns.add(vec![(key("balanced"), Some(balanced.clone()))]);
+    assert_eq!(turns.take_news(), []);
+    turns.set_holdings(Holdings {
+        listening: [(None, Protocol::Tcp, 1)].into(),
+        ..holdings
+    });
+    let news = turns.take_news();
+    let why = format!("{HERE}:1/tcp");
+    assert!(
+        matches!(&news[..], [News::Withheld(told)] if told.why == why),
+        "{news:?}"
+    );
+    // Of an external address of its owner's choice it is: nobody serves that.
+    turns.add(vec![(key("external"), view([80].into_iter(), &[THERE]))]);
+    assert_eq!(turns.take_news().len(), 1);
 }

@@ -111,6 +111,8 @@ impl Cluster {
             mounter: Arc::new(NoMounts),
             client_ca: None,
             rules: crate::proxy::health::RulesView::default(),
+            guarded: None,
+            published: crate::network::published::PublishedPorts::default(),
             lost_pods: std::mem::take(&mut self.lost_pods),
         };
         let shutdown = CancellationToken::new();

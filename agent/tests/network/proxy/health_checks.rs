@@ -6,14 +6,21 @@ use std::{
     time::Duration,
 };
 
+use coracle_netfilter::ProxyMode;
 use coracle_netns::NetNs;
 use serde_json::{Value, json};
 
 use super::NEVER;
 use crate::{
     fake_api::{service, slice},
-    harness::{Node, lab, wait_for},
+    harness::{Node, lab_by, wait_for},
 };
+
+for_each_engine!(
+    a_balancer_learns_which_nodes_have_endpoints,
+    a_port_that_was_taken_is_opened_once_it_is_free,
+    a_node_that_is_about_to_go_says_so,
+);
 
 /// Status, head and body of an answer, asked for in `from`.
 fn get(from: &NetNs, address: SocketAddr, path: &str) -> std::io::Result<(u16, String, Value)> {
@@ -52,9 +59,10 @@ fn endpoints(on: &[(&str, &str)]) -> Value {
     )
 }
 
-#[test]
-fn a_balancer_learns_which_nodes_have_endpoints() {
-    let Some(lab) = lab("health") else { return };
+fn a_balancer_learns_which_nodes_have_endpoints(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "health") else {
+        return;
+    };
     let (first, second) = (lab.node(1), lab.node(2));
     lab.api.put("services", web(30_900));
     let on_first = [("10.244.1.7", "n1"), ("10.244.1.8", "n1")];
@@ -93,9 +101,8 @@ fn a_balancer_learns_which_nodes_have_endpoints() {
     wait_for("no port", || status(&second, 30_901, "/").is_none());
 }
 
-#[test]
-fn a_port_that_was_taken_is_opened_once_it_is_free() {
-    let Some(lab) = lab("health-taken") else {
+fn a_port_that_was_taken_is_opened_once_it_is_free(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "health-taken") else {
         return;
     };
     let node = lab.node(1);
@@ -116,9 +123,8 @@ fn a_port_that_was_taken_is_opened_once_it_is_free() {
     });
 }
 
-#[test]
-fn a_node_that_is_about_to_go_says_so() {
-    let Some(lab) = lab("health-node") else {
+fn a_node_that_is_about_to_go_says_so(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "health-node") else {
         return;
     };
     let node = lab.node(1);

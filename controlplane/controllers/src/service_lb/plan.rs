@@ -5,16 +5,11 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use coracle_api::load_balancer::Served;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service};
 use serde_json::{Value, json};
 
-use super::claims::{Pending, Share, is_balanced, is_of_others};
-
-/// As long as a Service has it, it may have an address.
-///
-/// Source: `LoadBalancerCleanupFinalizer` in
-/// `staging/src/k8s.io/cloud-provider/service/helpers/helper.go` at v1.37.
-pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+use super::claims::{FINALIZER, Pending, Share, has_finalizer, is_balanced, is_of_others, ports};
 
 /// An Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,31 +61,50 @@ pub(super) struct Plan {
 }
 
 /// Whether anything of a Service is this controller's business.
-pub(super) fn is_concerned(service: &Service) -> bool {
-    !is_of_others(service) && (is_balanced(service) || has_finalizer(service))
+///
+/// As upstream, whoever has the finalizer is let go at its end, of whatever class it is: it may
+/// have become another's while nobody looked, who does not know this finalizer.
+///
+/// Source: `needsCleanup` in
+/// `staging/src/k8s.io/cloud-provider/controllers/service/controller.go` at v1.37.
+pub(super) fn is_concerned(service: &Service, served: Served) -> bool {
+    let is_going = service.metadata.deletion_timestamp.is_some();
+    if is_of_others(service, served) {
+        return has_finalizer(service) && (is_going || was_ours(service));
+    }
+    is_balanced(service) || has_finalizer(service)
 }
 
-fn has_finalizer(service: &Service) -> bool {
-    let finalizers = service.metadata.finalizers.as_ref();
-    finalizers.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
+/// Whether an address was given by this controller when it still served those without a class: it
+/// alone says the ports of each.
+fn was_ours(service: &Service) -> bool {
+    let class = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.load_balancer_class.as_ref());
+    let present = present(service);
+    let is_ours =
+        |one: &LoadBalancerIngress| one.ip_mode.as_deref() == Some("VIP") && one.ports.is_some();
+    class.is_none() && !present.is_empty() && present.iter().all(is_ours)
 }
 
 /// What to do about `service`, whose part of the addresses is `share`; without one it asks for none
 /// or none any more.
-pub(super) fn plan(service: &Service, share: Option<&Share>) -> Plan {
-    if !is_concerned(service) {
+pub(super) fn plan(service: &Service, share: Option<&Share>, served: Served) -> Plan {
+    if !is_concerned(service, served) {
         return Plan::default();
     }
     match share {
         Some(share) => ensure(service, share),
-        None if has_finalizer(service) => clean_up(service),
+        None if has_finalizer(service) => clean_up(service, served),
         None => Plan::default(),
     }
 }
 
 fn ensure(service: &Service, share: &Share) -> Plan {
     let is_new = !has_finalizer(service);
-    let wanted: Vec<_> = share.iter().flatten().map(ingress).collect();
+    let given = share.iter().flatten();
+    let wanted: Vec<_> = given.map(|address| ingress(service, address)).collect();
     let present = present(service);
     if !is_new && wanted == present {
         return Plan {
@@ -118,9 +132,16 @@ fn ensure(service: &Service, share: &Share) -> Plan {
     }
 }
 
-fn clean_up(service: &Service) -> Plan {
+fn clean_up(service: &Service, served: Served) -> Plan {
     let mut finalizers = service.metadata.finalizers.clone().unwrap_or_default();
     finalizers.retain(|one| one != FINALIZER);
+    if is_of_others(service, served) && !was_ours(service) {
+        // Its status is theirs.
+        return Plan {
+            patch: Some(json!({"metadata": {"finalizers": finalizers}})),
+            ..Plan::default()
+        };
+    }
     Plan {
         patch: Some(patch(&finalizers, &[])),
         before: Some(Told::normal(
@@ -152,11 +173,18 @@ fn present(service: &Service) -> &[LoadBalancerIngress] {
         .unwrap_or_default()
 }
 
-/// Packets come with this address to the node that has it, and it sends them on itself.
-fn ingress(address: &IpAddr) -> LoadBalancerIngress {
+/// Packets come with this address to the node that has it, and it sends them on itself. The ports
+/// say what of it is this Service's, until it asks for others.
+fn ingress(service: &Service, address: &IpAddr) -> LoadBalancerIngress {
+    let ports = ports(service).into_iter().map(|port| PortStatus {
+        port: port.number,
+        protocol: port.protocol,
+        error: None,
+    });
     LoadBalancerIngress {
         ip: Some(address.to_string()),
         ip_mode: Some("VIP".to_owned()),
+        ports: Some(ports.collect()),
         ..LoadBalancerIngress::default()
     }
 }

@@ -1,10 +1,11 @@
 //! Who gets which addresses, and what is written and told of it.
 
+mod plans;
+
 use serde_json::json;
 
 use super::{
-    claims::{Pending, assign, only_on},
-    plan::{FINALIZER, plan},
+    claims::{FINALIZER, Pending, assign, only_on},
     *,
 };
 
@@ -44,8 +45,17 @@ fn service(name: &str, age: u8, ports: &[u16], spec: Value) -> Service {
 
 /// The last numbers of what each gets, or why it gets nothing.
 fn check(services: &[Service], pool: &Pool, expect: &[(&str, &str)]) {
-    let claims = services.iter().filter_map(Claim::of).collect();
-    let shares = assign(claims, pool);
+    let claims = services
+        .iter()
+        .filter_map(|one| Claim::of(one, Served::Unclassed))
+        .collect();
+    let mut node_ports = NodePorts::new();
+    for service in services {
+        for port in claims::node_ports(service) {
+            node_ports.entry(port).or_default().insert(Key::of(service));
+        }
+    }
+    let shares = assign(claims, pool, &node_ports);
     let said: Vec<(String, String)> = shares
         .iter()
         .map(|(key, share)| (key.name.clone(), text(share)))
@@ -136,6 +146,69 @@ fn a_port_of_an_address_is_the_oldest_ones() {
     check(&other_protocol, &pool, &[("a", "1 2"), ("b", "1 2")]);
 }
 
+/// With these ports of addresses in its status.
+fn holding(mut service: Service, ips: &[&str], ports: &[u16]) -> Service {
+    let ports: Vec<Value> = ports
+        .iter()
+        .map(|port| json!({"port": port, "protocol": "TCP"}))
+        .collect();
+    let ingress: Vec<Value> = ips
+        .iter()
+        .map(|ip| json!({"ip": ip, "ipMode": "VIP", "ports": ports}))
+        .collect();
+    service.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    service.status = serde_json::from_value(json!({"loadBalancer": {"ingress": ingress}})).unwrap();
+    service
+}
+
+#[test]
+fn who_has_a_port_keeps_it_against_older_ones() {
+    let pool = nodes(&["n1", "n2"]);
+    let (n1, n2) = ("192.0.2.1", "192.0.2.2");
+    let young = || service("b", 9, &[443], json!({}));
+    let taken = "no address of a node is free for all of its ports: Service ns/b has 443/TCP; choose other ports, or remove what has them";
+    // Older as an object, and asks only now.
+    let old = service("a", 1, &[443], json!({}));
+    let services = [old.clone(), holding(young(), &[n1, n2], &[443])];
+    check(&services, &pool, &[("a", taken), ("b", "1 2")]);
+    // Has another port of the addresses.
+    let adds = holding(service("a", 1, &[80, 443], json!({})), &[n1, n2], &[80]);
+    let services = [adds, holding(young(), &[n1, n2], &[443])];
+    check(&services, &pool, &[("a", taken), ("b", "1 2")]);
+    // A node that was away comes back to who had the port.
+    let services = [old.clone(), holding(young(), &[n2], &[443])];
+    check(&services, &pool, &[("a", taken), ("b", "1 2")]);
+    // What it asks for no longer is free.
+    let moved = service("b", 9, &[8443], json!({}));
+    let services = [old.clone(), holding(moved, &[n1, n2], &[443])];
+    check(&services, &pool, &[("a", "1 2"), ("b", "1 2")]);
+    // Without ports in the status it is all of them; without the finalizer, nothing.
+    let services = [old.clone(), holding(young(), &[n1, n2], &[])];
+    check(&services, &pool, &[("a", taken), ("b", "1 2")]);
+    let mut forged = holding(young(), &[n1, n2], &[443]);
+    forged.metadata.finalizers = None;
+    let taken = taken.replace("ns/b", "ns/a");
+    check(&[old, forged], &pool, &[("a", "1 2"), ("b", &*taken)]);
+}
+
+#[test]
+fn a_node_port_is_its_own_services() {
+    let pool = nodes(&["n1"]);
+    let own = json!({"ports": [{"port": 30080, "nodePort": 30080}]});
+    let of_another = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30443}]});
+    let services = [
+        service("a", 1, &[], own),
+        holding(
+            service("b", 2, &[30443], json!({})),
+            &["192.0.2.1"],
+            &[30443],
+        ),
+        service("c", 3, &[], of_another),
+    ];
+    let taken = "no address of a node is free for all of its ports: Service ns/c has the node port 30443/TCP; choose other ports, or remove what has them";
+    check(&services, &pool, &[("a", "1"), ("b", taken)]);
+}
+
 #[test]
 fn an_address_serves_all_ports_of_a_service_or_none() {
     let pool = nodes(&["n1", "n2"]);
@@ -194,7 +267,7 @@ fn whoever_has_another_class_or_type_or_goes_asks_for_nothing() {
             let (at, field) = pointer.split_once('.').unwrap();
             service[at][field] = value.clone();
         }
-        Claim::of(&serde_json::from_value(service).unwrap()).is_some()
+        Claim::of(&serde_json::from_value(service).unwrap(), Served::Unclassed).is_some()
     };
     assert!(asks(json!({})));
     assert!(asks(json!({"spec.loadBalancerClass": "coracle.dev/node"})));
@@ -224,103 +297,4 @@ fn local_traffic_comes_to_nodes_with_endpoints() {
         {"addresses": ["10.42.0.4"]}]});
     let ready = ready_nodes(&serde_json::from_value(slice).unwrap());
     assert!(ready.iter().eq(["n1", "n3"]), "{ready:?}");
-}
-
-/// What `share` has written and told, as `before > patch > after | pending`.
-fn check_plan(change: Value, share: Option<Share>, expect: &str) {
-    let mut service = json!(service("a", 1, &[80], json!({})));
-    for (field, value) in change.as_object().unwrap() {
-        match (&mut service[field], value) {
-            (Value::Object(known), Value::Object(more)) => known.extend(more.clone()),
-            (known, value) => *known = value.clone(),
-        }
-    }
-    let plan = plan(&serde_json::from_value(service).unwrap(), share.as_ref());
-    let reason = |told: Option<Told>| told.map(|told| told.reason).unwrap_or_default();
-    let patch = plan.patch.map(|patch| {
-        let ingress = &patch["status"]["loadBalancer"]["ingress"];
-        let ips: Vec<&str> = ingress
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|one| {
-                assert_eq!(one["ipMode"], "VIP");
-                one["ip"].as_str().unwrap()
-            })
-            .collect();
-        format!("{} {ips:?}", patch["metadata"]["finalizers"])
-    });
-    let said = format!(
-        "{} > {} > {} | {}",
-        reason(plan.before),
-        patch.unwrap_or_default(),
-        reason(plan.after),
-        reason(plan.pending)
-    );
-    assert_eq!(said, expect);
-}
-
-#[test]
-fn what_differs_is_written_with_the_finalizer() {
-    let one = || Some(Ok(vec!["192.0.2.1".parse().unwrap()]));
-    let status = |ips: &[&str]| {
-        let ingress: Vec<Value> = ips
-            .iter()
-            .map(|ip| json!({"ip": ip, "ipMode": "VIP"}))
-            .collect();
-        json!({"loadBalancer": {"ingress": ingress}})
-    };
-    let with = |finalizers: &[&str], status: Value| json!({"metadata": {"finalizers": finalizers}, "status": status});
-    let ours = format!("[\"{FINALIZER}\"]");
-    check_plan(
-        json!({}),
-        one(),
-        &format!("EnsuringLoadBalancer > {ours} [\"192.0.2.1\"] > EnsuredLoadBalancer | "),
-    );
-    check_plan(
-        with(&["x"], json!({})),
-        one(),
-        &format!(
-            "EnsuringLoadBalancer > [\"x\",\"{FINALIZER}\"] [\"192.0.2.1\"] > EnsuredLoadBalancer | "
-        ),
-    );
-    check_plan(
-        with(&[FINALIZER], status(&["192.0.2.1"])),
-        one(),
-        " >  >  | ",
-    );
-    check_plan(
-        with(&[FINALIZER], status(&["192.0.2.1", "192.0.2.2"])),
-        one(),
-        &format!(" > {ours} [\"192.0.2.1\"] > UpdatedLoadBalancer | "),
-    );
-    // Pending ones have it too, as upstream.
-    check_plan(
-        json!({}),
-        Some(Err(Pending::NoNodes)),
-        &format!("EnsuringLoadBalancer > {ours} [] >  | UnAvailableLoadBalancer"),
-    );
-    check_plan(
-        with(&[FINALIZER], json!({})),
-        Some(Err(Pending::Taken(BTreeSet::new()))),
-        " >  >  | SyncLoadBalancerFailed",
-    );
-}
-
-#[test]
-fn whoever_asks_no_longer_is_let_go_without_an_address() {
-    let finalizers = json!({"finalizers": ["x", FINALIZER]});
-    let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
-    let done = "DeletingLoadBalancer > [\"x\"] [] > DeletedLoadBalancer | ";
-    let other_type =
-        json!({"metadata": finalizers, "spec": {"type": "ClusterIP"}, "status": status});
-    check_plan(other_type, None, done);
-    let mut going = finalizers.clone();
-    going["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    check_plan(json!({"metadata": going, "status": status}), None, done);
-    let nothing = " >  >  | ";
-    check_plan(json!({"spec": {"type": "ClusterIP"}}), None, nothing);
-    // Their class is others' business to the end.
-    let of_others = json!({"metadata": going, "spec": {"loadBalancerClass": "example.org/a"}, "status": status});
-    check_plan(of_others, None, nothing);
 }

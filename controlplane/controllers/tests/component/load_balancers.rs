@@ -261,3 +261,24 @@ async fn what_somebody_else_writes_into_a_status_is_put_right() {
         .unwrap();
     shows(&cluster, "a", &["192.0.2.11"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_without_a_class_are_anothers_where_the_server_says_so() {
+    let named = |config: &mut coracle_controllers::ControllersConfig| {
+        config.load_balancers = "none".parse().unwrap();
+    };
+    let cluster = Cluster::start_with(named).await;
+    nodes(&cluster, &["n11"]).await;
+    cluster
+        .create::<Service>("default", balanced("unclassed", json!({})))
+        .await;
+    let ours = balanced(
+        "ours",
+        json!({"loadBalancerClass": "coracle.dev/node", "ports": [{"port": 81}]}),
+    );
+    cluster.create::<Service>("default", ours).await;
+    shows(&cluster, "ours", &["192.0.2.11"]).await;
+    // All changes before have been looked at by now.
+    assert_eq!(shown(&cluster, "unclassed").await.unwrap(), [""; 0]);
+    assert!(!has_finalizer(&cluster, "unclassed").await);
+}

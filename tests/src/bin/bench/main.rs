@@ -76,6 +76,7 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
             "staged" => pods::staged(kubeconfig).await,
             "names" => names::measure().await,
             "service" => service::latency(kubeconfig).await,
+            "service-again" => service::latency_again(kubeconfig).await,
             "api" => api::rates(kubeconfig).await,
             "many" => api::many_objects(kubeconfig).await,
             "maps-memory" => memory::of_config_maps(kubeconfig).await,

@@ -8,7 +8,10 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
-use crate::{client::Target, report::percentile};
+use crate::{
+    client::{Connection, Target},
+    report::percentile,
+};
 
 const SERVICES: usize = 1000;
 const NEW: usize = 10;
@@ -17,11 +20,30 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "/api/v1/namespaces/default";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
-/// The endpoint is a listener of this process on the node's own address: what is measured is the
-/// proxy, not a pod.
+/// Makes the others first.
 pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let mut connection = target.connect().await?;
+    let (address, port) = listen(&mut connection).await?;
+    fill(&target, &address, port).await?;
+    let last = format!("{NAMESPACE}/services/svc-{}", SERVICES - 1);
+    let last = connection.json(Method::GET, &last, None).await?;
+    until_connected(cluster_ip(&last)?).await?;
+    measure(&mut connection, "new", &address, port).await
+}
+
+/// The others are there. The first to work shows that their rules are.
+pub(crate) async fn latency_again(kubeconfig: &str) -> anyhow::Result<Value> {
+    let target = Target::load(kubeconfig)?;
+    let mut connection = target.connect().await?;
+    let (address, port) = listen(&mut connection).await?;
+    until_it_works(&mut connection, "first-again", &address, port).await?;
+    measure(&mut connection, "again", &address, port).await
+}
+
+/// The endpoint is a listener of this process on the node's own address: what is measured is the
+/// proxy, not a pod.
+async fn listen(connection: &mut Connection) -> anyhow::Result<(String, u16)> {
     let nodes = connection.json(Method::GET, "/api/v1/nodes", None).await?;
     let address = nodes
         .pointer("/items/0/status/addresses/0/address")
@@ -34,7 +56,10 @@ pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
             drop(tokio::spawn(async move { stream.read(&mut [0; 1]).await }));
         }
     }));
+    Ok((address.to_owned(), port))
+}
 
+async fn fill(target: &Target, address: &str, port: u16) -> anyhow::Result<()> {
     let tasks = (0..CONNECTIONS).map(|k| {
         let (target, address) = (target.clone(), address.to_owned());
         tokio::spawn(async move {
@@ -58,33 +83,40 @@ pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
     for task in tasks.collect::<Vec<_>>() {
         task.await??;
     }
-    let last = connection
-        .json(
-            Method::GET,
-            &format!("{NAMESPACE}/services/svc-{}", SERVICES - 1),
-            None,
-        )
-        .await?;
-    until_connected(cluster_ip(&last)?).await?;
+    Ok(())
+}
 
+async fn measure(
+    connection: &mut Connection,
+    prefix: &str,
+    address: &str,
+    port: u16,
+) -> anyhow::Result<Value> {
     let mut times = Vec::new();
     for n in 0..NEW {
-        let name = format!("new-{n}");
-        let created = connection
-            .json(
-                Method::POST,
-                &format!("{NAMESPACE}/services"),
-                Some(&service(&name)),
-            )
-            .await?;
-        connection
-            .json(Method::POST, SLICES, Some(&slice(&name, address, port)))
-            .await?;
-        let known = Instant::now();
-        until_connected(cluster_ip(&created)?).await?;
-        times.push(known.elapsed());
+        let name = format!("{prefix}-{n}");
+        times.push(until_it_works(connection, &name, address, port).await?);
     }
     Ok(json!({"p50_ms": percentile(&mut times, 50), "max_ms": percentile(&mut times, 100)}))
+}
+
+/// How long after its endpoint is known.
+async fn until_it_works(
+    connection: &mut Connection,
+    name: &str,
+    address: &str,
+    port: u16,
+) -> anyhow::Result<Duration> {
+    let services = format!("{NAMESPACE}/services");
+    let created = connection
+        .json(Method::POST, &services, Some(&service(name)))
+        .await?;
+    connection
+        .json(Method::POST, SLICES, Some(&slice(name, address, port)))
+        .await?;
+    let known = Instant::now();
+    until_connected(cluster_ip(&created)?).await?;
+    Ok(known.elapsed())
 }
 
 fn service(name: &str) -> Value {

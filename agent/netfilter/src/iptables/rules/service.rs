@@ -78,8 +78,11 @@ impl BaseRules {
     /// The rules of one Service.
     #[must_use]
     pub fn service(&self, key: &ServiceKey, view: &ServiceView) -> ServiceRules {
-        let view = self.without_stolen_addresses(key, view);
-        let mut service = ServiceRules::default();
+        let view = view.without_stolen_addresses(&self.0, key);
+        let mut service = ServiceRules {
+            udp: Targets::of(&view),
+            ..ServiceRules::default()
+        };
         for ports in &view.ports {
             let port = &ports.port;
             let label = if port.name.is_empty() {
@@ -96,36 +99,8 @@ impl BaseRules {
             };
             one.translate(&mut service);
             one.refuse(&mut service);
-            if port.protocol == Protocol::Udp {
-                let allowed: BTreeSet<IpAddr> = ports.serving.iter().copied().collect();
-                let balancers = view.external_ips_of(port).chain(view.balancer_ips_of(port));
-                for ip in view.cluster_ips.iter().copied().chain(balancers) {
-                    service
-                        .udp
-                        .services
-                        .insert((ip, port.port), allowed.clone());
-                }
-                if let Some(node_port) = port.node_port {
-                    service.udp.node_ports.insert(node_port, allowed);
-                }
-            }
         }
         service
-    }
-
-    /// Addresses inside the service CIDR are cluster IPs, and those of pods are pods': as an
-    /// external address one would take what is meant for another Service or for another's pod
-    /// (CVE-2020-8554).
-    fn without_stolen_addresses(&self, key: &ServiceKey, view: &ServiceView) -> ServiceView {
-        let mut view = view.clone();
-        for list in [&mut view.external_ips, &mut view.balancer_ips] {
-            let before = list.len();
-            list.retain(|ip| !self.0.is_of_services(ip) && !self.0.is_of_pods(ip));
-            if list.len() != before {
-                tracing::warn!(service = %key, "external addresses inside the service CIDR or the pods' are ignored");
-            }
-        }
-        view
     }
 }
 

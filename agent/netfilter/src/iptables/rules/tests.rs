@@ -1,111 +1,20 @@
-//! Golden text, and a packet tracer: "from A to B:80 ends at C:8080".
+//! Golden text, and what no rule may have.
 
-mod packets;
-mod policies;
 mod tracer;
 
-use std::net::SocketAddr;
-
-use self::tracer::{Outcome, Tracer};
+pub(crate) use self::tracer::IptablesTracer;
 use super::{
     balance::{port_hash, probability},
     *,
 };
 use crate::{
     iptables::plan::{Chains, reconcile, transaction},
-    service::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceView},
+    packets::{exposed, key, network, port, view_of, web},
+    service::{Port, Protocol},
 };
 
-const POD: &str = "10.244.1.9";
-const NODE: &str = "192.168.0.1";
-const OUTSIDE: &str = "192.0.2.5";
-
 fn base() -> BaseRules {
-    let network = ServiceNetwork::new(
-        &["10.244.0.0/16".parse().unwrap()],
-        &["10.96.0.0/16".parse().unwrap()],
-    );
-    BaseRules::new(
-        network
-            .with_pod_interface(Some("coracle0".into()))
-            .with_node_ip(NODE.parse().ok()),
-    )
-}
-
-/// Ready endpoints of one port.
-fn view_of(port: Port, endpoints: Vec<Endpoint>) -> PortView {
-    let local = endpoints.iter().filter(|e| e.local).copied().collect();
-    let serving = endpoints.iter().map(|e| e.address.ip()).collect();
-    PortView {
-        port,
-        cluster: endpoints,
-        local,
-        serving,
-    }
-}
-
-fn key(name: &str) -> ServiceKey {
-    ServiceKey {
-        namespace: "default".into(),
-        name: name.into(),
-    }
-}
-
-fn port(protocol: Protocol, port: u16) -> Port {
-    Port {
-        name: "http".into(),
-        protocol,
-        port,
-        node_port: None,
-    }
-}
-
-fn endpoint(address: &str, local: bool) -> Endpoint {
-    Endpoint {
-        address: address.parse().unwrap(),
-        local,
-    }
-}
-
-/// Three endpoints, the first of them local, behind 10.96.0.10:80.
-fn web() -> ServiceView {
-    let endpoints = vec![
-        endpoint("10.244.1.2:8080", true),
-        endpoint("10.244.2.2:8080", false),
-        endpoint("10.244.3.2:8080", false),
-    ];
-    ServiceView {
-        cluster_ips: vec![[10, 96, 0, 10].into()],
-        ports: vec![view_of(port(Protocol::Tcp, 80), endpoints)],
-        ..ServiceView::default()
-    }
-}
-
-fn tracer(views: &[(&str, ServiceView)]) -> Tracer {
-    let base = base();
-    let services: Vec<ServiceRules> = views
-        .iter()
-        .map(|(name, view)| base.service(&key(name), view))
-        .collect();
-    Tracer::new(
-        base.nat(services.iter()),
-        base.filter(services.iter()),
-        &[NODE, "127.0.0.1"],
-    )
-}
-
-fn to(address: &str) -> Outcome {
-    Outcome::Delivered {
-        to: address.parse::<SocketAddr>().unwrap(),
-        masqueraded: false,
-    }
-}
-
-fn masqueraded(address: &str) -> Outcome {
-    Outcome::Delivered {
-        to: address.parse::<SocketAddr>().unwrap(),
-        masqueraded: true,
-    }
+    BaseRules::new(network())
 }
 
 #[test]
@@ -152,34 +61,6 @@ fn affinity_and_node_port_are_this_text() {
         text.join("\n") + "\n",
         include_str!("golden/affinity.rules")
     );
-}
-
-/// `web` with a node port, an external and a balancer address.
-fn exposed() -> ServiceView {
-    let mut view = web();
-    view.ports[0].port.node_port = Some(30080);
-    view.external_ips = vec![[203, 0, 113, 7].into()];
-    view.balancer_ips = vec![[203, 0, 113, 8].into()];
-    view
-}
-
-fn check(view: ServiceView, cases: &[(&str, &str, usize, Outcome)]) {
-    follow(&tracer(&[("web", view)]), Protocol::Tcp, cases);
-}
-
-fn follow(tracer: &Tracer, protocol: Protocol, cases: &[(&str, &str, usize, Outcome)]) {
-    for (from, target, choice, expected) in cases {
-        let outcome = tracer.trace(
-            from.parse().unwrap(),
-            protocol,
-            target.parse().unwrap(),
-            *choice,
-        );
-        assert_eq!(
-            outcome, *expected,
-            "{from} to {protocol:?} {target}, choice {choice}"
-        );
-    }
 }
 
 #[test]
@@ -264,25 +145,6 @@ fn rules_on_trial_lead_nowhere() {
 }
 
 #[test]
-fn affinity_returns_to_the_endpoint_of_the_first_connection() {
-    let mut view = web();
-    view.affinity_secs = Some(10);
-    let mut tracer = tracer(&[("web", view)]);
-    let mut ask = |from: &str, choice| {
-        tracer.trace_remembering(
-            from.parse().unwrap(),
-            Protocol::Tcp,
-            "10.96.0.10:80".parse().unwrap(),
-            choice,
-        )
-    };
-    assert_eq!(ask(POD, 2), to("10.244.3.2:8080"));
-    assert_eq!(ask(POD, 0), to("10.244.3.2:8080"));
-    assert_eq!(ask("10.244.1.10", 0), to("10.244.1.2:8080"));
-    assert_eq!(ask(POD, 1), to("10.244.3.2:8080"));
-}
-
-#[test]
 fn without_service_cidrs_every_service_without_endpoints_is_rejected_by_itself() {
     let base = BaseRules::new(ServiceNetwork::default());
     let mut view = web();
@@ -323,4 +185,20 @@ fn chain_names_fit_and_differ() {
         .collect();
     assert_eq!(names.len(), 2000);
     assert!(names.iter().all(|name| name.len() <= 28));
+}
+
+#[test]
+fn both_policies_local_need_no_chain_for_the_cluster_ip_alone() {
+    let mut view = web();
+    view.internal_local = true;
+    view.external_local = true;
+    let service = base().service(&key("web"), &view);
+    assert!(
+        service
+            .chains
+            .keys()
+            .all(|name| name.starts_with(LOCAL_PREFIX)),
+        "{:?}",
+        service.chains
+    );
 }

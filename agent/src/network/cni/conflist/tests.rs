@@ -133,3 +133,22 @@ fn plugins_in_the_networks_folder_come_after_those_of_the_list() {
     let one = kinds(r#"{"name":"n","type":"a"}"#);
     assert_eq!(one.unwrap(), ["a"]);
 }
+
+#[test]
+fn a_broken_first_file_is_not_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).unwrap();
+    let said = load(dir.path()).unwrap_err();
+    assert!(said.contains("no *.conflist or *.conf there"), "{said}");
+    write(
+        "87-bridge.conflist",
+        r#"{"name":"b","plugins":[{"type":"bridge"}]}"#,
+    );
+    for broken in ["", r#"{"name":"a","#, r#"{"name":"a","plugins":[]}"#] {
+        write("10-a.conflist", broken);
+        let said = load(dir.path()).unwrap_err();
+        assert!(said.contains("10-a.conflist: "), "{said}");
+    }
+    write("10-a.conflist", r#"{"name":"a","plugins":[{"type":"a"}]}"#);
+    assert_eq!(load(dir.path()).unwrap().name, "a");
+}

@@ -8,17 +8,16 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::{iptables::plan::Desired, service::Protocol};
+use crate::{
+    iptables::{
+        plan::Desired,
+        rules::{BaseRules, ServiceRules},
+    },
+    packets::{Outcome, Tracer, key},
+    service::{Protocol, ServiceNetwork, ServiceView},
+};
 
-/// Where a packet ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Delivered { to: SocketAddr, masqueraded: bool },
-    Rejected(&'static str),
-    Dropped,
-}
-
-pub(super) struct Tracer {
+pub(crate) struct IptablesTracer {
     nat: Desired,
     filter: Desired,
     local: Vec<IpAddr>,
@@ -47,28 +46,12 @@ enum Verdict {
     Drop,
 }
 
-impl Tracer {
-    pub(super) fn new(nat: Desired, filter: Desired, local: &[&str]) -> Self {
-        let local = local.iter().map(|ip| ip.parse().unwrap()).collect();
-        Self {
-            nat,
-            filter,
-            local,
-            recent: HashSet::new(),
-        }
+impl Tracer for IptablesTracer {
+    fn engine(&self) -> &'static str {
+        "iptables"
     }
 
-    pub(super) fn trace(
-        &self,
-        from: IpAddr,
-        protocol: Protocol,
-        to: SocketAddr,
-        choice: usize,
-    ) -> Outcome {
-        self.walk(from, protocol, to, choice).0
-    }
-
-    pub(super) fn trace_remembering(
+    fn trace(
         &mut self,
         from: IpAddr,
         protocol: Protocol,
@@ -78,6 +61,27 @@ impl Tracer {
         let (outcome, remembered) = self.walk(from, protocol, to, choice);
         self.recent.extend(remembered);
         outcome
+    }
+}
+
+impl IptablesTracer {
+    /// On a machine with these addresses.
+    pub(crate) fn over(
+        network: ServiceNetwork,
+        views: &[(&str, ServiceView)],
+        local: &[&str],
+    ) -> Self {
+        let base = BaseRules::new(network);
+        let services = views.iter();
+        let services: Vec<ServiceRules> = services
+            .map(|(name, view)| base.service(&key(name), view))
+            .collect();
+        Self {
+            nat: base.nat(services.iter()),
+            filter: base.filter(services.iter()),
+            local: local.iter().map(|ip| ip.parse().unwrap()).collect(),
+            recent: HashSet::new(),
+        }
     }
 
     fn walk(

@@ -1,4 +1,6 @@
-use super::{tracer::Outcome, *};
+//! Traffic policies and source ranges, and where packets end under them.
+
+use super::*;
 
 /// A pod of another node.
 const FAR_POD: &str = "10.244.7.7";
@@ -91,19 +93,10 @@ fn external_policy_local_keeps_the_client_and_stays_on_the_node() {
 }
 
 #[test]
-fn both_policies_local_need_no_chain_for_the_cluster_ip_alone() {
+fn both_policies_local_leave_the_cluster_ip_to_the_internal_one() {
     let mut view = web();
     view.internal_local = true;
     view.external_local = true;
-    let service = base().service(&key("web"), &view);
-    assert!(
-        service
-            .chains
-            .keys()
-            .all(|name| name.starts_with(LOCAL_PREFIX)),
-        "{:?}",
-        service.chains
-    );
     check(view, &[(POD, "10.96.0.10:80", 0, to("10.244.1.2:8080"))]);
 }
 

@@ -1,14 +1,15 @@
-use super::{
-    tracer::{Outcome, Tracer},
-    *,
-};
+//! Places that packets go to under no particular policy.
+
+use ipnet::IpNet;
+
+use super::*;
 
 const REFUSED: Outcome = Outcome::Rejected("tcp-reset");
 const UNREACHABLE: Outcome = Outcome::Rejected("icmp-port-unreachable");
 
 /// A Service of three endpoints with a node port and an external address, DNS, and one that is like
 /// the first without endpoints.
-fn services() -> Tracer {
+fn services() -> [(&'static str, ServiceView); 3] {
     let mut web = web();
     web.ports[0].port.node_port = Some(30080);
     web.external_ips = vec![[203, 0, 113, 7].into()];
@@ -31,7 +32,7 @@ fn services() -> Tracer {
     empty.external_ips = vec![[203, 0, 113, 8].into()];
     empty.ports[0] = view_of(empty.ports[0].port.clone(), vec![]);
     empty.ports[0].port.node_port = Some(30081);
-    tracer(&[("web", web), ("dns", dns), ("empty", empty)])
+    [("web", web), ("dns", dns), ("empty", empty)]
 }
 
 #[test]
@@ -63,9 +64,9 @@ fn packets_end_where_they_should() {
         ("10.244.1.2", "10.244.1.2:8080", 0, to("10.244.1.2:8080")),
         (POD, "192.0.2.5:443", 0, to("192.0.2.5:443")),
     ];
-    follow(&services(), Protocol::Tcp, &tcp);
+    follow_both(&services(), Protocol::Tcp, &tcp);
     let udp = [(POD, "10.96.0.53:53", 0, to("10.244.2.3:5353"))];
-    follow(&services(), Protocol::Udp, &udp);
+    follow_both(&services(), Protocol::Udp, &udp);
 }
 
 /// No endpoint, no such port, no such Service, wrong protocol.
@@ -77,12 +78,19 @@ fn what_nobody_serves_is_refused() {
         (POD, "203.0.113.8:80", 0, REFUSED),
         (OUTSIDE, "192.168.0.1:30081", 0, REFUSED),
     ];
-    follow(&services(), Protocol::Tcp, &tcp);
+    follow_both(&services(), Protocol::Tcp, &tcp);
     let udp = [
         (NODE, "10.96.77.77:53", 0, UNREACHABLE),
         (POD, "10.96.0.10:80", 0, UNREACHABLE),
     ];
-    follow(&services(), Protocol::Udp, &udp);
+    follow_both(&services(), Protocol::Udp, &udp);
+}
+
+/// CVE-2020-8558: what goes to loopback is never translated.
+#[test]
+fn a_node_port_is_not_on_loopback() {
+    let tcp = [(NODE, "127.0.0.1:30080", 0, to("127.0.0.1:30080"))];
+    follow_both(&services(), Protocol::Tcp, &tcp);
 }
 
 /// With `--nodeport-addresses`: others of the node's addresses are its daemons' alone.
@@ -95,15 +103,14 @@ fn node_ports_are_on_the_addresses_that_are_chosen() {
     empty.cluster_ips = vec![[10, 96, 0, 11].into()];
     empty.ports[0] = view_of(empty.ports[0].port.clone(), vec![]);
     empty.ports[0].port.node_port = Some(30081);
-    let chosen = |cidrs: &[&str]| {
-        let cidrs: Vec<IpNet> = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
-        let base = BaseRules::new(base().0.with_node_port_cidrs(&cidrs));
-        let services = [
-            base.service(&key("web"), &web),
-            base.service(&key("empty"), &empty),
-        ];
-        let (nat, filter) = (base.nat(services.iter()), base.filter(services.iter()));
-        Tracer::new(nat, filter, &[NODE, OTHER, "127.0.0.1"])
+    let check = |chosen: &[&str], cases: &[Case<'_>]| {
+        let cidrs: Vec<IpNet> = chosen.iter().map(|cidr| cidr.parse().unwrap()).collect();
+        let network = network().with_node_port_cidrs(&cidrs);
+        let services = [("web", web.clone()), ("empty", empty.clone())];
+        let local = [NODE, OTHER, "127.0.0.1"];
+        for tracer in &mut tracers_over(&network, &services, &local) {
+            follow(&mut **tracer, Protocol::Tcp, cases);
+        }
     };
     let reached = || masqueraded("10.244.2.2:8080");
     let nobodys = |address: &str| to(address);
@@ -112,27 +119,19 @@ fn node_ports_are_on_the_addresses_that_are_chosen() {
     let of_node = [
         (OUTSIDE, at, 1, reached()),
         (OUTSIDE, other, 1, nobodys(other)),
-        (OUTSIDE, at_empty, 0, REFUSED),
+        (OUTSIDE, at_empty, 0, Outcome::Rejected("tcp-reset")),
         (OUTSIDE, other_empty, 0, nobodys(other_empty)),
     ];
-    follow(&chosen(&["192.168.0.1/32"]), Protocol::Tcp, &of_node);
+    check(&["192.168.0.1/32"], &of_node);
     // Whatever bits are set beyond the prefix.
-    follow(&chosen(&["192.168.0.9/24"]), Protocol::Tcp, &of_node);
+    check(&["192.168.0.9/24"], &of_node);
     let everywhere = [
         (OUTSIDE, at, 1, reached()),
         (OUTSIDE, other, 1, reached()),
-        (OUTSIDE, other_empty, 0, REFUSED),
+        (OUTSIDE, other_empty, 0, Outcome::Rejected("tcp-reset")),
     ];
-    let both = chosen(&["192.168.0.0/24", "172.16.0.0/12"]);
-    follow(&both, Protocol::Tcp, &everywhere);
-    follow(&chosen(&[]), Protocol::Tcp, &everywhere);
+    check(&["192.168.0.0/24", "172.16.0.0/12"], &everywhere);
+    check(&[], &everywhere);
     // None of this family is said.
-    follow(&chosen(&["2001:db8::/32"]), Protocol::Tcp, &everywhere);
-}
-
-/// CVE-2020-8558: what goes to loopback is never translated.
-#[test]
-fn a_node_port_is_not_on_loopback() {
-    let tcp = [(NODE, "127.0.0.1:30080", 0, to("127.0.0.1:30080"))];
-    follow(&services(), Protocol::Tcp, &tcp);
+    check(&["2001:db8::/32"], &everywhere);
 }

@@ -1,0 +1,203 @@
+//! The engine for Services over nftables: each Service is some elements of maps, and the rules are
+//! the same for all.
+//!
+//! ```text
+//! prerouting, output -> services: address . protocol . port -> pick-3, or by the ways below
+//!                         pick-3: endpoints: address . protocol . port . random(3) -> DNAT
+//!                         mark-pick-3: the same, masqueraded
+//!                         pick-3-for-10800: client . address . protocol . port: as last time; else the same
+//!                         external-local: this node's pods and itself -> anywhere -> pick-3; others -> here -> local-pick-1
+//!                         guard: allowed: address . protocol . port . client -> guarded -> as above
+//!                         where a port of the node is looked up, the address is 0.0.0.0: node-pick-3
+//! before routing -> affinity: remember-for-10800: where the client goes now
+//! postrouting -> a pod that reaches itself (hairpins), what is marked: masquerade
+//! input, output, forward (new) -> unserved: drop or refuse; the rest of the Services' range: refuse
+//! ```
+//! A connection looks up one element, however many Services there are; a Service that comes or goes
+//! writes its own elements; of a thousand endpoints one that leaves writes three. No program is
+//! executed. A transaction is all of a change or nothing of it, and the kernel says of each Service
+//! in it why it is not taken.
+
+mod beside;
+mod book;
+mod comparison;
+mod difference;
+mod elements;
+mod error;
+mod layout;
+mod parts;
+mod pick;
+mod probe;
+mod reading;
+mod sticky;
+
+use std::{collections::BTreeMap, io, time::Instant};
+
+use coracle_telemetry::ErrorChain;
+
+use self::{
+    beside::Beside,
+    book::Book,
+    difference::Difference,
+    parts::TABLE,
+    reading::{inherited_order, read_rules},
+};
+pub use self::{error::NftablesError, probe::probe};
+use super::{
+    batch::Batch,
+    kernel::{self, CommitError},
+};
+use crate::{
+    engine::{EngineError, Refusal, ServiceEngine},
+    flows::Targets,
+    generation,
+    iptables::Iptables,
+    service::{ServiceKey, ServiceNetwork, ServiceView},
+};
+
+/// Keeps the table of Services.
+#[derive(Debug)]
+pub struct Services {
+    book: Book,
+    beside: Beside,
+    /// How a predecessor has numbered endpoints was asked.
+    inherited: bool,
+    refused_at: Option<Instant>,
+    /// Refused since last asked.
+    news: Vec<Refusal>,
+    /// The rules as they were written, by chain.
+    rules: Option<BTreeMap<String, Vec<Vec<u8>>>>,
+    /// The kernel's table may differ from what was written.
+    suspect: bool,
+    /// The kernel's count of changes, if all of them since the table was found to be right are our
+    /// own.
+    verified: Option<u32>,
+}
+
+impl ServiceEngine for Services {
+    fn apply(
+        &mut self,
+        changes: Vec<(ServiceKey, Option<ServiceView>)>,
+    ) -> Result<bool, EngineError> {
+        self.write_changes(changes).map_err(EngineError::new)
+    }
+
+    fn reconcile(&mut self) -> Result<bool, EngineError> {
+        self.write_all().map_err(EngineError::new)
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.suspect
+    }
+
+    fn is_disturbed(&self) -> bool {
+        generation::read().is_ok_and(|now| Some(now) != self.verified)
+    }
+
+    fn udp_targets(&self) -> Targets {
+        self.book.udp_targets()
+    }
+
+    fn take_refusals(&mut self) -> Vec<Refusal> {
+        std::mem::take(&mut self.news)
+    }
+
+    fn refused(&self) -> usize {
+        self.book.refused()
+    }
+}
+
+impl Services {
+    /// Knows nothing of the kernel's table yet: the first [`ServiceEngine::apply`] reconciles.
+    #[must_use]
+    pub fn new(iptables: Iptables, network: ServiceNetwork) -> Self {
+        Self {
+            beside: Beside::new(iptables, network.clone()),
+            book: Book::new(network),
+            inherited: false,
+            refused_at: None,
+            news: Vec::new(),
+            rules: None,
+            suspect: true,
+            verified: None,
+        }
+    }
+
+    fn write_changes(
+        &mut self,
+        changes: Vec<(ServiceKey, Option<ServiceView>)>,
+    ) -> Result<bool, NftablesError> {
+        if !self.inherited {
+            self.inherit();
+        }
+        let difference = self.book.change(changes);
+        if self.suspect {
+            return self.write_all().map(|_| true);
+        }
+        self.write(&difference)
+    }
+
+    /// Writes a change of the book into a table that was equal to it.
+    fn write(&mut self, difference: &Difference) -> Result<bool, NftablesError> {
+        if let Err(error) = self.commit(difference.batch()) {
+            tracing::debug!(error = %ErrorChain(&error), "compares Services with the kernel's after a refusal");
+            self.suspect = true;
+            return self.write_all().map(|_| true);
+        }
+        if !difference.new_branches.is_empty() || !difference.gone_branches.is_empty() {
+            self.rules = read_rules(&self.book.layout());
+        }
+        self.forget_clients(&difference.moved);
+        Ok(difference.udp_changed)
+    }
+
+    /// Without it, the first comparison only writes more than it has to.
+    fn inherit(&mut self) {
+        match inherited_order() {
+            Ok(order) => {
+                self.inherited = true;
+                self.book.inherit(order);
+            }
+            Err(error) => {
+                tracing::debug!(error = %ErrorChain(&error), "cannot list a predecessor's endpoints");
+            }
+        }
+    }
+
+    /// Sends a transaction that knows what is there; counts it.
+    fn commit(&mut self, batch: Batch) -> Result<(), CommitError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let before = generation::read().ok();
+        let ours_alone = self.verified.filter(|verified| before == Some(*verified));
+        self.verified = None;
+        kernel::commit(batch)?;
+        // If somebody else writes meanwhile, the kernel counts more than this, and the table is
+        // compared again.
+        self.verified = ours_alone.map(|before| before.wrapping_add(1));
+        Ok(())
+    }
+}
+
+/// Removes the table; there need not be one.
+///
+/// # Errors
+/// [`NftablesError`].
+pub fn remove() -> Result<(), NftablesError> {
+    match kernel::present(&TABLE) {
+        Ok(Some(_)) => {}
+        Ok(None) => return Ok(()),
+        // A kernel without nftables.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
+        Err(error) => return Err(NftablesError::List(error)),
+    }
+    let mut batch = Batch::new();
+    batch.delete_table(&TABLE);
+    kernel::commit(batch).map_err(|error| NftablesError::Write {
+        why: ErrorChain(&error).to_string(),
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

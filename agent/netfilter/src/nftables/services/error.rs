@@ -1,0 +1,20 @@
+//! What goes wrong with the table of Services.
+
+use std::io;
+
+use super::parts::TABLE;
+
+/// Why Services could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NftablesError {
+    /// It cannot be read.
+    #[error("list the nftables table {}", TABLE.name)]
+    List(#[source] io::Error),
+    /// Nobody's rules were taken, or there is no end to what is refused.
+    #[error("write the nftables table {}: {why}", TABLE.name)]
+    Write {
+        /// What the kernel said.
+        why: String,
+    },
+}

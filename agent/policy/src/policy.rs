@@ -1,0 +1,339 @@
+//! A `NetworkPolicy`, parsed once into rules over groups.
+//!
+//! Source: `k8s.io/api/networking/v1/types.go`.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use coracle_api::selector::{LabelSelector, ParseSelectorError};
+use coracle_netfilter::{
+    policy::{Direction, GroupId, IpRange, Peer, PolicyKey, PortElement, PortGroupId, Ports, Rule},
+    service::Protocol,
+};
+use ipnet::IpNet;
+use k8s_openapi::{
+    api::networking::v1::{IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort},
+    apimachinery::pkg::{apis::meta::v1 as meta, util::intstr::IntOrString},
+};
+use thiserror::Error;
+
+use crate::{
+    blocks,
+    id::digest,
+    objects::{Labels, NamedPort, PodView},
+};
+
+/// A policy that the API server should have refused. Keep the last one that could be read.
+#[derive(Debug, Error)]
+pub enum PolicyError {
+    /// It has no namespace or no name.
+    #[error("the policy has no namespace or no name")]
+    Nameless,
+    /// A selector says what no selector can.
+    #[error("a selector of the policy cannot be read; correct it")]
+    Selector(#[from] ParseSelectorError),
+    /// An `ipBlock` or one of its excepts.
+    #[error("{0:?} in an ipBlock of the policy is no range such as 10.0.0.0/8; correct it")]
+    Block(String),
+    /// A protocol, a number or an `endPort`.
+    #[error("port {0} of the policy cannot be read; correct protocol, port and endPort")]
+    Port(String),
+}
+
+/// Where the pods of a group are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Namespaces {
+    /// In the policy's own namespace.
+    Own(String),
+    /// In namespaces with such labels. One that was not seen yet is not selected.
+    Selected(LabelSelector),
+    /// Anywhere, seen or not.
+    All,
+}
+
+/// What selects a group's pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupSpec {
+    pub(crate) namespaces: Namespaces,
+    pub(crate) pods: LabelSelector,
+}
+
+impl GroupSpec {
+    pub(crate) fn selects(&self, pod: &PodView, namespace: Option<&Labels>) -> bool {
+        let is_inside = match &self.namespaces {
+            Namespaces::All => true,
+            Namespaces::Own(name) => **name == *pod.key.namespace,
+            Namespaces::Selected(selector) => {
+                namespace.is_some_and(|labels| selector.matches(|key| labels.get(key)))
+            }
+        };
+        is_inside && self.pods.matches(|key| pod.labels.get(key))
+    }
+
+    fn digest(&self) -> String {
+        let (kind, namespaces) = match &self.namespaces {
+            Namespaces::Own(name) => ("own", name.clone()),
+            Namespaces::Selected(selector) => ("selected", selector.to_string()),
+            Namespaces::All => ("all", String::new()),
+        };
+        digest([kind, &namespaces, &self.pods.to_string()])
+    }
+
+    fn id(&self) -> GroupId {
+        GroupId::new(&self.digest())
+    }
+}
+
+/// What selects a port group's elements: the ports of this name and protocol of a group's pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PortGroupSpec {
+    pub(crate) group: GroupSpec,
+    pub(crate) name: String,
+    pub(crate) protocol: Protocol,
+}
+
+impl PortGroupSpec {
+    pub(crate) fn elements(&self, pod: &PodView) -> Vec<PortElement> {
+        let is_meant = |p: &&NamedPort| *p.name == *self.name && p.protocol == self.protocol;
+        let ports = pod.ports.iter().filter(is_meant);
+        ports
+            .flat_map(|p| pod.addresses.iter().map(|a| (*a, p.protocol, p.port)))
+            .collect()
+    }
+
+    fn id(&self) -> PortGroupId {
+        let group = self.group.digest();
+        PortGroupId::new(&digest([&*group, &*self.name, self.protocol.as_str()]))
+    }
+}
+
+/// The rules of one direction and the groups they name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub(crate) digest: String,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) groups: BTreeMap<GroupId, GroupSpec>,
+    pub(crate) port_groups: BTreeMap<PortGroupId, PortGroupSpec>,
+}
+
+/// A policy as the tracker keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    pub(crate) key: PolicyKey,
+    pub(crate) pods: LabelSelector,
+    pub(crate) ingress: Option<Side>,
+    pub(crate) egress: Option<Side>,
+}
+
+impl Policy {
+    /// Reads a policy.
+    ///
+    /// # Errors
+    /// It says what the API server refuses.
+    pub fn from_object(object: &NetworkPolicy) -> Result<Self, PolicyError> {
+        let (Some(namespace), Some(name)) = (&object.metadata.namespace, &object.metadata.name)
+        else {
+            return Err(PolicyError::Nameless);
+        };
+        let spec = object.spec.clone().unwrap_or_default();
+        let pods = selector(spec.pod_selector.as_ref())?;
+        // The API server fills the types in; what wrote the object otherwise may not have.
+        let has_type = |name: &str| {
+            let types = spec
+                .policy_types
+                .as_deref()
+                .filter(|types| !types.is_empty());
+            types.map(|types| types.iter().any(|t| t == name))
+        };
+        let ingress = spec.ingress.unwrap_or_default();
+        let egress = spec.egress.unwrap_or_default();
+        let own = |direction| Builder {
+            direction,
+            namespace: namespace.as_str(),
+            selected: GroupSpec {
+                namespaces: Namespaces::Own(namespace.clone()),
+                pods: pods.clone(),
+            },
+            side: Side::default(),
+        };
+        let (to, from) = (
+            has_type("Ingress").unwrap_or(true),
+            has_type("Egress").unwrap_or(!egress.is_empty()),
+        );
+        let ingress = ingress
+            .iter()
+            .map(|r| (r.from.as_deref(), r.ports.as_deref()));
+        let egress = egress.iter().map(|r| (r.to.as_deref(), r.ports.as_deref()));
+        let build = |wanted: bool, builder: Builder<'_>, rules: Vec<_>| {
+            wanted.then(|| builder.build(rules)).transpose()
+        };
+        Ok(Self {
+            ingress: build(to, own(Direction::Ingress), ingress.collect())?,
+            egress: build(from, own(Direction::Egress), egress.collect())?,
+            key: PolicyKey {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            },
+            pods: pods.clone(),
+        })
+    }
+
+    pub(crate) fn side(&self, direction: Direction) -> Option<&Side> {
+        match direction {
+            Direction::Ingress => self.ingress.as_ref(),
+            Direction::Egress => self.egress.as_ref(),
+        }
+    }
+}
+
+type RuleParts<'a> = (
+    Option<&'a [NetworkPolicyPeer]>,
+    Option<&'a [NetworkPolicyPort]>,
+);
+
+struct Builder<'a> {
+    direction: Direction,
+    namespace: &'a str,
+    selected: GroupSpec,
+    side: Side,
+}
+
+impl Builder<'_> {
+    fn build(mut self, rules: Vec<RuleParts<'_>>) -> Result<Side, PolicyError> {
+        for (peers, ports) in rules {
+            for (peer, group) in self.peers(peers.unwrap_or_default())? {
+                for ports in self.ports(ports.unwrap_or_default(), group.as_ref())? {
+                    let peer = peer.clone();
+                    self.side.rules.push(Rule { peer, ports });
+                }
+            }
+        }
+        let text = format!("{:?}", self.side.rules);
+        self.side.digest = digest([&*text]);
+        Ok(self.side)
+    }
+
+    /// One peer a group, one for all blocks together.
+    fn peers(
+        &mut self,
+        peers: &[NetworkPolicyPeer],
+    ) -> Result<Vec<(Peer, Option<GroupSpec>)>, PolicyError> {
+        if peers.is_empty() {
+            return Ok(vec![(Peer::Any, None)]);
+        }
+        let (mut found, mut ranges) = (Vec::new(), Vec::new());
+        for peer in peers {
+            if let Some(block) = &peer.ip_block {
+                ranges.extend(block_ranges(block)?);
+                continue;
+            }
+            let namespaces = match &peer.namespace_selector {
+                Some(namespaces) => Namespaces::Selected(selector(Some(namespaces))?),
+                // A peer that says nothing is refused by the API server; here it is nobody.
+                None if peer.pod_selector.is_none() => continue,
+                None => Namespaces::Own(self.namespace.to_owned()),
+            };
+            let pods = selector(peer.pod_selector.as_ref())?;
+            let group = GroupSpec { namespaces, pods };
+            let id = group.id();
+            self.side.groups.insert(id.clone(), group.clone());
+            found.push((Peer::Group(id), Some(group)));
+        }
+        if !ranges.is_empty() {
+            found.push((Peer::Blocks(blocks::union(ranges)), None));
+        }
+        Ok(found)
+    }
+
+    /// One for all numbers together, one a name.
+    fn ports(
+        &mut self,
+        ports: &[NetworkPolicyPort],
+        peers: Option<&GroupSpec>,
+    ) -> Result<Vec<Ports>, PolicyError> {
+        if ports.is_empty() {
+            return Ok(vec![Ports::Any]);
+        }
+        let (mut found, mut numbers) = (Vec::new(), Vec::new());
+        for port in ports {
+            let error = || PolicyError::Port(format!("{port:?}"));
+            let protocol = Protocol::parse(port.protocol.as_deref()).ok_or_else(error)?;
+            match (&port.port, port.end_port) {
+                (None, None) => numbers.push((protocol, 0, u16::MAX)),
+                (Some(IntOrString::Int(first)), last) => {
+                    let first = u16::try_from(*first).map_err(|_| error())?;
+                    let last = last.map_or(Ok(first), u16::try_from).map_err(|_| error())?;
+                    if last < first {
+                        return Err(error());
+                    }
+                    numbers.push((protocol, first, last));
+                }
+                (Some(IntOrString::String(name)), None) => {
+                    let spec = PortGroupSpec {
+                        group: self.destinations(peers),
+                        name: name.clone(),
+                        protocol,
+                    };
+                    let id = spec.id();
+                    self.side.port_groups.insert(id.clone(), spec);
+                    found.push(Ports::Named(id));
+                }
+                (None | Some(IntOrString::String(_)), Some(_)) => return Err(error()),
+            }
+        }
+        if !numbers.is_empty() {
+            found.push(Ports::Numbers(joined(numbers)));
+        }
+        Ok(found)
+    }
+
+    /// Whose ports a name means: the selected pods' own, or the peers'; any pod's where the peers
+    /// are not pods.
+    fn destinations(&self, peers: Option<&GroupSpec>) -> GroupSpec {
+        match (self.direction, peers) {
+            (Direction::Ingress, _) => self.selected.clone(),
+            (Direction::Egress, Some(peers)) => peers.clone(),
+            (Direction::Egress, None) => GroupSpec {
+                namespaces: Namespaces::All,
+                pods: LabelSelector::everything(),
+            },
+        }
+    }
+}
+
+/// Absent selects everything: where it means something else, the caller knows.
+fn selector(selector: Option<&meta::LabelSelector>) -> Result<LabelSelector, ParseSelectorError> {
+    selector.map_or_else(
+        || Ok(LabelSelector::everything()),
+        |selector| LabelSelector::from_object(&serde_json::json!(selector)),
+    )
+}
+
+fn block_ranges(block: &IPBlock) -> Result<Vec<IpRange>, PolicyError> {
+    let excepts = block.except.iter().flatten().map(|text| net(text));
+    let excepts = excepts.collect::<Result<Vec<_>, _>>()?;
+    Ok(blocks::without(net(&block.cidr)?, &excepts))
+}
+
+fn net(text: &str) -> Result<IpNet, PolicyError> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse::<IpNet>()
+        .or_else(|_| address())
+        .map_err(|_| PolicyError::Block(text.to_owned()))
+}
+
+/// Disjoint, sorted, neighbours joined.
+fn joined(mut ranges: Vec<(Protocol, u16, u16)>) -> Vec<(Protocol, u16, u16)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(Protocol, u16, u16)> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        if let Some(before) = joined.last_mut()
+            && before.0 == range.0
+            && range.1 <= before.2.saturating_add(1)
+        {
+            before.2 = before.2.max(range.2);
+        } else {
+            joined.push(range);
+        }
+    }
+    joined
+}
