@@ -93,9 +93,9 @@ impl Plugins {
             result: None,
         };
         self.cache.put(&request.sandbox_id, &cached).await?;
-        match self.add_all(&request.sandbox_id, &cached).await {
-            Ok(result) => {
-                let addresses = addresses(&result)?;
+        let added = self.add_all(&request.sandbox_id, &cached).await;
+        match added.and_then(|result| Ok((addresses(&result)?, result))) {
+            Ok((addresses, result)) => {
                 cached.result = Some(result);
                 self.cache.put(&request.sandbox_id, &cached).await?;
                 Ok(addresses)
@@ -336,6 +336,7 @@ fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
     )
 }
 
+/// The pod's addresses: of its first link, one of each family at most, as a status has them.
 pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, NetworkError> {
     // Before version 0.3.0 a result had one address of each family:
     // `{"ip4": {"ip": "10.0.0.5/24"}}`.
@@ -348,11 +349,35 @@ pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, NetworkError> {
     }
     let result: CniResult = serde_json::from_value(result.clone())
         .map_err(|error| malformed("the last one", "ADD", &error))?;
-    Ok(result.addresses())
+    let is_pods = |index: usize| {
+        let link = result.interfaces.get(index);
+        link.is_none_or(|link| link.name == IFNAME && !link.sandbox.is_empty())
+    };
+    let own = result.ips.iter();
+    let own = own.filter(|ip| ip.interface.is_none_or(is_pods));
+    let own = own.map(|ip| ip.address.addr());
+    let first = |is_wanted: fn(&IpAddr) -> bool| own.clone().find(is_wanted);
+    let found = [first(IpAddr::is_ipv4), first(IpAddr::is_ipv6)];
+    let found: Vec<IpAddr> = found.into_iter().flatten().collect();
+    if found.is_empty() {
+        return Err(unusable(
+            "the last one",
+            "ADD",
+            format!("its result has no address for {IFNAME}"),
+        ));
+    }
+    Ok(found)
 }
 
 fn malformed(plugin: &str, command: &'static str, error: &serde_json::Error) -> NetworkError {
-    let message = format!("its result cannot be read: {error}");
+    unusable(
+        plugin,
+        command,
+        format!("its result cannot be read: {error}"),
+    )
+}
+
+fn unusable(plugin: &str, command: &'static str, message: String) -> NetworkError {
     NetworkError::Plugin {
         plugin: plugin.to_owned(),
         command,
@@ -380,6 +405,23 @@ mod tests {
                 ["10.0.0.5".parse::<IpAddr>().unwrap()],
                 "{result}"
             );
+        }
+    }
+
+    #[test]
+    fn a_pod_has_the_addresses_of_its_first_link() {
+        let several = json!({"cniVersion": "1.0.0",
+            "interfaces": [{"name": "br0"}, {"name": "eth0", "sandbox": "/ns"}, {"name": "net1", "sandbox": "/ns"}],
+            "ips": [{"address": "10.9.0.5/24", "interface": 2}, {"address": "fd00::5/64", "interface": 1},
+                    {"address": "10.0.0.5/24", "interface": 1}, {"address": "10.0.1.5/24", "interface": 1}]});
+        let expected = ["10.0.0.5", "fd00::5"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        assert_eq!(addresses(&several).unwrap(), expected);
+        for nothing in [
+            json!({"ips": []}),
+            json!({"interfaces": [{"name": "br0"}], "ips": [{"address": "10.0.0.5/24", "interface": 0}]}),
+        ] {
+            let why = addresses(&nothing).unwrap_err().to_string();
+            assert!(why.contains("no address for eth0"), "{why}");
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn cni_result(bytes: &[u8]) {
     // Those of before 0.3.0 have their addresses elsewhere.
     let is_oldest = ["ip4", "ip6"].iter().any(|key| !value[key].is_null());
     if !is_oldest && let Ok(found) = exec::addresses(&value) {
-        assert_eq!(found.len(), value["ips"].as_array().map_or(0, Vec::len));
+        assert!(found.len() <= value["ips"].as_array().map_or(0, Vec::len));
         let result: CniResult = serde_json::from_value(value.clone()).expect("it was read");
         for version in VERSIONS {
             let written =

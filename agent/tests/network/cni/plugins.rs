@@ -32,7 +32,6 @@ fn debian(lab: &Lab, node: &Node) -> Option<CniNetwork> {
         ]
     });
     std::fs::write(conf_dir.join("10-debian.conflist"), conf.to_string()).unwrap();
-    std::fs::write(conf_dir.join("05-broken.conf"), "{").unwrap();
     Some(CniNetwork::new(CniConfig {
         conf_dir: Some(conf_dir),
         plugin_dirs: vec![plugins.to_owned()],
