@@ -1,9 +1,14 @@
 //! Takes all rules of one owner away.
 
+use std::{thread, time::Duration};
+
 use super::{
     Iptables, IptablesError,
     plan::{self, Chains},
 };
+
+/// Before it is tried again.
+const PAUSES_MS: [u64; 4] = [100, 300, 1000, 3000];
 
 impl Iptables {
     /// Removes every chain whose name starts with `prefix`, and every rule that leads there, from
@@ -13,12 +18,29 @@ impl Iptables {
     /// [`IptablesError`]; tables before the one that failed are clean.
     pub fn remove_all(&self, tables: &[&str], prefix: &str) -> Result<(), IptablesError> {
         for table in tables {
-            let text = removal(table, &plan::parse(&self.save(table)?), prefix);
-            if !text.is_empty() {
-                self.restore(&text)?;
-            }
+            let left = || Ok(removal(table, &plan::parse(&self.save(table)?), prefix));
+            until_gone(left, |text| self.restore(text))?;
         }
         Ok(())
+    }
+}
+
+/// A program that an ended agent had started may still be writing: it makes what is gone again, or
+/// takes away what is listed. So it is looked again until nothing is left.
+#[expect(clippy::disallowed_methods, reason = "callers block anyway")]
+fn until_gone(
+    left: impl Fn() -> Result<String, IptablesError>,
+    mut remove: impl FnMut(&str) -> Result<(), IptablesError>,
+) -> Result<(), IptablesError> {
+    let mut pauses = PAUSES_MS.into_iter().map(Duration::from_millis);
+    loop {
+        let text = left()?;
+        if text.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = remove(&text) {
+            thread::sleep(pauses.next().ok_or(error)?);
+        }
     }
 }
 
@@ -67,6 +89,33 @@ mod tests {
             "*nat\n-D PREROUTING -m comment --comment x -j CORACLE-SERVICES\n-F CORACLE-SERVICES\n-F CORACLE-SVC-A\n\
              -X CORACLE-SERVICES\n-X CORACLE-SVC-A\nCOMMIT\n"
         );
+    }
+
+    #[test]
+    fn what_somebody_still_writes_is_removed_once_it_is_written() {
+        let lists = ["-X A\n", "-X A\n-X B\n", ""];
+        let looks = std::cell::Cell::new(0);
+        let left = || {
+            let at = looks.replace(looks.get() + 1);
+            Ok(lists[at].to_owned())
+        };
+        let mut removed = Vec::new();
+        let refused = || IptablesError::Failed {
+            tool: "iptables-restore",
+            message: "no such chain".to_owned(),
+        };
+        until_gone(left, |text| {
+            removed.push(text.to_owned());
+            match removed.len() {
+                1 => Err(refused()),
+                _ => Ok(()),
+            }
+        })
+        .unwrap();
+        assert_eq!(removed, lists[..2]);
+        assert_eq!(looks.get(), 3);
+        let never = until_gone(|| Ok("-X A\n".to_owned()), |_| Err(refused()));
+        assert!(matches!(never, Err(IptablesError::Failed { .. })));
     }
 
     #[test]
