@@ -172,16 +172,13 @@ fn machine_address() -> anyhow::Result<IpAddr> {
     if let Some(address) = coracle_agent::default_route_address() {
         return Ok(address);
     }
-    nix::ifaddrs::getifaddrs()
+    let is_usable = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+        IpAddr::V6(_) => false,
+    };
+    coracle_agent::own_addresses()
         .context("list this machine's addresses")?
-        .filter_map(|interface| {
-            interface
-                .address?
-                .as_sockaddr_in()
-                .map(|address| address.ip())
-        })
-        .find(|address| !address.is_loopback() && !address.is_link_local())
-        .map(IpAddr::V4)
+        .find(is_usable)
         .ok_or_else(|| anyhow!("this machine has no address besides loopback"))
 }
 

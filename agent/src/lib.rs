@@ -87,7 +87,7 @@ mod volume;
 
 pub use config::{AgentConfig, ApiAccess, ConfigError};
 pub use join::{JoinError, TokenError};
-pub use node::address::default_route_address;
+pub use node::address::{default_route_address, own_addresses};
 pub use node_lock::LockError;
 pub use removal::remove_tree;
 pub use reserved::{Reserved, ReservedError};

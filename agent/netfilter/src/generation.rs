@@ -15,6 +15,38 @@ const NEW: u16 = (10 << 8) | 15;
 /// `NFTA_GEN_ID`.
 const ID: u16 = 1;
 
+/// The count at which something was found to be right. Our own changes count on; it is not current
+/// any more once somebody else has changed something.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Generation(Option<u32>);
+
+impl Generation {
+    /// Of what is looked at from here on.
+    pub(crate) fn now() -> Self {
+        Self(read().ok())
+    }
+
+    /// Whether nobody else has changed anything since. Not where the kernel does not count.
+    pub(crate) fn is_current(self) -> bool {
+        read().is_ok_and(|now| Some(now) == self.0)
+    }
+
+    /// Whether somebody has, or nothing was found to be right yet, as far as the kernel tells.
+    pub(crate) fn is_disturbed(self) -> bool {
+        read().is_ok_and(|now| Some(now) != self.0)
+    }
+
+    /// Makes a change of ours. If somebody else makes one meanwhile, the kernel counts more than
+    /// this, and all is looked at again.
+    pub(crate) fn change<E>(&mut self, write: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let before = self.is_current().then_some(self.0).flatten();
+        self.0 = None;
+        write()?;
+        self.0 = before.map(|before| before.wrapping_add(1));
+        Ok(())
+    }
+}
+
 /// The count, in the calling thread's namespace.
 ///
 /// # Errors

@@ -14,6 +14,7 @@
 
 mod batch;
 mod expression;
+mod kept;
 mod kernel;
 pub mod policies;
 mod rule;

@@ -1,6 +1,9 @@
 //! Whether the node's address is still this machine's: DHCP may have given it to somebody else.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+};
 
 /// The node's address is on no interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,23 +14,25 @@ pub(crate) struct Loss {
 
 /// Looks whether `address` is gone. What cannot be asked is not gone.
 pub(crate) fn look(address: IpAddr) -> Option<Loss> {
-    let mut found = nix::ifaddrs::getifaddrs().ok()?.filter_map(|interface| {
-        let address = interface.address?;
-        let v4 = address
-            .as_sockaddr_in()
-            .map(|address| IpAddr::V4(address.ip()));
-        v4.or_else(|| {
-            address
-                .as_sockaddr_in6()
-                .map(|address| IpAddr::V6(address.ip()))
-        })
-    });
-    if address.is_loopback() || found.any(|found| found == address) {
+    let mut own = own_addresses().ok()?;
+    if address.is_loopback() || own.any(|own| own == address) {
         return None;
     }
     Some(Loss {
         instead: default_route_address(),
     })
+}
+
+/// Those of all links, in the calling thread's namespace.
+///
+/// # Errors
+/// What the kernel says.
+pub fn own_addresses() -> io::Result<impl Iterator<Item = IpAddr>> {
+    Ok(nix::ifaddrs::getifaddrs()?.filter_map(|link| {
+        let address = link.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    }))
 }
 
 /// The source address of this machine's default route, if it has one.

@@ -28,6 +28,7 @@ use super::{
 use crate::{
     blocking::blocking,
     events::{EventRecorder, EventType},
+    node::address::own_addresses,
 };
 
 /// How often it is asked whether others changed rules; microseconds each time.
@@ -306,7 +307,7 @@ impl Keeper {
         let started = Instant::now();
         self.cut_due = false;
         let cut = |engine: &mut Policies| {
-            let own: BTreeSet<IpAddr> = own_addresses()?;
+            let own: BTreeSet<IpAddr> = own_addresses()?.collect();
             refused::cut(engine.plan(), |address| own.contains(&address))
         };
         match self.on_engine(cut).await {
@@ -345,17 +346,6 @@ fn apply(engine: &mut Policies, change: &Change) -> Result<(), PoliciesError> {
         }
         outcome => outcome,
     }
-}
-
-/// Those of all links, in the calling thread's namespace.
-fn own_addresses() -> std::io::Result<BTreeSet<IpAddr>> {
-    let all = nix::ifaddrs::getifaddrs()?;
-    let addresses = all.filter_map(|link| {
-        let address = link.address?;
-        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
-    });
-    Ok(addresses.collect())
 }
 
 /// What this node serves as cluster DNS, as a pod.

@@ -13,7 +13,9 @@ use std::{
 use coracle_netfilter::service::{Protocol, ServiceView};
 use ipnet::IpNet;
 
-use crate::{admission::listening, network::published::PublishedPort};
+use crate::{
+    admission::listening, network::published::PublishedPort, node::address::own_addresses,
+};
 
 /// An address with transport and port.
 pub(super) type Place = (IpAddr, Protocol, u16);
@@ -41,9 +43,7 @@ pub(super) struct Holdings {
 impl Holdings {
     /// What this machine has. Blocks for as long as it takes to read the tables of sockets.
     pub(super) fn of_machine() -> Self {
-        let own = nix::ifaddrs::getifaddrs().into_iter().flatten();
-        let own =
-            own.filter_map(|interface| Some(IpAddr::V4(interface.address?.as_sockaddr_in()?.ip())));
+        let own = own_addresses().into_iter().flatten();
         let listening = listening::kernel().into_iter().filter_map(|one| {
             let address = one
                 .ip
@@ -57,7 +57,7 @@ impl Holdings {
             ))
         });
         Self {
-            own: own.collect(),
+            own: own.filter(IpAddr::is_ipv4).collect(),
             listening: listening.collect(),
             ..Self::default()
         }

@@ -109,16 +109,35 @@ pub(super) struct Present {
     pub(super) hooks: BTreeMap<String, Hooked>,
 }
 
+/// Removes a table. Says whether there was one.
+pub(super) fn remove(table: &Table) -> Result<bool, CommitError> {
+    if !is_there(table).map_err(CommitError::Io)? {
+        return Ok(false);
+    }
+    let mut batch = Batch::new();
+    batch.delete_table(table);
+    commit(batch).map(|()| true)
+}
+
+/// In a kernel without nftables there is no table.
+fn is_there(table: &Table) -> io::Result<bool> {
+    let all = |_: &mut Vec<u8>| {};
+    let found = list(table, verb::GET_TABLE, all, |found: &mut bool, one| {
+        *found |= find_text(one.attributes(), 1).as_deref() == Some(table.name);
+    });
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+        found => found,
+    }
+}
+
 /// Sets, chains and rules of a table; `None` if it is not there.
 pub(super) fn present(table: &Table) -> io::Result<Option<Present>> {
     let named = |body: &mut Vec<u8>| netlink::text(body, 1, table.name);
-    let all = |_: &mut Vec<u8>| {};
-    let is_there = list(table, verb::GET_TABLE, all, |found: &mut bool, one| {
-        *found |= find_text(one.attributes(), 1).as_deref() == Some(table.name);
-    })?;
-    if !is_there {
+    if !is_there(table)? {
         return Ok(None);
     }
+    let all = |_: &mut Vec<u8>| {};
     let sets = list(
         table,
         verb::GET_SET,

@@ -25,12 +25,13 @@ use std::{collections::BTreeMap, io, net::IpAddr};
 use self::{difference::Before, rules::Packets};
 use super::{
     batch::Batch,
-    kernel::{self, CommitError, Present},
+    kept::Kept,
+    kernel::{self, CommitError},
     table::Layout,
     transition::{Elements, Held, Wanted, transition},
 };
 use crate::{
-    generation,
+    generation::Generation,
     netlink::Family,
     policy::{Change, Plan},
 };
@@ -55,18 +56,16 @@ impl From<CommitError> for PoliciesError {
     }
 }
 
-type Rules = BTreeMap<String, Vec<Vec<u8>>>;
-
 /// Keeps the tables of policies.
 #[derive(Debug)]
 pub struct Policies {
     /// What the node serves itself at addresses of Services.
     own_service_ips: Vec<IpAddr>,
     plan: Plan,
-    /// The rules as they were written, by family and chain.
-    rules: BTreeMap<Family, Rules>,
+    kept: BTreeMap<Family, Kept>,
     suspect: bool,
-    verified: Option<u32>,
+    /// When the tables were found to be right.
+    verified: Generation,
 }
 
 impl Policies {
@@ -76,9 +75,9 @@ impl Policies {
         Self {
             own_service_ips,
             plan: Plan::default(),
-            rules: BTreeMap::new(),
+            kept: BTreeMap::new(),
             suspect: true,
-            verified: None,
+            verified: Generation::default(),
         }
     }
 
@@ -122,17 +121,15 @@ impl Policies {
     /// # Errors
     /// [`PoliciesError`].
     pub fn reconcile(&mut self) -> Result<bool, PoliciesError> {
-        if !self.suspect && !self.is_disturbed() {
+        if !self.suspect && self.verified.is_current() {
             return Ok(false);
         }
         self.suspect = true;
+        self.verified = Generation::now();
         let mut differed = false;
-        let before = generation::read().ok();
         for family in Family::ALL {
             differed |= self.compare(family)?;
         }
-        // What was written is compared once more, so that nobody's change in between is missed.
-        self.verified = before.filter(|_| !differed);
         self.suspect = false;
         Ok(differed)
     }
@@ -140,7 +137,7 @@ impl Policies {
     /// Whether somebody has changed nftables since the tables were right.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
-        generation::read().is_ok_and(|now| Some(now) != self.verified)
+        self.verified.is_disturbed()
     }
 
     fn is_needed(&self, family: Family) -> bool {
@@ -153,78 +150,46 @@ impl Policies {
         change: &Change,
         before: &Before,
     ) -> Result<(), PoliciesError> {
-        let batch = difference::batch(family, change, before);
-        let count = generation::read().ok();
-        let ours_alone = self.verified.filter(|verified| count == Some(*verified));
-        if !batch.is_empty() {
-            self.verified = None;
-            kernel::commit(batch)?;
-            self.verified = ours_alone.map(|before| before.wrapping_add(1));
-        }
+        self.commit(difference::batch(family, change, before))?;
         if !change.chains_made.is_empty() || !change.chains_removed.is_empty() {
-            self.read_rules(family);
+            let layout = layout::layout(family, &self.plan, &self.own_service_ips);
+            self.kept(family).learn(&layout);
         }
         Ok(())
     }
 
+    fn commit(&mut self, batch: Batch) -> Result<(), CommitError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.verified.change(|| kernel::commit(batch))
+    }
+
+    fn kept(&mut self, family: Family) -> &mut Kept {
+        let new = || Kept::new(Packets(family).table());
+        self.kept.entry(family).or_insert_with(new)
+    }
+
     /// Compares one family's table, and writes what differs.
     fn compare(&mut self, family: Family) -> Result<bool, PoliciesError> {
-        let table = Packets(family).table();
-        let present = kernel::present(&table).map_err(PoliciesError::List)?;
-        self.verified = None;
         if !self.is_needed(family) {
-            let is_there = present.is_some();
-            if is_there {
-                let mut batch = Batch::new();
-                batch.delete_table(&table);
-                kernel::commit(batch)?;
-            }
-            self.rules.remove(&family);
-            return Ok(is_there);
+            self.kept.remove(&family);
+            return Ok(kernel::remove(&Packets(family).table())?);
         }
-        let held = present.map(|present| self.held(family, present));
-        let held = held.transpose().map_err(PoliciesError::List)?;
+        let held = self.kept(family).held(None).map_err(PoliciesError::List)?;
         let layout = layout::layout(family, &self.plan, &self.own_service_ips);
         let elements = layout::elements(family, &self.plan);
-        let differs = write_difference(&layout, held.as_ref(), &elements)?;
+        let batch = batch_to(&layout, held.as_ref(), &elements);
+        let differs = !batch.is_empty();
         if differs {
-            self.read_rules(family);
+            self.commit(batch)?;
+            self.kept(family).learn(&layout);
         }
         Ok(differs)
     }
-
-    fn held(&self, family: Family, present: Present) -> io::Result<Held> {
-        let table = Packets(family).table();
-        let known = self.rules.get(&family);
-        let is_right =
-            |chain: &String, rules| known.is_some_and(|known| known.get(chain) == Some(rules));
-        let chains = present.chains.iter();
-        let chains = chains.map(|(name, rules)| (name.clone(), is_right(name, rules)));
-        let sets = present.sets.keys();
-        let elements = sets.map(|set| Ok((set.clone(), kernel::elements(&table, set)?)));
-        Ok(Held {
-            chains: chains.collect(),
-            hooks: present.hooks,
-            elements: elements.collect::<io::Result<_>>()?,
-            sets: present.sets,
-        })
-    }
-
-    /// Remembers the rules as they were just written.
-    fn read_rules(&mut self, family: Family) {
-        let present = kernel::present(&Packets(family).table()).ok().flatten();
-        match present {
-            Some(present) => self.rules.insert(family, present.chains),
-            None => self.rules.remove(&family),
-        };
-    }
 }
 
-fn write_difference(
-    layout: &Layout,
-    held: Option<&Held>,
-    elements: &Elements,
-) -> Result<bool, PoliciesError> {
+fn batch_to(layout: &Layout, held: Option<&Held>, elements: &Elements) -> Batch {
     let wanted: Wanted<'_, ()> = elements
         .iter()
         .map(|(set, elements)| {
@@ -232,10 +197,7 @@ fn write_difference(
             (&**set, elements.collect())
         })
         .collect();
-    let (batch, _) = transition(layout, held, &wanted).into_parts();
-    let differs = !batch.is_empty();
-    kernel::commit(batch)?;
-    Ok(differs)
+    transition(layout, held, &wanted).into_parts().0
 }
 
 /// Removes the tables; there need not be any.

@@ -12,9 +12,14 @@ pub(super) fn when(mut matches: Rule, verdict: Verdict) -> Rule {
 
 /// The packet's connection is in one of these states.
 pub(super) fn in_state(states: u32, scratch: Register) -> Rule {
+    of_connection(Connection::State, states, scratch)
+}
+
+/// The packet's connection has one of these bits of what the kernel knows about it.
+pub(super) fn of_connection(what: Connection, mask: u32, scratch: Register) -> Rule {
     vec![
-        Expression::Connection(Connection::State, scratch),
-        bits(scratch, states, 0),
+        Expression::Connection(what, scratch),
+        bits(scratch, mask, 0),
         Expression::Differs(scratch, vec![0; 4]),
     ]
 }

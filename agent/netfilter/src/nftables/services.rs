@@ -31,26 +31,23 @@ mod probe;
 mod reading;
 mod sticky;
 
-use std::{collections::BTreeMap, io, time::Instant};
+use std::time::Instant;
 
 use coracle_telemetry::ErrorChain;
 
 use self::{
-    beside::Beside,
-    book::Book,
-    difference::Difference,
-    parts::TABLE,
-    reading::{inherited_order, read_rules},
+    beside::Beside, book::Book, difference::Difference, parts::TABLE, reading::inherited_order,
 };
 pub use self::{error::NftablesError, probe::probe};
 use super::{
     batch::Batch,
+    kept::Kept,
     kernel::{self, CommitError},
 };
 use crate::{
     engine::{EngineError, Refusal, ServiceEngine},
     flows::Targets,
-    generation,
+    generation::Generation,
     iptables::Iptables,
     service::{ServiceKey, ServiceNetwork, ServiceView},
 };
@@ -65,13 +62,11 @@ pub struct Services {
     refused_at: Option<Instant>,
     /// Refused since last asked.
     news: Vec<Refusal>,
-    /// The rules as they were written, by chain.
-    rules: Option<BTreeMap<String, Vec<Vec<u8>>>>,
+    kept: Kept,
     /// The kernel's table may differ from what was written.
     suspect: bool,
-    /// The kernel's count of changes, if all of them since the table was found to be right are our
-    /// own.
-    verified: Option<u32>,
+    /// When the table was found to be right.
+    verified: Generation,
 }
 
 impl ServiceEngine for Services {
@@ -91,7 +86,7 @@ impl ServiceEngine for Services {
     }
 
     fn is_disturbed(&self) -> bool {
-        generation::read().is_ok_and(|now| Some(now) != self.verified)
+        self.verified.is_disturbed()
     }
 
     fn udp_targets(&self) -> Targets {
@@ -117,9 +112,9 @@ impl Services {
             inherited: false,
             refused_at: None,
             news: Vec::new(),
-            rules: None,
+            kept: Kept::new(TABLE),
             suspect: true,
-            verified: None,
+            verified: Generation::default(),
         }
     }
 
@@ -145,7 +140,7 @@ impl Services {
             return self.write_all().map(|_| true);
         }
         if !difference.new_branches.is_empty() || !difference.gone_branches.is_empty() {
-            self.rules = read_rules(&self.book.layout());
+            self.kept.learn(&self.book.layout());
         }
         self.forget_clients(&difference.moved);
         Ok(difference.udp_changed)
@@ -169,14 +164,7 @@ impl Services {
         if batch.is_empty() {
             return Ok(());
         }
-        let before = generation::read().ok();
-        let ours_alone = self.verified.filter(|verified| before == Some(*verified));
-        self.verified = None;
-        kernel::commit(batch)?;
-        // If somebody else writes meanwhile, the kernel counts more than this, and the table is
-        // compared again.
-        self.verified = ours_alone.map(|before| before.wrapping_add(1));
-        Ok(())
+        self.verified.change(|| kernel::commit(batch))
     }
 }
 
@@ -185,18 +173,8 @@ impl Services {
 /// # Errors
 /// [`NftablesError`].
 pub fn remove() -> Result<(), NftablesError> {
-    match kernel::present(&TABLE) {
-        Ok(Some(_)) => {}
-        Ok(None) => return Ok(()),
-        // A kernel without nftables.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
-        Err(error) => return Err(NftablesError::List(error)),
-    }
-    let mut batch = Batch::new();
-    batch.delete_table(&TABLE);
-    kernel::commit(batch).map_err(|error| NftablesError::Write {
-        why: ErrorChain(&error).to_string(),
-    })
+    kernel::remove(&TABLE)?;
+    Ok(())
 }
 
 #[cfg(test)]

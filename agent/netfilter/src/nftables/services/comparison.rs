@@ -3,24 +3,20 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     time::{Duration, Instant},
 };
 
-use coracle_telemetry::ErrorChain;
-
 use super::{
     super::{
-        kernel::{self, CommitError, Present},
-        transition::{Held, transition},
+        kernel::{self, CommitError},
+        transition::transition,
     },
     Services,
     elements::ServiceElements,
     error::NftablesError,
-    parts::{TABLE, name},
-    reading::read_rules,
+    parts::name,
 };
-use crate::{generation, service::ServiceKey};
+use crate::{generation::Generation, service::ServiceKey};
 
 /// Services set aside are tried again this often: somebody may have loaded a module.
 const RETRY_REFUSED: Duration = Duration::from_secs(300);
@@ -29,8 +25,8 @@ const ROUNDS: usize = 4;
 
 /// What a comparison came to.
 enum Compared {
-    /// The kernel's table is right; it was at this count of changes.
-    Same(Option<u32>),
+    /// The kernel's table is right.
+    Same,
     Written,
     /// Nothing is written, because of these.
     Refused(BTreeMap<ServiceKey, String>),
@@ -41,14 +37,12 @@ impl Services {
     /// whether anything was written.
     pub(super) fn write_all(&mut self) -> Result<bool, NftablesError> {
         self.retry_refused();
-        let now = generation::read().ok();
-        if !self.suspect && now.is_some() && now == self.verified {
+        if !self.suspect && self.verified.is_current() {
             return Ok(self.beside.ensure_uncounted());
         }
         for _ in 0..ROUNDS {
             match self.compare()? {
-                Compared::Same(generation) => {
-                    self.verified = generation;
+                Compared::Same => {
                     self.suspect = false;
                     return Ok(self.beside.ensure());
                 }
@@ -71,23 +65,19 @@ impl Services {
     /// Compares the kernel's table with what it should be, and writes the difference.
     fn compare(&mut self) -> Result<Compared, NftablesError> {
         self.suspect = true;
-        let generation = generation::read().ok();
+        self.verified = Generation::now();
         let layout = self.book.layout();
-        let present = kernel::present(&TABLE).map_err(NftablesError::List)?;
-        let held = present.map(|present| self.held(present)).transpose();
+        let held = self.kept.held(Some(name::STICKY));
         let held = held.map_err(NftablesError::List)?;
         let hairpins = self.book.hairpins();
         let wanted = self.book.wanted(&hairpins);
         let (batch, blame) = transition(&layout, held.as_ref(), &wanted).into_parts();
         if batch.is_empty() {
-            return Ok(Compared::Same(generation));
+            return Ok(Compared::Same);
         }
-        self.verified = None;
-        match kernel::commit(batch) {
+        match self.verified.change(|| kernel::commit(batch)) {
             Ok(()) => {
-                // Of nobody else's since it was listed, or it is compared again.
-                self.verified = generation.map(|before| before.wrapping_add(1));
-                self.rules = read_rules(&layout);
+                self.kept.learn(&layout);
                 self.book.forget_predecessor();
                 Ok(Compared::Written)
             }
@@ -105,26 +95,8 @@ impl Services {
                 };
                 culprits.map(Compared::Refused).ok_or_else(nobodys)
             }
-            Err(error) => Err(NftablesError::Write {
-                why: ErrorChain(&error).to_string(),
-            }),
+            Err(error) => Err(error.into()),
         }
-    }
-
-    fn held(&self, present: Present) -> io::Result<Held> {
-        let known = self.rules.as_ref();
-        let is_right =
-            |chain: &String, rules| known.is_some_and(|known| known.get(chain) == Some(rules));
-        let chains = present.chains.iter();
-        let chains = chains.map(|(name, rules)| (name.clone(), is_right(name, rules)));
-        let sets = present.sets.keys().filter(|set| *set != name::STICKY);
-        let elements = sets.map(|set| Ok((set.clone(), kernel::elements(&TABLE, set)?)));
-        Ok(Held {
-            chains: chains.collect(),
-            hooks: present.hooks,
-            elements: elements.collect::<io::Result<_>>()?,
-            sets: present.sets,
-        })
     }
 
     /// The others go on without them.

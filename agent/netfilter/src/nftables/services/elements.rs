@@ -50,11 +50,9 @@ impl Vip {
     /// Of the beginning of a key.
     pub(super) fn parse(key: &[u8]) -> Option<Self> {
         let address: [u8; 4] = key.get(..4)?.try_into().ok()?;
-        let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-        let number = *key.get(4)?;
         Some(Self {
             address: address.into(),
-            protocol: all.into_iter().find(|one| one.number() == number)?,
+            protocol: Protocol::from_number(*key.get(4)?)?,
             port: u16::from_be_bytes(key.get(8..10)?.try_into().ok()?),
         })
     }

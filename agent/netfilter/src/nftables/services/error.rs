@@ -2,7 +2,9 @@
 
 use std::io;
 
-use super::parts::TABLE;
+use coracle_telemetry::ErrorChain;
+
+use super::{super::kernel::CommitError, parts::TABLE};
 
 /// Why Services could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -17,4 +19,12 @@ pub enum NftablesError {
         /// What the kernel said.
         why: String,
     },
+}
+
+impl From<CommitError> for NftablesError {
+    fn from(error: CommitError) -> Self {
+        Self::Write {
+            why: ErrorChain(&error).to_string(),
+        }
+    }
 }

@@ -10,10 +10,11 @@ use super::{
             Connection, Expression, Field, Meta, Refuse, Register, STATUS_DNAT, Verdict, octets,
             state,
         },
+        rule::{Rule, in_state, of_connection, when},
         table::{Chain, Hook, Kind, Layout, Set, Type, Values},
     },
     parts::{
-        DESTINATION, MASQUERADE, NUMBER, OF_NODE, REMEMBER, SCRATCH, SOURCE, TABLE, bits, bytes,
+        DESTINATION, MASQUERADE, NUMBER, OF_NODE, REMEMBER, SCRATCH, SOURCE, TABLE, bytes,
         is_marked, load_node_vip, load_vip, mark_with, name, unmark,
     },
     pick::{Branch, load_original_vip},
@@ -78,7 +79,7 @@ fn hooked(rules: &Rules<'_>) -> [(String, Option<Chain>, Vec<Rule>); 8] {
     let choice = || {
         // Others use these bits, too, on other packets.
         let marked = is_marked(REMEMBER | OF_NODE);
-        let chosen = [marked, in_state(state::NEW), is_translated()].concat();
+        let chosen = [marked, in_state(state::NEW, SCRATCH), is_translated()].concat();
         vec![when(chosen, jump(name::REMEMBER))]
     };
     [
@@ -128,8 +129,6 @@ fn sets() -> Vec<Set> {
         Set::exact(name::HAIRPINS, PAIR, Values::None),
     ]
 }
-
-type Rule = Vec<Expression>;
 
 struct Rules<'a>(&'a ServiceNetwork);
 
@@ -229,7 +228,12 @@ impl Rules<'_> {
         let from = from.map(|cidr| within(Field::Source4, cidr));
         let to = self.0.cluster_cidrs.iter().chain(&self.0.service_cidrs);
         let to = to.map(|cidr| within(Field::Destination4, cidr));
-        let invalid = |match_| when([match_, in_state(state::INVALID)].concat(), Verdict::Drop);
+        let invalid = |match_| {
+            when(
+                [match_, in_state(state::INVALID, SCRATCH)].concat(),
+                Verdict::Drop,
+            )
+        };
         let new = if_new(name::UNSERVED_NEW);
         from.chain(to).map(invalid).chain([new]).collect()
     }
@@ -296,7 +300,7 @@ fn remember(of_node: bool) -> Rule {
 }
 
 fn if_new(chain: &str) -> Rule {
-    when(in_state(state::NEW), jump(chain))
+    when(in_state(state::NEW, SCRATCH), jump(chain))
 }
 
 fn by_vip(map: &str) -> Rule {
@@ -314,29 +318,12 @@ fn verdict_of(map: &str) -> Expression {
     }
 }
 
-fn when(mut matches: Rule, verdict: Verdict) -> Rule {
-    matches.push(Expression::Verdict(verdict));
-    matches
-}
-
 fn jump(chain: &str) -> Verdict {
     Verdict::Jump(chain.to_owned())
 }
 
-fn in_state(states: u32) -> Rule {
-    vec![
-        Expression::Connection(Connection::State, SCRATCH),
-        bits(SCRATCH, states, 0),
-        Expression::Differs(SCRATCH, vec![0; 4]),
-    ]
-}
-
 fn is_translated() -> Rule {
-    vec![
-        Expression::Connection(Connection::Status, SCRATCH),
-        bits(SCRATCH, STATUS_DNAT, 0),
-        Expression::Differs(SCRATCH, vec![0; 4]),
-    ]
+    of_connection(Connection::Status, STATUS_DNAT, SCRATCH)
 }
 
 fn from_machine() -> Rule {

@@ -2,6 +2,7 @@
 
 use super::super::{
     expression::{Expression, Field, Meta, Register},
+    rule::bits,
     table::Table,
 };
 use crate::netlink::Family;
@@ -112,13 +113,5 @@ pub(super) fn bytes(register: Register, mask: Vec<u8>) -> Expression {
         register,
         flip: vec![0; mask.len()],
         mask,
-    }
-}
-
-pub(super) fn bits(register: Register, mask: u32, flip: u32) -> Expression {
-    Expression::Bits {
-        register,
-        mask: mask.to_ne_bytes().to_vec(),
-        flip: flip.to_ne_bytes().to_vec(),
     }
 }

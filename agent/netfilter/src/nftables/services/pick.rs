@@ -5,9 +5,12 @@
 //! goes: the program `nft` 1.0.6 aborts where the value that a map has given goes into another.
 
 use super::{
-    super::expression::{Connection, Expression, Field, Meta, Register},
+    super::{
+        expression::{Connection, Expression, Field, Meta, Register},
+        rule::bits,
+    },
     parts::{
-        DESTINATION, MASQUERADE, NUMBER, OF_NODE, PORT, PROTOCOL, REMEMBER, SOURCE, VALUE, bits,
+        DESTINATION, MASQUERADE, NUMBER, OF_NODE, PORT, PROTOCOL, REMEMBER, SOURCE, VALUE,
         load_node_vip, load_vip, mark_with, name,
     },
 };

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_telemetry::ErrorChain;
-
 use super::{
     super::{
         batch::{Data, Key},
@@ -66,7 +64,5 @@ pub fn probe(network: &ServiceNetwork) -> Result<(), NftablesError> {
     ]);
     let (mut batch, _) = transition(&layout, None, &wanted).into_parts();
     batch.delete_table(&layout.table);
-    kernel::commit(batch).map_err(|error| NftablesError::Write {
-        why: ErrorChain(&error).to_string(),
-    })
+    Ok(kernel::commit(batch)?)
 }

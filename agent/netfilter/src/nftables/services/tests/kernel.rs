@@ -3,12 +3,13 @@
 
 mod random;
 
-use std::{io::Write as _, path::PathBuf, process::Command, time::Instant};
+use std::{collections::BTreeMap, io::Write as _, path::PathBuf, process::Command, time::Instant};
 
 use coracle_netns::{NetNs, unpin};
 
 use super::super::{parts::name, *};
 use crate::{
+    generation,
     nftables::batch::{Data, Key},
     packets::{endpoint, exposed, key, network, view_of, web},
     service::Endpoint,
