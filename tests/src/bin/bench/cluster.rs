@@ -55,6 +55,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         if wanted("pods") {
             bench.pods()?;
         }
+        if wanted("policies") {
+            bench.policies()?;
+        }
         if wanted("idle") {
             bench.idle()?;
         }
@@ -66,6 +69,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         }
         if wanted("service") || wanted("names") {
             bench.names()?;
+        }
+        if wanted("service") {
+            bench.forget_services()?;
         }
         if wanted("api") {
             bench.api()?;
@@ -90,9 +96,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         }
         Ok(())
     })();
-    bench.stop();
     print_table(&bench.rows);
     print_stages(&bench.stages);
+    bench.stop();
     result.map(|()| std::mem::take(&mut bench.rows))
 }
 
@@ -278,30 +284,6 @@ impl Bench {
         Ok(())
     }
 
-    fn service(&mut self) -> anyhow::Result<()> {
-        let value = self.within("service")?;
-        self.service_rows("1000 present", &value);
-        self.stop_process();
-        let mut command = self.up_command();
-        command.args(["--proxy-mode", "nftables"]);
-        self.start_as(command);
-        self.within("first-pod")?;
-        let value = self.within("service-again")?;
-        self.service_rows("1000 present, nftables", &value);
-        // What comes next is measured as by default.
-        self.stop_process();
-        self.start();
-        self.within("first-pod").map(drop)
-    }
-
-    fn service_rows(&mut self, beside: &str, value: &Value) {
-        for (what, name) in [("p50", "p50_ms"), ("max of 10", "max_ms")] {
-            let row = format!("new Service works, {beside}, {what}");
-            let ms = value[name].as_f64().unwrap_or(f64::NAN);
-            self.rows.push(Row::at_most(row, ms, "ms", 50.0));
-        }
-    }
-
     /// Proportional share of every shim of this cluster, on average, in MB; and how many there are.
     fn shim_pss(&self) -> anyhow::Result<(f64, usize)> {
         let mut shares = Vec::new();
@@ -338,7 +320,7 @@ impl Bench {
     }
 }
 
-fn since(value: &Value, begin: u64) -> anyhow::Result<f64> {
+pub(crate) fn since(value: &Value, begin: u64) -> anyhow::Result<f64> {
     let at = value["at_ns"]
         .as_u64()
         .context("the measurement tells when")?;

@@ -22,6 +22,7 @@ mod identity;
 mod memory;
 mod names;
 mod pods;
+mod policies;
 mod report;
 mod scale;
 mod scale_objects;
@@ -67,16 +68,24 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
+    let (what, number) = match what.split_once(' ') {
+        Some((what, number)) => (what, number.parse()?),
+        None => (what, 0),
+    };
     let value = runtime.block_on(async {
         match what {
+            "service-fill" => service::fill(kubeconfig, number).await,
+            "service-works" => service::until_last_works(kubeconfig, number).await,
             "ready" => pods::until_ready(kubeconfig).await,
             "first-pod" => pods::first_pod(kubeconfig).await,
             "pods" => pods::serial_and_burst(kubeconfig).await,
             "pods-gone" => pods::delete_all(kubeconfig).await,
             "staged" => pods::staged(kubeconfig).await,
+            "policies" => policies::measure(kubeconfig).await,
             "names" => names::measure().await,
-            "service" => service::latency(kubeconfig).await,
-            "service-again" => service::latency_again(kubeconfig).await,
+            "service-new" => service::latency(kubeconfig).await,
+            "service-connect" => service::connects(kubeconfig).await,
+            "service-forget" => service::forget(kubeconfig).await,
             "api" => api::rates(kubeconfig).await,
             "many" => api::many_objects(kubeconfig).await,
             "maps-memory" => memory::of_config_maps(kubeconfig).await,

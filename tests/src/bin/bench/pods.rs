@@ -183,14 +183,17 @@ pub(crate) async fn first_pod(kubeconfig: &str) -> anyhow::Result<Value> {
     Ok(json!({"at_ns": at_ns}))
 }
 
-/// Pods one after another, then many at once; the burst's pods stay.
-pub(crate) async fn serial_and_burst(kubeconfig: &str) -> anyhow::Result<Value> {
-    let target = Target::load(kubeconfig)?;
-    let mut watch = PodWatch::start(&target).await?;
+/// How long pods take to start and to go, one after another.
+pub(crate) async fn serial(
+    target: &Target,
+    prefix: &str,
+    count: usize,
+) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+    let mut watch = PodWatch::start(target).await?;
     let mut connection = target.connect().await?;
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
-    for k in 0..SERIAL {
-        let name = format!("serial-{k}");
+    for k in 0..count {
+        let name = format!("{prefix}-{k}");
         let begin = Instant::now();
         connection
             .json(Method::POST, PODS, Some(&pod(&name)))
@@ -202,6 +205,14 @@ pub(crate) async fn serial_and_burst(kubeconfig: &str) -> anyhow::Result<Value> 
             .await?;
         ends.push(watch.wait(&[name], Seen::Gone).await? - begin);
     }
+    Ok((starts, ends))
+}
+
+/// Pods one after another, then many at once; the burst's pods stay.
+pub(crate) async fn serial_and_burst(kubeconfig: &str) -> anyhow::Result<Value> {
+    let target = Target::load(kubeconfig)?;
+    let (mut starts, mut ends) = serial(&target, "serial", SERIAL).await?;
+    let mut watch = PodWatch::start(&target).await?;
     let names: Vec<String> = (0..BURST).map(|k| format!("burst-{k}")).collect();
     let begin = Instant::now();
     fan_out(&target, &names, Method::POST).await?;
@@ -285,7 +296,7 @@ async fn fan_out(target: &Target, names: &[String], method: Method) -> anyhow::R
     Ok(())
 }
 
-fn epoch_ns() -> anyhow::Result<u64> {
+pub(crate) fn epoch_ns() -> anyhow::Result<u64> {
     Ok(u64::try_from(
         SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos(),
     )?)

@@ -1,81 +1,118 @@
-//! How long a new Service takes to work once its endpoints are known, with a thousand others
-//! present.
+//! What Services cost beside ten, a hundred, a thousand and ten thousand others, over either
+//! engine: until a new one works once its endpoints are known, and a connection.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, bail};
 use hyper::Method;
 use serde_json::{Value, json};
-use tokio::{io::AsyncReadExt, net::TcpListener};
+use tokio::{
+    io::AsyncReadExt,
+    net::{TcpListener, TcpStream},
+};
 
 use crate::{
     client::{Connection, Target},
-    report::percentile,
+    cluster::{Bench, since},
+    pods::{epoch_ns, until_ready},
+    report::{Row, percentile},
 };
 
-const SERVICES: usize = 1000;
+/// So many are present when it is measured.
+const STEPS: [usize; 4] = [10, 100, 1000, 10_000];
+const MODES: [&str; 2] = ["iptables", "nftables"];
 const NEW: usize = 10;
+const CONNECTS: usize = 1000;
 const CONNECTIONS: usize = 8;
 const DEADLINE: Duration = Duration::from_secs(60);
+/// A new one is waited for between others' turns.
+const REST: Duration = Duration::from_millis(200);
 const NAMESPACE: &str = "/api/v1/namespaces/default";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const PATIENCE: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_micros(200);
+/// Of the listener that every Service leads to.
+const PORT: u16 = 18_080;
 
-/// Makes the others first.
-pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
-    let target = Target::load(kubeconfig)?;
-    let mut connection = target.connect().await?;
-    let (address, port) = listen(&mut connection).await?;
-    fill(&target, &address, port).await?;
-    let last = format!("{NAMESPACE}/services/svc-{}", SERVICES - 1);
-    let last = connection.json(Method::GET, &last, None).await?;
-    until_connected(cluster_ip(&last)?).await?;
-    measure(&mut connection, "new", &address, port).await
-}
-
-/// The others are there. The first to work shows that their rules are.
-pub(crate) async fn latency_again(kubeconfig: &str) -> anyhow::Result<Value> {
-    let target = Target::load(kubeconfig)?;
-    let mut connection = target.connect().await?;
-    let (address, port) = listen(&mut connection).await?;
-    until_it_works(&mut connection, "first-again", &address, port).await?;
-    measure(&mut connection, "again", &address, port).await
-}
-
-/// The endpoint is a listener of this process on the node's own address: what is measured is the
-/// proxy, not a pod.
-async fn listen(connection: &mut Connection) -> anyhow::Result<(String, u16)> {
-    let nodes = connection.json(Method::GET, "/api/v1/nodes", None).await?;
-    let address = nodes
-        .pointer("/items/0/status/addresses/0/address")
-        .and_then(Value::as_str)
-        .context("a node address")?;
-    let listener = TcpListener::bind((address, 0)).await?;
-    let port = listener.local_addr()?.port();
-    drop(tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            drop(tokio::spawn(async move { stream.read(&mut [0; 1]).await }));
+impl Bench {
+    pub(crate) fn service(&mut self) -> anyhow::Result<()> {
+        let mut connects = [(f64::NAN, f64::NAN); MODES.len()];
+        for present in STEPS {
+            self.within(&format!("service-fill {present}"))?;
+            for (mode, connects) in MODES.into_iter().zip(&mut connects) {
+                let from_nothing = self.restart_as(mode, present)?;
+                self.new_service_rows(mode, present)?;
+                let found = self.within("service-connect")?;
+                let us = |name: &str| found[name].as_f64().unwrap_or(f64::NAN);
+                if present == STEPS[0] {
+                    *connects = (us("service_us"), us("direct_us"));
+                }
+                if present == STEPS[STEPS.len() - 1] {
+                    let mut told = |what: &str, ms, unit| {
+                        let row = format!("{what}, {present} Services, {mode}");
+                        self.rows.push(Row::told(row, ms, unit));
+                    };
+                    told(
+                        "`coracle up`: exec until the last works",
+                        from_nothing,
+                        "ms",
+                    );
+                    told("connect to a Service, p50", us("service_us"), "us");
+                    told("connect without a Service, p50", us("direct_us"), "us");
+                    let mut ratio = |what: &str, ratio| {
+                        let row = format!("connect {what}, beside {present} by beside 10, {mode}");
+                        self.rows.push(Row::at_most(row, ratio, "", 1.3));
+                    };
+                    ratio("to a Service", us("service_us") / connects.0);
+                    ratio("without a Service", us("direct_us") / connects.1);
+                }
+            }
         }
-    }));
-    Ok((address.to_owned(), port))
+        self.restart_as(MODES[0], STEPS[0]).map(drop)
+    }
+
+    /// How long from the start of the program until the last Service works: the other engine's
+    /// rules go, and all of this one's are new.
+    fn restart_as(&mut self, mode: &str, present: usize) -> anyhow::Result<f64> {
+        self.stop_process();
+        let mut command = self.up_command();
+        command.args(["--proxy-mode", mode]);
+        let begin = self.start_as(command);
+        since(&self.within(&format!("service-works {present}"))?, begin)
+    }
+
+    fn new_service_rows(&mut self, mode: &str, present: usize) -> anyhow::Result<()> {
+        let found = self.within("service-new")?;
+        let ms = |name: &str| found[name].as_f64().unwrap_or(f64::NAN);
+        let row = format!("new Service works, {present} present, {mode}, ");
+        let (p50, max) = (ms("p50_ms"), ms("max_ms"));
+        self.rows
+            .push(Row::at_most(format!("{row}p50"), p50, "ms", 3.0));
+        self.rows
+            .push(Row::told(format!("{row}max of {NEW}"), max, "ms"));
+        Ok(())
+    }
+
+    /// What the sections after it measure is without so many.
+    pub(crate) fn forget_services(&mut self) -> anyhow::Result<()> {
+        self.within("service-forget").map(drop)
+    }
 }
 
-async fn fill(target: &Target, address: &str, port: u16) -> anyhow::Result<()> {
+/// Makes those that are missing of so many.
+pub(crate) async fn fill(kubeconfig: &str, present: usize) -> anyhow::Result<Value> {
+    let target = Target::load(kubeconfig)?;
+    let before = STEPS.into_iter().rfind(|step| *step < present).unwrap_or(0);
+    let address = listen(&mut target.connect().await?).await?;
     let tasks = (0..CONNECTIONS).map(|k| {
-        let (target, address) = (target.clone(), address.to_owned());
+        let target = target.clone();
         tokio::spawn(async move {
             let mut connection = target.connect().await?;
-            for n in (k..SERVICES).step_by(CONNECTIONS) {
-                let name = format!("svc-{n}");
-                connection
-                    .json(
-                        Method::POST,
-                        &format!("{NAMESPACE}/services"),
-                        Some(&service(&name)),
-                    )
-                    .await?;
-                connection
-                    .json(Method::POST, SLICES, Some(&slice(&name, &address, port)))
-                    .await?;
+            for n in (before..present).skip(k).step_by(CONNECTIONS) {
+                make(&mut connection, &format!("svc-{n}"), address).await?;
             }
             anyhow::Ok(())
         })
@@ -83,54 +120,123 @@ async fn fill(target: &Target, address: &str, port: u16) -> anyhow::Result<()> {
     for task in tasks.collect::<Vec<_>>() {
         task.await??;
     }
-    Ok(())
+    Ok(json!({}))
 }
 
-async fn measure(
-    connection: &mut Connection,
-    prefix: &str,
-    address: &str,
-    port: u16,
-) -> anyhow::Result<Value> {
+/// When the last of so many works.
+pub(crate) async fn until_last_works(kubeconfig: &str, present: usize) -> anyhow::Result<Value> {
+    until_ready(kubeconfig).await?;
+    let mut connection = Target::load(kubeconfig)?.connect().await?;
+    let _ = listen(&mut connection).await?;
+    let last = format!("{NAMESPACE}/services/svc-{}", present - 1);
+    let last = connection.json(Method::GET, &last, None).await?;
+    until_connected(cluster_ip(&last)?).await?;
+    Ok(json!({"at_ns": epoch_ns()?}))
+}
+
+/// How long new ones take to work after their endpoints are known.
+pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
+    let mut connection = Target::load(kubeconfig)?.connect().await?;
+    let address = listen(&mut connection).await?;
     let mut times = Vec::new();
-    for n in 0..NEW {
-        let name = format!("{prefix}-{n}");
-        times.push(until_it_works(connection, &name, address, port).await?);
+    for n in 0..=NEW {
+        tokio::time::sleep(REST).await;
+        let (ip, known) = make(&mut connection, &format!("new-{n}"), address).await?;
+        until_connected(ip).await?;
+        times.push(known.elapsed());
+    }
+    // The first waits for whatever came before.
+    times.remove(0);
+    for n in 0..=NEW {
+        let one = format!("/new-{n}");
+        let service = format!("{NAMESPACE}/services{one}");
+        connection.json(Method::DELETE, &service, None).await?;
+        let slice = format!("{SLICES}{one}");
+        connection.json(Method::DELETE, &slice, None).await?;
     }
     Ok(json!({"p50_ms": percentile(&mut times, 50), "max_ms": percentile(&mut times, 100)}))
 }
 
-/// How long after its endpoint is known.
-async fn until_it_works(
+/// Connections to a Service and, in turns with them, to its endpoint.
+pub(crate) async fn connects(kubeconfig: &str) -> anyhow::Result<Value> {
+    let mut connection = Target::load(kubeconfig)?.connect().await?;
+    let address = listen(&mut connection).await?;
+    let first = format!("{NAMESPACE}/services/svc-0");
+    let first = connection.json(Method::GET, &first, None).await?;
+    let service: SocketAddr = format!("{}:80", cluster_ip(&first)?).parse()?;
+    until_connected(cluster_ip(&first)?).await?;
+    let (mut through, mut direct) = (Vec::new(), Vec::new());
+    for _ in 0..CONNECTS {
+        for (to, times) in [(service, &mut through), (address, &mut direct)] {
+            let begin = Instant::now();
+            drop(TcpStream::connect(to).await?);
+            times.push(begin.elapsed());
+        }
+    }
+    let us = |times: &mut [Duration]| percentile(times, 50) * 1e3;
+    Ok(json!({"service_us": us(&mut through), "direct_us": us(&mut direct)}))
+}
+
+/// Deletes all of them.
+pub(crate) async fn forget(kubeconfig: &str) -> anyhow::Result<Value> {
+    let mut connection = Target::load(kubeconfig)?.connect().await?;
+    for all in [format!("{NAMESPACE}/services"), SLICES.to_owned()] {
+        let ours = format!("{all}?labelSelector=of%3Dbench");
+        connection.json(Method::DELETE, &ours, None).await?;
+    }
+    Ok(json!({}))
+}
+
+/// The endpoint is a listener of this process on the node's own address: what is measured is the
+/// proxy, not a pod.
+async fn listen(connection: &mut Connection) -> anyhow::Result<SocketAddr> {
+    let nodes = connection.json(Method::GET, "/api/v1/nodes", None).await?;
+    let address = nodes
+        .pointer("/items/0/status/addresses/0/address")
+        .and_then(Value::as_str)
+        .context("a node address")?;
+    let address = SocketAddr::new(address.parse()?, PORT);
+    let listener = TcpListener::bind(address).await?;
+    drop(tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            drop(tokio::spawn(async move { stream.read(&mut [0; 1]).await }));
+        }
+    }));
+    Ok(address)
+}
+
+/// A Service with its slice: its address, and when its endpoint is known.
+async fn make(
     connection: &mut Connection,
     name: &str,
-    address: &str,
-    port: u16,
-) -> anyhow::Result<Duration> {
+    address: SocketAddr,
+) -> anyhow::Result<(String, Instant)> {
     let services = format!("{NAMESPACE}/services");
     let created = connection
         .json(Method::POST, &services, Some(&service(name)))
         .await?;
-    connection
-        .json(Method::POST, SLICES, Some(&slice(name, address, port)))
-        .await?;
-    let known = Instant::now();
-    until_connected(cluster_ip(&created)?).await?;
-    Ok(known.elapsed())
+    let slice = slice(name, address);
+    connection.json(Method::POST, SLICES, Some(&slice)).await?;
+    Ok((cluster_ip(&created)?, Instant::now()))
 }
 
 fn service(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}})
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": {"of": "bench"}},
+        "spec": {"ports": [{"port": 80}]},
+    })
 }
 
-fn slice(name: &str, address: &str, port: u16) -> Value {
+fn slice(name: &str, address: SocketAddr) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name, "of": "bench"}},
         "addressType": "IPv4",
-        "ports": [{"port": port, "protocol": "TCP", "name": ""}],
-        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": [{"port": address.port(), "protocol": "TCP", "name": ""}],
+        "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}}],
     })
 }
 
@@ -145,14 +251,14 @@ fn cluster_ip(service: &Value) -> anyhow::Result<String> {
 async fn until_connected(ip: String) -> anyhow::Result<()> {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        let attempt = tokio::net::TcpStream::connect((ip.as_str(), 80));
+        let attempt = TcpStream::connect((ip.as_str(), 80));
         // Before the rule is there the packet goes nowhere: give up early and try again.
-        if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(5), attempt).await {
+        if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, attempt).await {
             return Ok(());
         }
         if Instant::now() > deadline {
             bail!("{ip}:80 does not answer within {DEADLINE:?}");
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
