@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! forward -> established, related: accept
-//!            itself: address . address: accept
+//!            itself, through a Service: address . address: accept
 //!            from: address -> c-1:  in the middle of a connection: drop
 //!                                   destination in g-2, protocol . port in n-1-0: return
 //!                                   drop

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use super::{
     super::{
         batch::Key,
-        expression::{Expression, Field, Meta, Register, Verdict, octets, state},
-        rule::{Rule, in_state, when},
+        expression::{
+            Connection, Expression, Field, Meta, Register, STATUS_DNAT, Verdict, octets, state,
+        },
+        rule::{Rule, in_state, of_connection, when},
         table::{Set, Table, Type, Values},
     },
     names::*,
@@ -247,10 +249,11 @@ impl Packets {
             key: self.source(),
             inverted: false,
         };
-        rules.push(when(
-            vec![self.load_source(), self.load_destination(), itself],
-            Verdict::Accept,
-        ));
+        // Through a Service: what a pod sends to its own address does not come by here, but a
+        // stranger's packet that bears it as its source does.
+        let mut is_itself = of_connection(Connection::Status, STATUS_DNAT, self.scratch());
+        is_itself.extend([self.load_source(), self.load_destination(), itself]);
+        rules.push(when(is_itself, Verdict::Accept));
         rules.push(self.by_source());
         rules.push(vec![
             self.load_destination(),
@@ -291,5 +294,28 @@ impl Packets {
             Expression::is(self.scratch(), [kind]),
         ];
         when(matches, Verdict::Accept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_translated_passes_as_a_pods_own() {
+        for family in Family::ALL {
+            let packets = Packets(family);
+            let is_own = |rule: &&Rule| {
+                let mut parts = rule.iter();
+                parts.any(
+                    |part| matches!(part, Expression::Contains { set, .. } if set == name::ITSELF),
+                )
+            };
+            let rules = packets.forward();
+            let own: Vec<&Rule> = rules.iter().filter(is_own).collect();
+            let translated = of_connection(Connection::Status, STATUS_DNAT, packets.scratch());
+            assert_eq!(own.len(), 1, "{family:?}");
+            assert!(own[0].starts_with(&translated), "{family:?}: {own:?}");
+        }
     }
 }
