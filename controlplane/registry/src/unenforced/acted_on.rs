@@ -173,7 +173,7 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
     (
         NETWORK,
         "servicecidrs",
-        By("controlplane/registry/src/service_allocator/ranges.rs"),
+        By("controlplane/apiserver/src/bootstrap.rs"),
     ),
     (
         "node.k8s.io",
