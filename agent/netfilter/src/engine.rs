@@ -1,6 +1,6 @@
 //! What keeps the kernel's rules equal to a plan.
 
-use std::{collections::BTreeSet, error::Error};
+use std::error::Error;
 
 use crate::{
     flows::Targets,
@@ -64,6 +64,6 @@ pub trait ServiceEngine: Send + std::fmt::Debug {
     /// Services that were refused since the last call.
     fn take_refusals(&mut self) -> Vec<Refusal>;
 
-    /// The Services that have no rules because the kernel refuses them.
-    fn refused(&self) -> BTreeSet<ServiceKey>;
+    /// How many Services have no rules because the kernel refuses them.
+    fn refused(&self) -> usize;
 }

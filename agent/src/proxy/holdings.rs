@@ -11,11 +11,10 @@ use std::{
 };
 
 use coracle_netfilter::service::{Protocol, ServiceView};
+use ipnet::IpNet;
 
-use super::node_ports::NodePortRanges;
 use crate::{
-    admission::listening::Listeners, network::published::PublishedPort,
-    node::address::own_addresses,
+    admission::listening, network::published::PublishedPort, node::address::own_addresses,
 };
 
 /// An address with transport and port.
@@ -37,15 +36,15 @@ pub(super) struct Holdings {
     pub(super) api_port: Option<u16>,
     /// What pods publish here.
     pub(super) published: BTreeSet<PublishedPort>,
-    /// Which addresses have node ports.
-    pub(super) node_port_ranges: NodePortRanges,
+    /// Which addresses have node ports; none: all.
+    pub(super) node_port_cidrs: Vec<IpNet>,
 }
 
 impl Holdings {
     /// What this machine has. Blocks for as long as it takes to read the tables of sockets.
-    pub(super) fn of_machine(listeners: &Listeners) -> Self {
+    pub(super) fn of_machine() -> Self {
         let own = own_addresses().into_iter().flatten();
-        let listening = listeners.look().into_iter().filter_map(|one| {
+        let listening = listening::kernel().into_iter().filter_map(|one| {
             let address = one
                 .ip
                 .parse()
@@ -90,7 +89,8 @@ impl Holdings {
     }
 
     fn has_node_ports(&self, ip: IpAddr) -> bool {
-        self.own.contains(&ip) && self.node_port_ranges.include(ip)
+        let cidrs = &self.node_port_cidrs;
+        self.own.contains(&ip) && (cidrs.is_empty() || cidrs.iter().any(|one| one.contains(&ip)))
     }
 
     fn contain(&self, (ip, protocol, port): Place) -> bool {

@@ -16,7 +16,6 @@ use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceVi
 
 use super::{health_checks::HealthCheck, holdings::Place, nearness};
 use crate::{
-    admission::listening::Listeners,
     informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service},
     network::published::PublishedPorts,
 };
@@ -39,8 +38,6 @@ pub struct Sources {
     own_service_ip: Option<IpAddr>,
     /// What pods publish on the node.
     published: PublishedPorts,
-    /// Who listens on it.
-    listeners: Listeners,
 }
 
 impl Sources {
@@ -71,22 +68,13 @@ impl Sources {
             nodes,
             own_service_ip: None,
             published: PublishedPorts::default(),
-            listeners: Listeners::default(),
         }
     }
 
-    /// Beside pods that publish ports of the node, and daemons that listen on it.
+    /// Beside pods that publish ports of the node.
     #[must_use]
-    pub(crate) fn beside(self, published: PublishedPorts, listeners: Listeners) -> Self {
-        Self {
-            published,
-            listeners,
-            ..self
-        }
-    }
-
-    pub(super) fn listeners(&self) -> &Listeners {
-        &self.listeners
+    pub(crate) fn beside(self, published: PublishedPorts) -> Self {
+        Self { published, ..self }
     }
 
     pub(super) fn published(&self) -> &PublishedPorts {

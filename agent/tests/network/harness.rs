@@ -255,17 +255,8 @@ impl Node {
 
     /// The same with a chosen engine.
     pub(crate) fn proxy_by(&self, mode: ProxyMode, repair_interval: Duration) -> Running {
-        self.proxy_with(repair_interval, |config| config.mode = mode)
-    }
-
-    /// The same with what `change` makes of its configuration.
-    pub(crate) fn proxy_with(
-        &self,
-        repair_interval: Duration,
-        change: impl FnOnce(&mut ProxyConfig),
-    ) -> Running {
-        let mut config = ProxyConfig {
-            mode: self.mode,
+        let config = ProxyConfig {
+            mode,
             node_ip: Some(self.address.into()),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
@@ -277,7 +268,6 @@ impl Node {
             healthz_port: Some(10256),
             news: None,
         };
-        change(&mut config);
         self.spawn(move |mut informers, shutdown| {
             let sources = Sources::new(&mut informers);
             (informers, async move {
