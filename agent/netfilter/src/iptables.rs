@@ -64,6 +64,14 @@ pub enum IptablesError {
         /// Its standard error.
         message: String,
     },
+    /// What is removed comes back each time.
+    #[error(
+        "the rules in the table {table} are written again as soon as they are removed: end what writes them first"
+    )]
+    Rewritten {
+        /// Such as nat or filter.
+        table: String,
+    },
     /// It was killed after the deadline.
     #[error("{tool} took longer than {} s", limit.as_secs())]
     Timeout {

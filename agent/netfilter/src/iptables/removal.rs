@@ -7,8 +7,13 @@ use super::{
     plan::{self, Chains},
 };
 
-/// Before it is tried again.
-const PAUSES_MS: [u64; 4] = [100, 300, 1000, 3000];
+/// After a try that was refused; so many tries follow the first.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
 
 impl Iptables {
     /// Removes every chain whose name starts with `prefix`, and every rule that leads there, from
@@ -19,27 +24,36 @@ impl Iptables {
     pub fn remove_all(&self, tables: &[&str], prefix: &str) -> Result<(), IptablesError> {
         for table in tables {
             let left = || Ok(removal(table, &plan::parse(&self.save(table)?), prefix));
-            until_gone(left, |text| self.restore(text))?;
+            let is_gone = until_gone(left, |text| self.restore(text), PAUSES)?;
+            if !is_gone {
+                let table = (*table).to_owned();
+                return Err(IptablesError::Rewritten { table });
+            }
         }
         Ok(())
     }
 }
 
 /// A program that an ended agent had started may still be writing: it makes what is gone again, or
-/// takes away what is listed. So it is looked again until nothing is left.
+/// takes away what is listed. So it is looked again until nothing is left; not for ever, as one
+/// that has not ended makes it again each time. Says whether all is gone.
 #[expect(clippy::disallowed_methods, reason = "callers block anyway")]
 fn until_gone(
     left: impl Fn() -> Result<String, IptablesError>,
     mut remove: impl FnMut(&str) -> Result<(), IptablesError>,
-) -> Result<(), IptablesError> {
-    let mut pauses = PAUSES_MS.into_iter().map(Duration::from_millis);
+    pauses: impl IntoIterator<Item = Duration>,
+) -> Result<bool, IptablesError> {
+    let mut pauses = pauses.into_iter();
     loop {
         let text = left()?;
         if text.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        if let Err(error) = remove(&text) {
-            thread::sleep(pauses.next().ok_or(error)?);
+        match (remove(&text), pauses.next()) {
+            (Ok(()), Some(_)) => {}
+            (Ok(()), None) => return Ok(left()?.is_empty()),
+            (Err(_), Some(pause)) => thread::sleep(pause),
+            (Err(error), None) => return Err(error),
         }
     }
 }
@@ -78,6 +92,8 @@ fn removal(table: &str, chains: &Chains, prefix: &str) -> String {
 mod tests {
     use super::*;
 
+    const AT_ONCE: [Duration; PAUSES.len()] = [Duration::ZERO; PAUSES.len()];
+
     #[test]
     fn own_chains_and_the_ways_there_go_and_nothing_else() {
         let saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:CORACLE-SERVICES - [0:0]\n:CORACLE-SVC-A - [0:0]\n:OTHER - [0:0]\n\
@@ -104,18 +120,32 @@ mod tests {
             tool: "iptables-restore",
             message: "no such chain".to_owned(),
         };
-        until_gone(left, |text| {
+        let remove = |text: &str| {
             removed.push(text.to_owned());
             match removed.len() {
                 1 => Err(refused()),
                 _ => Ok(()),
             }
-        })
-        .unwrap();
+        };
+        let outcome = until_gone(left, remove, AT_ONCE);
+        assert!(matches!(outcome, Ok(true)), "{outcome:?}");
         assert_eq!(removed, lists[..2]);
         assert_eq!(looks.get(), 3);
-        let never = until_gone(|| Ok("-X A\n".to_owned()), |_| Err(refused()));
+        let again = || Ok("-X A\n".to_owned());
+        let never = until_gone(again, |_| Err(refused()), AT_ONCE);
         assert!(matches!(never, Err(IptablesError::Failed { .. })));
+    }
+
+    #[test]
+    fn what_comes_back_each_time_is_not_removed_for_ever() {
+        let mut tries = 0;
+        let remove = |_: &str| {
+            tries += 1;
+            Ok(())
+        };
+        let outcome = until_gone(|| Ok("-X A\n".to_owned()), remove, AT_ONCE);
+        assert!(matches!(outcome, Ok(false)), "{outcome:?}");
+        assert_eq!(tries, 1 + AT_ONCE.len());
     }
 
     #[test]

@@ -109,14 +109,13 @@ pub(super) struct Present {
     pub(super) hooks: BTreeMap<String, Hooked>,
 }
 
-/// Removes a table. Says whether there was one.
-pub(super) fn remove(table: &Table) -> Result<bool, CommitError> {
-    if !is_there(table).map_err(CommitError::Io)? {
-        return Ok(false);
-    }
+/// What removes a table; nothing, if it is not there.
+pub(super) fn removal(table: &Table) -> io::Result<Batch> {
     let mut batch = Batch::new();
-    batch.delete_table(table);
-    commit(batch).map(|()| true)
+    if is_there(table)? {
+        batch.delete_table(table);
+    }
+    Ok(batch)
 }
 
 /// In a kernel without nftables there is no table.

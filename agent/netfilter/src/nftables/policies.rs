@@ -174,7 +174,11 @@ impl Policies {
     fn compare(&mut self, family: Family) -> Result<bool, PoliciesError> {
         if !self.is_needed(family) {
             self.kept.remove(&family);
-            return Ok(kernel::remove(&Packets(family).table())?);
+            let removal = kernel::removal(&Packets(family).table());
+            let removal = removal.map_err(PoliciesError::List)?;
+            let was_there = !removal.is_empty();
+            self.commit(removal)?;
+            return Ok(was_there);
         }
         let held = self.kept(family).held(None).map_err(PoliciesError::List)?;
         let layout = layout::layout(family, &self.plan, &self.own_service_ips);

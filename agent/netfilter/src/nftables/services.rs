@@ -173,8 +173,8 @@ impl Services {
 /// # Errors
 /// [`NftablesError`].
 pub fn remove() -> Result<(), NftablesError> {
-    kernel::remove(&TABLE)?;
-    Ok(())
+    let removal = kernel::removal(&TABLE).map_err(NftablesError::List)?;
+    Ok(kernel::commit(removal)?)
 }
 
 #[cfg(test)]

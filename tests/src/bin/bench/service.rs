@@ -47,31 +47,36 @@ impl Bench {
                 self.new_service_rows(mode, present)?;
                 let found = self.within("service-connect")?;
                 let us = |name: &str| found[name].as_f64().unwrap_or(f64::NAN);
+                let found = (us("service_us"), us("direct_us"));
                 if present == STEPS[0] {
-                    *connects = (us("service_us"), us("direct_us"));
+                    *connects = found;
                 }
                 if present == STEPS[STEPS.len() - 1] {
-                    let mut told = |what: &str, ms, unit| {
-                        let row = format!("{what}, {present} Services, {mode}");
-                        self.rows.push(Row::told(row, ms, unit));
-                    };
-                    told(
-                        "`coracle up`: exec until the last works",
-                        from_nothing,
-                        "ms",
-                    );
-                    told("connect to a Service, p50", us("service_us"), "us");
-                    told("connect without a Service, p50", us("direct_us"), "us");
-                    let mut ratio = |what: &str, ratio| {
-                        let row = format!("connect {what}, beside {present} by beside 10, {mode}");
-                        self.rows.push(Row::at_most(row, ratio, "", 1.3));
-                    };
-                    ratio("to a Service", us("service_us") / connects.0);
-                    ratio("without a Service", us("direct_us") / connects.1);
+                    let row =
+                        format!("`coracle up`: exec until the last of {present} works, {mode}");
+                    self.rows.push(Row::told(row, from_nothing, "ms"));
+                    self.connect_rows(mode, *connects, found);
                 }
             }
         }
-        self.restart_as(MODES[0], STEPS[0]).map(drop)
+        // What comes next is measured as by default.
+        self.stop_process();
+        self.start();
+        self.within("first-pod").map(drop)
+    }
+
+    /// To a Service and without one, beside the fewest and the most.
+    fn connect_rows(&mut self, mode: &str, few: (f64, f64), many: (f64, f64)) {
+        let (fewest, most) = (STEPS[0], STEPS[STEPS.len() - 1]);
+        for (what, few, many) in [
+            ("to a Service", few.0, many.0),
+            ("without a Service", few.1, many.1),
+        ] {
+            let row = format!("connect {what}, beside {most}, {mode}, p50");
+            self.rows.push(Row::told(row, many, "us"));
+            let row = format!("connect {what}, beside {most} by beside {fewest}, {mode}");
+            self.rows.push(Row::at_most(row, many / few, "", 1.3));
+        }
     }
 
     /// How long from the start of the program until the last Service works: the other engine's
@@ -128,9 +133,8 @@ pub(crate) async fn until_last_works(kubeconfig: &str, present: usize) -> anyhow
     until_ready(kubeconfig).await?;
     let mut connection = Target::load(kubeconfig)?.connect().await?;
     let _ = listen(&mut connection).await?;
-    let last = format!("{NAMESPACE}/services/svc-{}", present - 1);
-    let last = connection.json(Method::GET, &last, None).await?;
-    until_connected(cluster_ip(&last)?).await?;
+    let last = address_of(&mut connection, present - 1).await?;
+    until_connected(last).await?;
     Ok(json!({"at_ns": epoch_ns()?}))
 }
 
@@ -161,10 +165,9 @@ pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
 pub(crate) async fn connects(kubeconfig: &str) -> anyhow::Result<Value> {
     let mut connection = Target::load(kubeconfig)?.connect().await?;
     let address = listen(&mut connection).await?;
-    let first = format!("{NAMESPACE}/services/svc-0");
-    let first = connection.json(Method::GET, &first, None).await?;
-    let service: SocketAddr = format!("{}:80", cluster_ip(&first)?).parse()?;
-    until_connected(cluster_ip(&first)?).await?;
+    let first = address_of(&mut connection, 0).await?;
+    let service: SocketAddr = format!("{first}:80").parse()?;
+    until_connected(first).await?;
     let (mut through, mut direct) = (Vec::new(), Vec::new());
     for _ in 0..CONNECTS {
         for (to, times) in [(service, &mut through), (address, &mut direct)] {
@@ -238,6 +241,12 @@ fn slice(name: &str, address: SocketAddr) -> Value {
         "ports": [{"port": address.port(), "protocol": "TCP", "name": ""}],
         "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}}],
     })
+}
+
+/// Of the one with this number.
+async fn address_of(connection: &mut Connection, number: usize) -> anyhow::Result<String> {
+    let path = format!("{NAMESPACE}/services/svc-{number}");
+    cluster_ip(&connection.json(Method::GET, &path, None).await?)
 }
 
 fn cluster_ip(service: &Value) -> anyhow::Result<String> {
