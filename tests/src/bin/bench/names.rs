@@ -8,7 +8,11 @@ use std::{
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use tokio::{net::UdpSocket, task::JoinSet, time::timeout};
+use tokio::{
+    net::UdpSocket,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     cluster::{Bench, PID_VARIABLE, cpu_ticks, resident_mb},
@@ -66,6 +70,7 @@ impl Bench {
 pub(crate) async fn measure() -> anyhow::Result<Value> {
     let pid: i32 = std::env::var(PID_VARIABLE)?.parse()?;
     let socket = socket().await?;
+    until_answered(&socket).await?;
     let mut times = Vec::with_capacity(ONE_BY_ONE);
     for number in 0..ONE_BY_ONE {
         let begin = Instant::now();
@@ -124,6 +129,19 @@ async fn ask_until(end: Instant) -> anyhow::Result<[usize; 2]> {
         }
     }
     Ok([count, silences])
+}
+
+/// A node that has just started does not know the names yet, and says so.
+async fn until_answered(socket: &UdpSocket) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        socket.send(&question(0)).await?;
+        match answered(socket).await {
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => sleep(SILENCE).await,
+            Ok(()) => return Ok(()),
+        }
+    }
 }
 
 async fn answered(socket: &UdpSocket) -> anyhow::Result<()> {
