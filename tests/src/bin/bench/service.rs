@@ -59,8 +59,8 @@ impl Bench {
                 }
             }
         }
-        // What comes next is measured as by default. No pod is started meanwhile: in its environment
-        // would be all of them, which is more than the kernel takes.
+        // What comes next is measured as by default. No pod is started meanwhile: all of them would
+        // be in its environment, which is more than the kernel takes.
         self.stop_process();
         self.start();
         self.within(&format!("service-works {}", STEPS[0]))
