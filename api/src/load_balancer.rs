@@ -1,6 +1,12 @@
-//! Which Services of type LoadBalancer this cluster serves itself: with the addresses of its nodes.
+//! Which Services of type LoadBalancer this cluster serves itself: with the addresses of its nodes;
+//! and which nodes load balancers leave.
 
 use std::{fmt, str::FromStr};
+
+use k8s_openapi::api::core::v1::Node;
+
+/// The taint of a node that the cluster autoscaler is about to remove.
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// The class of those that ask for this by name; whoever names none is served as well.
 pub const CLASS: &str = "coracle.dev/node";
@@ -57,5 +63,40 @@ impl Served {
             Some(_) => is_served(class),
             None => self == Self::Unclassed,
         }
+    }
+}
+
+/// Whether a node is about to go, so that load balancers send it nothing new.
+///
+/// Source: `nodeNotDeletedPredicate` and `nodeUnTaintedPredicate` in
+/// `staging/src/k8s.io/cloud-provider/controllers/service/controller.go` at v1.37.
+#[must_use]
+pub fn is_leaving(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    let mut taints = taints.into_iter().flatten();
+    node.metadata.deletion_timestamp.is_some() || taints.any(|one| one.key == TO_BE_DELETED)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_deleted_or_to_be_removed_is_leaving() {
+        let check = |node: Value, expect: bool| {
+            let read: Node = serde_json::from_value(node.clone()).expect("a Node");
+            assert_eq!(is_leaving(&read), expect, "{node}");
+        };
+        let tainted = |key: &str| {
+            json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"},
+            {"key": key, "effect": "NoSchedule"}]}})
+        };
+        check(json!({}), false);
+        check(tainted("node.kubernetes.io/unschedulable"), false);
+        check(tainted("ToBeDeletedByClusterAutoscaler"), true);
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        check(deleted, true);
     }
 }

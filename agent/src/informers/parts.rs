@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use coracle_api::pod_network;
+use coracle_api::{load_balancer, pod_network};
 use coracle_netfilter::service::{Port, Protocol};
 use ipnet::{IpNet, Ipv4Net};
 use k8s_openapi::{
@@ -21,8 +21,6 @@ use super::source_ranges;
 
 /// Label of a Node that names its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// The taint of a node that the cluster autoscaler is about to remove.
-const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 /// Label of a slice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Label of objects that another proxy takes care of.
@@ -346,12 +344,7 @@ impl NodePart {
 
     /// Whether it is about to go: of the own Node alone.
     pub(crate) fn is_going(&self) -> bool {
-        let Some(node) = &self.own else {
-            return false;
-        };
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-        let mut taints = taints.into_iter().flatten();
-        node.metadata.deletion_timestamp.is_some() || taints.any(|one| one.key == TO_BE_DELETED)
+        self.own.as_deref().is_some_and(load_balancer::is_leaving)
     }
 
     /// The zone of the own Node, if it says.

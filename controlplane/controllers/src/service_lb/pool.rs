@@ -1,24 +1,26 @@
 //! The addresses of nodes that Services of type LoadBalancer may have. Pure.
 //!
-//! Source: `getNodeConditionPredicate` in
-//! `staging/src/k8s.io/cloud-provider/controllers/service/controller.go` at v1.37; the label that
-//! chooses nodes is k3s' `svccontroller.k3s.cattle.io/enablelb` by another name.
+//! Beside upstream's `stableNodeSetPredicates` (KEP-3458) a node has to be ready: there a load
+//! balancer in front of the nodes notices one that is not, and here the node is it.
+//!
+//! Source: `staging/src/k8s.io/cloud-provider/controllers/service/controller.go` at v1.37; the
+//! label that chooses nodes is k3s' `svccontroller.k3s.cattle.io/enablelb` by another name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
+use coracle_api::load_balancer;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::node_state;
 
 /// With it a node takes no traffic of load balancers, whatever its value.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// Where any node has it with the value `true`, others take no traffic of load balancers.
+/// Where any node has it with the value `true`, others take no traffic of load balancers; with
+/// `false`, that node takes none.
 const CHOSEN: &str = "coracle.dev/load-balancer";
-/// The taint of a node that the cluster autoscaler is about to remove.
-const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// What of a Node the pool depends on.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,12 +34,10 @@ impl Part {
     pub(super) fn of(node: &Node) -> Self {
         let labels = node.metadata.labels.as_ref();
         let label = |name: &str| labels.and_then(|labels| labels.get(name));
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-        let is_going = taints
-            .into_iter()
-            .flatten()
-            .any(|taint| taint.key == TO_BE_DELETED);
-        let takes_traffic = node_state::is_ready(node) && label(EXCLUDED).is_none() && !is_going;
+        let takes_traffic = node_state::is_ready(node)
+            && label(EXCLUDED).is_none()
+            && label(CHOSEN).is_none_or(|value| value != "false")
+            && !load_balancer::is_leaving(node);
         Self {
             is_chosen: label(CHOSEN).is_some_and(|value| value == "true"),
             addresses: if takes_traffic {

@@ -102,7 +102,12 @@ fn nodes_that_are_ready_and_not_excluded_take_traffic() {
         }
     };
     check(&chosen("true"), "192.0.2.2");
-    check(&chosen("false"), "192.0.2.1 192.0.2.2");
+    check(&chosen("false"), "192.0.2.1");
+    check(&chosen(""), "192.0.2.1 192.0.2.2");
+    let deleted = |node: &mut Value| {
+        node["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    };
+    check(&deleted, "192.0.2.1");
     // Whoever chooses nodes does not mean the others, not even while it is down.
     let chosen_and_down = |node: &mut Value| {
         chosen("true")(node);
