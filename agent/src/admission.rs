@@ -23,10 +23,10 @@ pub(crate) mod sysctl;
 
 use std::collections::BTreeMap;
 
-use coracle_api::scheduling::HostPort;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::{container_config::apparmor, pod::PodExt, status_reason::StatusReason};
+use listening::Listeners;
 use predicates::Amounts;
 
 /// The node, as far as it matters here.
@@ -42,7 +42,7 @@ pub(crate) struct NodeInfo {
     /// one.
     pub(crate) apparmor: fn() -> Option<Vec<String>>,
     /// Ports of the node that are listened on. Asked only if a pod publishes one.
-    pub(crate) listening: fn() -> Vec<HostPort>,
+    pub(crate) listeners: Listeners,
 }
 
 /// Says why the node does not take a pod beside the others that it has taken; `None` if it may.
@@ -179,7 +179,7 @@ mod tests {
             allocatable,
             sysctls,
             apparmor,
-            listening: Vec::new,
+            listeners: Listeners::new(Vec::new),
         }
     }
 

@@ -5,6 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
+    admission::listening::Listeners,
     config::AgentConfig,
     events::EventRecorder,
     node::{NodeView, facts::Machine},
@@ -28,6 +29,8 @@ pub(crate) struct NodeContext {
     pub(crate) services: ServiceIndex,
     pub(crate) volumes: VolumeManager,
     pub(crate) machine: Arc<Machine>,
+    /// Who listens on the node.
+    pub(crate) listeners: Listeners,
     /// The own Node object as last seen.
     pub(crate) node: NodeView,
     /// The desired pods; the sync loop writes them.

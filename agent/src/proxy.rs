@@ -303,7 +303,8 @@ impl Proxy {
 
     /// Sees who is where: daemons of the node come and go without a word.
     async fn look_around(&mut self) {
-        let machine = blocking(Holdings::of_machine).await;
+        let listeners = self.sources.listeners().clone();
+        let machine = blocking(move || Holdings::of_machine(&listeners)).await;
         let (nodes, api_servers) = (self.sources.nodes(), self.sources.api_servers());
         self.turns.set_holdings(Holdings {
             nodes,

@@ -150,6 +150,7 @@ pub(crate) fn spawn_node(
         services: ServiceIndex::new(&informers),
         volumes,
         machine: Arc::clone(&machine),
+        listeners: parts.listeners,
         node: Arc::clone(&node_view),
         pods: PodsView::default(),
         pods_changed: tokio::sync::Notify::new(),

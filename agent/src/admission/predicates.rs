@@ -64,7 +64,7 @@ pub(super) fn host_ports(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<
     }
     let publishes = pod.spec_or_default().host_network != Some(true);
     let listening = if publishes {
-        (node.listening)()
+        node.listeners.look()
     } else {
         Vec::new()
     };

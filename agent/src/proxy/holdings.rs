@@ -14,7 +14,8 @@ use coracle_netfilter::service::{Protocol, ServiceView};
 use ipnet::IpNet;
 
 use crate::{
-    admission::listening, network::published::PublishedPort, node::address::own_addresses,
+    admission::listening::Listeners, network::published::PublishedPort,
+    node::address::own_addresses,
 };
 
 /// An address with transport and port.
@@ -42,9 +43,9 @@ pub(super) struct Holdings {
 
 impl Holdings {
     /// What this machine has. Blocks for as long as it takes to read the tables of sockets.
-    pub(super) fn of_machine() -> Self {
+    pub(super) fn of_machine(listeners: &Listeners) -> Self {
         let own = own_addresses().into_iter().flatten();
-        let listening = listening::kernel().into_iter().filter_map(|one| {
+        let listening = listeners.look().into_iter().filter_map(|one| {
             let address = one
                 .ip
                 .parse()

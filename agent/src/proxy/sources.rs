@@ -16,6 +16,7 @@ use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceVi
 
 use super::{health_checks::HealthCheck, holdings::Place, nearness};
 use crate::{
+    admission::listening::Listeners,
     informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service},
     network::published::PublishedPorts,
 };
@@ -38,6 +39,8 @@ pub struct Sources {
     own_service_ip: Option<IpAddr>,
     /// What pods publish on the node.
     published: PublishedPorts,
+    /// Who listens on it.
+    listeners: Listeners,
 }
 
 impl Sources {
@@ -68,13 +71,22 @@ impl Sources {
             nodes,
             own_service_ip: None,
             published: PublishedPorts::default(),
+            listeners: Listeners::default(),
         }
     }
 
-    /// Beside pods that publish ports of the node.
+    /// Beside pods that publish ports of the node, and daemons that listen on it.
     #[must_use]
-    pub(crate) fn beside(self, published: PublishedPorts) -> Self {
-        Self { published, ..self }
+    pub(crate) fn beside(self, published: PublishedPorts, listeners: Listeners) -> Self {
+        Self {
+            published,
+            listeners,
+            ..self
+        }
+    }
+
+    pub(super) fn listeners(&self) -> &Listeners {
+        &self.listeners
     }
 
     pub(super) fn published(&self) -> &PublishedPorts {

@@ -50,7 +50,7 @@ pub(super) fn spawn(
     tasks.add("tell of Service rules", herald.run(news, shutdown.clone()));
     let sources = proxy::Sources::new(informers)
         .without(config.dns_address())
-        .beside(parts.published.clone());
+        .beside(parts.published.clone(), parts.listeners.clone());
     let proxy_config = proxy::ProxyConfig {
         mode: config.proxy_mode,
         node_ip: Some(config.node_ip),

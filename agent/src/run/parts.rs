@@ -7,6 +7,7 @@ use rustls_pki_types::CertificateDer;
 
 use crate::{
     AgentConfig, AgentError,
+    admission::listening::Listeners,
     blocking::blocking,
     events::{EventRecorder, EventType},
     image::{ImageStore, ImageStoreConfig, registries::Registries},
@@ -42,6 +43,8 @@ pub(crate) struct Parts {
     pub(crate) guarded: Option<Guarded>,
     /// What the pods publish on the node.
     pub(crate) published: PublishedPorts,
+    /// Who listens on the node.
+    pub(crate) listeners: Listeners,
     /// Pods that ran without a record as the runtime started, and were ended.
     pub(crate) lost_pods: Vec<String>,
 }
@@ -115,6 +118,7 @@ pub(crate) async fn real_parts(
         rules: RulesView::default(),
         guarded: Some(guarded),
         published,
+        listeners: Listeners::default(),
     })
 }
 

@@ -17,7 +17,7 @@ use kube::Api;
 use super::SyncLoop;
 use crate::{
     admission::{
-        self, NodeInfo, listening,
+        self, NodeInfo,
         predicates::{self, NODE_AFFINITY},
         sysctl::AllowList,
     },
@@ -178,7 +178,7 @@ fn node_info(ctx: &NodeContext, node: Option<&Node>) -> NodeInfo {
         allocatable,
         sysctls,
         apparmor: apparmor::kernel,
-        listening: listening::kernel,
+        listeners: ctx.listeners.clone(),
     }
 }
 
@@ -187,6 +187,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::admission::listening::Listeners;
 
     #[test]
     fn what_a_status_claims_admits_no_sysctl() {
@@ -197,7 +198,7 @@ mod tests {
             allocatable: [("pods".to_owned(), 10)].into(),
             sysctls: AllowList::default(),
             apparmor: || None,
-            listening: Vec::new,
+            listeners: Listeners::new(Vec::new),
         };
         let claim = json!([{"name": "c", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
             "containerID": "coracle://1"}]);

@@ -1,8 +1,11 @@
-use coracle_api::scheduling::HostPort;
 use serde_json::{Value, json};
 
 use super::{
-    super::{admit, sysctl::AllowList},
+    super::{
+        admit,
+        listening::{Listeners, Socket},
+        sysctl::AllowList,
+    },
     *,
 };
 
@@ -37,14 +40,10 @@ fn node() -> NodeInfo {
             .collect(),
         sysctls: AllowList::default(),
         apparmor: || None,
-        listening: || {
-            let port = |ip: &str, port| HostPort {
-                ip: ip.to_owned(),
-                protocol: "TCP".to_owned(),
-                port,
-            };
-            vec![port("0.0.0.0", 6443), port("192.0.2.1", 53)]
-        },
+        listeners: Listeners::new(|| {
+            let (all, one) = ([0; 4].into(), [192, 0, 2, 1].into());
+            vec![Socket::listener(all, 6443), Socket::listener(one, 53)]
+        }),
     }
 }
 

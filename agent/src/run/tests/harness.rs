@@ -113,6 +113,7 @@ impl Cluster {
             rules: crate::proxy::health::RulesView::default(),
             guarded: None,
             published: crate::network::published::PublishedPorts::default(),
+            listeners: crate::admission::listening::Listeners::default(),
             lost_pods: std::mem::take(&mut self.lost_pods),
         };
         let shutdown = CancellationToken::new();
