@@ -4,10 +4,12 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
+
+const LOOPBACK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
 
 /// `namespace/name` of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -127,10 +129,15 @@ impl ServiceNetwork {
         self
     }
 
-    /// With node ports on those addresses of the node alone that are in these ranges.
+    /// With node ports on those addresses of the node alone that are in these ranges; not on
+    /// loopback, whatever range it is in.
     #[must_use]
     pub fn with_node_port_cidrs(mut self, cidrs: &[IpNet]) -> Self {
-        self.node_port_cidrs = cidrs.iter().map(IpNet::trunc).collect();
+        let cidrs = cidrs.iter().flat_map(|cidr| match cidr.trunc() {
+            IpNet::V4(cidr) => around(cidr, LOOPBACK),
+            IpNet::V6(cidr) => vec![IpNet::V6(cidr)],
+        });
+        self.node_port_cidrs = cidrs.collect();
         self
     }
 
@@ -267,5 +274,46 @@ impl ServiceView {
     #[must_use]
     pub fn is_externally_accessible(&self, port: &Port) -> bool {
         port.node_port.is_some() || !self.external_ips.is_empty() || !self.balancer_ips.is_empty()
+    }
+}
+
+/// A range without `hole`, where that is a part of it.
+fn around(range: Ipv4Net, hole: Ipv4Net) -> Vec<IpNet> {
+    let mut parts = Vec::new();
+    let mut rest = range;
+    while rest.contains(&hole) && rest != hole {
+        let halves = rest.subnets(rest.prefix_len() + 1).into_iter().flatten();
+        let (with, without): (Vec<_>, Vec<_>) = halves.partition(|half| half.contains(&hole));
+        parts.extend(without.into_iter().map(IpNet::V4));
+        match with.first() {
+            Some(half) => rest = *half,
+            None => return parts,
+        }
+    }
+    if rest == range {
+        parts.push(IpNet::V4(range));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_ports_are_not_on_loopback_whatever_range_it_is_in() {
+        let check = |range: &str, expect: &[&str]| {
+            let network = ServiceNetwork::default();
+            let network = network.with_node_port_cidrs(&[range.parse().unwrap()]);
+            let said = network.node_port_cidrs.iter().map(ToString::to_string);
+            assert_eq!(said.collect::<Vec<_>>(), expect, "{range}");
+        };
+        check("10.0.0.9/8", &["10.0.0.0/8"]);
+        check("128.0.0.0/1", &["128.0.0.0/1"]);
+        check("126.0.0.0/7", &["126.0.0.0/8"]);
+        let below = ["0.0.0.0/2", "64.0.0.0/3", "96.0.0.0/4", "112.0.0.0/5"];
+        let next = ["120.0.0.0/6", "124.0.0.0/7", "126.0.0.0/8"];
+        check("0.0.0.0/1", &[&below[..], &next].concat());
+        check("::/0", &["::/0"]);
     }
 }

@@ -122,6 +122,9 @@ fn node_ports_are_on_the_addresses_that_are_chosen() {
         (OUTSIDE, at_empty, 0, Outcome::Rejected("tcp-reset")),
         (OUTSIDE, other_empty, 0, nobodys(other_empty)),
     ];
+    // A daemon there keeps its local clients.
+    let on_loopback = [(NODE, "127.0.0.1:30080", 0, nobodys("127.0.0.1:30080"))];
+    check(&["0.0.0.0/1", "128.0.0.0/1"], &on_loopback);
     check(&["192.168.0.1/32"], &of_node);
     // Whatever bits are set beyond the prefix.
     check(&["192.168.0.9/24"], &of_node);
