@@ -7,6 +7,7 @@
 //! Rules that others remove come back at once where the kernel tells of changes and counts them
 //! (nft), else with the next regular comparison.
 
+mod checks_due;
 mod conntrack;
 pub(crate) mod health;
 mod health_checks;
@@ -39,13 +40,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    checks_due::ChecksDue,
     health_checks::HealthChecks,
     health_server::{Facts, HealthServer},
     holdings::Holdings,
     look::Look,
+    node_ports::NodePortRanges,
     proxy_health::ProxyHealth,
     service_route::ServiceRoute,
-    sources::Changed,
     turns::Turns,
 };
 pub use self::{news::News, sources::Sources};
@@ -121,10 +123,12 @@ pub async fn run(
     let (targets, told) = latest::channel(Targets::default());
     let (checks, told_checks) = latest::channel(HealthChecks::default());
     let health = ProxyHealth::default();
+    let node_port_ranges = NodePortRanges::new(&config.node_port_cidrs);
     let facts = Facts {
         checks: told_checks,
         health: health.clone(),
         sources: sources.clone(),
+        node_port_ranges: node_port_ranges.clone(),
     };
     let health_server = HealthServer::new(facts, config.healthz_port, config.news.clone());
     let mut beside = JoinSet::new();
@@ -138,7 +142,7 @@ pub async fn run(
         sources,
         turns: Turns::default(),
         api_port: config.api_port,
-        node_port_cidrs: config.node_port_cidrs,
+        node_port_ranges,
         engine: Some(engine),
         route,
         repair_interval: config.repair_interval,
@@ -146,6 +150,7 @@ pub async fn run(
         retry: Backoff::new(RETRY_DELAY, config.repair_interval),
         targets,
         checks,
+        due: ChecksDue::default(),
         health,
         _beside: beside,
         news: config.news,
@@ -161,7 +166,7 @@ struct Proxy {
     sources: Sources,
     turns: Turns,
     api_port: Option<u16>,
-    node_port_cidrs: Vec<IpNet>,
+    node_port_ranges: NodePortRanges,
     /// `None` only while a blocking thread has it.
     engine: Option<Box<dyn ServiceEngine>>,
     route: ServiceRoute,
@@ -173,6 +178,7 @@ struct Proxy {
     targets: latest::Sender<Targets>,
     /// What load balancers are told of Services.
     checks: latest::Sender<HealthChecks>,
+    due: ChecksDue,
     health: ProxyHealth,
     /// Ends with the proxy.
     _beside: JoinSet<()>,
@@ -181,11 +187,8 @@ struct Proxy {
 
 impl Proxy {
     async fn run(mut self, shutdown: CancellationToken) {
-        if shutdown
-            .run_until_cancelled(self.sources.listed())
-            .await
-            .is_none()
-        {
+        let listed = shutdown.run_until_cancelled(self.sources.listed());
+        if self.health.behind_until(listed).await.is_none() {
             return;
         }
         self.sources.restart();
@@ -258,7 +261,10 @@ impl Proxy {
         {
             self.look_around().await;
         }
-        let checks = self.checks_of(&changed);
+        for (key, view) in &changed {
+            let check = view.as_ref().and_then(|_| self.sources.health_check(key));
+            self.due.add(key, check);
+        }
         self.turns.add(changed);
         // What a predecessor left stays until all is known that should be there.
         let is_suspect = self
@@ -274,31 +280,19 @@ impl Proxy {
             .take_news()
             .into_iter()
             .for_each(|news| self.tell(news));
+        for (key, view) in &changes {
+            self.due.take(key, view.is_some());
+        }
         let count = changes.len();
         let started = Instant::now();
         let udp_changed = self.on_engine(move |engine| engine.apply(changes)).await;
         tracing::debug!(services = count, elapsed = ?started.elapsed(), "wrote rules");
-        // Whoever is sent here finds the rules.
-        if *self.checks.borrow() != checks {
-            self.checks.send_replace(checks);
-        }
         if udp_changed == Some(true)
             && let Some(engine) = &self.engine
         {
             // Only fails when the cleaning has ended, which it does with this.
             self.targets.send_replace(engine.udp_targets());
         }
-    }
-
-    /// What load balancers are told after a change.
-    fn checks_of(&self, changed: &[Changed]) -> HealthChecks {
-        let mut checks = self.checks.borrow().clone();
-        for (key, view) in changed {
-            checks.remove(key);
-            let check = view.as_ref().and_then(|_| self.sources.health_check(key));
-            checks.extend(check.map(|check| (key.clone(), check)));
-        }
-        checks
     }
 
     /// Sees who is where: daemons of the node come and go without a word.
@@ -311,7 +305,7 @@ impl Proxy {
             api_servers,
             api_port: self.api_port,
             published: self.sources.published().all(),
-            node_port_cidrs: self.node_port_cidrs.clone(),
+            node_port_ranges: self.node_port_ranges.clone(),
             ..machine
         });
     }
@@ -361,8 +355,18 @@ impl Proxy {
             Ok(changed) => {
                 self.retry_delay = None;
                 self.retry.reset();
-                let refused = self.engine.as_ref().map_or(0, |engine| engine.refused());
-                self.tell(News::Written { refused });
+                let refused = self.engine.as_ref().map(|engine| engine.refused());
+                let refused = refused.unwrap_or_default();
+                // Whoever is sent here finds the rules.
+                let checks = self.due.written(&refused);
+                self.checks.send_if_modified(|told| {
+                    let is_news = *told != checks;
+                    *told = checks;
+                    is_news
+                });
+                self.tell(News::Written {
+                    refused: refused.len(),
+                });
                 Some(changed)
             }
             Err(error) => {

@@ -1,6 +1,6 @@
 //! What keeps the kernel's rules equal to a plan.
 
-use std::error::Error;
+use std::{collections::BTreeSet, error::Error};
 
 use crate::{
     flows::Targets,
@@ -64,6 +64,6 @@ pub trait ServiceEngine: Send + std::fmt::Debug {
     /// Services that were refused since the last call.
     fn take_refusals(&mut self) -> Vec<Refusal>;
 
-    /// How many Services have no rules because the kernel refuses them.
-    fn refused(&self) -> usize;
+    /// The Services that have no rules because the kernel refuses them.
+    fn refused(&self) -> BTreeSet<ServiceKey>;
 }

@@ -6,7 +6,12 @@
 //! many at once.
 
 use std::{
-    collections::BTreeMap, convert::Infallible, io, net::Ipv4Addr, sync::Arc, time::Duration,
+    collections::BTreeMap,
+    convert::Infallible,
+    io,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -27,6 +32,7 @@ use tokio::{
 use super::{
     News, Sources,
     health_checks::{Answer, HealthChecks, Subject, plan},
+    node_ports::NodePortRanges,
     proxy_health::ProxyHealth,
 };
 
@@ -50,9 +56,16 @@ pub(super) struct Facts {
     pub(super) checks: watch::Receiver<HealthChecks>,
     pub(super) health: ProxyHealth,
     pub(super) sources: Sources,
+    pub(super) node_port_ranges: NodePortRanges,
 }
 
 impl Facts {
+    /// Whether it is said at an address: Services' ports are where their node ports are. One socket
+    /// for all addresses needs no care as they come and go.
+    fn are_told_at(&self, subject: &Subject, address: IpAddr) -> bool {
+        *subject == Subject::Proxy || self.node_port_ranges.include(address)
+    }
+
     fn answer(&self, subject: &Subject, path: &str) -> Response<Full<Bytes>> {
         let answer = match subject {
             Subject::Proxy => Answer::of_proxy(path, &self.health, self.sources.is_node_eligible()),
@@ -162,12 +175,14 @@ impl HealthServer {
 
     fn serve(&self, listener: TcpListener, subject: Subject) -> JoinSet<()> {
         let (facts, connections) = (self.facts.clone(), Arc::clone(&self.connections));
+        let (asked, known) = (subject.clone(), facts.clone());
+        let is_open_at = move |address| known.are_told_at(&asked, address);
         let answer = move |path: &str| facts.answer(&subject, path);
         let mut tasks = JoinSet::new();
         coracle_telemetry::spawn_in(
             &mut tasks,
             "answer load balancers",
-            accept(listener, connections, answer),
+            accept(listener, connections, is_open_at, answer),
         );
         tasks
     }
@@ -193,9 +208,13 @@ impl HealthServer {
     }
 }
 
-/// Answers all who come, until it is dropped with them.
-async fn accept<A>(listener: TcpListener, connections: Arc<Connections>, answer: A)
-where
+/// Answers all who come to an address where it is open, until it is dropped with them.
+async fn accept<A>(
+    listener: TcpListener,
+    connections: Arc<Connections>,
+    is_open_at: impl Fn(IpAddr) -> bool,
+    answer: A,
+) where
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
     let mut open = JoinSet::new();
@@ -206,6 +225,9 @@ where
         };
         match accepted {
             Ok((stream, peer)) => {
+                if !stream.local_addr().is_ok_and(|at| is_open_at(at.ip())) {
+                    continue;
+                }
                 let Some(slot) = connections.admit(peer.ip()) else {
                     continue;
                 };
@@ -272,7 +294,7 @@ mod tests {
         coracle_telemetry::spawn_in(
             &mut tasks,
             "task of a test",
-            accept(listener, Connections::new(4), answer),
+            accept(listener, Connections::new(4), |_| true, answer),
         );
         let answered = ask(address, b"GET /a HTTP/1.1\r\nHost: node\r\n\r\n").await;
         assert!(answered.ends_with("path /a"), "{answered}");
@@ -287,5 +309,30 @@ mod tests {
         }
         tasks.shutdown().await;
         assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn nobody_is_heard_where_it_is_not_open() {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let chosen = IpAddr::from([127, 0, 0, 2]);
+        let answer = |_: &str| Response::new(Full::new(Bytes::from("here")));
+        let accepting = accept(
+            listener,
+            Connections::new(4),
+            move |at| at == chosen,
+            answer,
+        );
+        let mut tasks = JoinSet::new();
+        coracle_telemetry::spawn_in(&mut tasks, "task of a test", accepting);
+        let question = b"GET / HTTP/1.1\r\nHost: node\r\n\r\n";
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        // It may be closed by now.
+        let _ = stream.write_all(question).await;
+        let mut answered = Vec::new();
+        let _ = stream.read_to_end(&mut answered).await;
+        assert!(answered.is_empty(), "{answered:?}");
+        let answered = ask((chosen, port).into(), question).await;
+        assert!(answered.ends_with("here"), "{answered}");
     }
 }

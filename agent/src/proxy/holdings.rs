@@ -11,8 +11,8 @@ use std::{
 };
 
 use coracle_netfilter::service::{Protocol, ServiceView};
-use ipnet::IpNet;
 
+use super::node_ports::NodePortRanges;
 use crate::{
     admission::listening::Listeners, network::published::PublishedPort,
     node::address::own_addresses,
@@ -37,8 +37,8 @@ pub(super) struct Holdings {
     pub(super) api_port: Option<u16>,
     /// What pods publish here.
     pub(super) published: BTreeSet<PublishedPort>,
-    /// Which addresses have node ports; none: all.
-    pub(super) node_port_cidrs: Vec<IpNet>,
+    /// Which addresses have node ports.
+    pub(super) node_port_ranges: NodePortRanges,
 }
 
 impl Holdings {
@@ -90,8 +90,7 @@ impl Holdings {
     }
 
     fn has_node_ports(&self, ip: IpAddr) -> bool {
-        let cidrs = &self.node_port_cidrs;
-        self.own.contains(&ip) && (cidrs.is_empty() || cidrs.iter().any(|one| one.contains(&ip)))
+        self.own.contains(&ip) && self.node_port_ranges.include(ip)
     }
 
     fn contain(&self, (ip, protocol, port): Place) -> bool {

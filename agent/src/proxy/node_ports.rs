@@ -1,12 +1,34 @@
-//! Whose node ports there are. Pure.
+//! On which of the node's addresses node ports are, and whose. Pure.
 //!
 //! Nobody listens at them, so that no table of sockets shows them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use coracle_netfilter::service::{Protocol, ServiceKey, ServiceView};
+use ipnet::IpNet;
 
 type NodePort = (Protocol, u16);
+
+/// The addresses that node ports are on, by range; those of a family without any are all.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NodePortRanges(Vec<IpNet>);
+
+impl NodePortRanges {
+    pub(super) fn new(ranges: &[IpNet]) -> Self {
+        Self(ranges.to_vec())
+    }
+
+    /// Whether node ports are on `address`, if that is the node's. They are not on loopback.
+    pub(super) fn include(&self, address: IpAddr) -> bool {
+        let mut ranges = self.0.iter();
+        let is_chosen = ranges.clone().any(|range| range.contains(&address))
+            || !ranges.any(|range| range.addr().is_ipv4() == address.is_ipv4());
+        is_chosen && !address.is_loopback()
+    }
+}
 
 /// Those of all Services.
 #[derive(Debug, Default)]
@@ -46,5 +68,27 @@ impl NodePorts {
     pub(super) fn is_of_another(&self, key: &ServiceKey, port: NodePort) -> bool {
         let owners = self.owners.get(&port).into_iter().flatten();
         owners.into_iter().any(|owner| owner != key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_choose_addresses_of_their_family() {
+        let check = |ranges: &[&str], address: &str, expect: bool| {
+            let ranges: Vec<IpNet> = ranges.iter().map(|one| one.parse().unwrap()).collect();
+            let includes = NodePortRanges::new(&ranges).include(address.parse().unwrap());
+            assert_eq!(includes, expect, "{ranges:?} {address}");
+        };
+        check(&[], "192.0.2.1", true);
+        check(&["192.0.2.0/24"], "192.0.2.1", true);
+        check(&["192.0.2.0/24"], "198.51.100.1", false);
+        check(&["2001:db8::/32"], "198.51.100.1", true);
+        check(&["192.0.2.0/24"], "2001:db8::1", true);
+        for ranges in [&[][..], &["0.0.0.0/1"]] {
+            check(ranges, "127.0.0.1", false);
+        }
     }
 }

@@ -32,6 +32,12 @@ impl ProxyHealth {
         self.0.lock().behind.get_or_insert_with(Instant::now);
     }
 
+    /// Waits for what anything is written from: without it a node has no rules, or old ones.
+    pub(super) async fn behind_until<T>(&self, known: impl Future<Output = T>) -> T {
+        self.falls_behind();
+        known.await
+    }
+
     /// All is written.
     pub(super) fn catches_up(&self) {
         *self.0.lock() = State {
@@ -70,5 +76,15 @@ mod tests {
         health.catches_up();
         tokio::time::advance(TIMEOUT * 2).await;
         assert!(health.is_healthy() && health.updated().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_that_never_hears_of_services_is_unwell() {
+        let health = ProxyHealth::default();
+        let waiting = health.behind_until(std::future::pending::<()>());
+        let waited = tokio::time::timeout(TIMEOUT / 2, waiting).await;
+        assert!(waited.is_err() && health.is_healthy());
+        tokio::time::advance(TIMEOUT / 2).await;
+        assert!(!health.is_healthy());
     }
 }

@@ -255,19 +255,25 @@ impl Node {
 
     /// The same with a chosen engine.
     pub(crate) fn proxy_by(&self, mode: ProxyMode, repair_interval: Duration) -> Running {
-        let config = ProxyConfig {
-            mode,
+        self.proxy_with(repair_interval, |config| config.mode = mode)
+    }
+
+    /// The same with what `f` makes of its configuration.
+    pub(crate) fn proxy_with(&self, repair: Duration, f: impl FnOnce(&mut ProxyConfig)) -> Running {
+        let mut config = ProxyConfig {
+            mode: self.mode,
             node_ip: Some(self.address.into()),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
             own_service_ip: None,
             node_port_cidrs: Vec::new(),
             pod_interface: Some("coracle0".into()),
-            repair_interval,
+            repair_interval: repair,
             api_port: Some(10250),
             healthz_port: Some(10256),
             news: None,
         };
+        f(&mut config);
         self.spawn(move |mut informers, shutdown| {
             let sources = Sources::new(&mut informers);
             (informers, async move {

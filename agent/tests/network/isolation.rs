@@ -96,7 +96,7 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
                         .collect::<Vec<_>>(),
                     [&key("refused")]
                 );
-                assert!(!told[0].why.is_empty() && writer.refused() == 1);
+                assert!(!told[0].why.is_empty() && writer.refused().len() == 1);
                 // ...and later, alone or with others.
                 writer.apply(vec![(key("later"), Some(view(30)))]).unwrap();
                 assert!(saved(nft).contains("10.96.0.30/32"), "nft {nft}");
@@ -120,7 +120,7 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
                     .apply(vec![(key("refused"), Some(view(78)))])
                     .unwrap();
                 assert!(
-                    saved(nft).contains("10.96.0.78/32") && writer.refused() == 0,
+                    saved(nft).contains("10.96.0.78/32") && writer.refused().is_empty(),
                     "nft {nft}"
                 );
                 let mut last = Writer::new(Iptables::variant(nft).unwrap(), network());

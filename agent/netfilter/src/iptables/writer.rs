@@ -10,7 +10,7 @@
 mod trial;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -102,8 +102,8 @@ impl ServiceEngine for Writer {
         std::mem::take(&mut self.news)
     }
 
-    fn refused(&self) -> usize {
-        self.refused.len()
+    fn refused(&self) -> BTreeSet<ServiceKey> {
+        self.refused.keys().cloned().collect()
     }
 }
 

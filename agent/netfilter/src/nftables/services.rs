@@ -31,7 +31,7 @@ mod probe;
 mod reading;
 mod sticky;
 
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
 use coracle_telemetry::ErrorChain;
 
@@ -97,7 +97,7 @@ impl ServiceEngine for Services {
         std::mem::take(&mut self.news)
     }
 
-    fn refused(&self) -> usize {
+    fn refused(&self) -> BTreeSet<ServiceKey> {
         self.book.refused()
     }
 }

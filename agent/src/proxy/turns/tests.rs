@@ -3,6 +3,7 @@ use std::net::IpAddr;
 use coracle_netfilter::service::{Port, PortView, Protocol};
 
 use super::*;
+use crate::proxy::node_ports::NodePortRanges;
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 1));
 const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 2));
@@ -212,7 +213,7 @@ fn another_services_node_port_is_no_services_to_take() {
     turns.add(vec![(key("web"), Some(other))]);
     assert_eq!(withheld_of(&turns.take(), "mitm"), [30_443]);
     let elsewhere = Holdings {
-        node_port_cidrs: vec!["203.0.113.0/24".parse().unwrap()],
+        node_port_ranges: NodePortRanges::new(&["203.0.113.0/24".parse().unwrap()]),
         ..holdings(&[])
     };
     turns.set_holdings(elsewhere);

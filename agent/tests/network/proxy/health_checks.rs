@@ -1,13 +1,14 @@
 //! What load balancers are answered.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    io::{ErrorKind, Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     time::Duration,
 };
 
 use coracle_netfilter::ProxyMode;
 use coracle_netns::NetNs;
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::NEVER;
@@ -20,6 +21,8 @@ for_each_engine!(
     a_balancer_learns_which_nodes_have_endpoints,
     a_port_that_was_taken_is_opened_once_it_is_free,
     a_node_that_is_about_to_go_says_so,
+    a_services_port_is_answered_where_node_ports_are,
+    a_service_without_rules_has_no_endpoints_to_tell_of,
 );
 
 /// Status, head and body of an answer, asked for in `from`.
@@ -30,7 +33,9 @@ fn get(from: &NetNs, address: SocketAddr, path: &str) -> std::io::Result<(u16, S
             stream.set_read_timeout(Some(Duration::from_secs(2)))?;
             write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n")?;
             let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
+            if stream.read_to_string(&mut answer)? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
             Ok::<_, std::io::Error>(answer)
         })
         .unwrap()?;
@@ -149,4 +154,46 @@ fn a_node_that_is_about_to_go_says_so(mode: ProxyMode) {
     let address = (node.address, 10_256).into();
     let (_, _, body) = get(&node.ns, address, "/healthz").unwrap();
     assert_eq!(body["nodeEligible"], false);
+}
+
+fn a_services_port_is_answered_where_node_ports_are(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "health-at") else {
+        return;
+    };
+    let node = lab.node(1);
+    lab.api.put("services", web(30_900));
+    lab.api
+        .put("endpointslices", endpoints(&[("10.244.1.7", "n1")]));
+    let loopback = Ipv4Addr::LOCALHOST;
+    let at = |address: Ipv4Addr, port: u16| get(&node.ns, (address, port).into(), "/healthz");
+    let _proxy = node.proxy_with(NEVER, |config| {
+        config.mode = mode;
+        config.node_port_cidrs = vec![IpNet::from(IpAddr::from(node.address))];
+    });
+    wait_for("the chosen address", || {
+        at(node.address, 30_900).is_ok_and(|(status, ..)| status == 200)
+    });
+    assert!(at(loopback, 30_900).is_err(), "another address");
+    // The proxy's own is everywhere.
+    assert_eq!(at(loopback, 10_256).unwrap().0, 200);
+}
+
+fn a_service_without_rules_has_no_endpoints_to_tell_of(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "health-large") else {
+        return;
+    };
+    let node = lab.node(1);
+    let mut large = web(30_900);
+    let ports = (1..=5_001)
+        .map(|port| json!({"name": format!("p{port}"), "port": port, "protocol": "TCP"}));
+    large["spec"]["ports"] = ports.collect();
+    lab.api.put("services", large);
+    lab.api
+        .put("endpointslices", endpoints(&[("10.244.1.7", "n1")]));
+    let _proxy = node.proxy(NEVER);
+    wait_for("an answer", || status(&node, 30_900, "/").is_some());
+    assert_eq!(status(&node, 30_900, "/"), Some(503));
+    // Of fewer ports it has rules.
+    lab.api.put("services", web(30_900));
+    wait_for("endpoints", || status(&node, 30_900, "/") == Some(200));
 }

@@ -194,8 +194,8 @@ impl Book {
         any
     }
 
-    pub(super) fn refused(&self) -> usize {
-        self.refused.len()
+    pub(super) fn refused(&self) -> BTreeSet<ServiceKey> {
+        self.refused.keys().cloned().collect()
     }
 
     fn idle_branches(&self) -> impl Iterator<Item = Branch> {

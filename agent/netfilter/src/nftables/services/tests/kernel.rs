@@ -194,11 +194,11 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
         ));
         let mut engine = engine();
         engine.apply(vec![numbered(1), numbered(2)]).unwrap();
-        assert_eq!(engine.refused(), 0);
+        assert_eq!(engine.refused().len(), 0);
         engine.apply(vec![numbered(3)]).unwrap();
         let told = engine.take_refusals();
         let services: Vec<_> = told.iter().map(|told| &told.service).collect();
-        assert_eq!((services, engine.refused()), (vec![&key("s3")], 1));
+        assert_eq!((services, engine.refused().len()), (vec![&key("s3")], 1));
         assert!(!told[0].why.is_empty());
         assert_kernel_has(&engine, "two of three");
         assert!(
@@ -207,12 +207,12 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
         );
         // Who makes room, and what changes after it.
         engine.apply(vec![(key("s1"), None), numbered(3)]).unwrap();
-        assert_eq!(engine.refused(), 0);
+        assert_eq!(engine.refused().len(), 0);
         assert_kernel_has(&engine, "room for the third");
         // Several at once, among others.
         let all = (1..6).map(numbered).collect();
         engine.apply(all).unwrap();
-        assert_eq!(engine.refused(), 3);
+        assert_eq!(engine.refused().len(), 3);
         assert_kernel_has(&engine, "two of five");
     });
 }
@@ -294,7 +294,7 @@ fn ten_thousand_services_are_one_transaction() {
         let started = Instant::now();
         engine.apply(vec![numbered(10_001)]).unwrap();
         note(&format!("one more beside 10,000: {:?}", started.elapsed()));
-        assert_eq!(engine.refused(), 0);
+        assert_eq!(engine.refused().len(), 0);
     });
 }
 

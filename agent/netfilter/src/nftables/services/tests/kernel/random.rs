@@ -96,7 +96,7 @@ fn the_kernel_has_the_plan_after_any_events() {
                 writer.apply(vec![(key, view)]).unwrap();
             }
             assert!(!writer.suspect, "event {event}");
-            assert_eq!(writer.refused(), 0, "event {event}");
+            assert_eq!(writer.refused().len(), 0, "event {event}");
             if event % 10 == 0 {
                 assert_kernel_has(&writer, &format!("event {event}"));
                 assert!(
