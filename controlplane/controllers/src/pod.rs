@@ -5,6 +5,7 @@
 //! controllers create.
 
 mod condition;
+mod container;
 
 use std::{
     borrow::Cow,
@@ -12,17 +13,22 @@ use std::{
     sync::Arc,
 };
 
-use coracle_api::quantity;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{self, Affinity, PodIP, Toleration},
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-pub(crate) use self::condition::PodCondition;
+#[cfg(test)]
+pub(crate) use self::container::ContainerPort;
+use self::container::Resources;
+pub(crate) use self::{
+    condition::PodCondition,
+    container::{Asks, Container, Requests},
+};
 use crate::pod_claims::{ClaimVolume, to_claims};
 
 /// Different lists of tolerations, and different containers, that are shared; pods have the same
@@ -68,99 +74,6 @@ pub(crate) struct PodSpec {
     /// Of its volumes the claims.
     #[serde(default, rename = "volumes", deserialize_with = "to_claims")]
     pub(crate) claims: Box<[ClaimVolume]>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(from = "WholeContainer")]
-pub(crate) struct Container {
-    /// Those with a name.
-    pub(crate) ports: Option<Vec<ContainerPort>>,
-    pub(crate) restart_policy: Option<String>,
-    pub(crate) asks: Arc<Asks>,
-}
-
-/// A container's name and what it asks for: held once for all pods of a template.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Asks {
-    pub(crate) name: String,
-    pub(crate) requests: Requests,
-}
-
-/// What is asked for of what is measured, in thousandths.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Requests {
-    pub(crate) cpu: Option<i64>,
-    pub(crate) memory: Option<i64>,
-}
-
-/// A container as it is read.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WholeContainer {
-    #[serde(default)]
-    name: String,
-    ports: Option<Vec<ContainerPort>>,
-    restart_policy: Option<String>,
-    #[serde(default)]
-    resources: Option<Resources>,
-}
-
-#[derive(Default, Deserialize)]
-struct Resources {
-    requests: Option<Amounts>,
-}
-
-#[derive(Default, Deserialize)]
-struct Amounts {
-    cpu: Option<Quantity>,
-    memory: Option<Quantity>,
-}
-
-impl From<WholeContainer> for Container {
-    fn from(whole: WholeContainer) -> Self {
-        let requests = whole.resources.unwrap_or_default().requests();
-        Self {
-            ports: whole.ports,
-            restart_policy: whole.restart_policy,
-            asks: Arc::new(Asks {
-                name: whole.name,
-                requests: requests.unwrap_or_default(),
-            }),
-        }
-    }
-}
-
-impl Resources {
-    fn requests(self) -> Option<Requests> {
-        let milli = |amount: Option<Quantity>| {
-            let parsed = quantity::Quantity::parse(&amount?.0).ok()?;
-            Some(parsed.milli_value())
-        };
-        let Amounts { cpu, memory } = self.requests?;
-        Some(Requests {
-            cpu: milli(cpu),
-            memory: milli(memory),
-        })
-    }
-}
-
-impl Requests {
-    /// The amount of `resource`, in thousandths.
-    pub(crate) fn of(&self, resource: &str) -> Option<i64> {
-        match resource {
-            "cpu" => self.cpu,
-            "memory" => self.memory,
-            _ => None,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ContainerPort {
-    pub(crate) name: Option<String>,
-    pub(crate) container_port: i32,
-    pub(crate) protocol: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -405,7 +318,7 @@ mod tests {
             "spec": {
                 "nodeName": "n1", "volumes": [{"name": "v", "emptyDir": {}}],
                 "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m", "memory": "1Ki"}}, "ports": [
-                    {"containerPort": 80, "name": "http", "protocol": "TCP"}, {"containerPort": 81},
+                    {"containerPort": 80, "name": "http", "protocol": "TCP"}, {"containerPort": 81, "hostPort": 8081},
                 ]}],
                 "tolerations": [{"key": toleration, "operator": "Exists"}],
             },
@@ -466,6 +379,8 @@ mod tests {
             memory: Some(1_024_000),
         };
         assert_eq!((first.name.as_str(), first.requests), ("c", requests));
+        let taken: Vec<i32> = first.host_ports.iter().map(|port| port.port).collect();
+        assert_eq!(taken, [8081]);
         let asks = |resources| serde_json::from_value::<PodSpec>(json!({"resources": resources}));
         assert!(
             asks(json!({"limits": {"cpu": "1"}}))

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use coracle_api::meta;
+use coracle_api::{
+    meta,
+    scheduling::{HostPort, is_sidecar_policy},
+};
 use coracle_client::cache::Index;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -38,6 +41,17 @@ pub(crate) fn by_node() -> Index<Pod> {
             put(node);
         }
     })
+}
+
+/// The ports that it takes on its node: as of `coracle_api::scheduling::host_ports`.
+pub(crate) fn host_ports(pod: &Pod) -> impl Iterator<Item = &HostPort> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        let sidecars = init.filter(|one| is_sidecar_policy(one.restart_policy.as_deref()));
+        spec.containers.iter().chain(sidecars)
+    });
+    containers.flat_map(|container| &*container.asks.host_ports)
 }
 
 /// Whether all its containers have ended for good.

@@ -3,8 +3,8 @@
 //! one where the server is told so.
 //!
 //! The nodes' proxy takes what comes to these addresses, so there are no pods for it. That a port
-//! of a node is somebody else's (a daemon's, the API server's) is the proxy's business as well: it
-//! alone sees that, and leaves the port to who has it.
+//! of a node is a daemon's or the API server's is the proxy's business as well: it alone sees that,
+//! and leaves the port to who has it. What others' objects say is known here ([`occupied`]).
 //!
 //! What anybody gets depends on all others' claims ([`claims`]) and on the nodes ([`pool`]), so it
 //! is worked out for all at once, when it is asked for after a change. The state is the objects'
@@ -15,6 +15,7 @@
 
 mod claims;
 mod contests;
+mod occupied;
 mod plan;
 mod pool;
 #[cfg(test)]
@@ -42,19 +43,21 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use self::{
-    claims::{Claim, NodePorts, Share},
+    claims::{Claim, Share},
     contests::Contests,
+    occupied::Occupied,
     plan::Told,
     pool::{Part, Pool},
 };
 use crate::{
     Manager,
     builder::{Builder, Queue},
-    cache::{Cache, Change, Key},
+    cache::{By, Cache, Change, Key},
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
     errors::{is_conflict, message_of},
     event_recorder::component::ComponentRecorder,
+    pod::Pod,
     service_endpoints::service_of,
 };
 
@@ -72,6 +75,8 @@ pub(crate) struct ServiceLbController {
     services: Arc<Cache<Service>>,
     nodes: Arc<Cache<Node>>,
     slices: Arc<Cache<EndpointSlice>>,
+    /// Those with host ports.
+    pods: By<Pod>,
     writes: OwnWrites<Service>,
     /// Counts what changes anybody's share.
     changes: AtomicU64,
@@ -100,6 +105,7 @@ impl ServiceLbController {
             services: controller.reads(),
             nodes: controller.reads(),
             slices: controller.reads(),
+            pods: controller.index(occupied::with_host_ports()),
             writes: controller.own_writes(),
             changes: AtomicU64::new(0),
             shares: Mutex::default(),
@@ -109,6 +115,7 @@ impl ServiceLbController {
         controller.on_change(&this, Self::service_changed);
         controller.on_change(&this, Self::node_changed);
         controller.on_change(&this, Self::slice_changed);
+        controller.on_change(&this, Self::pod_changed);
         controller.complete(this);
     }
 
@@ -126,7 +133,7 @@ impl ServiceLbController {
         };
         let node_ports = |service: Option<&Arc<Service>>| {
             service
-                .map(|one| claims::node_ports(one))
+                .map(|one| occupied::node_ports(one))
                 .unwrap_or_default()
         };
         if is_news || node_ports(old) != node_ports(new) {
@@ -138,6 +145,15 @@ impl ServiceLbController {
         let (old, new) = both(change);
         let part = |node: Option<&Arc<Node>>| node.map(|node| Part::of(node)).unwrap_or_default();
         if part(old) != part(new) {
+            self.shares_changed(queue);
+        }
+    }
+
+    /// Few pods have host ports.
+    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
+        let (old, new) = both(change);
+        let [before, now] = [old, new].map(|pod| pod.and_then(|pod| occupied::taken_by(pod)));
+        if before != now {
             self.shares_changed(queue);
         }
     }
@@ -188,16 +204,12 @@ impl ServiceLbController {
         let claims = services
             .iter()
             .filter_map(|service| Claim::of(service, self.served));
-        let mut node_ports = NodePorts::new();
-        for service in &services {
-            for port in claims::node_ports(service) {
-                let owners = node_ports.entry(port).or_default();
-                owners.insert(Key::of(service.as_ref()));
-            }
-        }
+        let pods = self.pods.get(occupied::ANY);
+        let (all, takers) = (services.iter(), pods.iter());
+        let occupied = Occupied::by(all.map(Arc::as_ref), takers.map(Arc::as_ref));
         let shares = Arc::new(Shares {
             changes,
-            by_key: claims::assign(claims.collect(), &pool, &node_ports),
+            by_key: claims::assign(claims.collect(), &pool, &occupied),
             pool,
         });
         *known = Some(Arc::clone(&shares));

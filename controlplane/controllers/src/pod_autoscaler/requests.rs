@@ -45,7 +45,7 @@ fn request(
     }
     let mut sum = 0_i64;
     let mut found = false;
-    for Asks { name, requests } in running(spec).map(|container| &*container.asks) {
+    for Asks { name, requests, .. } in running(spec).map(|container| &*container.asks) {
         if container.is_some_and(|wanted| wanted != name) {
             continue;
         }

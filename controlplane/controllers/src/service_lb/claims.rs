@@ -2,7 +2,9 @@
 //! that of the one that has it, and of those that ask anew the oldest's. Pure.
 //!
 //! Who has what is in the statuses, which tenants do not write: the age of an object says nothing
-//! of how long it has asked for a port. Node ports are nobody's to take but their own Services'.
+//! of how long it has asked for a port. What is [`occupied`] otherwise is nobody's to take.
+//!
+//! [`occupied`]: super::occupied
 //!
 //! A Service has an address for all of its ports or not at all, so that nobody reaches half of it.
 //! One whose traffic stays on the node (`externalTrafficPolicy: Local`) holds its ports on every
@@ -18,7 +20,7 @@ use std::{
 use coracle_api::load_balancer::Served;
 use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::Time};
 
-use super::pool::Pool;
+use super::{occupied::Occupied, pool::Pool};
 use crate::{cache::Key, service_endpoints::Family};
 
 /// As long as a Service has it, it may have an address.
@@ -38,7 +40,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    fn new(number: i32, protocol: Option<&str>) -> Self {
+    pub(super) fn new(number: i32, protocol: Option<&str>) -> Self {
         Self {
             number,
             protocol: protocol.unwrap_or("TCP").to_owned(),
@@ -132,16 +134,6 @@ pub(super) fn ports(service: &Service) -> BTreeSet<Port> {
         .collect()
 }
 
-/// The node ports of a Service.
-pub(super) fn node_ports(service: &Service) -> BTreeSet<Port> {
-    let ports = service.spec.iter().flat_map(|spec| &spec.ports).flatten();
-    let ports = ports.filter_map(|port| {
-        let number = port.node_port.filter(|number| *number != 0)?;
-        Some(Port::new(number, port.protocol.as_deref()))
-    });
-    ports.collect()
-}
-
 /// What the status gives a Service; an address without ports is all of it, as statuses were written
 /// before.
 fn held_by(service: &Service) -> BTreeSet<(IpAddr, Port)> {
@@ -183,9 +175,6 @@ pub(super) fn is_of_others(service: &Service, served: Served) -> bool {
     is_balanced(service) && !served.include(class)
 }
 
-/// Whose node ports there are.
-pub(super) type NodePorts = BTreeMap<Port, BTreeSet<Key>>;
-
 /// Who has a port of an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
@@ -193,6 +182,8 @@ pub(super) enum Holder {
     Balanced(Key),
     /// It is a node port of this Service.
     NodePort(Key),
+    /// It is a host port of this pod.
+    HostPort(Key),
 }
 
 /// Why a Service has no address.
@@ -227,6 +218,7 @@ fn holders(taken: &BTreeSet<(Port, Holder)>) -> String {
     let named = taken.iter().map(|(port, holder)| match holder {
         Holder::Balanced(key) => format!("Service {key} has {port}"),
         Holder::NodePort(key) => format!("Service {key} has the node port {port}"),
+        Holder::HostPort(key) => format!("Pod {key} has the host port {port}"),
     });
     let mut named: Vec<String> = named.collect();
     cut(&mut named);
@@ -251,13 +243,13 @@ type Held = BTreeMap<(IpAddr, Port), Key>;
 pub(super) fn assign(
     mut claims: Vec<Claim>,
     pool: &Pool,
-    node_ports: &NodePorts,
+    occupied: &Occupied,
 ) -> BTreeMap<Key, Share> {
     claims.sort_by(|a, b| (&a.created, &a.key).cmp(&(&b.created, &b.key)));
     let mut held = kept(&claims, pool);
     let mut shares = BTreeMap::new();
     for claim in claims {
-        let share = share(&claim, pool, &held, node_ports);
+        let share = share(&claim, pool, &held, occupied);
         let given: BTreeSet<IpAddr> = share.iter().flatten().copied().collect();
         for place in places(&claim, pool.addresses()) {
             if given.contains(&place.0) {
@@ -305,14 +297,14 @@ fn places(
     addresses.flat_map(|address| claim.ports.iter().map(move |port| (address, port.clone())))
 }
 
-fn share(claim: &Claim, pool: &Pool, held: &Held, node_ports: &NodePorts) -> Share {
+fn share(claim: &Claim, pool: &Pool, held: &Held, occupied: &Occupied) -> Share {
     let mut wanted = claim.addresses(pool)?;
     let mut taken = BTreeSet::new();
     wanted.retain(|address| {
         let others = claim.ports.iter().filter_map(|port| {
-            let owners = node_ports.get(port).into_iter().flatten();
-            if let Some(owner) = owners.into_iter().find(|owner| **owner != claim.key) {
-                return Some((port.clone(), Holder::NodePort(owner.clone())));
+            let nodes = pool.nodes_at(*address);
+            if let Some(holder) = occupied.holder(&claim.key, (*address, port), nodes) {
+                return Some((port.clone(), holder));
             }
             let holder = held.get(&(*address, port.clone()))?;
             (*holder != claim.key).then(|| (port.clone(), Holder::Balanced(holder.clone())))

@@ -49,8 +49,8 @@ impl Part {
     }
 }
 
-/// Those that clients outside are told: a node is reached under its internal addresses where it
-/// has no others.
+/// Those that clients outside are told: a node is reached under its internal addresses of a family
+/// of which it has no others. What comes to an external one is its proxy's matter.
 fn addresses(node: &Node) -> Vec<IpAddr> {
     let all = node.status.as_ref().and_then(|s| s.addresses.as_deref());
     let of = |kind: &str| -> Vec<IpAddr> {
@@ -59,12 +59,15 @@ fn addresses(node: &Node) -> Vec<IpAddr> {
             .filter_map(|address| address.address.parse().ok())
             .collect()
     };
-    let external = of("ExternalIP");
-    if external.is_empty() {
-        of("InternalIP")
-    } else {
-        external
-    }
+    let mut addresses = of("ExternalIP");
+    let mut internal = of("InternalIP");
+    internal.retain(|ip| {
+        addresses
+            .iter()
+            .all(|other| other.is_ipv4() != ip.is_ipv4())
+    });
+    addresses.append(&mut internal);
+    addresses
 }
 
 /// The addresses, each with the nodes that have it.
@@ -92,6 +95,11 @@ impl Pool {
     /// Its addresses, in their order.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.0.keys().copied()
+    }
+
+    /// The nodes that have `address`.
+    pub(super) fn nodes_at(&self, address: IpAddr) -> impl Iterator<Item = &String> {
+        self.0.get(&address).into_iter().flatten()
     }
 
     /// Whether any of `nodes` has `address`.

@@ -45,17 +45,16 @@ fn service(name: &str, age: u8, ports: &[u16], spec: Value) -> Service {
 
 /// The last numbers of what each gets, or why it gets nothing.
 fn check(services: &[Service], pool: &Pool, expect: &[(&str, &str)]) {
+    check_beside(&[], services, pool, expect);
+}
+
+/// The same beside pods.
+fn check_beside(pods: &[Pod], services: &[Service], pool: &Pool, expect: &[(&str, &str)]) {
     let claims = services
         .iter()
         .filter_map(|one| Claim::of(one, Served::Unclassed))
         .collect();
-    let mut node_ports = NodePorts::new();
-    for service in services {
-        for port in claims::node_ports(service) {
-            node_ports.entry(port).or_default().insert(Key::of(service));
-        }
-    }
-    let shares = assign(claims, pool, &node_ports);
+    let shares = assign(claims, pool, &Occupied::by(services.iter(), pods.iter()));
     let said: Vec<(String, String)> = shares
         .iter()
         .map(|(key, share)| (key.name.clone(), text(share)))
@@ -121,6 +120,14 @@ fn nodes_that_are_ready_and_not_excluded_take_traffic() {
             .push(json!({"type": "ExternalIP", "address": "198.51.100.2"}));
     };
     check(&external, "192.0.2.1 198.51.100.2");
+    // A family says nothing of the other.
+    let external = |node: &mut Value| {
+        node["status"]["addresses"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"type": "ExternalIP", "address": "2001:db8::2"}));
+    };
+    check(&external, "192.0.2.1 192.0.2.2 2001:db8::2");
 }
 
 #[test]
@@ -212,6 +219,46 @@ fn a_node_port_is_its_own_services() {
     ];
     let taken = "no address of a node is free for all of its ports: Service ns/c has the node port 30443/TCP; choose other ports, or remove what has them";
     check(&services, &pool, &[("a", "1"), ("b", taken)]);
+}
+
+#[test]
+fn a_host_port_is_its_pods() {
+    let pool = nodes(&["n1", "n2"]);
+    let pod = |node: &str, phase: &str, port: Value| {
+        let spec = json!({"nodeName": node, "containers": [{"name": "c", "ports": [port]}]});
+        let pod = json!({"metadata": {"namespace": "ns", "name": "p"}, "spec": spec, "status": {"phase": phase}});
+        serde_json::from_value::<Pod>(pod).unwrap()
+    };
+    let port = |number: u16| json!({"containerPort": 80, "hostPort": number});
+    let holds = || {
+        let web = service("a", 1, &[80, 443], json!({}));
+        holding(web, &["192.0.2.1", "192.0.2.2"], &[80, 443])
+    };
+    let check =
+        |pods: &[Pod], expect: &str| check_beside(pods, &[holds()], &pool, &[("a", expect)]);
+    let on_second = pod("n2", "Running", port(443));
+    check(std::slice::from_ref(&on_second), "1");
+    let taken = "no address of a node is free for all of its ports: Pod ns/p has the host port 443/TCP; choose other ports, or remove what has them";
+    check(&[on_second, pod("n1", "Pending", port(443))], taken);
+    let of_nobody = [
+        pod("n2", "Failed", port(443)),
+        pod("", "Pending", port(443)),
+        pod("n2", "Running", port(8443)),
+        pod("n2", "Running", json!({"containerPort": 443})),
+        pod(
+            "n2",
+            "Running",
+            json!({"containerPort": 80, "hostPort": 443, "protocol": "UDP"}),
+        ),
+        pod(
+            "n2",
+            "Running",
+            json!({"containerPort": 80, "hostPort": 443, "hostIP": "127.0.0.1"}),
+        ),
+    ];
+    check(&of_nobody, "1 2");
+    let here = json!({"containerPort": 80, "hostPort": 443, "hostIP": "192.0.2.2"});
+    check(&[pod("n2", "Running", here)], "1");
 }
 
 #[test]

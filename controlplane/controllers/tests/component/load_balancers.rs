@@ -140,6 +140,25 @@ async fn addresses_follow_the_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_pod_has_the_port_is_not_shown() {
+    let cluster = Cluster::start().await;
+    nodes(&cluster, &["n11", "n12"]).await;
+    cluster
+        .create::<Service>("default", balanced("a", json!({})))
+        .await;
+    shows(&cluster, "a", &["192.0.2.11", "192.0.2.12"]).await;
+    let ports = json!([{"containerPort": 8080, "hostPort": 80}]);
+    let pod = json!({"metadata": {"name": "p"},
+        "spec": {"nodeName": "n12", "containers": [{"name": "c", "image": "i", "ports": ports}]}});
+    cluster.create::<Pod>("default", pod).await;
+    shows(&cluster, "a", &["192.0.2.11"]).await;
+    let pods: Api<Pod> = cluster.api("default");
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete("p", &now).await.unwrap();
+    shows(&cluster, "a", &["192.0.2.11", "192.0.2.12"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn local_traffic_is_sent_to_nodes_with_ready_endpoints() {
     let cluster = Cluster::start().await;
     nodes(&cluster, &["n11", "n12"]).await;
