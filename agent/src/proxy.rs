@@ -20,6 +20,7 @@ mod node_ports;
 mod proxy_health;
 mod service_route;
 mod sources;
+mod translated;
 mod turns;
 
 use std::{net::IpAddr, time::Duration};

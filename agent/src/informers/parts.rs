@@ -2,6 +2,7 @@
 //! names are of both families.
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
@@ -11,7 +12,7 @@ use coracle_netfilter::service::{Port, Protocol};
 use ipnet::{IpNet, Ipv4Net};
 use k8s_openapi::{
     api::{
-        core::v1::{Node, Service, ServiceSpec},
+        core::v1::{LoadBalancerIngress, Node, PortStatus, Service, ServiceSpec},
         discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -61,6 +62,8 @@ pub(crate) struct RulesPart {
     pub(crate) cluster_ips: Vec<IpAddr>,
     pub(crate) external_ips: Vec<IpAddr>,
     pub(crate) balancer_ips: Vec<IpAddr>,
+    /// Ports that are not its own at some of these, as its status says.
+    pub(crate) not_given: BTreeSet<(IpAddr, Protocol, u16)>,
     pub(crate) source_ranges: Option<Vec<IpNet>>,
     pub(crate) affinity_secs: Option<u32>,
     pub(crate) internal_local: bool,
@@ -124,12 +127,11 @@ fn rules(service: &Service) -> Option<RulesPart> {
         .into_iter()
         .flatten()
         .filter(|one| one.ip_mode.as_deref() != Some(IP_MODE_PROXY));
-    let mut balancer_ips = sorted(
-        balancers
-            .filter_map(|one| address(one.ip.as_ref()?))
-            .collect(),
-    );
-    balancer_ips.retain(|ip| !external_ips.contains(ip));
+    let balancers = balancers.filter_map(|one| Some((address(one.ip.as_ref()?)?, one)));
+    let balancers: Vec<_> = balancers
+        .filter(|(ip, _)| !external_ips.contains(ip))
+        .collect();
+    let balancer_ips = sorted(balancers.iter().map(|(ip, _)| *ip).collect());
     let affinity_secs = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
         let configured = spec
             .session_affinity_config
@@ -143,6 +145,7 @@ fn rules(service: &Service) -> Option<RulesPart> {
         cluster_ips,
         external_ips,
         balancer_ips,
+        not_given: not_given(spec, &balancers),
         source_ranges: source_ranges::of(service),
         affinity_secs,
         internal_local: is_local(spec.internal_traffic_policy.as_deref()),
@@ -152,6 +155,33 @@ fn rules(service: &Service) -> Option<RulesPart> {
             .and_then(|port| u16::try_from(port).ok())
             .filter(|port| *port != 0 && is_local(spec.external_traffic_policy.as_deref())),
     })
+}
+
+/// An address that comes with ports is the Service's for these alone: a port that was added since
+/// may be another's there. One that comes without is all its own.
+fn not_given(
+    spec: &ServiceSpec,
+    balancers: &[(IpAddr, &LoadBalancerIngress)],
+) -> BTreeSet<(IpAddr, Protocol, u16)> {
+    let is_given = |ip: IpAddr, protocol: Protocol, port: i32| {
+        let mut of_address = balancers.iter().filter(|(other, _)| *other == ip);
+        of_address.any(|(_, one)| {
+            let ports = one.ports.as_deref().unwrap_or_default();
+            let is_it = |listed: &PortStatus| {
+                listed.port == port && Protocol::parse(Some(&listed.protocol)) == Some(protocol)
+            };
+            ports.is_empty() || ports.iter().any(is_it)
+        })
+    };
+    let places = balancers.iter().flat_map(|(ip, _)| {
+        let ports = spec.ports.iter().flatten();
+        ports.filter_map(move |port| {
+            let protocol = Protocol::parse(port.protocol.as_deref())?;
+            let place = (*ip, protocol, u16::try_from(port.port).ok()?);
+            (!is_given(*ip, protocol, port.port)).then_some(place)
+        })
+    });
+    places.collect()
 }
 
 /// Whether traffic stays on the node that it comes to.

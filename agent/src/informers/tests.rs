@@ -104,3 +104,41 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
     assert_eq!(other.part.network.address, "198.18.0.7".parse().ok());
     assert_eq!(other.part.network.pod_cidrs, own.part.network.pod_cidrs);
 }
+
+#[test]
+fn a_balancers_address_is_given_for_the_ports_that_are_listed() {
+    let check = |ingress: Value, expect: &[&str]| {
+        let ports = json!([{"port": 80}, {"port": 53, "protocol": "UDP"}]);
+        let object = json!({"metadata": {}, "spec": {"clusterIP": "10.96.0.1", "ports": ports,
+            "externalIPs": ["198.51.100.9"]}, "status": {"loadBalancer": {"ingress": ingress}}});
+        let service: Service = serde_json::from_value(object).unwrap();
+        let part = parts::ServicePart::from(service);
+        let not_given = part.rules.as_ref().unwrap().not_given.iter();
+        let said: Vec<String> = not_given
+            .map(|(ip, protocol, port)| format!("{ip}:{port}/{}", protocol.as_str()))
+            .collect();
+        assert_eq!(said, expect, "{ingress}");
+    };
+    let (http, dns) = (
+        json!({"port": 80, "protocol": "TCP"}),
+        json!({"port": 53, "protocol": "UDP"}),
+    );
+    let one = |ports: Value| json!({"ip": "192.0.2.1", "ports": ports});
+    check(json!([{"ip": "192.0.2.1"}]), &[]);
+    check(json!([one(json!([]))]), &[]);
+    check(json!([one(json!([http, dns]))]), &[]);
+    check(json!([one(json!([http]))]), &["192.0.2.1:53/udp"]);
+    let other = json!([{"port": 53, "protocol": "TCP"}]);
+    check(
+        json!([one(other)]),
+        &["192.0.2.1:80/tcp", "192.0.2.1:53/udp"],
+    );
+    // Listed apart, of a name, for another to send on, and an address that its owner chose.
+    check(json!([one(json!([http])), one(json!([dns]))]), &[]);
+    check(json!([{"hostname": "lb", "ports": [http]}]), &[]);
+    check(
+        json!([{"ip": "192.0.2.1", "ipMode": "Proxy", "ports": [http]}]),
+        &[],
+    );
+    check(json!([{"ip": "198.51.100.9", "ports": [http]}]), &[]);
+}

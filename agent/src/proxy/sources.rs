@@ -14,7 +14,7 @@ use coracle_client::{
 };
 use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 
-use super::{health_checks::HealthCheck, holdings::Place, nearness};
+use super::{health_checks::HealthCheck, holdings::Place, nearness, translated::Translated};
 use crate::{
     admission::listening::Listeners,
     informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service},
@@ -24,7 +24,8 @@ use crate::{
 /// The Service of the API servers: its endpoints are where they are.
 const API_SERVERS: &str = "default/kubernetes";
 
-/// A Service, and what it is now; `None`: gone, or not this proxy's.
+/// A Service, and what it is now; `None`: gone, or not this proxy's. What its status does not give
+/// it is withheld.
 pub(super) type Changed = (ServiceKey, Option<ServiceView>);
 
 /// Everything known, and what of it the proxy has still to look at. Clones are one.
@@ -50,14 +51,18 @@ impl Sources {
         let mut feed = Feed::default();
         feed.follow(&mut informers.services, service_news);
         feed.follow(&mut informers.slices, slice_news);
-        // Endpoints may be meant for the zone that this node is in now.
+        // Endpoints may be meant for the zone that this node is in now, and its addresses say where
+        // balancers' traffic comes.
         let (moved, all) = (feed.clone(), informers.services.cache());
         informers.nodes.on_change(move |change| {
-            let zone = change.latest().part.own_zone();
+            let place = |node: &SeenNode| {
+                let zone = node.part.own_zone().map(str::to_owned);
+                (zone, translated(node))
+            };
             let (before, now) = match change {
-                Change::Added(_) => (None, zone),
-                Change::Updated { old, .. } => (old.part.own_zone(), zone),
-                Change::Deleted(_) => (zone, None),
+                Change::Added(new) => ((None, None), place(new)),
+                Change::Updated { old, new } => (place(old), place(new)),
+                Change::Deleted(old) => (place(old), (None, None)),
             };
             if before != now {
                 moved.add(all.all().iter().map(|service| Key::of(service.as_ref())));
@@ -140,12 +145,16 @@ impl Sources {
     pub(super) fn take_changes(&self) -> Vec<Changed> {
         let own = self.nodes.filter(|node| node.part.own.is_some()).pop();
         let zone = own.as_ref().and_then(|node| node.part.own_zone());
+        let translated = own.as_ref().and_then(|node| translated(node));
         let changed = self.feed.take().into_iter().map(|key| {
             let service = self.services.get(&key);
             let is_proxied = |slice: &SeenSlice| slice.part.is_proxied;
             let slices = self.slices.filter(&key.to_string(), is_proxied);
             let service = service.filter(|service| !self.is_answered_here(&key, service));
-            let view = service.and_then(|service| view(&service, &slices, zone));
+            let mut view = service.and_then(|service| view(&service, &slices, zone));
+            if let (Some(view), Some(translated)) = (&mut view, &translated) {
+                translated.complete(view);
+            }
             (
                 ServiceKey {
                     namespace: key.namespace,
@@ -202,6 +211,10 @@ impl Sources {
     }
 }
 
+fn translated(node: &SeenNode) -> Option<Translated> {
+    node.part.own.as_deref().and_then(Translated::of)
+}
+
 /// Most changes are of no interest to packets.
 fn service_news(change: &Change<'_, SeenService>) -> Option<Key> {
     let is_news = match change {
@@ -248,6 +261,7 @@ fn view(
         cluster_ips: rules.cluster_ips.clone(),
         external_ips: rules.external_ips.clone(),
         balancer_ips: rules.balancer_ips.clone(),
+        withheld: rules.not_given.clone(),
         source_ranges: rules.source_ranges.clone(),
         affinity_secs: rules.affinity_secs,
         internal_local: rules.internal_local,
@@ -258,7 +272,6 @@ fn view(
             .iter()
             .map(|port| port_view(port, slices, zone))
             .collect(),
-        ..ServiceView::default()
     })
 }
 

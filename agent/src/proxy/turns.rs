@@ -34,8 +34,15 @@ pub(super) struct Turns {
     /// Those whose rules, as they were written last, are many.
     wide: BTreeSet<ServiceKey>,
     /// Those that have external addresses, as they are.
-    external: BTreeMap<ServiceKey, ServiceView>,
+    external: BTreeMap<ServiceKey, External>,
     news: Vec<News>,
+}
+
+#[derive(Debug)]
+struct External {
+    view: ServiceView,
+    /// Of what is withheld, what its status does not give it.
+    not_given: BTreeSet<Place>,
 }
 
 impl Turns {
@@ -62,24 +69,37 @@ impl Turns {
         let before = self
             .external
             .remove(&key)
-            .map(|view| view.withheld)
+            .map(|known| known.view.withheld)
             .unwrap_or_default();
+        let mut not_given = BTreeSet::new();
         let view = view.map(|mut view| {
-            view.withheld = self.withheld(&key, &view);
+            not_given = std::mem::take(&mut view.withheld);
+            view.withheld = self.withheld(&key, &view, &not_given);
             view
         });
         let view = view.filter(|view| !self.is_too_large(&key, view));
         if let Some(view) = view.as_ref().filter(|view| has_external(view)) {
-            self.tell(&key, view, &before);
-            self.external.insert(key.clone(), view.clone());
+            let known = External {
+                view: view.clone(),
+                not_given,
+            };
+            self.tell(&key, &known, &before);
+            self.external.insert(key.clone(), known);
         }
         self.waiting.insert(key, view);
     }
 
-    fn withheld(&self, key: &ServiceKey, view: &ServiceView) -> BTreeSet<Place> {
-        self.holdings.among(view, |protocol, port| {
+    fn withheld(
+        &self,
+        key: &ServiceKey,
+        view: &ServiceView,
+        not_given: &BTreeSet<Place>,
+    ) -> BTreeSet<Place> {
+        let mut withheld = self.holdings.among(view, |protocol, port| {
             self.node_ports.is_of_another(key, (protocol, port))
-        })
+        });
+        withheld.extend(not_given);
+        withheld
     }
 
     /// Who is where now.
@@ -90,12 +110,16 @@ impl Turns {
 
     /// What others have now may be more or less.
     fn look_again(&mut self) {
-        let differing = self
-            .external
-            .iter()
-            .filter(|(key, view)| self.withheld(key, view) != view.withheld);
+        let differing = self.external.iter().filter(|(key, known)| {
+            let withheld = self.withheld(key, &known.view, &known.not_given);
+            withheld != known.view.withheld
+        });
         let again: Vec<Changed> = differing
-            .map(|(key, view)| (key.clone(), Some(view.clone())))
+            .map(|(key, known)| {
+                let mut view = known.view.clone();
+                view.withheld.clone_from(&known.not_given);
+                (key.clone(), Some(view))
+            })
             .collect();
         for (key, view) in again {
             self.take_in(key, view);
@@ -164,11 +188,15 @@ impl Turns {
     }
 
     /// Of what is withheld, if that is new. That another node serves a balancer's address of its
-    /// own is as it should be.
-    fn tell(&mut self, key: &ServiceKey, view: &ServiceView, before: &BTreeSet<Place>) {
-        let is_news = |(ip, _, _): &&Place| {
-            !(view.balancer_ips.contains(ip) && self.holdings.is_anothers(ip))
+    /// own is as it should be, and whoever gives out addresses tells of what it does not give.
+    fn tell(&mut self, key: &ServiceKey, known: &External, before: &BTreeSet<Place>) {
+        let view = &known.view;
+        let is_known = |place: &Place| {
+            let is_anothers =
+                view.balancer_ips.contains(&place.0) && self.holdings.is_anothers(&place.0);
+            is_anothers || known.not_given.contains(place)
         };
+        let is_news = |place: &&Place| !is_known(place);
         let withheld: BTreeSet<&Place> = view.withheld.iter().filter(is_news).collect();
         if withheld.is_empty() || before.iter().filter(is_news).eq(withheld.iter().copied()) {
             return;

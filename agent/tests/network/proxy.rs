@@ -1,5 +1,6 @@
 //! Connections through Services.
 
+mod balancers;
 mod health_checks;
 mod nftables;
 mod rules;

@@ -276,3 +276,44 @@ fn that_other_nodes_serve_their_addresses_is_no_news() {
     turns.add(vec![(key("external"), view([80].into_iter(), &[THERE]))]);
     assert_eq!(turns.take_news().len(), 1);
 }
+
+#[test]
+fn a_balancers_address_is_served_at_the_ports_that_its_status_gives() {
+    let given = |not_given: &[u16]| {
+        view([80, 443].into_iter(), &[]).map(|mut view| {
+            view.balancer_ips = vec![HERE];
+            view.withheld = not_given
+                .iter()
+                .map(|port| (HERE, Protocol::Tcp, *port))
+                .collect();
+            view
+        })
+    };
+    let mut turns = Turns::default();
+    turns.set_holdings(holdings(&[]));
+    let written = |turns: &mut Turns| -> Vec<u16> {
+        let taken = turns.take();
+        let withheld = taken
+            .iter()
+            .flat_map(|(_, view)| view)
+            .flat_map(|view| &view.withheld);
+        withheld.map(|(_, _, port)| *port).collect()
+    };
+    turns.add(vec![(key("web"), given(&[443]))]);
+    assert_eq!(written(&mut turns), [443]);
+    assert_eq!(
+        turns.take_news(),
+        [],
+        "whoever does not give it tells of it"
+    );
+    // Somebody listens, and goes again.
+    turns.set_holdings(holdings(&[80]));
+    assert_eq!(written(&mut turns), [80, 443]);
+    assert_eq!(turns.take_news().len(), 1);
+    turns.set_holdings(holdings(&[]));
+    assert_eq!(written(&mut turns), [443]);
+    turns.add(vec![(key("web"), given(&[]))]);
+    assert_eq!(names(&turns.take()), ["web"]);
+    turns.set_holdings(holdings(&[]));
+    assert!(turns.is_empty(), "nothing is withheld any more");
+}
