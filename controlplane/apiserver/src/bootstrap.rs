@@ -24,8 +24,8 @@ use coracle_registry::{
     open_namespaces,
     part::Part,
     resource::Resource,
+    service_allocator::DEFAULT_SERVICE_CIDR,
     store::{Current, WriteOptions, cache_status, delete::DeleteOptions, update::UpdateTarget},
-    unenforced::DEFAULT_SERVICE_CIDR,
     watch_cache::KeyScope,
 };
 use coracle_telemetry::ErrorChain;
@@ -217,8 +217,8 @@ async fn remove_of_another_family(
     }
 }
 
-/// The range that Services' addresses come from, as an object. One that says something else is left
-/// as it is: the flag decides.
+/// The server's own range of Services' addresses, as an object. One that says something else stays
+/// as it is: it decides, and [`allocation_repair`] tells of it.
 async fn ensure_service_cidr(server: &State) -> Result<(), ApiServerError> {
     let wanted = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": DEFAULT_SERVICE_CIDR},
@@ -238,7 +238,7 @@ async fn ensure_service_cidr(server: &State) -> Result<(), ApiServerError> {
     };
     let is_ready = meta::get_array(&object, &["status", "conditions"])
         .iter()
-        .any(|one| one["type"] == "Ready");
+        .any(|one| one["type"] == "Ready" && one["status"] != "Unknown");
     if is_ready || meta::is_terminating(&object) || object["spec"] != wanted["spec"] {
         return Ok(());
     }

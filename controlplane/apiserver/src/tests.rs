@@ -31,6 +31,7 @@ mod raw;
 mod rbac;
 mod reads;
 mod routes;
+mod service_cidrs;
 mod services;
 mod several;
 mod slow;

@@ -17,6 +17,7 @@
 //! | `config`, `context`, `clock` | what the controllers are told at start; what each of them gets; what time it is |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
 //! | `pod`, `pod_state`, `node_state` | a Pod as it is held; questions about it and about a Node |
+//! | `finalizer` | puts one on, takes one off |
 //! | `pod_claims` | the claims that a pod uses |
 //! | `pod_control` | creates and deletes pods |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
@@ -31,6 +32,7 @@
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
 //! | `endpointslice_mirroring` | Endpoints that others write, as EndpointSlices |
 //! | `service_lb` | addresses of nodes for Services of type LoadBalancer |
+//! | `service_cidrs` | which ranges of Services' addresses are ready, and which may go |
 //! | `node_ipam` | a `podCIDR` for each Node |
 //! | `node_lifecycle`, `taint_eviction`, `pod_gc` | silent nodes, their taints, and the pods on them |
 //! | `namespace_content` | the default ServiceAccount and the root CA of each namespace |
@@ -66,6 +68,7 @@ mod disruption;
 mod endpoints;
 mod endpointslice;
 mod endpointslice_mirroring;
+mod finalizer;
 mod garbage_collector;
 mod history;
 mod int_or_percent;
@@ -88,6 +91,7 @@ mod removals;
 mod replicaset;
 mod resource_quota;
 mod served_kinds;
+mod service_cidrs;
 mod service_endpoints;
 mod service_lb;
 mod statefulset;

@@ -39,6 +39,7 @@ use crate::{
     replicaset::ReplicaController,
     resource_quota::ResourceQuotaController,
     served_kinds::ServedKinds,
+    service_cidrs::ServiceCidrController,
     service_lb::ServiceLbController,
     statefulset::StatefulSetController,
     taint_eviction::TaintEvictionController,
@@ -68,6 +69,7 @@ fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
     EndpointsController::setup(manager, &of("endpoint-controller"));
     MirroringController::setup(manager, &of("endpointslicemirroring-controller"));
     ServiceLbController::setup(manager, &of("service-controller"));
+    ServiceCidrController::setup(manager, &of("service-cidrs-controller"));
     NodeLifecycleController::setup(manager, &of("node-controller"));
     TaintEvictionController::setup(manager, &of("node-controller"));
     NodeIpamController::setup(manager, &of("node-controller"));

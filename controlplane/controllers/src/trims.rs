@@ -5,8 +5,9 @@
 //! kept, but for `managedFields`.
 
 use coracle_client::informers::Informers;
-use k8s_openapi::api::core::v1::{
-    Node, PersistentVolumeClaim, ResourceQuota, Secret, Service, ServiceAccount,
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolumeClaim, ResourceQuota, Secret, Service, ServiceAccount},
+    networking::v1::IPAddress,
 };
 use kube::Client;
 
@@ -29,6 +30,10 @@ pub(crate) fn informers(client: Client) -> Informers {
             if let Some(status) = &mut node.status {
                 status.images = None;
             }
+        })
+        .trim(|address: &mut IPAddress| {
+            address.metadata.annotations = None;
+            address.spec = Default::default();
         })
         .trim(|account: &mut ServiceAccount| {
             account.metadata.annotations = None;

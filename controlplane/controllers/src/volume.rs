@@ -8,7 +8,6 @@
 //! | `attach_detach` | has CSI drivers attach volumes to nodes |
 //! | `expand` | says who is waited for where a claim has grown |
 //! | `claim_protection`, `volume_protection`, `attributes_protection` | the finalizers of what is used |
-//! | `finalizer` | puts one on, takes one off |
 //! | `latest` | objects as they are after own writes that the informer does not show yet |
 //!
 //! What a volume and a claim say of each other is [`coracle_api::volume`]'s, which the scheduler
@@ -20,7 +19,6 @@ mod binder;
 mod claim_protection;
 mod ephemeral;
 mod expand;
-mod finalizer;
 mod latest;
 mod local_path;
 mod volume_protection;

@@ -7,6 +7,7 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | `ranges` | which ranges there are: the ServiceCIDRs |
 //! | `ip_allocator`, `port_allocator` | which address and which port, of their `range`s |
 //! | `claims` | what one Service has, and may take |
 //! | `allocation`, `node_ports` | the entries in the store that say whose something is |
@@ -20,6 +21,7 @@ mod ip_allocator;
 pub(crate) mod node_ports;
 mod port_allocator;
 mod range;
+mod ranges;
 pub mod repair;
 
 use std::{
@@ -42,6 +44,7 @@ use self::{
     claims::Claims,
     ip_allocator::{Asked, IpAllocator},
     port_allocator::PortAllocator,
+    ranges::Ranges,
 };
 use crate::{
     kinds::core::service::{needs_health_check, needs_node_ports},
@@ -50,9 +53,14 @@ use crate::{
     watch_cache::{ResourceCache, WatchCache},
 };
 
+/// The ServiceCIDR that the server makes of its own range.
+pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
+
 /// The allocators of one cluster, and what is taken of their ranges.
 pub struct Allocators {
-    addresses: IpAllocator,
+    /// The range that the server was started with. What counts is what the ServiceCIDRs say.
+    own: IpAllocator,
+    ranges: Arc<ResourceCache>,
     ports: PortAllocator,
     services: Gvk,
     cache: Arc<WatchCache>,
@@ -78,15 +86,24 @@ impl Allocators {
         cache: Arc<WatchCache>,
     ) -> Option<Self> {
         let IpNet::V4(range) = range else { return None };
-        let objects = registry.get("networking.k8s.io", "v1", "ipaddresses")?;
+        let cache_of = |plural| {
+            let kind = registry.get("networking.k8s.io", "v1", plural);
+            kind.map(|kind| Arc::clone(&kind.cache))
+        };
         Some(Self {
-            addresses: IpAllocator::new(range),
+            own: IpAllocator::new(range),
+            ranges: cache_of("servicecidrs")?,
             ports: PortAllocator::new(ports),
             services: registry.core("services")?.gvk.clone(),
-            taken_addresses: Arc::clone(&objects.cache),
+            taken_addresses: cache_of("ipaddresses")?,
             taken_ports: cache.resource(node_ports::PREFIX)?,
             cache,
         })
+    }
+
+    /// What the ServiceCIDRs say, as far as the cache has come.
+    fn ranges(&self) -> Ranges {
+        Ranges::read(&self.ranges, self.own.first())
     }
 
     /// Gives `new` the address and the ports that it needs and has not: as `old` it may have some.
@@ -149,7 +166,7 @@ impl Allocating<'_> {
     }
 
     fn drawn_ip(&mut self) -> Result<Ipv4Addr, Status> {
-        let drawn = self.by.addresses.allocate_next(&mut self.claims);
+        let drawn = self.by.ranges().allocate_next(&mut self.claims);
         drawn.map_err(|error| Status::internal(format!("failed to allocate a serviceIP: {error}")))
     }
 
@@ -162,7 +179,7 @@ impl Allocating<'_> {
             for_kubernetes: is_kubernetes(meta::namespace(new), meta::name(new)),
             dry_run,
         };
-        let given = self.by.addresses.allocate(asked, &mut self.claims);
+        let given = self.by.ranges().allocate(asked, &mut self.claims);
         given.map_err(|error| {
             let why = format!("failed to allocate IP {text}: {error}");
             self.invalid(new, "spec.clusterIPs", &json!([text]), &why)

@@ -16,7 +16,6 @@ mod fields;
 use serde_json::Value;
 
 use self::acted_on::ActedOn;
-pub use self::fields::DEFAULT_SERVICE_CIDR;
 use super::api_resource::ApiResource;
 
 /// Warnings about an object that is made, or changed from what it was.

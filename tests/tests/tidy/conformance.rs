@@ -12,9 +12,10 @@ use coracle_tests::workspace;
 use super::{parse, report, tests_of};
 
 /// Of the lists of upstream's names: what the document is about.
-const GROUPS: [&str; 4] = [
+const GROUPS: [&str; 5] = [
     "[sig-apps] ",
     "[sig-autoscaling] ",
+    "[sig-network] ServiceCIDR and IPAddress API ",
     "[sig-scheduling] ",
     "[sig-storage] ",
 ];

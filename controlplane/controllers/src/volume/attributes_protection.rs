@@ -13,13 +13,13 @@ use k8s_openapi::api::{
 };
 use kube::Client;
 
-use super::finalizer;
 use crate::{
     Manager,
     builder::Builder,
     cache::{By, Cache, Index, Key},
     context::Context,
     controller::{Outcome, Reconciler},
+    finalizer,
 };
 
 const FINALIZER: &str = "kubernetes.io/vac-protection";

@@ -12,13 +12,13 @@ use coracle_api::volume::CLAIM_PROTECTION;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client, api::ListParams};
 
-use super::finalizer;
 use crate::{
     Manager,
     builder::Builder,
     cache::{By, Cache, Key},
     context::Context,
     controller::{CallContext, Outcome, ReconcileError, Reconciler},
+    finalizer,
     pod::Pod,
     pod_claims::{by_claim, claims_of, uses},
     pod_state::node_name,

@@ -36,7 +36,6 @@ use kube::{
 use serde_json::json;
 
 use self::plan::{Plan, Seen};
-use super::finalizer;
 use crate::{
     Manager,
     builder::{Builder, Queue},
@@ -45,6 +44,7 @@ use crate::{
     controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore, ignore_missing},
     errors::is_already_exists,
     event_recorder::component::ComponentRecorder,
+    finalizer,
     writes::Write,
 };
 

@@ -11,13 +11,13 @@ use coracle_api::volume::VOLUME_PROTECTION;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::Client;
 
-use super::finalizer;
 use crate::{
     Manager,
     builder::Builder,
     cache::{Cache, Key},
     context::Context,
     controller::{Outcome, Reconciler},
+    finalizer,
 };
 
 /// The controller; its state is in a cache.

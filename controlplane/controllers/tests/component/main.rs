@@ -25,6 +25,7 @@ mod own_writes;
 mod pod_autoscalers;
 mod quotas;
 mod replication_controllers;
+mod service_cidrs;
 mod services;
 mod stateful_set_claims;
 mod stateful_set_faults;

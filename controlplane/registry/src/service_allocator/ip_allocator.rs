@@ -1,22 +1,17 @@
-//! Cluster addresses: of which range, which of it a Service gets.
+//! Cluster addresses of one range: which of it can be given out, which of it is drawn.
 //!
-//! Source: `pkg/registry/core/service/ipallocator/{ipallocator,cidrallocator,interfaces}.go` at
-//! v1.37.
+//! Source: `pkg/registry/core/service/ipallocator/{ipallocator,interfaces}.go` at v1.37.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::Ipv4Net;
 
-use super::{
-    allocation::Allocation,
-    claims::Claims,
-    range::{self, Range},
-};
+use super::range::{self, Range};
 
 const STEP: u32 = 16;
 const MOST: u32 = 256;
 
-/// The range of a cluster.
+/// One range.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IpAllocator {
     cidr: Ipv4Net,
@@ -55,60 +50,20 @@ impl IpAllocator {
         Ipv4Addr::from(self.range().first)
     }
 
+    pub(super) fn cidr(self) -> Ipv4Net {
+        self.cidr
+    }
+
     /// Whether it can be given out: the first and the last address of a network cannot.
     pub(super) fn contains(self, ip: Ipv4Addr) -> bool {
         let Range { first, last, .. } = self.range();
         (first..=last).contains(&u32::from(ip))
     }
 
-    /// Gives the address that was chosen.
-    ///
-    /// # Errors
-    /// All but [`IpError::Full`].
-    pub(super) fn allocate(
-        self,
-        asked: Asked,
-        claims: &mut Claims<'_>,
-    ) -> Result<Ipv4Addr, IpError> {
-        let refused = if asked.dry_run {
-            let (ip, cidr) = (asked.ip, self.cidr);
-            IpError::NotInRange { ip, cidr }
-        } else {
-            IpError::MismatchedNetwork
-        };
-        let IpAddr::V4(ip) = asked.ip else {
-            return Err(refused);
-        };
-        let allocation = Allocation::Address(ip);
-        // Also one that is out of the range by now, or kept for another.
-        if claims.is_own(allocation) {
-            return Ok(ip);
-        }
-        if !self.contains(ip) {
-            return Err(refused);
-        }
-        // Also while there is no such Service: without its address pods do not reach the API.
-        let is_kept = ip == self.first() && !asked.for_kubernetes;
-        if is_kept || !claims.is_free(allocation) {
-            return Err(IpError::Allocated);
-        }
-        claims.take(allocation);
-        Ok(ip)
-    }
-
-    /// Gives any address.
-    ///
-    /// # Errors
-    /// [`IpError::Full`].
-    pub(super) fn allocate_next(self, claims: &mut Claims<'_>) -> Result<Ipv4Addr, IpError> {
-        let range = self.range();
-        let is_free = |number: u32| {
-            number != range.first && claims.is_free(Allocation::Address(Ipv4Addr::from(number)))
-        };
-        let drawn = range.draw(is_free).map(Ipv4Addr::from);
-        let drawn = drawn.ok_or(IpError::Full)?;
-        claims.take(Allocation::Address(drawn));
-        Ok(drawn)
+    /// Any that is free.
+    pub(super) fn draw(self, is_free: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+        let drawn = self.range().draw(|number| is_free(number.into()));
+        drawn.map(Ipv4Addr::from)
     }
 
     /// Without network and broadcast address.

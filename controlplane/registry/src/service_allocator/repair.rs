@@ -16,18 +16,19 @@ use std::{
 
 use coracle_api::{meta, status::Status};
 use coracle_store::{Compare, Op};
-use serde_json::Value;
+use serde_json::json;
 
 pub use self::finding::{About, Finding};
 use super::{
-    Allocators,
+    Allocators, DEFAULT_SERVICE_CIDR,
     allocation::{Allocation, MANAGED_BY, MANAGER, of},
     is_kubernetes, node_ports,
+    ranges::{self, Ranges, entries, object_of},
 };
 use crate::{
     resource::{Registry, Resource},
     store::{Store, amend::Amendment},
-    watch_cache::{Entry, KeyScope, ResourceCache, Selection},
+    watch_cache::Entry,
 };
 
 /// A change, and what it is told as.
@@ -56,18 +57,20 @@ pub async fn repair(
         .filter_map(|entry| Some((Allocation::at(entry.key())?, entry)))
         .collect();
     let (mut findings, mut changes) = (Vec::new(), Vec::new());
+    findings.extend(allocators.and_then(own_range));
+    let ranges = allocators.map(Allocators::ranges);
     let mut holders: BTreeMap<Allocation, Vec<Arc<Entry>>> = BTreeMap::new();
     for service in entries(&services.cache) {
         let has = of_entry(&service);
-        if let Some(allocators) = allocators {
-            findings.extend(out_of_range(allocators, &service, &has));
+        if let (Some(allocators), Some(ranges)) = (allocators, &ranges) {
+            findings.extend(out_of_range(allocators, ranges, &service, &has));
         }
         for allocation in has {
             let holders = holders.entry(allocation).or_default();
             holders.push(Arc::clone(&service));
         }
     }
-    let kept = allocators.map(|allocators| allocators.addresses.first());
+    let kept = allocators.map(|allocators| allocators.own.first());
     for (allocation, holders) in &holders {
         let entry = known.remove(allocation);
         let parent = entry.as_deref().map(Parent::of);
@@ -119,16 +122,38 @@ fn of_entry(service: &Entry) -> Vec<Allocation> {
         service.field("spec.type"),
         Some("NodePort" | "LoadBalancer")
     ) {
-        let object: Value = serde_json::from_slice(&service.unmanaged()).unwrap_or_default();
-        return of(&object).into_iter().collect();
+        return of(&object_of(service)).into_iter().collect();
     }
     let address = service.field("spec.clusterIP");
     let address = address.and_then(|address| address.parse().ok());
     address.map(Allocation::Address).into_iter().collect()
 }
 
+/// What is wrong with the ServiceCIDR that is the server's own range.
+///
+/// Source: `syncStatus` in `pkg/controlplane/controller/defaultservicecidr` at v1.37.
+fn own_range(allocators: &Allocators) -> Option<Finding> {
+    let mut all = entries(&allocators.ranges).into_iter();
+    let entry = all.find(|entry| entry.name() == DEFAULT_SERVICE_CIDR)?;
+    if entry.is_terminating() {
+        return None;
+    }
+    let object = object_of(&entry);
+    let (found, own) = (&object["spec"]["cidrs"], allocators.own.cidr().to_string());
+    if *found != json!([own]) {
+        return Some(finding::another_range(&entry, found, &own));
+    }
+    let condition = ranges::ready_condition(&object)?;
+    (condition["status"] == "False").then(|| finding::range_not_ready(&entry, condition))
+}
+
 /// What no Service could get.
-fn out_of_range(allocators: &Allocators, service: &Entry, has: &[Allocation]) -> Vec<Finding> {
+fn out_of_range(
+    allocators: &Allocators,
+    ranges: &Ranges,
+    service: &Entry,
+    has: &[Allocation],
+) -> Vec<Finding> {
     let ports = has.iter().filter_map(|allocation| match allocation {
         Allocation::Port(port) if !allocators.ports.contains(*port) => Some(
             finding::port_out_of_range(service, *port, &allocators.ports.text()),
@@ -140,7 +165,7 @@ fn out_of_range(allocators: &Allocators, service: &Entry, has: &[Allocation]) ->
         _ if matches!(text, "" | "None") || service.field("spec.type") == Some("ExternalName") => {
             None
         }
-        Ok(IpAddr::V4(ip)) if allocators.addresses.contains(ip) => None,
+        Ok(IpAddr::V4(ip)) if ranges.contain(ip) => None,
         Ok(ip) => Some(finding::ip_out_of_range(service, ip)),
         Err(_) => Some(finding::ip_not_valid(service, text)),
     };
@@ -156,7 +181,7 @@ struct Parent {
 
 impl Parent {
     fn of(entry: &Entry) -> Self {
-        let object: Value = serde_json::from_slice(&entry.unmanaged()).unwrap_or_default();
+        let object = object_of(entry);
         let field = |field: &str| meta::get_str(&object, &["spec", "parentRef", field]).to_owned();
         Self {
             is_service: field("group").is_empty() && field("resource") == "services",
@@ -247,14 +272,6 @@ async fn orphan(
         finding::stray(entry, &service, is_gone)
     });
     Ok(Some((Amendment { compare, op }, finding)))
-}
-
-fn entries(cache: &ResourceCache) -> Vec<Arc<Entry>> {
-    let (snapshot, all) = (cache.snapshot(), Selection::of(KeyScope::Resource));
-    snapshot
-        .select(&all, &cache.config().prefix)
-        .cloned()
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,13 +1,46 @@
+mod races;
 mod refusals;
+mod service_cidrs;
 mod shared_ports;
 
+use coracle_store::Op;
 use serde_json::json;
 
 use super::{allocation::Allocation, *};
 use crate::{
-    store::{Store, WriteOptions},
+    encode,
+    store::{Store, WriteOptions, amend::Amendment},
     testing,
 };
+
+/// With the ServiceCIDR that the server makes.
+async fn started() -> (Store, Registry) {
+    let kept = testing::started().await;
+    put_range(&kept, "kubernetes", "10.96.0.0/28", json!({})).await;
+    kept
+}
+
+/// A ServiceCIDR as it is in the store, with what else is to be in it: `metadata` and `status`.
+pub(super) async fn put_range(
+    (store, registry): &(Store, Registry),
+    name: &str,
+    cidr: &str,
+    more: Value,
+) {
+    let kind = registry.get("networking.k8s.io", "v1", "servicecidrs");
+    let mut object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": name, "uid": name}, "spec": {"cidrs": [cidr]}});
+    for (field, value) in more["metadata"].as_object().into_iter().flatten() {
+        object["metadata"][field] = value.clone();
+    }
+    object["status"] = more["status"].clone();
+    let op = Op::Put {
+        key: kind.unwrap().key("", name).into(),
+        value: encode::encode(&object).unwrap(),
+    };
+    let compare = Vec::new();
+    store.amend(vec![Amendment { compare, op }]).await.unwrap();
+}
 
 /// Fourteen allocators, of which one is the `kubernetes` Service's, and few ports.
 fn allocator((store, registry): &(Store, Registry)) -> Allocators {
@@ -50,7 +83,7 @@ async fn refused(allocators: &Allocators, mut new: Value, lost: &[Arc<str>]) -> 
 
 #[tokio::test]
 async fn all_of_a_range_are_given_out_and_none_twice() {
-    let kept = testing::started().await;
+    let kept = started().await;
     let allocators = allocator(&kept);
     let mut seen = BTreeSet::new();
     for n in 0..13 {
@@ -69,7 +102,7 @@ async fn all_of_a_range_are_given_out_and_none_twice() {
 
 #[tokio::test]
 async fn what_was_lost_is_not_drawn_again_and_refused_if_it_was_chosen() {
-    let allocators = allocator(&testing::started().await);
+    let allocators = allocator(&started().await);
     let of = |port| Allocation::Port(port).key();
     for left in 30000..=30003_u16 {
         let lost: Vec<_> = (30000..=30003)
@@ -103,7 +136,7 @@ async fn what_was_lost_is_not_drawn_again_and_refused_if_it_was_chosen() {
 
 #[tokio::test]
 async fn ports_of_one_service_are_its_own() {
-    let kept = testing::started().await;
+    let kept = started().await;
     let allocators = allocator(&kept);
     // The chosen one comes last, and is not drawn for those before it.
     let port = |name: &str, protocol: &str, node_port: u16| json!({"name": name, "port": 80, "protocol": protocol, "nodePort": node_port});
@@ -139,7 +172,7 @@ async fn ports_of_one_service_are_its_own() {
 
 #[tokio::test]
 async fn a_service_gets_no_more_than_a_transaction_can_write() {
-    let (store, registry) = testing::started().await;
+    let (store, registry) = started().await;
     let (range, cache) = ("10.96.0.0/28".parse().unwrap(), Arc::clone(&store.cache));
     let allocators = Allocators::new(range, 30000..=32767, &registry, cache).unwrap();
     // One of them is the address.
@@ -164,7 +197,7 @@ async fn a_service_gets_no_more_than_a_transaction_can_write() {
 
 #[tokio::test]
 async fn the_store_itself_refuses_an_address_twice() {
-    let kept = testing::started().await;
+    let kept = started().await;
     let chosen = |name| {
         service(
             name,
@@ -180,7 +213,7 @@ async fn the_store_itself_refuses_an_address_twice() {
 
 #[tokio::test]
 async fn first_address_is_kept_for_the_service_of_the_api() {
-    let allocators = allocator(&testing::started().await);
+    let allocators = allocator(&started().await);
     let first = json!({"clusterIP": "10.96.0.1"});
     let said = refused(&allocators, service("a", first.clone()), &[]).await;
     assert!(said.contains("provided IP is already allocated"), "{said}");

@@ -173,7 +173,7 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
     (
         NETWORK,
         "servicecidrs",
-        By("controlplane/apiserver/src/bootstrap.rs"),
+        By("controlplane/registry/src/service_allocator/ranges.rs"),
     ),
     (
         "node.k8s.io",

@@ -19,8 +19,6 @@ const POD_SECURITY: [&str; 3] = [
 const PRIVILEGED: &str = "privileged";
 /// The handlers of RuntimeClasses that nodes know: names of their one runtime.
 const HANDLERS: [&str; 2] = ["coracle", "runc"];
-/// The range that Services' addresses come from.
-pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
 
 /// What to tell the writer of an object.
 pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
@@ -41,14 +39,6 @@ pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
         ("", "services", _) => service(object),
         ("autoscaling", "horizontalpodautoscalers", _) => metrics(&object["spec"]["metrics"]),
         ("discovery.k8s.io", "endpointslices", _) => endpoint_slice(object),
-        ("networking.k8s.io", "servicecidrs", _)
-            if object["metadata"]["name"] != DEFAULT_SERVICE_CIDR =>
-        {
-            let range = format!("ServiceCIDR {DEFAULT_SERVICE_CIDR:?}");
-            vec![format!(
-                "ServiceCIDR is not used by this cluster yet: Services get addresses of {range} alone"
-            )]
-        }
         _ => Vec::new(),
     }
 }

@@ -62,14 +62,12 @@ fn a_kind_is_warned_of_if_and_only_if_nobody_acts_on_it() {
     for strategy in kinds::all() {
         let info = ApiResource::from(strategy.resource());
         let said = warnings(&info, &minimal(*strategy), None);
-        let unserved_range = info.is("networking.k8s.io", "servicecidrs");
         match acted_on::who(&info.group, &info.plural) {
             Some(ActedOn::Nobody(consequence) | ActedOn::Addon(consequence)) => {
                 assert_eq!(said.len(), 1, "{said:?}");
                 assert!(said[0].starts_with(&*info.kind), "{said:?}");
                 assert!(said[0].ends_with(consequence), "{said:?}");
             }
-            _ if unserved_range => assert_eq!(said.len(), 1, "{said:?}"),
             _ => assert_eq!(said, [""; 0], "{}", info.kind),
         }
     }
@@ -219,13 +217,4 @@ fn metrics_that_nobody_serves_are_warned_of() {
     let begins = |said: &str, index: u8| said.starts_with(&format!("spec.metrics[{index}] has no"));
     assert!(custom.len() == 2 && begins(&custom[0], 1) && begins(&custom[1], 2));
     assert!(said(&["External"])[0].contains(" external.metrics.k8s.io "));
-}
-
-#[test]
-fn ranges_besides_the_first_are_warned_of() {
-    let named = |name: &str| {
-        let range = json!({"metadata": {"name": name}});
-        told("networking.k8s.io", "servicecidrs", &range).len()
-    };
-    assert_eq!((named("kubernetes"), named("more")), (0, 1));
 }

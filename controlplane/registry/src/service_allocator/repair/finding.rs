@@ -2,10 +2,16 @@
 
 use std::net::IpAddr;
 
+use serde_json::Value;
+
 use super::super::allocation::Allocation;
-use crate::watch_cache::Entry;
+use crate::{
+    value::{items, string},
+    watch_cache::Entry,
+};
 
 const OF_ADDRESSES: &str = "ipallocator-repair-controller";
+const OF_RANGES: &str = "kubernetes-service-cidr-controller";
 const OF_PORTS: &str = "portallocator-repair-controller";
 const PLEASE: &str = "please recreate service";
 
@@ -22,14 +28,14 @@ pub struct Finding {
     pub message: String,
 }
 
-/// A Service or an IPAddress.
+/// A Service, an IPAddress or a ServiceCIDR.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct About {
     /// Such as `v1`.
     pub api_version: &'static str,
     /// Such as `Service`.
     pub kind: &'static str,
-    /// Empty for an IPAddress.
+    /// Empty for what is no Service.
     pub namespace: String,
     /// The object's.
     pub name: String,
@@ -42,6 +48,13 @@ impl About {
         Self {
             api_version: "v1",
             kind: "Service",
+            ..Self::address(entry)
+        }
+    }
+
+    fn range(entry: &Entry) -> Self {
+        Self {
+            kind: "ServiceCIDR",
             ..Self::address(entry)
         }
     }
@@ -154,5 +167,37 @@ pub(super) fn stray(address: &Entry, service: &str, is_gone: bool) -> Finding {
         component: OF_ADDRESSES,
         reason,
         message: format!("IPAddress: {ip} for Service {service} {how} cleaning up"),
+    }
+}
+
+/// The server's own range is not what it was started with.
+pub(super) fn another_range(range: &Entry, found: &Value, own: &str) -> Finding {
+    let found: Vec<_> = items(found).iter().map(string).collect();
+    let found = found.join(" ");
+    Finding {
+        about: About::range(range),
+        component: OF_RANGES,
+        reason: "KubernetesDefaultServiceCIDRInconsistent",
+        message: format!(
+            "The default ServiceCIDR [{found}] does not match the controller flag configurations [{own}]"
+        ),
+    }
+}
+
+/// Somebody says that the server's own range gives out nothing. Upstream's reason is the
+/// condition's, whatever that is.
+pub(super) fn range_not_ready(range: &Entry, condition: &Value) -> Finding {
+    let reason = match string(&condition["reason"]) {
+        "Terminating" => "Terminating",
+        _ => "KubernetesDefaultServiceCIDRError",
+    };
+    Finding {
+        about: About::range(range),
+        component: OF_RANGES,
+        reason,
+        message: format!(
+            "Configuration matches, but {}",
+            string(&condition["message"])
+        ),
     }
 }

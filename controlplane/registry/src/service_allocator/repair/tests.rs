@@ -1,7 +1,14 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::*;
+use super::{super::tests::put_range, *};
 use crate::{encode, store::WriteOptions, testing};
+
+/// With the ServiceCIDR that the server makes.
+async fn started() -> (Store, Registry) {
+    let kept = testing::started().await;
+    put_range(&kept, "kubernetes", "10.96.0.0/16", json!({})).await;
+    kept
+}
 
 async fn found(store: &Store, registry: &Registry) -> Vec<String> {
     store.cache.catch_up().await.unwrap();
@@ -68,7 +75,7 @@ fn address(text: &str) -> Allocation {
 
 #[tokio::test]
 async fn what_is_out_of_step_is_set_right() {
-    let (store, registry) = testing::started().await;
+    let (store, registry) = started().await;
     let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30090,
         "clusterIP": "10.96.3.3", "clusterIPs": ["10.96.3.3"],
         "ports": [{"port": 53, "nodePort": 30053, "protocol": "UDP", "name": "u"},
@@ -110,7 +117,7 @@ async fn what_is_out_of_step_is_set_right() {
 
 #[tokio::test]
 async fn what_two_services_have_is_told_of_the_one_whose_it_is_not() {
-    let (store, registry) = testing::started().await;
+    let (store, registry) = started().await;
     let spec = json!({"type": "NodePort", "clusterIP": "10.96.3.3", "clusterIPs": ["10.96.3.3"],
         "ports": [{"port": 53, "nodePort": 30053}]});
     // The younger one has the lower name.
@@ -141,7 +148,7 @@ async fn what_two_services_have_is_told_of_the_one_whose_it_is_not() {
 
 #[tokio::test]
 async fn an_entry_that_names_another_is_set_right() {
-    let (store, registry) = testing::started().await;
+    let (store, registry) = started().await;
     let spec =
         json!({"clusterIP": "10.96.3.3", "clusterIPs": ["10.96.3.3"], "ports": [{"port": 80}]});
     create(&store, &registry, "a", spec).await;
@@ -157,7 +164,7 @@ async fn an_entry_that_names_another_is_set_right() {
 
 #[tokio::test]
 async fn what_is_out_of_range_or_kept_for_another_is_told() {
-    let (store, registry) = testing::started().await;
+    let (store, registry) = started().await;
     for (name, ip, node_port) in [("a", "10.97.0.9", 80), ("b", "10.96.0.1", 30000)] {
         let spec = json!({"type": "NodePort", "clusterIP": ip, "clusterIPs": [ip],
             "ports": [{"port": 80, "nodePort": node_port}]});
@@ -178,7 +185,7 @@ async fn what_is_out_of_range_or_kept_for_another_is_told() {
 
 #[tokio::test]
 async fn what_is_no_address_of_the_cluster_is_told() {
-    let (store, registry) = testing::started().await;
+    let (store, registry) = started().await;
     let services = registry.core("services").unwrap();
     // As nobody could write it today.
     for (name, ip) in [
@@ -203,4 +210,43 @@ async fn what_is_no_address_of_the_cluster_is_told() {
             "b ClusterIPOutOfRange: Cluster IP [IPv6]: fd00::7 is not within any configured Service CIDR; please recreate service",
         ]
     );
+}
+
+#[tokio::test]
+async fn an_address_of_any_range_is_in_range() {
+    let kept = started().await;
+    let terminating = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    put_range(&kept, "more", "10.97.0.0/24", terminating).await;
+    let (store, registry) = kept;
+    for (name, ip) in [("a", "10.97.0.9"), ("b", "10.97.0.255")] {
+        let spec = json!({"clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80}]});
+        create(&store, &registry, name, spec).await;
+    }
+    assert_eq!(
+        said(&store, &registry).await,
+        [
+            "b ClusterIPOutOfRange: Cluster IP [IPv4]: 10.97.0.255 is not within any configured Service CIDR; please recreate service"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_own_range_that_is_another_than_asked_for_is_told() {
+    let kept = testing::started().await;
+    put_range(&kept, "kubernetes", "10.98.0.0/16", json!({})).await;
+    let (store, registry) = &kept;
+    let other = "kubernetes KubernetesDefaultServiceCIDRInconsistent: The default ServiceCIDR [10.98.0.0/16] does not match the controller flag configurations [10.96.0.0/16]";
+    assert_eq!(said(store, registry).await, [other]);
+    let condition =
+        json!({"type": "Ready", "status": "False", "reason": "Terminating", "message": "it goes"});
+    let not_ready = json!({"status": {"conditions": [condition]}});
+    put_range(&kept, "kubernetes", "10.96.0.0/16", not_ready).await;
+    assert_eq!(
+        said(store, registry).await,
+        ["kubernetes Terminating: Configuration matches, but it goes"]
+    );
+    // Its end is its controller's.
+    let gone = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    put_range(&kept, "kubernetes", "10.98.0.0/16", gone).await;
+    assert_eq!(said(store, registry).await, [""; 0]);
 }

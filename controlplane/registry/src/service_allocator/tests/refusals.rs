@@ -22,7 +22,7 @@ async fn told(allocators: &Allocators, mut new: Value, dry_run: bool) -> (u16, S
 
 #[tokio::test]
 async fn a_chosen_one_that_cannot_be_had_is_told_in_upstreams_words() {
-    let kept = testing::started().await;
+    let kept = started().await;
     let spec = json!({"type": "NodePort", "clusterIP": "10.96.0.9", "ports": [{"port": 80, "nodePort": 30001}]});
     write(&kept, service("a", spec)).await.unwrap();
     let allocators = allocator(&kept);
@@ -95,7 +95,7 @@ async fn a_chosen_one_that_cannot_be_had_is_told_in_upstreams_words() {
 
 #[tokio::test]
 async fn a_dry_run_is_told_the_range() {
-    let allocators = allocator(&testing::started().await);
+    let allocators = allocator(&started().await);
     for ip in ["192.0.2.1", "10.96.0.15"] {
         let new = service("x", json!({"clusterIP": ip, "ports": [{"port": 80}]}));
         let said = format!(
@@ -107,7 +107,7 @@ async fn a_dry_run_is_told_the_range() {
 
 #[tokio::test]
 async fn a_full_range_is_told_in_upstreams_words() {
-    let kept = testing::started().await;
+    let kept = started().await;
     let allocators = allocator(&kept);
     for port in 30000..=30003_u16 {
         let ports = json!([{"port": 80, "nodePort": port}]);

@@ -20,7 +20,7 @@ fn node_ports(service: &Value) -> Vec<u64> {
 
 #[tokio::test]
 async fn tcp_and_udp_of_one_port_share_one_of_the_nodes() {
-    let allocators = allocator(&testing::started().await);
+    let allocators = allocator(&started().await);
     let dns = json!([
         entry("UDP", 53, None),
         entry("TCP", 53, None),
@@ -44,7 +44,7 @@ async fn tcp_and_udp_of_one_port_share_one_of_the_nodes() {
 
 #[tokio::test]
 async fn an_update_keeps_what_is_shared_and_shares_what_comes() {
-    let allocators = allocator(&testing::started().await);
+    let allocators = allocator(&started().await);
     let one = json!([entry("TCP", 53, None)]);
     let old = filled(&allocators, node_port("a", one)).await;
     let port = node_ports(&old)[0];
@@ -68,7 +68,7 @@ async fn an_update_keeps_what_is_shared_and_shares_what_comes() {
 
 #[tokio::test]
 async fn no_protocol_gets_one_port_twice() {
-    let allocators = allocator(&testing::started().await);
+    let allocators = allocator(&started().await);
     let stored = json!([entry("TCP", 53, Some(30001)), entry("UDP", 54, Some(30001))]);
     let old = node_port("a", stored);
     let mut new = old.clone();
@@ -83,7 +83,7 @@ async fn no_protocol_gets_one_port_twice() {
 
 #[tokio::test]
 async fn who_needs_none_gets_none_and_keeps_what_it_names() {
-    let allocators = allocator(&testing::started().await);
+    let allocators = allocator(&started().await);
     let spec = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
         "ports": [entry("TCP", 53, None), entry("TCP", 80, Some(30003))]});
     let new = filled(&allocators, service("a", spec)).await;
@@ -92,7 +92,7 @@ async fn who_needs_none_gets_none_and_keeps_what_it_names() {
 
 #[tokio::test]
 async fn a_load_balancer_whose_traffic_stays_gets_a_port_for_health_checks() {
-    let kept = testing::started().await;
+    let kept = started().await;
     let allocators = allocator(&kept);
     let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local",
         "ports": [entry("TCP", 80, None), entry("TCP", 81, Some(30002))]});

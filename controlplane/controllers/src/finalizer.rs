@@ -11,18 +11,18 @@ use crate::{
     writes::{Scope, Write},
 };
 
-pub(super) fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
+pub(crate) fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|one| one == finalizer)
 }
 
 /// Whether it is to go and has the finalizer.
-pub(super) fn is_to_go(meta: &ObjectMeta, finalizer: &str) -> bool {
+pub(crate) fn is_to_go(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.deletion_timestamp.is_some() && has(meta, finalizer)
 }
 
 /// Whether it stays and does not have the finalizer: admission puts it on, unless the object is
 /// older.
-pub(super) fn is_missing(meta: &ObjectMeta, finalizer: &str) -> bool {
+pub(crate) fn is_missing(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.deletion_timestamp.is_none() && !has(meta, finalizer)
 }
 
@@ -31,7 +31,7 @@ pub(super) fn is_missing(meta: &ObjectMeta, finalizer: &str) -> bool {
 ///
 /// # Errors
 /// The write's.
-pub(super) async fn write<K: Kind>(
+pub(crate) async fn write<K: Kind>(
     client: &Client,
     object: &K,
     finalizer: &str,
