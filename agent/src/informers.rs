@@ -12,6 +12,7 @@
 
 mod parts;
 mod policies;
+mod service_cidrs;
 mod source_ranges;
 
 use std::time::Duration;
@@ -27,13 +28,16 @@ use coracle_telemetry::{ExponentialBackoff, Tasks};
 use k8s_openapi::api::{
     core::v1::{Namespace, Node, PersistentVolume, Pod, Service},
     discovery::v1::EndpointSlice,
-    networking::v1::NetworkPolicy,
+    networking::v1::{NetworkPolicy, ServiceCIDR},
 };
 use kube::{Api, Client};
 use tokio::sync::watch;
 
 pub(crate) use self::parts::{NodeNetwork, NodePart, ServicePart, SliceEndpoint, SlicePart};
-use self::policies::{NamespacePart, PeerPart, PodPeer, PolicyPart};
+use self::{
+    policies::{NamespacePart, PeerPart, PodPeer, PolicyPart},
+    service_cidrs::ServiceCidrPart,
+};
 
 /// Between attempts to watch.
 const RETRY: ExponentialBackoff =
@@ -42,6 +46,7 @@ const RETRY: ExponentialBackoff =
 pub(crate) type SeenService = Part<Service, ServicePart>;
 pub(crate) type SeenSlice = Part<EndpointSlice, SlicePart>;
 pub(crate) type SeenNode = Part<Node, NodePart>;
+pub(crate) type SeenServiceCidr = Part<ServiceCIDR, ServiceCidrPart>;
 pub(crate) type SeenPolicy = Part<NetworkPolicy, PolicyPart>;
 pub(crate) type SeenNamespace = Part<Namespace, NamespacePart>;
 pub(crate) type SeenPeer = Part<PodPeer, PeerPart>;
@@ -64,6 +69,7 @@ pub struct Informers {
     pub(crate) services: Informer<SeenService>,
     pub(crate) slices: Informer<SeenSlice>,
     pub(crate) nodes: Informer<SeenNode>,
+    pub(crate) service_cidrs: Informer<SeenServiceCidr>,
     /// Those that the cluster has made for this node.
     pub(crate) volumes: Informer<PersistentVolume>,
     pub(crate) policies: Informer<SeenPolicy>,
@@ -111,6 +117,8 @@ impl Informers {
                 .woken_by(pulse, RETRY),
             slices: slices.woken_by(pulse, RETRY),
             nodes: nodes.woken_by(pulse, RETRY),
+            service_cidrs: Informer::new(Api::all(client.clone()), Selection::all(), |_| {})
+                .woken_by(pulse, RETRY),
             volumes: volumes.woken_by(pulse, RETRY),
             policies: Informer::new(Api::all(client.clone()), Selection::all(), |_| {})
                 .woken_by(pulse, RETRY),
@@ -138,6 +146,7 @@ impl Informers {
         tasks.add("watch Services", self.services.run(stop.clone()));
         tasks.add("watch EndpointSlices", self.slices.run(stop.clone()));
         tasks.add("watch Nodes", self.nodes.run(stop.clone()));
+        tasks.add("watch ServiceCIDRs", self.service_cidrs.run(stop.clone()));
         tasks.add("watch PersistentVolumes", self.volumes.run(stop.clone()));
         tasks.add("watch NetworkPolicies", self.policies.run(stop.clone()));
         let mut wanted = self.peers_wanted.subscribe();

@@ -18,6 +18,7 @@ mod nearness;
 mod news;
 mod node_ports;
 mod proxy_health;
+mod service_ranges;
 mod service_route;
 mod sources;
 mod translated;
@@ -29,7 +30,6 @@ use coracle_netfilter::{
     ProxyMode,
     engine::{EngineError, ServiceEngine},
     flows::Targets,
-    service::ServiceNetwork,
 };
 use coracle_telemetry::{Backoff, ErrorChain};
 use ipnet::IpNet;
@@ -48,6 +48,7 @@ use self::{
     look::Look,
     node_ports::NodePortRanges,
     proxy_health::ProxyHealth,
+    service_ranges::ServiceRanges,
     service_route::ServiceRoute,
     turns::Turns,
 };
@@ -70,8 +71,8 @@ pub struct ProxyConfig {
     pub node_ip: Option<IpAddr>,
     /// Addresses of all pods: traffic from elsewhere to a ClusterIP is masqueraded. Empty: none is.
     pub cluster_cidrs: Vec<IpNet>,
-    /// Addresses of Services: what has no rule there is rejected instead of leaving the node.
-    /// Empty: only Services without endpoints are rejected.
+    /// Addresses of Services, beside those of the ServiceCIDRs: what has no rule there is rejected
+    /// instead of leaving the node. None at all: only Services without endpoints are rejected.
     pub service_cidrs: Vec<IpNet>,
     /// An address among them at which the node answers itself: no Service has rules there.
     pub own_service_ip: Option<IpAddr>,
@@ -107,20 +108,8 @@ pub async fn run(
     config: ProxyConfig,
     shutdown: CancellationToken,
 ) -> Result<(), ProxyError> {
-    let network = ServiceNetwork::new(&config.cluster_cidrs, &config.service_cidrs)
-        .with_pod_interface(config.pod_interface)
-        .with_node_ip(config.node_ip)
-        .with_node_port_cidrs(&config.node_port_cidrs)
-        .with_own_service_ip(config.own_service_ip);
-    let route = ServiceRoute::new(&network);
-    let engine = coracle_netfilter::service_engine(config.mode, network).inspect_err(|error| {
-        if let Some(told) = &config.news {
-            // Told again with the next start: what finds no room now is not lost.
-            let _ = told.try_send(News::Failing {
-                why: error.to_string(),
-            });
-        }
-    })?;
+    let ranges = ServiceRanges::new(&config, &sources);
+    let (engine, route) = ranges.writers()?;
     let (targets, told) = latest::channel(Targets::default());
     let (checks, told_checks) = latest::channel(HealthChecks::default());
     let health = ProxyHealth::default();
@@ -144,6 +133,7 @@ pub async fn run(
         turns: Turns::default(),
         api_port: config.api_port,
         node_port_ranges,
+        ranges,
         engine: Some(engine),
         route,
         repair_interval: config.repair_interval,
@@ -156,8 +146,7 @@ pub async fn run(
         _beside: beside,
         news: config.news,
     };
-    proxy.run(shutdown).await;
-    Ok(())
+    proxy.run(shutdown).await
 }
 
 /// First wait after a failed transaction; doubled up to the repair interval.
@@ -168,6 +157,7 @@ struct Proxy {
     turns: Turns,
     api_port: Option<u16>,
     node_port_ranges: NodePortRanges,
+    ranges: ServiceRanges,
     /// `None` only while a blocking thread has it.
     engine: Option<Box<dyn ServiceEngine>>,
     route: ServiceRoute,
@@ -187,10 +177,10 @@ struct Proxy {
 }
 
 impl Proxy {
-    async fn run(mut self, shutdown: CancellationToken) {
+    async fn run(mut self, shutdown: CancellationToken) -> Result<(), ProxyError> {
         let listed = shutdown.run_until_cancelled(self.sources.listed());
         if self.health.behind_until(listed).await.is_none() {
-            return;
+            return Ok(());
         }
         self.sources.restart();
         let mut published = self.sources.published().watch();
@@ -200,6 +190,10 @@ impl Proxy {
         // ahead of the clock.
         let mut even = Instant::now();
         loop {
+            if let Some((engine, route)) = self.ranges.renewed(&self.sources)? {
+                (self.engine, self.route) = (Some(engine), route);
+                self.sources.restart();
+            }
             let pending = self.has_work();
             if pending || self.retry_delay.is_some() {
                 self.health.falls_behind();
@@ -207,7 +201,8 @@ impl Proxy {
                 self.health.catches_up();
             }
             tokio::select! {
-                () = shutdown.cancelled() => return,
+                () = shutdown.cancelled() => return Ok(()),
+                () = self.sources.service_cidrs().changed() => {}
                 () = self.sources.changed(), if !pending => {}
                 Ok(()) = published.changed() => self.look_around().await,
                 () = sleep_until(even - WRITE_INTERVAL * (WRITE_CREDIT - 1)), if pending => {

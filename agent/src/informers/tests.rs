@@ -60,6 +60,7 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
         informers.services.synced(),
         informers.slices.synced(),
         informers.nodes.synced(),
+        informers.service_cidrs.synced(),
         informers.volumes.synced(),
         informers.policies.synced(),
     ];
@@ -78,6 +79,7 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
         "/api/v1/services ",
         "/apis/discovery.k8s.io/v1/endpointslices ",
         "/apis/networking.k8s.io/v1/networkpolicies ",
+        "/apis/networking.k8s.io/v1/servicecidrs ",
     ];
     assert_eq!(first, expected.map(str::to_owned).into());
     // Other nodes' pods only once there is a policy.

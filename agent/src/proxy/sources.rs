@@ -14,7 +14,10 @@ use coracle_client::{
 };
 use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 
-use super::{health_checks::HealthCheck, holdings::Place, nearness, translated::Translated};
+use super::{
+    health_checks::HealthCheck, holdings::Place, nearness, service_ranges::ServiceCidrs,
+    translated::Translated,
+};
 use crate::{
     admission::listening::Listeners,
     informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service},
@@ -36,6 +39,7 @@ pub struct Sources {
     services: Arc<Cache<SeenService>>,
     slices: By<SeenSlice>,
     nodes: Arc<Cache<SeenNode>>,
+    service_cidrs: ServiceCidrs,
     /// Where the node answers itself.
     own_service_ip: Option<IpAddr>,
     /// What pods publish on the node.
@@ -74,6 +78,7 @@ impl Sources {
             services,
             slices: informers.slices_by_service(),
             nodes,
+            service_cidrs: ServiceCidrs::new(informers),
             own_service_ip: None,
             published: PublishedPorts::default(),
             listeners: Listeners::default(),
@@ -92,6 +97,10 @@ impl Sources {
 
     pub(super) fn listeners(&self) -> &Listeners {
         &self.listeners
+    }
+
+    pub(super) fn service_cidrs(&self) -> &ServiceCidrs {
+        &self.service_cidrs
     }
 
     pub(super) fn published(&self) -> &PublishedPorts {
@@ -115,10 +124,10 @@ impl Sources {
             && (&*key.namespace, &*key.name) == (cluster_dns::NAMESPACE, cluster_dns::SERVICE)
     }
 
-    /// Returns once both lists are complete: before, rules made from this would tear down what
+    /// Returns once the lists are complete: before, rules made from this would tear down what
     /// works. Cancel-safe.
     pub(super) async fn listed(&self) {
-        self.feed.listed().await;
+        self.service_cidrs.listed_with(self.feed.listed()).await;
     }
 
     /// For a proxy that begins anew: everything counts as changed.

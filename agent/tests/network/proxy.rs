@@ -4,6 +4,7 @@ mod balancers;
 mod health_checks;
 mod nftables;
 mod rules;
+mod service_ranges;
 
 use std::{collections::HashSet, io::ErrorKind, net::Ipv4Addr, time::Duration};
 
