@@ -17,6 +17,7 @@ use coracle_auth::authz::{self, ResourceTarget, Target, UnionAuthorizer};
 use coracle_registry::{
     api_resource::ApiResource,
     resource::Registry,
+    service_allocator,
     store::{Store, cache_status},
 };
 use ipnet::IpNet;
@@ -143,9 +144,14 @@ impl NodeRestriction {
             return Ok(());
         }
         let added = rules::added_addresses(node, attributes.object(), old)?;
+        if added.is_empty() {
+            return Ok(());
+        }
+        let mut services = service_allocator::of_services(&self.registry);
+        services.push(self.service_cidr);
+        let is_services = |address: IpAddr| services.iter().any(|range| range.contains(&address));
         let foreign = added.iter().find(|address| {
-            !address::may_be_nodes(**address, self.advertise)
-                || self.service_cidr.contains(&address.to_canonical())
+            !address::may_be_nodes(**address, self.advertise) || is_services(address.to_canonical())
         });
         match foreign {
             Some(address) => Err(format!(

@@ -39,6 +39,7 @@ use coracle_api::{
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
+pub use self::ranges::of_services;
 use self::{
     allocation::MOST_AT_ONCE,
     claims::Claims,

@@ -286,6 +286,10 @@ async fn a_node_does_not_say_that_it_is_where_others_are() {
         let status = json!({"status": {"addresses": [{"type": kind, "address": address}]}});
         who.merge("/api/v1/nodes/evil/status", status).await
     };
+    let range = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "more"}, "spec": {"cidrs": ["203.0.113.0/24", "2001:db8:1::/112"]}});
+    let ranges = "/apis/networking.k8s.io/v1/servicecidrs";
+    assert_eq!(world.admin.post(ranges, range).await.0, 201);
     for address in [
         "127.0.0.1",
         "::1",
@@ -293,6 +297,9 @@ async fn a_node_does_not_say_that_it_is_where_others_are() {
         "10.96.0.1",
         "::ffff:127.0.0.1",
         "::ffff:10.96.0.1",
+        "203.0.113.9",
+        "::ffff:203.0.113.9",
+        "2001:db8:1::9",
         "x",
     ] {
         let (code, answer) = say(&world.node, "InternalIP", address).await;

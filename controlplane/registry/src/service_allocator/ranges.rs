@@ -12,7 +12,7 @@ use std::{
 };
 
 use coracle_api::meta;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use serde_json::Value;
 
 use super::{
@@ -22,6 +22,7 @@ use super::{
     ip_allocator::{Asked, IpAllocator, IpError},
 };
 use crate::{
+    resource::Registry,
     value::{items, string},
     watch_cache::{Entry, KeyScope, ResourceCache, Selection},
 };
@@ -115,6 +116,21 @@ impl Ranges {
             _ => IpError::MismatchedNetwork,
         }
     }
+}
+
+/// The ranges of all ServiceCIDRs, of either family, ready or not: nobody but Services has an
+/// address in them.
+#[must_use]
+pub fn of_services(registry: &Registry) -> Vec<IpNet> {
+    let kind = registry.get("networking.k8s.io", "v1", "servicecidrs");
+    let all = kind.map(|kind| entries(&kind.cache)).unwrap_or_default();
+    let cidrs = all.iter().flat_map(|entry| {
+        let object = object_of(entry);
+        let cidrs = items(&object["spec"]["cidrs"]).iter();
+        let cidrs = cidrs.filter_map(|cidr| string(cidr).parse().ok());
+        cidrs.collect::<Vec<_>>()
+    });
+    cidrs.collect()
 }
 
 fn ranges_of(entry: &Entry) -> Vec<ServiceRange> {
