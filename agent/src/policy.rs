@@ -9,6 +9,7 @@
 //! What the node serves itself at an address of a Service, its answers to names, counts as a pod of
 //! the label that cluster DNS has everywhere, so that policies which let pods ask it do so here.
 
+mod enforcer;
 mod guard;
 mod keeper;
 mod peers;

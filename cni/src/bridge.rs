@@ -4,9 +4,8 @@
 //! never touched: it stays 0, so that a neighbour cannot reach the node's loopback services
 //! (CVE-2020-8558).
 
-use std::{fs, io, net::Ipv4Addr};
+use std::{net::Ipv4Addr, path::Path};
 
-use coracle_telemetry::ErrorChain;
 use ipnet::Ipv4Net;
 use nix::errno::Errno;
 use rtnetlink::{
@@ -15,10 +14,11 @@ use rtnetlink::{
 };
 
 use crate::{
+    bridged::{self, Bridged},
     conf::NetConf,
     error::CniError,
-    modprobe,
     netlink::{Link, Netlink, Request, address_message},
+    sysctl,
 };
 
 const DEFAULT_MTU: u32 = 1500;
@@ -143,37 +143,14 @@ fn stale_addresses(
         .collect())
 }
 
+/// Forwards, and has replies between two pods of one bridge pass the node's address translation.
 fn set_sysctls() -> Result<(), CniError> {
-    set_sysctl("/proc/sys/net/ipv4/ip_forward", "1")?;
-    // Replies between two pods of one bridge must pass the node's address translation.
-    const BRIDGE_NF: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
-    // Built in or already loaded on most hosts.
-    let loaded = match fs::metadata(BRIDGE_NF) {
-        Ok(_) => Ok(()),
-        Err(_) => modprobe::load("br_netfilter"),
-    };
-    match set_sysctl(BRIDGE_NF, "1") {
-        Err(CniError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            let why = loaded.map_err(|error| ErrorChain(&error).to_string()).err();
-            tracing::warn!(
-                error = why,
-                "br_netfilter is missing: Services fail between pods of one node"
-            );
-            Ok(())
-        }
-        other => other,
+    sysctl::set(Path::new("/proc/sys/net/ipv4/ip_forward"), "1")?;
+    if let Bridged::Unfiltered { why } = bridged::ensure()? {
+        tracing::warn!(
+            why,
+            "br_netfilter is missing: between pods of one node Services fail, and pods that NetworkPolicies select do not start"
+        );
     }
-}
-
-fn set_sysctl(path: &str, value: &str) -> Result<(), CniError> {
-    let failed = |operation, source| CniError::Io {
-        operation,
-        path: path.into(),
-        source,
-    };
-    // Reading first: a node may be set up right and its /proc/sys be read-only.
-    if fs::read_to_string(path).is_ok_and(|present| present.trim() == value) {
-        return Ok(());
-    }
-    fs::write(path, value).map_err(|source| failed("write", source))
+    Ok(())
 }

@@ -7,6 +7,7 @@
 //! | [`cmd`] | ADD, DEL, CHECK, GC, STATUS, VERSION |
 //! | [`conf`], [`result`], [`error`] | the wire types of the CNI specification |
 //! | [`bridge`], [`veth`] | the links of the node and of a pod |
+//! | [`bridged`] | what pods of one bridge send each other passes the node's rules |
 //! | [`anti_spoof`] | a pod cannot send under another's address |
 //! | [`ipam`] | crash-safe address reservations, one file an address |
 //! | [`masquerade`] | source NAT for what leaves the cluster |
@@ -18,6 +19,7 @@
 
 pub mod anti_spoof;
 pub mod bridge;
+pub mod bridged;
 pub mod cmd;
 pub mod conf;
 pub mod error;
@@ -27,6 +29,7 @@ mod modprobe;
 pub mod netlink;
 pub mod result;
 pub mod skel;
+mod sysctl;
 pub mod veth;
 
 pub use cmd::{Attachment, add, check, del, gc, prepare, release};

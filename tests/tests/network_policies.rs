@@ -151,6 +151,8 @@ fn policies_hold_on_every_node_from_a_pods_first_packet_on() {
     names_are_asked_for_by_those_who_may(&kubectl);
     a_pod_has_its_policies_before_it_runs(&kubectl);
     an_agent_that_is_killed_leaves_no_gap(&mut cluster, &probe);
+    what_pods_of_one_bridge_send_each_other_is_decided_on(&cluster, &probe);
+    rules_that_only_a_dead_agent_knew_are_not_missed(&mut cluster, &probe);
     kubectl.ok("delete networkpolicies -A --all");
     probe.expect("no policy again", 80, |_, _| true);
     kubectl.ok("delete namespace nx ny nz --timeout=60s");
@@ -316,4 +318,75 @@ fn an_agent_that_is_killed_leaves_no_gap(cluster: &mut Cluster, probe: &Probe) {
     }
     cluster.wait_ready(2);
     probe.expect("deny into ny", 80, |_, to| !to.starts_with("ny/"));
+}
+
+/// Whoever turns the setting off would open every pod to its neighbours.
+fn what_pods_of_one_bridge_send_each_other_is_decided_on(cluster: &Cluster, probe: &Probe) {
+    const SETTING: &str = "net.bridge.bridge-nf-call-iptables";
+    let kubectl = &probe.kubectl;
+    let path = r#"jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}={.spec.nodeName},{.status.podIP}{"\n"}{end}"#;
+    let nodes = kubectl.ok_args(&["get", "pods", "-A", "-l", "pod", "-o", path]);
+    let places: Vec<(&str, &str, &str)> = nodes
+        .lines()
+        .filter_map(|line| {
+            let (pod, place) = line.split_once('=')?;
+            let (node, address) = place.split_once(',')?;
+            Some((pod, node, address))
+        })
+        .collect();
+    let shut = places.iter().find(|(pod, ..)| pod.starts_with("ny/"));
+    let (shut, home, address) = shut.expect("a pod of ny");
+    let mut neighbours = places.iter().filter(|(_, node, _)| node == home);
+    let neighbour = neighbours.find(|(pod, ..)| pod.starts_with("nz/"));
+    let (neighbour, ..) = neighbour.expect("a pod of nz beside it");
+    let (ns, pod) = neighbour.split_once('/').expect("ns/pod");
+    let script =
+        format!("timeout 1 wget -q -O /dev/null http://{address}/ 2>/dev/null && echo in; true");
+    let exec = ["exec", "-n", ns, pod, "--", "sh", "-c", &script];
+    let gets_in = || kubectl.ok_args(&exec).contains("in");
+    assert!(!gets_in(), "{shut} is shut");
+    let site = &cluster.site;
+    site.within(home, &["sysctl", "-w", &format!("{SETTING}=0")]);
+    wait::until("the setting is back", SPREAD, || {
+        let value = site.within(home, &["sysctl", "-n", SETTING]);
+        (value.trim() == "1").then_some(()).ok_or(value)
+    });
+    assert!(!gets_in(), "{neighbour} got into {shut} on {home}");
+}
+
+fn rules_that_only_a_dead_agent_knew_are_not_missed(cluster: &mut Cluster, probe: &Probe) {
+    let kubectl = &probe.kubectl;
+    let target = kubectl.ok("get pod -n ny a -o jsonpath={.status.podIP}");
+    let home = kubectl.ok("get pod -n ny a -o jsonpath={.spec.nodeName}");
+    let free = kubectl.ok("get pod -n nz a -o jsonpath={.status.podIP}");
+    let (at, other) = if home == "n1" { (0, "n2") } else { (1, "n1") };
+    cluster.server.as_mut().expect("a server").kill();
+    cluster.nodes[at].agent.as_mut().expect("an agent").kill();
+    cluster.start_agent(at);
+    let shut_in = || {
+        cluster
+            .site
+            .fetch(other, &format!("http://{target}/"))
+            .err()
+            .ok_or("got in")
+    };
+    let log = cluster.site.dir().join(format!("{home}.log"));
+    wait::until("the agent looks after what is left", SPREAD, || {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        let is_told = log.contains("NetworkPolicy rules are kept as they were left");
+        is_told.then_some(()).ok_or(log)
+    });
+    shut_in().expect("shut while its rules are there");
+    for _ in 0..2 {
+        cluster.site.within(&home, &["nft", "flush", "ruleset"]);
+        wait::until("shut again", SPREAD, shut_in);
+    }
+    // Who was not selected is not shut off.
+    cluster
+        .site
+        .fetch(other, &format!("http://{free}/"))
+        .expect("a pod without policies gets what it got");
+    cluster.start_server();
+    cluster.wait_ready(2);
+    probe.expect("deny into ny again", 80, |_, to| !to.starts_with("ny/"));
 }

@@ -4,6 +4,7 @@
 //! and drops the rest. Whose addresses a rule names are groups: a pod that comes or goes is an
 //! element of some groups, and no rule changes. Plain data, and the difference of two plans.
 
+mod selected;
 mod verdict;
 
 use std::{
@@ -13,7 +14,10 @@ use std::{
     sync::Arc,
 };
 
-pub use self::verdict::{Packet, Step, Verdict};
+pub use self::{
+    selected::Selected,
+    verdict::{Packet, Step, Verdict},
+};
 use crate::service::Protocol;
 
 macro_rules! id {
@@ -48,7 +52,7 @@ id! {
 }
 id! {
     /// Names a chain by its direction, its policies and their rules: 20 hexadecimal digits. A chain
-    /// never changes; a policy that changes makes another.
+    /// never changes; a policy that changes makes another. Those of [`Selected::shut`] have words.
     ChainId
 }
 

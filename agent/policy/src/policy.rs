@@ -11,7 +11,9 @@ use coracle_netfilter::{
 };
 use ipnet::IpNet;
 use k8s_openapi::{
-    api::networking::v1::{IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort},
+    api::networking::v1::{
+        IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+    },
     apimachinery::pkg::{apis::meta::v1 as meta, util::intstr::IntOrString},
 };
 use thiserror::Error;
@@ -22,7 +24,7 @@ use crate::{
     objects::{Labels, NamedPort, PodView},
 };
 
-/// A policy that the API server should have refused. Keep the last one that could be read.
+/// A policy that the API server should have refused. [`Policy::shut`] is what it is enforced as.
 #[derive(Debug, Error)]
 pub enum PolicyError {
     /// It has no namespace or no name.
@@ -115,6 +117,20 @@ pub(crate) struct Side {
     pub(crate) port_groups: BTreeMap<PortGroupId, PortGroupSpec>,
 }
 
+impl Side {
+    /// With the digest of its rules.
+    fn sealed(mut self) -> Self {
+        let text = format!("{:?}", self.rules);
+        self.digest = digest([&*text]);
+        self
+    }
+
+    /// Lets nothing through.
+    fn nothing() -> Self {
+        Self::default().sealed()
+    }
+}
+
 /// A policy as the tracker keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -136,14 +152,10 @@ impl Policy {
         };
         let spec = object.spec.clone().unwrap_or_default();
         let pods = selector(spec.pod_selector.as_ref())?;
-        // The API server fills the types in; what wrote the object otherwise may not have.
-        let has_type = |name: &str| {
-            let types = spec
-                .policy_types
-                .as_deref()
-                .filter(|types| !types.is_empty());
-            types.map(|types| types.iter().any(|t| t == name))
-        };
+        let Types {
+            ingress: to,
+            egress: from,
+        } = Types::of(&spec);
         let ingress = spec.ingress.unwrap_or_default();
         let egress = spec.egress.unwrap_or_default();
         let own = |direction| Builder {
@@ -155,10 +167,6 @@ impl Policy {
             },
             side: Side::default(),
         };
-        let (to, from) = (
-            has_type("Ingress").unwrap_or(true),
-            has_type("Egress").unwrap_or(!egress.is_empty()),
-        );
         let ingress = ingress
             .iter()
             .map(|r| (r.from.as_deref(), r.ports.as_deref()));
@@ -177,10 +185,45 @@ impl Policy {
         })
     }
 
+    /// One that cannot be read: whom it selects, as far as that can be told, gets and sends nothing
+    /// until it is corrected. Its rules would only let more through.
+    #[must_use]
+    pub fn shut(key: PolicyKey, object: &NetworkPolicy) -> Self {
+        let spec = object.spec.clone().unwrap_or_default();
+        let types = Types::of(&spec);
+        let nothing = |wanted: bool| wanted.then(Side::nothing);
+        Self {
+            ingress: nothing(types.ingress),
+            egress: nothing(types.egress),
+            pods: selector(spec.pod_selector.as_ref())
+                .unwrap_or_else(|_| LabelSelector::everything()),
+            key,
+        }
+    }
+
     pub(crate) fn side(&self, direction: Direction) -> Option<&Side> {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
+        }
+    }
+}
+
+/// What a policy is about.
+struct Types {
+    ingress: bool,
+    egress: bool,
+}
+
+impl Types {
+    /// The API server fills them in; what wrote the object otherwise may not have.
+    fn of(spec: &NetworkPolicySpec) -> Self {
+        let told = spec.policy_types.as_ref().filter(|told| !told.is_empty());
+        let is_told = |name: &str| told.map(|told| told.iter().any(|one| one == name));
+        let has_egress = spec.egress.as_ref().is_some_and(|rules| !rules.is_empty());
+        Self {
+            ingress: is_told("Ingress").unwrap_or(true),
+            egress: is_told("Egress").unwrap_or(has_egress),
         }
     }
 }
@@ -207,9 +250,7 @@ impl Builder<'_> {
                 }
             }
         }
-        let text = format!("{:?}", self.side.rules);
-        self.side.digest = digest([&*text]);
-        Ok(self.side)
+        Ok(self.side.sealed())
     }
 
     /// One peer a group, one for all blocks together.

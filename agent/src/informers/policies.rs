@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use coracle_client::part::ReadPart;
+use coracle_netfilter::policy::PolicyKey;
 use coracle_policy::{
     objects::{Labels, PodView},
     policy::Policy,
@@ -15,17 +16,36 @@ use k8s_openapi::api::{
 use kube::{Resource, api::ObjectMeta, core::NamespaceResourceScope};
 use serde::{Deserialize, Deserializer};
 
-/// A policy, or why it cannot be read.
+/// A policy.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PolicyPart {
-    pub(crate) policy: Result<Policy, String>,
+    /// What is enforced; nothing of one without a name.
+    pub(crate) policy: Option<Policy>,
+    /// Why it cannot be read, if it cannot.
+    pub(crate) flaw: Option<String>,
 }
 
 impl From<NetworkPolicy> for PolicyPart {
-    fn from(policy: NetworkPolicy) -> Self {
-        let policy = Policy::from_object(&policy);
+    fn from(object: NetworkPolicy) -> Self {
+        let error = match Policy::from_object(&object) {
+            Ok(policy) => {
+                return Self {
+                    policy: Some(policy),
+                    flaw: None,
+                };
+            }
+            Err(error) => error,
+        };
+        let key = object.metadata.namespace.as_ref();
+        let key = key
+            .zip(object.metadata.name.as_ref())
+            .map(|(namespace, name)| PolicyKey {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            });
         Self {
-            policy: policy.map_err(|error| ErrorChain(&error).to_string()),
+            policy: key.map(|key| Policy::shut(key, &object)),
+            flaw: Some(ErrorChain(&error).to_string()),
         }
     }
 }
@@ -117,6 +137,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_cannot_be_read_lets_nothing_through() {
+        let part = |spec| {
+            let object = json!({"metadata": {"namespace": "ns", "name": "p"}, "spec": spec});
+            PolicyPart::from(serde_json::from_value::<NetworkPolicy>(object).unwrap())
+        };
+        let of_a = json!({"matchLabels": {"app": "a"}});
+        let block = |cidr| json!([{"from": [{"ipBlock": {"cidr": cidr}}]}]);
+        let right = part(json!({"podSelector": of_a, "ingress": block("10.0.0.0/8")}));
+        assert!(right.policy.is_some() && right.flaw.is_none());
+        let wrong = part(json!({"podSelector": of_a, "ingress": block("10.0.0.0/99")}));
+        let shut = part(json!({"podSelector": of_a, "policyTypes": ["Ingress"]}));
+        assert!(wrong.flaw.unwrap().contains("10.0.0.0/99"));
+        assert_eq!(wrong.policy, shut.policy, "the same pods get nothing");
+        // Whom it selects cannot be told either: everybody.
+        let operator = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
+        let wrong = part(json!({"podSelector": operator, "egress": [{}]}));
+        let all = part(json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
+        assert!(wrong.flaw.is_some());
+        assert_eq!(wrong.policy, all.policy);
+        let nameless = PolicyPart::from(NetworkPolicy::default());
+        assert!(nameless.policy.is_none() && nameless.flaw.is_some());
+    }
 
     #[test]
     fn a_peer_is_read_as_the_server_cuts_it_down() {

@@ -3,12 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use coracle_api::cluster_dns;
-use coracle_netfilter::{
-    nftables::policies::{Policies, PoliciesError},
-    policy::{Change, PolicyKey},
-    refused,
-    service::Protocol,
-};
+use coracle_netfilter::{policy::PolicyKey, refused, service::Protocol};
 use coracle_policy::{
     objects::{Labels, NamedPort, PodKey, PodView},
     tracker::Tracker,
@@ -21,6 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    enforcer::{EnforceError, Enforcer, Seen},
     guard::{Heard, Told},
     peers::{Attached, Attachment},
     sources::Sources,
@@ -28,7 +24,6 @@ use super::{
 use crate::{
     blocking::blocking,
     events::{EventRecorder, EventType},
-    node::address::own_addresses,
 };
 
 /// How often it is asked whether others changed rules; microseconds each time.
@@ -48,6 +43,8 @@ pub(crate) struct KeeperConfig {
     pub(crate) node_name: String,
     /// Where this node answers names.
     pub(crate) dns_address: Option<IpAddr>,
+    /// Whether pods are on a bridge of this node's own network.
+    pub(crate) has_bridge: bool,
     /// What was attached before.
     pub(crate) attached: Vec<Attachment>,
 }
@@ -76,11 +73,12 @@ pub(crate) struct Keeper {
     heard: Heard,
     events: EventRecorder,
     dns_address: Option<IpAddr>,
+    has_bridge: bool,
     known: Known,
     attached: Attached,
     tracker: Tracker,
-    /// `None` only while a blocking thread has it.
-    engine: Option<Policies>,
+    /// `None` before there is one, and while a blocking thread has it.
+    enforcer: Option<Enforcer>,
     waiting: Vec<Waiting>,
     retry: Backoff,
     /// After a failure.
@@ -89,6 +87,8 @@ pub(crate) struct Keeper {
     /// Connections are to be looked through, and not before.
     cut_due: bool,
     cut_at: Instant,
+    cut_retry: Backoff,
+    cut_fails: bool,
 }
 
 impl Keeper {
@@ -114,21 +114,26 @@ impl Keeper {
             heard,
             events,
             dns_address: config.dns_address,
+            has_bridge: config.has_bridge,
             known: Known::Nothing,
             attached,
             tracker,
-            engine: Some(Policies::new(config.dns_address.into_iter().collect())),
+            enforcer: None,
             waiting: Vec::new(),
             retry: Backoff::new(RETRY_DELAY, LONGEST_RETRY),
             retry_at: None,
             look_at: now + LOOK_INTERVAL,
             cut_due: false,
             cut_at: now,
+            cut_retry: Backoff::new(RETRY_DELAY, LONGEST_RETRY),
+            cut_fails: false,
         }
     }
 
     /// Works until `shutdown`. The rules stay.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        // Sees what is left before others can take it away.
+        self.on_enforcer(|_| ()).await;
         if let Some(address) = self.dns_address {
             let dns = answers_names(address);
             self.tracker.set_pod(&dns.key.clone(), Some(dns));
@@ -162,9 +167,8 @@ impl Keeper {
             if self.known == Known::NoPolicies && self.sources.has_policies() {
                 self.known = Known::Policies;
             }
-            match self.known {
-                Known::Nothing | Known::Policies => {}
-                Known::NoPolicies | Known::Everything => self.write().await,
+            if self.is_settled() {
+                self.write().await;
             }
         }
     }
@@ -212,16 +216,16 @@ impl Keeper {
                 namespace: key.namespace,
                 name: key.name,
             };
-            match policy.as_ref().map(|policy| &policy.part.policy) {
-                None => self.tracker.set_policy(&name, None),
-                Some(Ok(policy)) => self.tracker.set_policy(&name, Some(policy.clone())),
-                // The one before goes on.
-                Some(Err(why)) => self.events.node(
-                    EventType::Warning,
-                    "NetworkPolicyUnreadable",
-                    format!("NetworkPolicy {name} is not enforced as it is now: {why}"),
-                ),
+            let part = policy.as_ref().map(|policy| &policy.part);
+            if let Some(why) = part.and_then(|part| part.flaw.as_ref()) {
+                let message = format!(
+                    "NetworkPolicy {name} cannot be read, and lets nothing through on this node: {why}"
+                );
+                self.events
+                    .node(EventType::Warning, "NetworkPolicyUnreadable", message);
             }
+            let policy = part.and_then(|part| part.policy.clone());
+            self.tracker.set_policy(&name, policy);
         }
     }
 
@@ -229,7 +233,7 @@ impl Keeper {
         self.track();
         let change = self.tracker.changes();
         self.cut_due |= refused::may_refuse(&change);
-        let outcome = self.on_engine(move |engine| apply(engine, &change)).await;
+        let outcome = self.on_enforcer(move |kernel| kernel.apply(&change)).await;
         let why = match outcome {
             Ok(()) => {
                 if self.retry_at.take().is_some() {
@@ -242,15 +246,10 @@ impl Keeper {
             }
             Err(error) => Some(self.fail(&error)),
         };
-        let engine = self.engine.as_ref();
+        let enforcer = self.enforcer.as_ref();
         for Waiting { addresses, done } in self.waiting.drain(..) {
             // What no policy selects need not wait for those that cannot be written.
-            let is_selected = engine.is_none_or(|engine| {
-                let (to, from) = (&engine.plan().to, &engine.plan().from);
-                addresses
-                    .iter()
-                    .any(|ip| to.contains_key(ip) || from.contains_key(ip))
-            });
+            let is_selected = enforcer.is_none_or(|kernel| kernel.selects(&addresses));
             // Who does not wait any more tries again.
             let _ = done.send(match &why {
                 Some(why) if is_selected => Err(why.clone()),
@@ -263,7 +262,7 @@ impl Keeper {
     }
 
     /// Says why.
-    fn fail(&mut self, error: &PoliciesError) -> String {
+    fn fail(&mut self, error: &EnforceError) -> String {
         let why = ErrorChain(error).to_string();
         let delay = self.retry.pause();
         let is_first = self.retry_at.replace(Instant::now() + delay).is_none();
@@ -285,66 +284,87 @@ impl Keeper {
     /// Sees whether others changed rules.
     async fn look(&mut self) {
         let started = Instant::now();
-        let has_rules = |engine: &Policies| !engine.plan().chains.is_empty();
-        if self.known == Known::Everything
-            && self.retry_at.is_none()
-            && self.engine.as_ref().is_some_and(has_rules)
-        {
-            match self.on_engine(Policies::reconcile).await {
-                Ok(true) => {
-                    tracing::warn!("repaired NetworkPolicy rules that were changed by others");
-                    self.cut_due = true;
-                }
-                Ok(false) => {}
-                Err(error) => drop(self.fail(&error)),
+        let is_failing = self.retry_at.is_some();
+        let seen = self
+            .on_enforcer(move |kernel| kernel.look(is_failing))
+            .await;
+        let mut pause = LOOK_INTERVAL;
+        match seen {
+            Ok(Seen::AllRight) => {}
+            Ok(Seen::Mended) => {
+                tracing::warn!("repaired NetworkPolicy rules that were changed by others");
+                self.cut_due = true;
+            }
+            Ok(Seen::ShutOff) => {
+                let message = "rules of NetworkPolicies were removed by others before the API server has told which there are: pods that they selected are shut off until it does";
+                tracing::warn!("{message}");
+                self.events
+                    .node(EventType::Warning, "NetworkPoliciesLost", message);
+            }
+            Err(error) if self.is_settled() => drop(self.fail(&error)),
+            Err(error) => {
+                pause = self.retry.pause();
+                tracing::error!(error = %ErrorChain(&error), ?pause, "cannot see to NetworkPolicy rules that are left; trying again");
             }
         }
-        self.look_at = Instant::now() + LOOK_INTERVAL.max(started.elapsed() * PAUSE);
+        self.look_at = Instant::now() + pause.max(started.elapsed() * PAUSE);
+    }
+
+    /// Whether it is known what to write.
+    fn is_settled(&self) -> bool {
+        match self.known {
+            Known::Nothing | Known::Policies => false,
+            Known::NoPolicies | Known::Everything => true,
+        }
     }
 
     /// Ends connections that policies do not let through any more.
     async fn cut(&mut self) {
         let started = Instant::now();
-        self.cut_due = false;
-        let cut = |engine: &mut Policies| {
-            let own: BTreeSet<IpAddr> = own_addresses()?.collect();
-            refused::cut(engine.plan(), |address| own.contains(&address))
-        };
-        match self.on_engine(cut).await {
-            Ok(0) => {}
-            Ok(count) => tracing::debug!(count, "cut connections that policies refuse"),
+        let outcome = self.on_enforcer(|kernel| kernel.cut()).await;
+        let mut pause = started.elapsed() * PAUSE;
+        match outcome {
+            Ok(count) => {
+                if count > 0 {
+                    tracing::debug!(count, "cut connections that policies refuse");
+                }
+                self.cut_due = false;
+                self.cut_fails = false;
+                self.cut_retry.reset();
+            }
             Err(error) => {
-                tracing::warn!(error = %ErrorChain(&error), "connections that NetworkPolicies refuse may go on: is nf_conntrack_netlink there?");
+                let is_first = !std::mem::replace(&mut self.cut_fails, true);
+                pause = self.cut_retry.pause();
+                let message = format!(
+                    "connections that NetworkPolicies refuse may go on, is nf_conntrack_netlink there?: {}",
+                    ErrorChain(&error)
+                );
+                tracing::warn!(?pause, "{message}; trying again");
+                if is_first {
+                    self.events
+                        .node(EventType::Warning, "NetworkPoliciesFailing", message);
+                }
             }
         }
-        self.cut_at = Instant::now() + started.elapsed() * PAUSE;
+        self.cut_at = Instant::now() + pause;
     }
 
     /// Works on the kernel on a blocking thread.
-    async fn on_engine<T: Send + 'static>(
+    async fn on_enforcer<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&mut Policies) -> T + Send + 'static,
+        work: impl FnOnce(&mut Enforcer) -> T + Send + 'static,
     ) -> T {
-        let engine = self.engine.take();
-        let (engine, outcome) = blocking(move || {
-            let mut engine = engine.unwrap_or_else(|| Policies::new(Vec::new()));
-            let outcome = work(&mut engine);
-            (engine, outcome)
+        let before = self.enforcer.take();
+        let (own_service_ip, has_bridge) = (self.dns_address, self.has_bridge);
+        let (enforcer, outcome) = blocking(move || {
+            let begin = || Enforcer::begin(own_service_ip.into_iter().collect(), has_bridge);
+            let mut enforcer = before.unwrap_or_else(begin);
+            let outcome = work(&mut enforcer);
+            (enforcer, outcome)
         })
         .await;
-        self.engine = Some(engine);
+        self.enforcer = Some(enforcer);
         outcome
-    }
-}
-
-/// Without any policy nothing is asked of a kernel that may not be able to answer.
-fn apply(engine: &mut Policies, change: &Change) -> Result<(), PoliciesError> {
-    match engine.apply(change) {
-        Err(error @ PoliciesError::List(_)) if engine.plan().chains.is_empty() => {
-            tracing::debug!(error = %ErrorChain(&error), "cannot see whether NetworkPolicy rules are left");
-            Ok(())
-        }
-        outcome => outcome,
     }
 }
 

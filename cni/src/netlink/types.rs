@@ -9,7 +9,7 @@ use rtnetlink::{
     packet_route::{
         RouteNetlinkMessage,
         address::AddressAttribute,
-        link::{InfoData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+        link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
         neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage},
         route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope},
     },
@@ -28,6 +28,8 @@ pub struct Link {
     pub mtu: u32,
     /// Index of the bridge it is a port of.
     pub controller: Option<u32>,
+    /// Whether it is a bridge.
+    pub is_bridge: bool,
     /// UDP port of a VXLAN link.
     pub vxlan_port: Option<u16>,
     /// Administratively up.
@@ -176,6 +178,7 @@ pub(super) fn parse_link(link: &LinkMessage) -> Link {
         address: Vec::new(),
         mtu: 0,
         controller: None,
+        is_bridge: false,
         vxlan_port: None,
         up: link.header.flags.contains(LinkFlags::Up),
     };
@@ -185,7 +188,10 @@ pub(super) fn parse_link(link: &LinkMessage) -> Link {
             LinkAttribute::Address(address) => parsed.address.clone_from(address),
             LinkAttribute::Mtu(mtu) => parsed.mtu = *mtu,
             LinkAttribute::Controller(index) => parsed.controller = Some(*index),
-            LinkAttribute::LinkInfo(infos) => parsed.vxlan_port = infos.iter().find_map(vxlan_port),
+            LinkAttribute::LinkInfo(infos) => {
+                parsed.is_bridge = infos.contains(&LinkInfo::Kind(InfoKind::Bridge));
+                parsed.vxlan_port = infos.iter().find_map(vxlan_port);
+            }
             _ => {}
         }
     }

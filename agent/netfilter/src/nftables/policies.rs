@@ -17,11 +17,13 @@
 
 mod difference;
 mod layout;
+mod left;
 mod names;
 mod rules;
 
 use std::{collections::BTreeMap, io, net::IpAddr};
 
+pub use self::left::Left;
 use self::{difference::Before, rules::Packets};
 use super::{
     batch::Batch,

@@ -19,6 +19,7 @@ use crate::{
 };
 
 const TCP: u8 = 6;
+const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 /// Neighbour and router discovery, without which no address is found on a link.
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=136;
@@ -170,8 +171,8 @@ impl Packets {
     }
 
     /// What begins in the middle of a connection is not known to have been let through, also if it
-    /// comes from the other end of one that was cut. What the kernel is told not to follow is
-    /// always in the middle.
+    /// comes from the other end of one that was cut. Of what the kernel is told not to follow, such
+    /// as questions for names, nothing is: each packet is decided on.
     pub(super) fn in_the_middle(self) -> Rule {
         let mut rule = in_state(state::NEW | state::INVALID, self.scratch());
         rule.extend([
@@ -237,10 +238,13 @@ impl Packets {
     }
 
     pub(super) fn forward(self) -> Vec<Rule> {
-        let mut rules = vec![when(
-            in_state(state::ESTABLISHED | state::RELATED, self.scratch()),
-            Verdict::Accept,
-        )];
+        let mut rules = vec![
+            when(
+                in_state(state::ESTABLISHED, self.scratch()),
+                Verdict::Accept,
+            ),
+            self.is_error(),
+        ];
         if self.0 == Family::Ipv6 {
             rules.extend(DISCOVERY.map(|kind| self.is_discovery(kind)));
         }
@@ -284,6 +288,21 @@ impl Packets {
                 key: self.source(),
             },
         ]
+    }
+
+    /// What is said of a connection. What a connection opens beside itself, such as FTP's for data,
+    /// is one of its own.
+    fn is_error(self) -> Rule {
+        let mut matches = in_state(state::RELATED, self.scratch());
+        let icmp = match self.0 {
+            Family::Ipv4 => ICMP,
+            Family::Ipv6 => ICMPV6,
+        };
+        matches.extend([
+            Expression::Meta(Meta::Transport, self.scratch()),
+            Expression::is(self.scratch(), [icmp]),
+        ]);
+        when(matches, Verdict::Accept)
     }
 
     fn is_discovery(self, kind: u8) -> Rule {

@@ -1,0 +1,130 @@
+//! What a process before this one has left in the kernel, while this one has no plan yet.
+//!
+//! Who the rules select is known from the kernel, what they say is not: if somebody takes the rules
+//! away meanwhile, those pods are shut off until there is a plan.
+
+use std::{collections::BTreeMap, io, net::IpAddr};
+
+use super::{
+    super::{
+        batch::{Data, Key},
+        expression::Verdict,
+        kernel::{self, Present},
+        table::Table,
+    },
+    Policies, PoliciesError,
+    names::{MAPS, name},
+    rules::Packets,
+};
+use crate::{generation::Generation, netlink::Family, policy::Selected};
+
+/// Watches over it.
+#[derive(Debug)]
+pub struct Left {
+    own_service_ips: Vec<IpAddr>,
+    found: Found,
+    /// When it was found to be as it was.
+    verified: Generation,
+    /// Once it was not any more.
+    shut: Option<Policies>,
+}
+
+impl Left {
+    /// Looks what there is. `own_service_ips` as for [`Policies::new`].
+    ///
+    /// # Errors
+    /// [`PoliciesError::List`].
+    pub fn find(own_service_ips: Vec<IpAddr>) -> Result<Self, PoliciesError> {
+        let verified = Generation::now();
+        Ok(Self {
+            own_service_ips,
+            found: Found::look().map_err(PoliciesError::List)?,
+            verified,
+            shut: None,
+        })
+    }
+
+    /// Whether it selects any pod.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        !self.found.selected.is_empty()
+    }
+
+    /// Sees whether it is still there. If not, shuts off those that were selected. Says whether
+    /// that had to be done, or done again.
+    ///
+    /// # Errors
+    /// [`PoliciesError`].
+    pub fn keep(&mut self) -> Result<bool, PoliciesError> {
+        if let Some(shut) = &mut self.shut {
+            return shut.reconcile();
+        }
+        if !self.is_any() || self.verified.is_current() {
+            return Ok(false);
+        }
+        let verified = Generation::now();
+        let now = Found::look().map_err(PoliciesError::List)?;
+        if now == self.found {
+            self.verified = verified;
+            return Ok(false);
+        }
+        let mut shut = Policies::new(self.own_service_ips.clone());
+        shut.apply(&self.found.selected.shut())?;
+        self.shut = Some(shut);
+        Ok(true)
+    }
+}
+
+/// What decides on packets. Who is in a group does not count: an emptied one lets less through.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    tables: BTreeMap<Family, Present>,
+    selected: Selected,
+}
+
+impl Found {
+    fn look() -> io::Result<Self> {
+        let mut found = Self::default();
+        for family in Family::ALL {
+            let table = Packets(family).table();
+            let Some(present) = kernel::present(&table)? else {
+                continue;
+            };
+            found.tables.insert(family, present);
+            let selected = &mut found.selected;
+            for (map, into) in MAPS.iter().zip([&mut selected.to, &mut selected.from]) {
+                into.extend(decided_on(&table, map)?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn decided_on(table: &Table, map: &str) -> io::Result<impl Iterator<Item = IpAddr>> {
+    let elements = kernel::elements(table, map)?.into_iter();
+    Ok(elements.filter_map(|(key, data)| match data {
+        Data::Verdict(Verdict::Jump(chain)) if chain != name::OPEN => address(&key),
+        _ => None,
+    }))
+}
+
+fn address(key: &Key) -> Option<IpAddr> {
+    let octets = &*key.first;
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from))
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::names::member, *};
+
+    #[test]
+    fn members_are_read_as_they_are_written() {
+        for text in ["10.1.0.5", "fd00::5"] {
+            let ip: IpAddr = text.parse().unwrap();
+            assert_eq!(address(&member(ip)), Some(ip));
+        }
+        assert_eq!(address(&Key::one(vec![1, 2, 3])), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Rules that others have changed, or that a predecessor has left.
+
+use coracle_netfilter::{
+    nftables::policies::{self, Left, Policies},
+    policy::{Change, Plan},
+};
+use serde_json::json;
+
+use super::{echo::Echo, table, tables, world::Cluster};
+use crate::harness::{lab, output};
+
+#[test]
+fn what_others_break_is_mended_and_a_successor_takes_over() {
+    let Some(lab) = lab("np-repair") else { return };
+    let mut cluster = Cluster::new(&lab);
+    let echo = Echo::new(&cluster.pod("a").ns);
+    let mut b = echo.connect(&cluster.pod("b").ns, cluster.pod("a").address);
+    let of = |pod: &str| json!({"matchLabels": {"pod": pod}});
+    let from_b = json!([{"podSelector": of("b")}]);
+    cluster.policy(
+        "only-b",
+        Some(json!({"podSelector": of("a"), "ingress": [{"from": from_b}]})),
+    );
+    let right = table(&cluster.nodes[0]);
+    let reconcile = |cluster: &mut Cluster<'_>| {
+        let (node, engine) = (&cluster.nodes[0], &mut cluster.enforcers[0].engine);
+        node.ns.run(|| engine.reconcile().unwrap()).unwrap()
+    };
+    let nft = |cluster: &Cluster<'_>, command: &str| {
+        let command: Vec<&str> = command.split(' ').collect();
+        let node = &cluster.nodes[0];
+        node.ns.run(|| output("nft", &command)).unwrap();
+    };
+    assert!(!reconcile(&mut cluster), "nothing to do");
+    let chain = right
+        .lines()
+        .find(|line| line.trim().starts_with("chain c-"))
+        .unwrap();
+    let chain = chain.trim().split(' ').nth(1).unwrap().to_owned();
+    for harm in [
+        "flush ruleset".to_owned(),
+        "delete table ip coracle-policy".to_owned(),
+        "flush chain ip coracle-policy forward".to_owned(),
+        format!("flush chain ip coracle-policy {chain}"),
+        format!("insert rule ip coracle-policy {chain} return"),
+        "flush map ip coracle-policy to".to_owned(),
+        "add element ip coracle-policy itself { 10.0.0.1 . 10.0.0.2 }".to_owned(),
+        "add set ip coracle-policy mine { type ipv4_addr; }".to_owned(),
+    ] {
+        nft(&cluster, &harm);
+        assert_ne!(table(&cluster.nodes[0]), right, "{harm}");
+        assert!(reconcile(&mut cluster), "{harm}");
+        assert_eq!(table(&cluster.nodes[0]), right, "{harm}");
+    }
+    // Others' tables are not ours to mend.
+    nft(&cluster, "add table ip foreign");
+    assert!(!reconcile(&mut cluster));
+    // The next agent finds it right, and no packet notices.
+    let plan = cluster.enforcers[0].engine.plan().clone();
+    let change = whole(&plan);
+    let mut next = Policies::new(Vec::new());
+    let node = &cluster.nodes[0];
+    node.ns.run(|| next.apply(&change).unwrap()).unwrap();
+    assert_eq!((next.plan(), table(node)), (&plan, right));
+    assert!(b.answers() && !cluster.reaches("c", "a", 8080));
+    node.ns.run(|| policies::remove().unwrap()).unwrap();
+    assert!(!tables(node).contains("coracle-policy"));
+    assert!(cluster.reaches("c", "a", 8080));
+}
+
+#[test]
+fn rules_of_an_ended_agent_are_not_open_when_others_remove_them() {
+    let Some(lab) = lab("np-left") else { return };
+    let mut cluster = Cluster::new(&lab);
+    let from_b = json!([{"podSelector": {"matchLabels": {"pod": "b"}}}]);
+    cluster.policy(
+        "only-b",
+        Some(json!({"podSelector": {"matchLabels": {"pod": "a"}}, "ingress": [{"from": from_b}]})),
+    );
+    let node = &cluster.nodes[0];
+    let mut left = node.ns.run(|| Left::find(Vec::new()).unwrap()).unwrap();
+    let mut keep = || node.ns.run(|| left.keep().unwrap()).unwrap();
+    let nft = |command: &str| {
+        let command: Vec<&str> = command.split(' ').collect();
+        node.ns.run(|| output("nft", &command)).unwrap();
+    };
+    assert!(!keep(), "nothing was lost");
+    nft("add table ip foreign");
+    assert!(!keep(), "others' tables are no loss");
+    assert!(cluster.reaches("b", "a", 8080));
+    // Whose rules are unknown gets nothing; who had none goes on.
+    for harm in ["flush chain ip coracle-policy forward", "flush ruleset"] {
+        nft(harm);
+        assert!(cluster.reaches("c", "a", 8080), "{harm}");
+        assert!(keep(), "{harm}");
+        assert_eq!(cluster.passing(8080), "ab ac bc cb", "{harm}");
+        assert!(!keep(), "{harm}");
+    }
+    // The successor has a plan.
+    let mut next = Policies::new(Vec::new());
+    let plan = cluster.enforcers[0].engine.plan().clone();
+    let change = whole(&plan);
+    node.ns.run(|| next.apply(&change).unwrap()).unwrap();
+    assert_eq!(cluster.passing(8080), "ab ac ba bc cb");
+}
+
+/// From nothing to a plan.
+fn whole(plan: &Plan) -> Change {
+    let mut change = Change::default();
+    change.groups.made = plan.groups.keys().cloned().collect();
+    change.groups.added = plan.groups.clone();
+    change.chains_made = plan.chains.clone();
+    let led = plan.to.iter();
+    change.to = led.map(|(ip, id)| (*ip, Some(id.clone()))).collect();
+    change
+}
