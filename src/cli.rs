@@ -199,12 +199,8 @@ pub(crate) struct NodeArgs {
     pub(crate) nodeport_addresses: Vec<coracle_agent::config::NodePortAddresses>,
 
     /// What keeps the rules of Services: iptables; nftables; or auto, which is nftables where the
-    /// kernel has what it takes. auto and nftables are new.
-    #[arg(
-        long,
-        default_value = "iptables",
-        value_name = "auto|iptables|nftables"
-    )]
+    /// kernel has what it takes. A change under load loses no connection.
+    #[arg(long, default_value = "auto", value_name = "auto|iptables|nftables")]
     pub(crate) proxy_mode: coracle_agent::config::ProxyMode,
 
     /// The shim [default: coracle-shim beside this program].

@@ -53,6 +53,7 @@ inventory() {
     ip -o link | cut -d: -f2
     ip route
     iptables-save | grep -i -e coracle -e "^-A"
+    nft list tables | grep coracle
     find /sys/fs/cgroup -type d -name "*coracle*" -o -type d -name "*pod*"
     sysctl net.ipv4.ip_forward fs.inotify.max_user_instances
     pgrep -l coracle; true'
@@ -145,6 +146,18 @@ logs_and_exec() {
   eventually 20 "kubectl logs" kubectl logs "$pod"
   kubectl exec "$pod" -- cat /usr/share/nginx/html/index.html | grep -q 'Welcome to nginx' || fail "exec printed something else"
   kubectl logs "$pod" --tail=2
+}
+
+# nftables keeps Services where the kernel has what it takes, and the node's own program reads what was written.
+tables() {
+  local name address table
+  address=$(kubectl get service nginx -o 'jsonpath={.spec.clusterIP}')
+  for name in "${pod_nodes[@]}"; do
+    on "$name" 'uname -r; nft --version'
+    on "$name" 'nft list ruleset >/dev/null' || fail "nft of $name cannot read the ruleset"
+    table=$(on "$name" 'nft list table ip coracle') || fail "$name has no table of Services"
+    [[ $table == *"$address . tcp . 80 : goto"* ]] || fail "nginx's address is not in $name's table: $table"
+  done
 }
 
 rolling_update() {
@@ -511,6 +524,7 @@ first_half() {
   step "roll out nginx" roll_out
   step "fetch the page through the ClusterIP from every node" pages
   step "find the page by its Service's name in a pod of every node" names
+  step "nft reads the rules of Services" tables
   step "logs and exec" logs_and_exec
   step "pod starts" pod_starts
   step "what a node looks like" show_node

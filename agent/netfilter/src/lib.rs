@@ -48,9 +48,9 @@ use self::{
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ProxyMode {
     /// nftables where the kernel has what it takes, else iptables.
+    #[default]
     Auto,
     /// Rules by `iptables-restore`.
-    #[default]
     Iptables,
     /// Elements of nftables' maps.
     Nftables,

@@ -47,7 +47,7 @@ pub(crate) struct Lab {
 
 /// `None`, after saying so, where namespaces cannot be made.
 pub(crate) fn lab(name: &str) -> Option<Lab> {
-    lab_by(ProxyMode::default(), name)
+    lab_by(ProxyMode::Iptables, name)
 }
 
 /// The same, with nodes on which this engine keeps Services.

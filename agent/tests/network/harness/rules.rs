@@ -14,7 +14,7 @@ impl Node {
                 Err(error) if error.contains("No such file") => String::new(),
                 listed => listed.unwrap(),
             },
-            ProxyMode::Auto | ProxyMode::Iptables => self.iptables_save(),
+            ProxyMode::Iptables | ProxyMode::Auto => self.iptables_save(),
         }
     }
 
@@ -22,7 +22,7 @@ impl Node {
     pub(crate) fn count_services(&self) -> usize {
         let mark = match self.mode {
             ProxyMode::Nftables => " : goto pick-",
-            ProxyMode::Auto | ProxyMode::Iptables => "\n-A CORACLE-SERVICES",
+            ProxyMode::Iptables | ProxyMode::Auto => "\n-A CORACLE-SERVICES",
         };
         self.service_rules().matches(mark).count()
     }

@@ -23,10 +23,15 @@ const CONNECTIONS: usize = 8;
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
 fn pod(name: &str) -> Value {
+    pod_of("bench", name)
+}
+
+/// One of the label `app` that is given.
+fn pod_of(app: &str, name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": "bench"}},
+        "metadata": {"name": name, "labels": {"app": app}},
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": false,
@@ -189,23 +194,67 @@ pub(crate) async fn serial(
     prefix: &str,
     count: usize,
 ) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
-    let mut watch = PodWatch::start(target).await?;
-    let mut connection = target.connect().await?;
+    let mut turns = Turns::start(target).await?;
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for k in 0..count {
-        let name = format!("{prefix}-{k}");
-        let begin = Instant::now();
-        connection
-            .json(Method::POST, PODS, Some(&pod(&name)))
-            .await?;
-        starts.push(watch.wait(std::slice::from_ref(&name), Seen::Ready).await? - begin);
-        let begin = Instant::now();
-        connection
-            .json(Method::DELETE, &format!("{PODS}/{name}"), None)
-            .await?;
-        ends.push(watch.wait(&[name], Seen::Gone).await? - begin);
+        let (start, end) = turns.one("bench", &format!("{prefix}-{k}")).await?;
+        starts.push(start);
+        ends.push(end);
     }
     Ok((starts, ends))
+}
+
+/// How much longer pods of the label `app` take to start than others do, in milliseconds, each
+/// beside its neighbour in time: a machine gets faster and slower. A pod of the label is there.
+pub(crate) async fn longer(target: &Target, app: &str, count: usize) -> anyhow::Result<Vec<f64>> {
+    let mut turns = Turns::start(target).await?;
+    turns.start_one(app, "resident").await?;
+    let mut longer = Vec::new();
+    for k in 0..count {
+        let mut of = [Duration::ZERO; 2];
+        // Who is first in a pair is not always the same.
+        for at in [k % 2, (k + 1) % 2] {
+            let app = [app, "other"][at];
+            (of[at], _) = turns.one(app, &format!("{app}-{k}")).await?;
+        }
+        longer.push((of[0].as_secs_f64() - of[1].as_secs_f64()) * 1e3);
+    }
+    turns.end_one("resident").await?;
+    Ok(longer)
+}
+
+/// Starts and ends pods one after another.
+struct Turns {
+    watch: PodWatch,
+    connection: Connection,
+}
+
+impl Turns {
+    async fn start(target: &Target) -> anyhow::Result<Self> {
+        Ok(Self {
+            watch: PodWatch::start(target).await?,
+            connection: target.connect().await?,
+        })
+    }
+
+    async fn one(&mut self, app: &str, name: &str) -> anyhow::Result<(Duration, Duration)> {
+        Ok((self.start_one(app, name).await?, self.end_one(name).await?))
+    }
+
+    async fn start_one(&mut self, app: &str, name: &str) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
+        let pod = pod_of(app, name);
+        self.connection.json(Method::POST, PODS, Some(&pod)).await?;
+        Ok(self.watch.wait(&[name.to_owned()], Seen::Ready).await? - begin)
+    }
+
+    async fn end_one(&mut self, name: &str) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
+        self.connection
+            .json(Method::DELETE, &format!("{PODS}/{name}"), None)
+            .await?;
+        Ok(self.watch.wait(&[name.to_owned()], Seen::Gone).await? - begin)
+    }
 }
 
 /// Pods one after another, then many at once; the burst's pods stay.
