@@ -329,3 +329,40 @@ async fn pages_come_through_the_proxy_with_their_links_below_it() {
         assert_eq!((code, page), (200, json!(expect)), "with TLS: {is_secret}");
     }
 }
+
+#[tokio::test]
+async fn every_method_goes_through_the_proxy_and_reads_are_sent_below_it() {
+    let listening = cluster_with(SWITCHING, Then::Asked).await;
+    let admin = Raw::of(&listening.server, UserInfo::master("test"));
+    let web = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
+    let subsets = json!([{"ports": [{"port": 8080}], "addresses": [{"ip": "10.244.0.9",
+        "targetRef": {"kind": "Pod", "namespace": "default", "name": "x"}}]}]);
+    let behind = json!({"metadata": {"name": "web"}, "subsets": subsets});
+    let core = "/api/v1/namespaces/default";
+    for (plural, object) in [("services", web), ("endpoints", behind)] {
+        let (code, made) = admin.post(&format!("{core}/{plural}"), object).await;
+        assert_eq!(code, 201, "{made}");
+    }
+    for prefix in [
+        format!("{PODS}/x/proxy"),
+        format!("{core}/services/web/proxy"),
+    ] {
+        for method in ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"] {
+            let asked = |path: &str| match method {
+                "HEAD" => json!(""),
+                _ => json!(format!("{method} {path} HTTP/1.1")),
+            };
+            let path = format!("{prefix}/some/path?with={method}");
+            let seen = admin.send(method, &path, "", "").await;
+            let below = format!("/some/path?with={method}");
+            assert_eq!(seen, (200, asked(&below)), "{method} {path}");
+            let path = format!("{prefix}?method={method}");
+            let (code, seen) = admin.send(method, &path, "", "").await;
+            let expected = match method {
+                "GET" | "HEAD" => (301, json!("")),
+                _ => (200, asked(&format!("/?method={method}"))),
+            };
+            assert_eq!((code, seen), expected, "{method} {path}");
+        }
+    }
+}

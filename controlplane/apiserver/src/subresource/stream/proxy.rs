@@ -60,8 +60,10 @@ pub(crate) async fn serve(
     parts: &Parts,
     behind: Option<&str>,
 ) -> Result<Response<Body>, Status> {
-    let Some(behind) = behind else {
-        return Ok(redirect(parts));
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+    let behind = match behind {
+        None if is_read => return Ok(redirect(parts)),
+        behind => behind.unwrap_or("/"),
     };
     let id = Id::parse(&call.info.name).ok_or_else(|| {
         Status::bad_request(format!(

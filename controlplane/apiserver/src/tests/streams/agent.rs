@@ -29,6 +29,8 @@ pub(super) enum Then {
     Burst(usize),
     /// Is the pod's port behind a tunnel: answers one request with a page; with TLS if so said.
     Page { is_secret: bool },
+    /// The same, and answers with what it was asked.
+    Asked,
 }
 
 const PAGE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: 48\r\n\r\n\
@@ -74,6 +76,24 @@ async fn serve_page(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     stream.write_all(PAGE.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
     // What the peer still says would make the kernel forget what it has not read.
+    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+}
+
+/// Reads a request and answers it with its own first line.
+async fn serve_asked(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(stream.read_u8().await.unwrap());
+    }
+    let request = String::from_utf8(request).unwrap();
+    let asked = request.lines().next().unwrap();
+    let length = asked.len();
+    let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+    if !asked.starts_with("HEAD ") {
+        answer.push_str(asked);
+    }
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
 }
 
@@ -156,6 +176,7 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, answer: &'static str, t
     stream.write_all(answer.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
     match then {
+        Then::Asked => serve_asked(stream).await,
         Then::Page { is_secret: false } => serve_page(stream).await,
         Then::Page { is_secret: true } => {
             serve_page(secret_backend().accept(stream).await.unwrap()).await;
