@@ -180,15 +180,15 @@ fn keep_node_ports(new: &mut Value, old: &Value) {
 /// validation.
 fn drop_type_dependent(new: &mut Value, old: &Value) {
     let unchanged = |new: &Value, field: &str| new[field] == old[field];
-    if needs_cluster_ip(old) && !needs_cluster_ip(new) && unchanged(new, "clusterIP") {
-        for field in [
-            "clusterIP",
-            "clusterIPs",
-            "ipFamilies",
-            "ipFamilyPolicy",
-            "internalTrafficPolicy",
-        ] {
-            remove(new, field);
+    if needs_cluster_ip(old) && !needs_cluster_ip(new) {
+        let addresses = ["clusterIP", "clusterIPs"];
+        if addresses.iter().all(|field| unchanged(new, field)) {
+            addresses.iter().for_each(|field| remove(new, field));
+        }
+        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            if unchanged(new, field) {
+                remove(new, field);
+            }
         }
     }
     if has_node_ports(old) && !has_node_ports(new) {

@@ -242,6 +242,13 @@ fn becoming_an_external_name_gives_up_the_address() {
     new["spec"]["externalName"] = json!("example.com");
     let result = updated(&Service, new.clone(), &old);
     assert!(result["spec"]["clusterIP"].is_null());
+    assert_eq!(update_errors(&Service, new.clone(), &old), "");
+    // Who gives it up as well is asked for no more than that.
+    for field in ["clusterIP", "clusterIPs"] {
+        new["spec"][field] = Value::Null;
+    }
+    let result = updated(&Service, new.clone(), &old);
+    assert!(result["spec"]["ipFamilies"].is_null());
     assert_eq!(update_errors(&Service, new, &old), "");
 }
 
