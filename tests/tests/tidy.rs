@@ -224,6 +224,12 @@ fn tests_of(file: &syn::File) -> Vec<String> {
         // `proptest!` and its like: tests within a macro.
         fn visit_macro(&mut self, item: &'ast syn::Macro) {
             let text = item.tokens.to_string();
+            if item.path.is_ident("for_each_engine") {
+                let names = text.split(',').map(str::trim);
+                let names = names.filter(|name| !name.is_empty());
+                self.0.extend(names.map(str::to_owned));
+                return;
+            }
             let names = text
                 .split("fn ")
                 .skip(1)

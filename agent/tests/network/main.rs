@@ -30,4 +30,5 @@ mod isolation;
 mod network_policies;
 mod policies;
 mod proxy;
+mod reach;
 mod routes;

@@ -5,6 +5,7 @@ mod health_checks;
 mod nftables;
 mod rules;
 mod service_ranges;
+mod shared_port;
 
 use std::{collections::HashSet, io::ErrorKind, net::Ipv4Addr, time::Duration};
 

@@ -15,7 +15,7 @@ use super::{parse, report, tests_of};
 const GROUPS: [&str; 5] = [
     "[sig-apps] ",
     "[sig-autoscaling] ",
-    "[sig-network] ServiceCIDR and IPAddress API ",
+    "[sig-network] ",
     "[sig-scheduling] ",
     "[sig-storage] ",
 ];

@@ -1,7 +1,7 @@
-//! The life of objects of apps, batch, policy, scheduling and storage, as upstream's conformance
-//! goes through it kind by kind: made, read, listed here and everywhere, watched, changed in part
-//! and as a whole, their state told apart, deleted by label. `docs/conformance.md` says which test
-//! each one retells.
+//! The life of objects of apps, batch, policy, scheduling, storage and the network, as upstream's
+//! conformance goes through it kind by kind: made, read, listed here and everywhere, watched,
+//! changed in part and as a whole, their state told apart, deleted by label. `docs/conformance.md`
+//! says which test each one retells.
 
 use coracle_registry::{
     kinds::all,
@@ -15,33 +15,39 @@ use super::{
     watches::Events,
 };
 
-const GROUPS: [&str; 5] = [
+const GROUPS: [&str; 6] = [
     "apps",
     "batch",
+    "discovery.k8s.io",
     "policy",
     "scheduling.k8s.io",
     "storage.k8s.io",
 ];
-const OF_THE_CORE: [&str; 4] = [
+const OF_OTHERS: [&str; 9] = [
+    "Endpoints",
+    "Ingress",
+    "IngressClass",
     "LimitRange",
+    "NetworkPolicy",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "ReplicationController",
+    "Service",
 ];
 const LABELLED: &str = "labelSelector=life%3Dyes";
 
 #[tokio::test]
-async fn objects_of_workloads_and_storage_live_their_lives() {
+async fn objects_of_workloads_storage_and_network_live_their_lives() {
     let raw = admin().await;
     let mut lived = 0;
     for kind in all() {
         let info = kind.resource();
-        if GROUPS.contains(&info.group) || OF_THE_CORE.contains(&info.kind) {
+        if GROUPS.contains(&info.group) || OF_OTHERS.contains(&info.kind) {
             lives(&raw, *kind).await;
             lived += 1;
         }
     }
-    assert!(lived >= 17, "{lived} kinds");
+    assert!(lived >= 23, "{lived} kinds");
 }
 
 async fn lives(raw: &Raw, kind: &dyn BuiltIn) {
@@ -106,6 +112,7 @@ fn told(kind: &str) -> Value {
     let when = "2026-01-01T00:00:00Z";
     match kind {
         "CronJob" => json!({"lastScheduleTime": when}),
+        "Ingress" => json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}),
         "PersistentVolume" => json!({"message": "told", "reason": "Told"}),
         "VolumeAttachment" => json!({"attached": true}),
         _ => json!({"conditions": [{

@@ -13,6 +13,7 @@ mod crashes;
 mod cron_jobs;
 mod daemon_sets;
 mod disruptions;
+mod endpoints;
 mod garbage;
 mod job_adoption;
 mod job_policies;

@@ -175,6 +175,15 @@ pub(super) const CASES: &[Case] = &[
         expect(w, Tcp, 80, |_, _| true);
         expect(w, Tcp, 81, |from, _| !is_in(from, "x"));
     }),
+    (
+        "should not allow all ports for a nonexistent named port",
+        |w| {
+            let rules = json!([{"ports": [{"port": "no-such-port"}]}]);
+            w.policy("x", "p", Some(ingress(json!({}), rules)));
+            expect(w, Tcp, 80, |_, to| !is_in(to, "x"));
+            expect(w, Tcp, 81, |_, to| !is_in(to, "x"));
+        },
+    ),
     ("should enforce updated policy", |w| {
         w.policy("x", "p", Some(ingress(json!({}), json!([{}]))));
         expect(w, Tcp, 81, |_, _| true);
