@@ -9,7 +9,7 @@ use std::{
 use coracle_tests::workspace;
 use syn::visit::Visit;
 
-use super::{parse, report, sources};
+use super::{parse, report, sources, tests_of};
 
 /// Comments that say nothing by themselves, by crate. No number grows; who mends some takes the
 /// number along.
@@ -152,6 +152,45 @@ fn the_table_of_plugins_names_what_is_there() {
     report(missing.map(|path| format!("no {path}")).collect());
 }
 
+/// Each row of a feature of the network names files and at least one test, and these are there.
+#[test]
+fn files_and_tests_that_the_network_names_are_there() {
+    let tests: BTreeSet<String> = sources()
+        .iter()
+        .flat_map(|(name, text)| tests_of(&parse(name, text)))
+        .collect();
+    let (mut problems, mut rows) = (Vec::new(), 0);
+    for document in ["docs/network.md", "docs/dns.md"] {
+        let text = fs::read_to_string(workspace().join(document)).expect("a document");
+        for line in text.lines() {
+            let spans = || line.split('`').skip(1).step_by(2);
+            let files = spans().filter(|span| span.ends_with(".rs"));
+            let absent = files.filter(|file| !workspace().join(file).is_file());
+            problems.extend(absent.map(|file| format!("{document}: no file {file}")));
+            let unknown = spans().filter(|span| is_claim(span) && !tests.contains(*span));
+            problems.extend(unknown.map(|name| format!("{document}: no test {name}")));
+            let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+            if let [_, files, shown] = cells.as_slice()
+                && files.contains(".rs`")
+            {
+                rows += 1;
+                let mut names = shown.split('`').skip(1).step_by(2);
+                if !names.any(|name| tests.contains(name)) {
+                    problems.push(format!("{document}: no test in {line}"));
+                }
+            }
+        }
+    }
+    assert!(rows >= 50, "only {rows} features");
+    report(problems);
+}
+
+/// Whether this is named as tests are.
+fn is_claim(span: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    span.chars().all(is_name) && span.matches('_').count() >= 3
+}
+
 /// Each `Type::member` between backticks. What comes from elsewhere (`reflector::Store`) has a
 /// module before it.
 fn members_named(text: &str) -> Vec<(String, String)> {
@@ -217,6 +256,7 @@ fn names_are_told_from_other_code() {
         .map(|(of, member)| format!("{of}::{member}"))
         .collect();
     assert_eq!(named, ["Store::create", "Tasks::add"]);
+    assert!(is_claim("names_are_what_they_are") && !is_claim("br_netfilter"));
     for (line, expected) in [
         ("    /// Why.", true),
         ("/// See the module.", true),
