@@ -76,7 +76,7 @@ pub struct Informers {
     pub(crate) namespaces: Informer<SeenNamespace>,
     /// The pods of all nodes.
     pub(crate) peers: Informer<SeenPeer>,
-    /// Whether somebody needs namespaces and peers: they are not followed before.
+    /// Whether somebody needs peers: they are not followed before.
     pub(crate) peers_wanted: watch::Sender<bool>,
 }
 
@@ -149,12 +149,13 @@ impl Informers {
         tasks.add("watch ServiceCIDRs", self.service_cidrs.run(stop.clone()));
         tasks.add("watch PersistentVolumes", self.volumes.run(stop.clone()));
         tasks.add("watch NetworkPolicies", self.policies.run(stop.clone()));
+        tasks.add("watch Namespaces", self.namespaces.run(stop.clone()));
         let mut wanted = self.peers_wanted.subscribe();
         tasks.add("watch pods of all nodes", async move {
             let wait = async { wanted.wait_for(|is| *is).await.is_ok() };
             // Without anybody who could want it, there is nothing to do but to wait for the end.
             if stop.run_until_cancelled(wait).await == Some(true) {
-                tokio::join!(self.namespaces.run(stop.clone()), self.peers.run(stop));
+                self.peers.run(stop).await;
             } else {
                 stop.cancelled().await;
             }

@@ -11,8 +11,8 @@ pub trait Directory: Send + Sync + 'static {
     /// The Service of that name.
     fn service(&self, namespace: &str, name: &str) -> Option<Service>;
 
-    /// Whether a namespace has any Service.
-    fn has_services(&self, namespace: &str) -> bool;
+    /// Whether there is such a namespace, or may be.
+    fn has_namespace(&self, namespace: &str) -> bool;
 
     /// The endpoints of a Service that are ready, or count as such.
     fn endpoints(&self, namespace: &str, service: &str) -> Vec<Endpoint>;
@@ -20,8 +20,8 @@ pub trait Directory: Send + Sync + 'static {
     /// The Service with that address.
     fn service_at(&self, address: IpAddr) -> Option<ServiceName>;
 
-    /// An endpoint with that address and a name of its own.
-    fn endpoint_at(&self, address: IpAddr) -> Option<(ServiceName, String)>;
+    /// The endpoints with that address that are ready, or count as such, each with its Service.
+    fn endpoints_at(&self, address: IpAddr) -> Vec<(ServiceName, Endpoint)>;
 
     /// The namespace of the pod with that address, if it is one of this node's.
     fn namespace_of(&self, asker: IpAddr) -> Option<String>;

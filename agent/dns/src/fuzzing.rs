@@ -27,7 +27,7 @@ impl Directory for Everything {
         })
     }
 
-    fn has_services(&self, namespace: &str) -> bool {
+    fn has_namespace(&self, namespace: &str) -> bool {
         namespace.len().is_multiple_of(2)
     }
 
@@ -50,8 +50,13 @@ impl Directory for Everything {
             .then(|| name(address.to_string().replace('.', "-")))
     }
 
-    fn endpoint_at(&self, _: IpAddr) -> Option<(ServiceName, String)> {
-        None
+    fn endpoints_at(&self, address: IpAddr) -> Vec<(ServiceName, Endpoint)> {
+        let service = ServiceName {
+            namespace: "ns".to_owned(),
+            name: address.to_string().replace([':', '.'], "-"),
+        };
+        let endpoints = self.endpoints("ns", "named").into_iter();
+        endpoints.map(|one| (service.clone(), one)).collect()
     }
 
     fn namespace_of(&self, _: IpAddr) -> Option<String> {

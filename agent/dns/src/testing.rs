@@ -39,6 +39,8 @@ pub(crate) struct World {
     pub(crate) services: BTreeMap<(String, String), Service>,
     pub(crate) endpoints: BTreeMap<(String, String), Vec<Endpoint>>,
     pub(crate) pods: BTreeMap<IpAddr, String>,
+    /// Those without Services.
+    pub(crate) namespaces: Vec<&'static str>,
 }
 
 impl World {
@@ -48,6 +50,7 @@ impl World {
             services: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             pods: BTreeMap::from([("127.0.0.1".parse().unwrap(), "shop".to_owned())]),
+            namespaces: vec!["empty"],
         };
         world.addressed("shop", "web", &["10.96.0.20", "fd00::20"]);
         world.addressed("other", "db", &["10.96.0.30"]);
@@ -112,8 +115,9 @@ impl Directory for World {
         self.services.get(&(namespace.into(), name.into())).cloned()
     }
 
-    fn has_services(&self, namespace: &str) -> bool {
-        self.services.keys().any(|(one, _)| one == namespace)
+    fn has_namespace(&self, namespace: &str) -> bool {
+        let mut services = self.services.keys();
+        self.namespaces.contains(&namespace) || services.any(|(one, _)| one == namespace)
     }
 
     fn endpoints(&self, namespace: &str, service: &str) -> Vec<Endpoint> {
@@ -133,15 +137,17 @@ impl Directory for World {
         })
     }
 
-    fn endpoint_at(&self, address: IpAddr) -> Option<(ServiceName, String)> {
-        self.endpoints.iter().find_map(|((namespace, name), all)| {
-            let found = all.iter().find(|one| one.address == address)?;
+    fn endpoints_at(&self, address: IpAddr) -> Vec<(ServiceName, Endpoint)> {
+        let of_service = |((namespace, name), all): (&(String, String), &Vec<Endpoint>)| {
             let service = ServiceName {
                 namespace: namespace.clone(),
                 name: name.clone(),
             };
-            found.hostname.is_some().then(|| (service, found.label()))
-        })
+            let found = all.iter().filter(|one| one.address == address);
+            let found = found.map(|one| (service.clone(), one.clone()));
+            found.collect::<Vec<_>>()
+        };
+        self.endpoints.iter().flat_map(of_service).collect()
     }
 
     fn namespace_of(&self, asker: IpAddr) -> Option<String> {

@@ -21,11 +21,11 @@ use std::net::IpAddr;
 
 use hickory_proto::rr::{
     Name, RData, Record, RecordType,
-    rdata::{NS, PTR, SOA, TXT},
+    rdata::{NS, SOA, TXT},
 };
 
 use self::{
-    answers::{Target, address_record, addresses, alias, below, one, records},
+    answers::{Target, address_record, addresses, alias, below, one, pointers, records},
     parts::{Asked, Part, dashed, reversed},
 };
 use crate::directory::{Directory, Endpoint, Port, Service, ServiceName};
@@ -139,12 +139,14 @@ impl Zone {
             }
             Asked::Version => Found::NoData,
             Asked::Server => addresses(name, self.address.into_iter(), of),
-            Asked::Namespace(namespace) if names.has_services(&namespace) => Found::NoData,
+            Asked::Namespace(namespace) if names.has_namespace(&namespace) => Found::NoData,
             Asked::Namespace(_) => Found::NoName,
-            Asked::Pod { address } => match dashed(&address) {
-                Some(address) => addresses(name, std::iter::once(address), of),
-                None => Found::NoName,
-            },
+            Asked::Pod { address, namespace } => {
+                match dashed(&address).filter(|_| names.has_namespace(&namespace)) {
+                    Some(address) => addresses(name, std::iter::once(address), of),
+                    None => Found::NoName,
+                }
+            }
             Asked::Service { of: service, part } => self.service(names, name, &service, &part, of),
         }
     }
@@ -182,7 +184,7 @@ impl Zone {
         let Some(service) = names.service(&of.namespace, &of.name) else {
             return Found::NoName;
         };
-        let own = below(&[&of.name, &of.namespace, "svc"], &self.origin);
+        let own = self.name_of(of);
         let targets = match (service, part) {
             (Service::External(_), Part::Endpoint(_) | Part::Port { .. }) => Vec::new(),
             (Service::External(other), Part::Whole) => return alias(name, &other, wanted),
@@ -216,28 +218,42 @@ impl Zone {
         let Some(address) = reversed(name) else {
             return Found::Foreign;
         };
-        let service = names.service_at(address);
-        let found = service.map(|service| (service, None)).or_else(|| {
-            let (service, label) = names.endpoint_at(address)?;
-            Some((service, Some(label)))
-        });
-        let Some((service, endpoint)) = found else {
+        let targets = match names.service_at(address) {
+            Some(service) => vec![self.name_of(&service)],
+            None => self.names_of_endpoints(names, address),
+        };
+        match targets[..] {
             // Others would deny it, and it may be the cluster's all the same.
-            return if names.is_complete() {
-                Found::Foreign
-            } else {
-                Found::Unknown
-            };
-        };
-        if of != RecordType::PTR {
-            return Found::NoData;
+            [] if !names.is_complete() => Found::Unknown,
+            [] => Found::Foreign,
+            _ if of != RecordType::PTR => Found::NoData,
+            _ => pointers(name, targets),
         }
-        let own = below(&[&service.name, &service.namespace, "svc"], &self.origin);
-        let target = match endpoint {
-            Some(label) => below(&[&label], &own),
-            None => own,
+    }
+
+    /// The names under which an address is found, those that pods have chosen first: most clients
+    /// read one.
+    fn names_of_endpoints(&self, names: &dyn Directory, address: IpAddr) -> Vec<Name> {
+        let mut found = names.endpoints_at(address);
+        // Anybody may write a slice of what is no Service, or is another name.
+        found.retain(|(of, _)| {
+            let service = names.service(&of.namespace, &of.name);
+            matches!(service, Some(Service::Headless | Service::Addresses { .. }))
+        });
+        found.sort_by_cached_key(|(of, endpoint)| {
+            (endpoint.hostname.is_none(), of.clone(), endpoint.label())
+        });
+        let name_of = |(of, endpoint): &(ServiceName, Endpoint)| {
+            below(&[&endpoint.label()], &self.name_of(of))
         };
-        one(name, RData::PTR(PTR(target)))
+        let mut targets: Vec<Name> = found.iter().map(name_of).collect();
+        // One that has several ports may be in several slices.
+        targets.dedup();
+        targets
+    }
+
+    fn name_of(&self, service: &ServiceName) -> Name {
+        below(&[&service.name, &service.namespace, "svc"], &self.origin)
     }
 }
 

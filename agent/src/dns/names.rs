@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
 use crate::{
-    informers::{Informers, SeenService, SeenSlice, slice_service},
+    informers::{Informers, SeenNamespace, SeenService, SeenSlice, SliceEndpoint, slice_service},
     pod::PodExt as _,
 };
 
@@ -19,8 +19,9 @@ pub(crate) struct Names {
     services: Arc<Cache<SeenService>>,
     services_by_address: By<SeenService>,
     slices: By<SeenSlice>,
-    /// Those with endpoints that have a name of their own.
     slices_by_address: By<SeenSlice>,
+    namespaces: Arc<Cache<SeenNamespace>>,
+    namespaces_synced: watch::Receiver<bool>,
     pods: By<Pod>,
     synced: [watch::Receiver<bool>; 2],
 }
@@ -32,8 +33,8 @@ impl Names {
                 put(&address.to_string());
             }
         });
-        let slices_by_address = Index::new("named address", |slice: &SeenSlice, put| {
-            for endpoint in named(slice) {
+        let slices_by_address = Index::new("ready address", |slice: &SeenSlice, put| {
+            for endpoint in ready(slice) {
                 put(&endpoint.address.to_string());
             }
         });
@@ -52,6 +53,8 @@ impl Names {
             services_by_address: informers.services.index(services_by_address),
             slices: informers.slices_by_service(),
             slices_by_address: informers.slices.index(slices_by_address),
+            namespaces: informers.namespaces.cache(),
+            namespaces_synced: informers.namespaces.synced(),
             pods: informers.pods.index(pods),
             synced: [informers.services.synced(), informers.slices.synced()],
         }
@@ -88,34 +91,17 @@ impl Directory for Names {
         })
     }
 
-    fn has_services(&self, namespace: &str) -> bool {
-        let mut is_first = true;
-        // The first is enough.
-        let found = self
-            .services
-            .in_namespace(namespace, |_| std::mem::take(&mut is_first));
-        !found.is_empty()
+    fn has_namespace(&self, namespace: &str) -> bool {
+        // Their names are all that namespaces are for here: nothing else waits for them.
+        !*self.namespaces_synced.borrow() || self.namespaces.get(&Key::new("", namespace)).is_some()
     }
 
     fn endpoints(&self, namespace: &str, service: &str) -> Vec<Endpoint> {
         let slices = self.slices.get(&Key::new(namespace, service).to_string());
-        let of_slice = |slice: &Arc<SeenSlice>| {
-            let ports = slice.part.ports.iter();
-            let ports = ports.map(|(name, protocol, number)| port(name, *protocol, *number));
-            let ports: Arc<[Port]> = ports.collect();
-            let ready = slice
-                .part
-                .endpoints
-                .iter()
-                .filter(|endpoint| endpoint.ready);
-            let endpoint = |endpoint: &crate::informers::SliceEndpoint| Endpoint {
-                address: endpoint.address,
-                hostname: endpoint.hostname.as_deref().map(str::to_owned),
-                ports: Arc::clone(&ports),
-            };
-            ready.map(endpoint).collect::<Vec<_>>()
-        };
-        slices.iter().flat_map(of_slice).collect()
+        slices
+            .iter()
+            .flat_map(|slice| of_slice(slice, |_| true))
+            .collect()
     }
 
     fn service_at(&self, address: IpAddr) -> Option<ServiceName> {
@@ -124,14 +110,15 @@ impl Directory for Names {
         Some(ServiceName { namespace, name })
     }
 
-    fn endpoint_at(&self, address: IpAddr) -> Option<(ServiceName, String)> {
+    fn endpoints_at(&self, address: IpAddr) -> Vec<(ServiceName, Endpoint)> {
         let slices = self.slices_by_address.get(&address.to_string());
-        slices.iter().find_map(|slice| {
-            let endpoint = named(slice).find(|endpoint| endpoint.address == address)?;
+        let of_service = |slice: &Arc<SeenSlice>| {
             let Key { namespace, name } = slice_service(slice)?;
-            let hostname = endpoint.hostname.as_deref()?.to_owned();
-            Some((ServiceName { namespace, name }, hostname))
-        })
+            let service = ServiceName { namespace, name };
+            let found = of_slice(slice, |one| one.address == address).into_iter();
+            Some(found.map(move |one| (service.clone(), one)))
+        };
+        slices.iter().filter_map(of_service).flatten().collect()
     }
 
     fn namespace_of(&self, asker: IpAddr) -> Option<String> {
@@ -142,10 +129,23 @@ impl Directory for Names {
     }
 }
 
-/// The endpoints with a name of their own.
-fn named(slice: &SeenSlice) -> impl Iterator<Item = &crate::informers::SliceEndpoint> {
+fn ready(slice: &SeenSlice) -> impl Iterator<Item = &SliceEndpoint> {
     let endpoints = slice.part.endpoints.iter();
-    endpoints.filter(|endpoint| endpoint.ready && endpoint.hostname.is_some())
+    endpoints.filter(|endpoint| endpoint.ready)
+}
+
+/// The ready endpoints that pass `keep`.
+fn of_slice(slice: &SeenSlice, keep: impl Fn(&SliceEndpoint) -> bool) -> Vec<Endpoint> {
+    let ports = slice.part.ports.iter();
+    let ports = ports.map(|(name, protocol, number)| port(name, *protocol, *number));
+    let ports: Arc<[Port]> = ports.collect();
+    let endpoint = |endpoint: &SliceEndpoint| Endpoint {
+        address: endpoint.address,
+        hostname: endpoint.hostname.as_deref().map(str::to_owned),
+        ports: Arc::clone(&ports),
+    };
+    let endpoints = ready(slice).filter(|endpoint| keep(endpoint));
+    endpoints.map(endpoint).collect()
 }
 
 fn port(name: &str, protocol: Protocol, number: u16) -> Port {

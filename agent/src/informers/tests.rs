@@ -63,9 +63,10 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
         informers.service_cidrs.synced(),
         informers.volumes.synced(),
         informers.policies.synced(),
+        informers.namespaces.synced(),
     ];
     let (nodes, wanted) = (informers.nodes.cache(), informers.peers_wanted.clone());
-    let later = [informers.namespaces.synced(), informers.peers.synced()];
+    let mut later = informers.peers.synced();
     let mut tasks = Tasks::new(CancellationToken::new());
     informers.spawn(&mut tasks);
     for mut synced in synced {
@@ -73,6 +74,7 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
     }
     let first: BTreeSet<String> = asked.lock().iter().cloned().collect();
     let expected = [
+        "/api/v1/namespaces ",
         "/api/v1/nodes ",
         "/api/v1/persistentvolumes labelSelector=local-path.coracle.dev%2Fnode%3Down",
         "/api/v1/pods fieldSelector=spec.nodeName%3Down",
@@ -84,12 +86,10 @@ async fn each_kind_is_followed_once_and_of_other_nodes_only_the_network_is_kept(
     assert_eq!(first, expected.map(str::to_owned).into());
     // Other nodes' pods only once there is a policy.
     wanted.send_replace(true);
-    for mut synced in later {
-        synced.wait_for(|done| *done).await.expect("it runs");
-    }
+    later.wait_for(|done| *done).await.expect("it runs");
     let then: BTreeSet<String> = asked.lock().iter().cloned().collect();
     let more: BTreeSet<&str> = then.difference(&first).map(String::as_str).collect();
-    let expected = ["/api/v1/namespaces ", "/apis/net.coracle.dev/v1/podpeers "];
+    let expected = ["/apis/net.coracle.dev/v1/podpeers "];
     assert_eq!(more, expected.into());
     let [other, own] = &nodes.all()[..] else {
         panic!("two nodes")

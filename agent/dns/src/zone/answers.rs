@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use hickory_proto::rr::{
     Name, RData, Record, RecordType,
-    rdata::{A, AAAA, CNAME, SRV},
+    rdata::{A, AAAA, CNAME, PTR, SRV},
 };
 use rand::seq::SliceRandom as _;
 
@@ -94,6 +94,15 @@ pub(super) fn alias(name: &Name, other: &str, wanted: RecordType) -> Found {
 pub(super) fn one(name: &Name, data: RData) -> Found {
     Found::Records {
         answers: vec![Record::from_rdata(name.clone(), TTL, data)],
+        additionals: Vec::new(),
+    }
+}
+
+/// In their order.
+pub(super) fn pointers(name: &Name, targets: Vec<Name>) -> Found {
+    let pointer = |target| Record::from_rdata(name.clone(), TTL, RData::PTR(PTR(target)));
+    Found::Records {
+        answers: targets.into_iter().map(pointer).collect(),
         additionals: Vec::new(),
     }
 }

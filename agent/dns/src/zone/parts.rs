@@ -16,7 +16,7 @@ pub(super) enum Asked {
     Apex,
     Version,
     Server,
-    /// `NAMESPACE.svc`.
+    /// `NAMESPACE.svc`, `NAMESPACE.pod`.
     Namespace(String),
     Service {
         of: ServiceName,
@@ -24,6 +24,7 @@ pub(super) enum Asked {
     },
     Pod {
         address: String,
+        namespace: String,
     },
     Nothing,
 }
@@ -62,12 +63,13 @@ pub(super) fn parse(name: &Name, depth: usize) -> Asked {
         part,
     };
     match labels[..] {
-        [] | ["svc" | "pod" | "dns"] | [_, "pod"] => Asked::Apex,
+        [] | ["svc" | "pod" | "dns"] => Asked::Apex,
         ["dns-version"] => Asked::Version,
         ["ns", "dns"] => Asked::Server,
-        [namespace, "svc"] => Asked::Namespace(namespace.to_owned()),
-        [address, _, "pod"] => Asked::Pod {
+        [namespace, "svc" | "pod"] => Asked::Namespace(namespace.to_owned()),
+        [address, namespace, "pod"] => Asked::Pod {
             address: address.to_owned(),
+            namespace: namespace.to_owned(),
         },
         [name, namespace, "svc"] => service(namespace, name, Part::Whole),
         [endpoint, name, namespace, "svc"] => {

@@ -131,7 +131,18 @@ fn names_are_what_the_specification_says() {
             PTR,
             &["5.0.244.10.in-addr.arpa. PTR peer-0.peers.shop.svc.cluster.local."],
         ),
-        ("6.0.244.10.in-addr.arpa.", PTR, &["not ours"]),
+        (
+            "6.0.244.10.in-addr.arpa.",
+            PTR,
+            &["6.0.244.10.in-addr.arpa. PTR 10-244-0-6.peers.shop.svc.cluster.local."],
+        ),
+        (
+            "7.0.244.10.in-addr.arpa.",
+            PTR,
+            &["7.0.244.10.in-addr.arpa. PTR 10-244-0-7.web.shop.svc.cluster.local."],
+        ),
+        ("6.0.244.10.in-addr.arpa.", A, &[NONE]),
+        ("8.0.244.10.in-addr.arpa.", PTR, &["not ours"]),
         ("nobody.shop.svc.cluster.local.", A, &[NOBODY]),
         (
             "10-244-0-7.web.shop.svc.cluster.local.",
@@ -165,6 +176,15 @@ fn names_are_what_the_specification_says() {
         ),
         ("10-244-0-9.shop.pod.cluster.local.", AAAA, &[NONE]),
         ("10-244-0.shop.pod.cluster.local.", A, &[NOBODY]),
+        (
+            "10-244-0-9.empty.pod.cluster.local.",
+            A,
+            &["10-244-0-9.empty.pod.cluster.local. A 10.244.0.9"],
+        ),
+        ("10-244-0-9.absent.pod.cluster.local.", A, &[NOBODY]),
+        ("10-244-0-9.absent.pod.cluster.local.", AAAA, &[NOBODY]),
+        ("shop.pod.cluster.local.", A, &[NONE]),
+        ("absent.pod.cluster.local.", A, &[NOBODY]),
         // The zone itself, and names that only have others below them.
         (
             "cluster.local.",
@@ -184,6 +204,7 @@ fn names_are_what_the_specification_says() {
         ("svc.cluster.local.", NS, &[NONE]),
         ("svc.cluster.local.", SOA, &[NONE]),
         ("shop.svc.cluster.local.", A, &[NONE]),
+        ("empty.svc.cluster.local.", A, &[NONE]),
         ("absent.svc.cluster.local.", A, &[NOBODY]),
         ("shop.cluster.local.", A, &[NOBODY]),
         ("a.b.c.web.shop.svc.cluster.local.", A, &[NOBODY]),
@@ -207,6 +228,45 @@ fn nothing_is_denied_before_all_has_been_seen() {
     }
     assert_eq!(
         said(&world, "www.example.org.", RecordType::A),
+        ["not ours"]
+    );
+}
+
+#[test]
+fn an_address_has_a_name_in_each_of_its_services() {
+    let mut world = World::new();
+    let ports = [crate::testing::port("peer", "tcp", 7000)].into();
+    for (namespace, service, hostname) in [
+        ("other", "db", None),
+        ("shop", "peers", Some("Peer-8")),
+        // In two slices.
+        ("shop", "web", None),
+        ("shop", "web", None),
+        // Slices that somebody wrote by hand.
+        ("shop", "outside", None),
+        ("shop", "absent", Some("bank")),
+    ] {
+        world.join(namespace, service, "10.244.0.8", hostname, &ports);
+    }
+    let asked = name("8.0.244.10.in-addr.arpa.");
+    let Found::Records { answers, .. } = zone().find(&world, &asked, RecordType::PTR) else {
+        panic!("no records");
+    };
+    let targets: Vec<String> = answers.iter().map(|one| one.data.to_string()).collect();
+    let expected = [
+        "peer-8.peers.shop.svc.cluster.local.",
+        "10-244-0-8.db.other.svc.cluster.local.",
+        "10-244-0-8.web.shop.svc.cluster.local.",
+    ];
+    assert_eq!(targets, expected);
+    for target in expected {
+        let said = said(&world, target, RecordType::A);
+        assert_eq!(said, [format!("{target} A 10.244.0.8")]);
+    }
+    let mut forged = World::new();
+    forged.join("shop", "absent", "10.244.0.8", None, &ports);
+    assert_eq!(
+        said(&forged, "8.0.244.10.in-addr.arpa.", RecordType::PTR),
         ["not ours"]
     );
 }
