@@ -70,6 +70,7 @@ impl Resolver {
             name: name.clone(),
             record_type: of,
             dnssec_ok: request.wants_signatures(),
+            checking_disabled: request.wants_unchecked(),
         };
         let answer = self.look_up(asker, &query).await;
         // The code is about where an alias leads; the name that was asked for is there (RFC 6604).
@@ -130,7 +131,9 @@ impl Resolver {
         Known::Answer(Answer::refused(ResponseCode::ServFail))
     }
 
-    /// What the asker would find with the rest of its search path.
+    /// What the asker would find with the rest of its search path. A name without any address is
+    /// passed by, as by most resolvers; one with addresses of the other family alone is the one
+    /// that is meant: who asks for both must not be told of two.
     async fn along_search_path(&self, asker: IpAddr, query: &Query) -> Option<Answer> {
         if !matches!(query.record_type, RecordType::A | RecordType::AAAA) {
             return None;
@@ -140,6 +143,7 @@ impl Resolver {
             .ok()?
             .append_domain(self.zone.origin());
         let ends = [services.ok()?, self.zone.origin().clone()].into_iter();
+        let mut empty = None;
         for end in ends
             .chain(self.searches.iter().cloned())
             .chain([Name::root()])
@@ -154,18 +158,35 @@ impl Resolver {
             };
             let mut answer = self.look_up(asker, &next).await;
             match answer.code {
-                ResponseCode::NXDomain => {}
-                ResponseCode::NoError => {
-                    let alias = RData::CNAME(CNAME(name));
-                    let alias = Record::from_rdata(query.name.clone(), TTL, alias);
-                    answer.answers.insert(0, alias);
-                    return Some(answer);
-                }
+                ResponseCode::NXDomain => continue,
+                ResponseCode::NoError => {}
                 // The client will see for itself.
                 _ => return None,
             }
+            let has_address = answer.has(next.record_type);
+            let alias = RData::CNAME(CNAME(name));
+            let alias = Record::from_rdata(query.name.clone(), TTL, alias);
+            answer.answers.insert(0, alias);
+            if has_address || self.has_other_family(asker, &next).await {
+                return Some(answer);
+            }
+            empty.get_or_insert(answer);
         }
-        None
+        empty
+    }
+
+    /// Whether there are addresses of the family that was not asked for.
+    async fn has_other_family(&self, asker: IpAddr, query: &Query) -> bool {
+        let other = match query.record_type {
+            RecordType::A => RecordType::AAAA,
+            _ => RecordType::A,
+        };
+        let query = Query {
+            record_type: other,
+            name: query.name.clone(),
+            ..*query
+        };
+        self.look_up(asker, &query).await.has(other)
     }
 
     /// What was asked for in the asker's own namespace.

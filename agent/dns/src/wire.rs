@@ -8,7 +8,7 @@
 
 use hickory_proto::{
     op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode},
-    rr::{DNSClass, Record},
+    rr::{DNSClass, Record, RecordType},
     serialize::binary::{BinDecodable, BinEncodable, BinEncoder},
 };
 
@@ -57,6 +57,11 @@ impl Answer {
             ..Self::default()
         }
     }
+
+    /// Whether there are records of that type.
+    pub(crate) fn has(&self, of: RecordType) -> bool {
+        self.answers.iter().any(|one| one.record_type() == of)
+    }
 }
 
 impl Request {
@@ -65,6 +70,11 @@ impl Request {
         self.edns
             .as_ref()
             .is_some_and(|edns| edns.flags().dnssec_ok)
+    }
+
+    /// Whether its sender takes what has false signatures: it checks them itself.
+    pub(crate) fn wants_unchecked(&self) -> bool {
+        self.metadata.checking_disabled
     }
 
     /// How long a datagram may be that answers it.

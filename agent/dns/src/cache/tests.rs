@@ -16,6 +16,7 @@ fn query(text: &str) -> Arc<Query> {
         name: name(text),
         record_type: RecordType::A,
         dnssec_ok: false,
+        checking_disabled: false,
     };
     Arc::new(query.normalized())
 }
@@ -98,7 +99,7 @@ fn what_is_found_is_what_was_put() {
 }
 
 #[test]
-fn questions_differ_by_type_and_do_and_not_by_case() {
+fn questions_differ_by_type_do_and_cd_and_not_by_case() {
     let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
     cache.put(&query, reply(vec![address("a.test.", 30)]), start);
     let upper = Query {
@@ -116,6 +117,11 @@ fn questions_differ_by_type_and_do_and_not_by_case() {
         ..(*query).clone()
     };
     assert_eq!(cache.get(&signed, start), None);
+    let unchecked = Query {
+        checking_disabled: true,
+        ..(*query).clone()
+    };
+    assert_eq!(cache.get(&unchecked, start), None);
 }
 
 #[test]

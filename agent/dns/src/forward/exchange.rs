@@ -120,6 +120,7 @@ fn question(query: &Query, has_edns: bool) -> Result<(u16, Vec<u8>), AttemptErro
     let id = rand::random();
     let mut message = Message::new(id, MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
+    message.metadata.checking_disabled = query.checking_disabled;
     message.add_query(Question::query(query.name.clone(), query.record_type));
     if has_edns {
         let mut edns = Edns::new();

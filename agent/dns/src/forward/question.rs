@@ -16,6 +16,8 @@ pub struct Query {
     pub record_type: RecordType,
     /// Whether signatures are wanted: the DO bit of EDNS.
     pub dnssec_ok: bool,
+    /// The CD bit: whether an answer is wanted whose signatures are false.
+    pub checking_disabled: bool,
 }
 
 /// What they have answered.
@@ -44,6 +46,7 @@ impl Query {
             name,
             record_type: self.record_type,
             dnssec_ok: self.dnssec_ok,
+            checking_disabled: self.checking_disabled,
         }
     }
 }

@@ -28,6 +28,7 @@ fn query(text: &str) -> Query {
         name: name(text),
         record_type: RecordType::A,
         dnssec_ok: false,
+        checking_disabled: false,
     }
 }
 

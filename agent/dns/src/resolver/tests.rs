@@ -132,6 +132,39 @@ async fn the_search_path_is_gone_along_in_one_question() {
 }
 
 #[tokio::test]
+async fn a_name_without_addresses_does_not_end_the_path() {
+    // `other` is a namespace: its name is there, and has nothing.
+    let other = Other::knowing(&[
+        ("other.corp.example.", "192.0.2.3"),
+        ("www.corp.example.", "2001:db8::1"),
+        ("www.", "192.0.2.4"),
+    ])
+    .await;
+    let resolver = resolver(&other).await;
+    let own = |text: &str| format!("{text}.shop.svc.cluster.local.");
+    let (code, found) = answers(&resolver, &own("other")).await;
+    let expected = [
+        "other.corp.example. A 192.0.2.3".to_owned(),
+        format!("{} CNAME other.corp.example.", own("other")),
+    ];
+    assert_eq!((code, found), (ResponseCode::NoError, expected.into()));
+    // Both families are of one name, and a name of the cluster leads nobody out.
+    let (_, found) = answers(&resolver, &own("www")).await;
+    assert_eq!(found, [format!("{} CNAME www.corp.example.", own("www"))]);
+    let asked = other.asked();
+    let message = said(&resolver, POD, &own("db.other"), RecordType::AAAA).await;
+    let alias = format!("{} CNAME db.other.svc.cluster.local.", own("db.other"));
+    assert_eq!(texts(&message.answers), [alias]);
+    assert_eq!(other.asked(), asked);
+    // Where nothing has addresses, it is there all the same.
+    let nothing = Other::knowing(&[]).await;
+    let resolver = self::resolver(&nothing).await;
+    let (code, found) = answers(&resolver, &own("other")).await;
+    let alias = format!("{} CNAME other.svc.cluster.local.", own("other"));
+    assert_eq!((code, found), (ResponseCode::NoError, vec![alias]));
+}
+
+#[tokio::test]
 async fn nobody_is_led_along_a_path_that_is_not_theirs() {
     let other = outside().await;
     let resolver = resolver(&other).await;
@@ -198,6 +231,7 @@ fn what_others_could_not_say_is_no_denial() {
         name: name("www.example.org."),
         record_type: RecordType::A,
         dnssec_ok: false,
+        checking_disabled: false,
     };
     let failed = |code| {
         Ok(Reply {

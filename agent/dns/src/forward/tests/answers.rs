@@ -44,13 +44,15 @@ async fn an_honest_answer_is_given() {
 }
 
 #[tokio::test]
-async fn a_question_has_edns_and_passes_do_on() {
+async fn a_question_has_edns_and_passes_do_and_cd_on() {
     let server = Fake::honest(1).await;
     let forwarder = asking(&[server.at]);
-    for dnssec_ok in [false, true] {
+    let all = [(false, false), (true, false), (true, true)];
+    for (dnssec_ok, checking_disabled) in all {
         let query = Query {
             name: name("A.Test"),
             dnssec_ok,
+            checking_disabled,
             ..query("")
         };
         forwarder.resolve(ASKER, &query).await.unwrap();
@@ -58,9 +60,11 @@ async fn a_question_has_edns_and_passes_do_on() {
     let asked = server.asked();
     let flags = asked.iter().map(|(question, _)| {
         let edns = question.edns.as_ref().unwrap();
-        (edns.max_payload(), edns.flags().dnssec_ok)
+        assert_eq!(edns.max_payload(), 1232);
+        let checking_disabled = question.metadata.checking_disabled;
+        (edns.flags().dnssec_ok, checking_disabled)
     });
-    assert_eq!(flags.collect::<Vec<_>>(), [(1232, false), (1232, true)]);
+    assert_eq!(flags.collect::<Vec<_>>(), all);
     for (question, _) in &asked {
         assert!(question.metadata.recursion_desired);
         assert_eq!(question.queries[0].name.to_string(), "a.test.");
