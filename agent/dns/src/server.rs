@@ -6,7 +6,9 @@
 //!
 //! No address is bound here, so this works wherever its caller stands.
 
-use std::{collections::HashMap, net::IpAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+mod seats;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use hickory_proto::op::ResponseCode;
@@ -18,6 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::seats::{Limits, Seat, Seats};
 use crate::{
     resolver::Resolver,
     wire::{self, Answer, Request, Unread},
@@ -29,9 +32,11 @@ const UNDER_WAY: usize = 1000;
 const BATCH: usize = 64;
 /// The longest request: no question is longer than a name and its options.
 const REQUEST_BYTES: usize = 4096;
-/// Connections at once, of all and of one asker.
-const CONNECTIONS: usize = 100;
-const CONNECTIONS_EACH: usize = 20;
+/// Connections at once.
+const CONNECTIONS: Limits = Limits {
+    total: 100,
+    each: 20,
+};
 /// Between two questions of a connection.
 const IDLE: Duration = Duration::from_secs(10);
 /// For a client to take an answer.
@@ -112,20 +117,15 @@ async fn datagrams(socket: Arc<UdpSocket>, resolver: Arc<Resolver>) {
 
 async fn connections(listener: TcpListener, resolver: Arc<Resolver>) {
     let mut open = JoinSet::new();
-    let mut by_asker: HashMap<IpAddr, usize> = HashMap::new();
+    let seats = Seats::new(CONNECTIONS);
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, from)) => {
                     let from = from.ip();
-                    let own = by_asker.get(&from).copied().unwrap_or(0);
-                    // Closed: others are being served, or this one is enough.
-                    if open.len() >= CONNECTIONS || own >= CONNECTIONS_EACH {
-                        continue;
-                    }
-                    by_asker.insert(from, own + 1);
-                    let serve = connection(stream, from, Arc::clone(&resolver));
-                    let serve = AssertUnwindSafe(serve).catch_unwind().map(move |_| from);
+                    // Closed: others are being served, or this one has enough.
+                    let Some(seat) = seats.take(from) else { continue };
+                    let serve = connection(stream, from, Arc::clone(&resolver), seat);
                     coracle_telemetry::spawn_in(&mut open, "answer a connection", serve);
                 }
                 Err(error) => {
@@ -133,16 +133,17 @@ async fn connections(listener: TcpListener, resolver: Arc<Resolver>) {
                     tokio::time::sleep(PAUSE).await;
                 }
             },
-            Some(Ok(from)) = open.join_next() => match by_asker.get_mut(&from) {
-                Some(own) if *own > 1 => *own -= 1,
-                _ => drop(by_asker.remove(&from)),
-            },
+            Some(_) = open.join_next() => {}
         }
     }
 }
 
+async fn connection(stream: TcpStream, from: IpAddr, resolver: Arc<Resolver>, seat: Seat) {
+    seat.keep(questions(stream, from, resolver, &seat)).await;
+}
+
 /// Ends with the first thing that goes wrong: the client opens another.
-async fn connection(mut stream: TcpStream, from: IpAddr, resolver: Arc<Resolver>) {
+async fn questions(mut stream: TcpStream, from: IpAddr, resolver: Arc<Resolver>, seat: &Seat) {
     let mut buffer = vec![0; REQUEST_BYTES];
     while let Ok(Ok(length)) = timeout(IDLE, stream.read_u16()).await {
         let Some(room) = buffer.get_mut(..usize::from(length)) else {
@@ -151,6 +152,7 @@ async fn connection(mut stream: TcpStream, from: IpAddr, resolver: Arc<Resolver>
         if !matches!(timeout(SENDING, stream.read_exact(room)).await, Ok(Ok(_))) {
             return;
         }
+        seat.asks();
         let answer = match wire::read(room) {
             Ok(request) => {
                 let most = usize::from(u16::MAX);

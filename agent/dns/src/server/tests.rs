@@ -165,7 +165,7 @@ async fn one_who_opens_many_connections_leaves_some_to_others() {
     let (address, _server) = server(World::new(), &[]).await;
     let asked = request(PEERS, RecordType::A);
     let mut open = Vec::new();
-    for _ in 0..CONNECTIONS_EACH {
+    for _ in 0..CONNECTIONS.each {
         let mut stream = TcpStream::connect(address).await.unwrap();
         by_connection(&mut stream, &asked).await;
         open.push(stream);
@@ -187,4 +187,29 @@ async fn one_who_opens_many_connections_leaves_some_to_others() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(answered);
+}
+
+#[tokio::test]
+async fn a_few_who_say_nothing_keep_nobody_out() {
+    let (address, _server) = server(World::new(), &[]).await;
+    let connect = async |last: u8| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+        socket.connect(address).await.unwrap()
+    };
+    let mut silent = Vec::new();
+    for last in 2..7 {
+        for _ in 0..CONNECTIONS.each {
+            silent.push(connect(last).await);
+        }
+    }
+    assert_eq!(silent.len(), CONNECTIONS.total);
+    let mut asking = connect(7).await;
+    for _ in 0..2 {
+        let answer = by_connection(&mut asking, &request(PEERS, RecordType::A)).await;
+        assert_eq!(answer.answers.len(), 2);
+    }
+    // The first of them has made room.
+    let left = timeout(IDLE / 2, silent[0].read(&mut [0; 1])).await;
+    assert!(matches!(left, Ok(Ok(0) | Err(_))), "{left:?}");
 }
