@@ -9,11 +9,9 @@
 //! Pure: the clock is a parameter. An answer is held as on the wire, so that the bytes counted are
 //! the bytes held whatever the records are. No lock and no sockets here: the forwarder owns it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+mod shares;
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use hickory_proto::{
     op::{Message, ResponseCode},
@@ -21,6 +19,7 @@ use hickory_proto::{
 };
 use tokio::time::Instant;
 
+use self::shares::Shares;
 use crate::forward::question::{Query, Reply};
 
 /// The longest that an answer with what was asked for is fresh.
@@ -55,15 +54,13 @@ const LIMITS: Limits = Limits {
 /// Bytes that an entry takes in the maps, beside its name and answer.
 const OVERHEAD: usize = 256;
 
-/// The answers by question. The oldest go first when there are too many.
+/// The answers by question, each that asker's who was the first to wait for it.
 #[derive(Debug)]
 pub(crate) struct Cache {
     limits: Limits,
     entries: HashMap<Arc<Query>, Entry>,
-    /// The questions by when their answers came in: by [`Entry::number`].
-    by_age: BTreeMap<u64, Arc<Query>>,
+    shares: Shares,
     next_number: u64,
-    bytes: usize,
 }
 
 /// An answer that needs no server.
@@ -76,6 +73,7 @@ pub(crate) enum Found {
 
 #[derive(Debug)]
 struct Entry {
+    asker: IpAddr,
     number: u64,
     /// A message without a question.
     wire: Box<[u8]>,
@@ -100,9 +98,8 @@ impl Cache {
         Self {
             limits,
             entries: HashMap::new(),
-            by_age: BTreeMap::new(),
+            shares: Shares::default(),
             next_number: 0,
-            bytes: 0,
         }
     }
 
@@ -131,7 +128,13 @@ impl Cache {
 
     /// Remembers an answer in place of the one before, and gives it back with its TTLs brought down
     /// to what it is remembered for: who asks first is told the same as who asks second.
-    pub(crate) fn put(&mut self, query: &Arc<Query>, mut reply: Reply, now: Instant) -> Reply {
+    pub(crate) fn put(
+        &mut self,
+        asker: IpAddr,
+        query: &Arc<Query>,
+        mut reply: Reply,
+        now: Instant,
+    ) -> Reply {
         let lifetime = Lifetime::of(query, &reply);
         self.remove(query);
         let Some(lifetime) = lifetime else {
@@ -147,6 +150,7 @@ impl Cache {
         if let Some(wire) = wire(&message) {
             let fresh_until = now + lifetime.fresh();
             let entry = Entry {
+                asker,
                 number: self.next_number,
                 wire,
                 code,
@@ -168,21 +172,22 @@ impl Cache {
 
     fn insert(&mut self, query: Arc<Query>, entry: Entry) {
         self.next_number += 1;
-        self.bytes += size(&query, &entry);
-        self.by_age.insert(entry.number, Arc::clone(&query));
+        let (asker, size) = (entry.asker, size(&query, &entry));
+        self.shares
+            .add(asker, entry.number, Arc::clone(&query), size);
         self.entries.insert(query, entry);
-        while self.bytes > self.limits.bytes || self.entries.len() > self.limits.entries {
-            let Some((_, oldest)) = self.by_age.pop_first() else {
+        while self.shares.bytes() > self.limits.bytes || self.shares.len() > self.limits.entries {
+            let Some(query) = self.shares.next_to_go() else {
                 break;
             };
-            self.remove(&oldest);
+            self.remove(&query);
         }
     }
 
     fn remove(&mut self, query: &Query) {
         if let Some(entry) = self.entries.remove(query) {
-            self.by_age.remove(&entry.number);
-            self.bytes -= size(query, &entry);
+            self.shares
+                .remove(entry.asker, entry.number, size(query, &entry));
         }
     }
 }

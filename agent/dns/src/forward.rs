@@ -204,7 +204,7 @@ impl Forwarder {
                 return Err(ForwardError::NoServers);
             }
             let place = self.inner.places.take(asker)?;
-            (place, self.inner.join(&mut state, &query, servers))
+            (place, self.inner.join(&mut state, asker, &query, servers))
         };
         let Told { reply, stale } = flight.await?;
         let reply = Arc::unwrap_or_clone(reply);
@@ -230,6 +230,7 @@ impl Inner {
     fn join(
         self: &Arc<Self>,
         state: &mut State,
+        asker: IpAddr,
         query: &Arc<Query>,
         servers: Arc<[SocketAddr]>,
     ) -> Shared<BoxFuture<'static, Outcome>> {
@@ -241,6 +242,7 @@ impl Inner {
         state.next_flight += 1;
         let landing = Landing {
             inner: Arc::clone(self),
+            asker,
             query: Arc::clone(query),
             number,
         };
@@ -257,6 +259,8 @@ impl Inner {
 /// Takes a flight off the list when it ends, however it ends.
 struct Landing {
     inner: Arc<Inner>,
+    /// Who was the first to wait.
+    asker: IpAddr,
     query: Arc<Query>,
     number: u64,
 }
@@ -267,7 +271,7 @@ impl Landing {
     async fn fly(self, servers: Arc<[SocketAddr]>) -> Outcome {
         let answer = upstream::ask(&servers, &self.query, &self.inner.health).await;
         let now = Instant::now();
-        let query = &self.query;
+        let (asker, query) = (self.asker, &self.query);
         let mut locked = self.inner.state.lock();
         // One off the list already has asked servers that are others by now: what they say is not
         // to be remembered.
@@ -279,10 +283,10 @@ impl Landing {
             &mut locked.cache
         };
         let (reply, stale) = match answer {
-            Ok(reply) if reply.is_answer() => (cache.put(query, reply, now), false),
+            Ok(reply) if reply.is_answer() => (cache.put(asker, query, reply, now), false),
             Ok(failure) => match cache.stale(query, now) {
                 Some(old) => (old, true),
-                None => (cache.put(query, failure, now), false),
+                None => (cache.put(asker, query, failure, now), false),
             },
             Err(tried) => match cache.stale(query, now) {
                 Some(old) => (old, true),

@@ -7,6 +7,9 @@ use hickory_proto::rr::{
 
 use super::*;
 
+const POD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 8));
+
 fn name(text: &str) -> Name {
     Name::from_ascii(text).unwrap()
 }
@@ -68,7 +71,7 @@ fn fresh(cache: &Cache, query: &Query, now: Instant) -> Option<Vec<u32>> {
 fn ttls_count_down_until_the_least_is_over() {
     let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
     let answers = vec![address("a.test.", 10), address("a.test.", 20)];
-    let told = cache.put(&query, reply(answers), start);
+    let told = cache.put(POD, &query, reply(answers), start);
     assert_eq!(ttls(&told), [10, 10]);
     assert_eq!(fresh(&cache, &query, start), Some(vec![10, 10]));
     assert_eq!(fresh(&cache, &query, after(start, 4)), Some(vec![6, 6]));
@@ -79,7 +82,7 @@ fn ttls_count_down_until_the_least_is_over() {
 #[test]
 fn an_answer_is_fresh_for_half_a_minute_at_most() {
     let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
-    let told = cache.put(&query, reply(vec![address("a.test.", 3600)]), start);
+    let told = cache.put(POD, &query, reply(vec![address("a.test.", 3600)]), start);
     assert_eq!(ttls(&told), [30]);
     assert_eq!(fresh(&cache, &query, after(start, 29)), Some(vec![1]));
     assert_eq!(cache.get(&query, after(start, 30)), None);
@@ -94,14 +97,14 @@ fn what_is_found_is_what_was_put() {
         authorities: vec![soa(30, 30)],
         ..reply(vec![address("a.test.", 30)])
     };
-    cache.put(&query, put.clone(), start);
+    cache.put(POD, &query, put.clone(), start);
     assert_eq!(cache.get(&query, start), Some(Found::Fresh(put)));
 }
 
 #[test]
 fn questions_differ_by_type_do_and_cd_and_not_by_case() {
     let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
-    cache.put(&query, reply(vec![address("a.test.", 30)]), start);
+    cache.put(POD, &query, reply(vec![address("a.test.", 30)]), start);
     let upper = Query {
         name: name("A.TEST"),
         ..(*query).clone()
@@ -129,7 +132,7 @@ fn negative_answers_live_as_long_as_their_soa_says() {
     /// The reply, and for how many seconds it is fresh.
     fn check(put: &Reply, secs: u64) {
         let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
-        cache.put(&query, put.clone(), start);
+        cache.put(POD, &query, put.clone(), start);
         if let Some(last) = secs.checked_sub(1) {
             let found = cache.get(&query, after(start, last));
             assert!(matches!(found, Some(Found::Fresh(_))), "{put:?}");
@@ -158,25 +161,25 @@ fn negative_answers_live_as_long_as_their_soa_says() {
 fn a_negative_answer_tells_how_long_it_lives() {
     let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
     let put = negative(ResponseCode::NXDomain, vec![soa(60, 4)]);
-    assert_eq!(ttls(&cache.put(&query, put, start)), [4]);
+    assert_eq!(ttls(&cache.put(POD, &query, put, start)), [4]);
     assert_eq!(fresh(&cache, &query, after(start, 1)), Some(vec![3]));
 }
 
 #[test]
 fn a_ttl_of_zero_is_not_remembered_and_ends_the_answer_before() {
     let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
-    cache.put(&query, reply(vec![address("a.test.", 30)]), start);
-    cache.put(&query, reply(vec![address("a.test.", 0)]), start);
+    cache.put(POD, &query, reply(vec![address("a.test.", 30)]), start);
+    cache.put(POD, &query, reply(vec![address("a.test.", 0)]), start);
     assert_eq!(cache.get(&query, start), None);
     assert_eq!(cache.stale(&query, start), None);
-    assert_eq!((cache.bytes, cache.by_age.len()), (0, 0));
+    assert_eq!((cache.shares.bytes(), cache.shares.len()), (0, 0));
 }
 
 #[test]
 fn a_failure_is_repeated_for_a_second() {
     for code in [ResponseCode::ServFail, ResponseCode::Refused] {
         let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
-        cache.put(&query, negative(code, vec![]), start);
+        cache.put(POD, &query, negative(code, vec![]), start);
         let found = cache.get(&query, start + Duration::from_millis(999));
         assert_eq!(found, Some(Found::Fresh(negative(code, vec![]))));
         assert_eq!(cache.get(&query, after(start, 1)), None);
@@ -187,7 +190,7 @@ fn a_failure_is_repeated_for_a_second() {
 #[test]
 fn what_is_stale_is_given_for_an_hour_with_a_ttl_of_its_own() {
     let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
-    cache.put(&query, reply(vec![address("a.test.", 10)]), start);
+    cache.put(POD, &query, reply(vec![address("a.test.", 10)]), start);
     let late = after(start, 10 + 3599);
     assert_eq!(cache.get(&query, late), None);
     let stale = cache.stale(&query, late).unwrap();
@@ -199,7 +202,7 @@ fn what_is_stale_is_given_for_an_hour_with_a_ttl_of_its_own() {
 #[test]
 fn what_is_stale_is_repeated_for_a_moment_without_asking() {
     let (mut cache, start, query) = (Cache::new(), Instant::now(), query("a.test."));
-    cache.put(&query, reply(vec![address("a.test.", 10)]), start);
+    cache.put(POD, &query, reply(vec![address("a.test.", 10)]), start);
     let stale = cache.stale(&query, after(start, 20)).unwrap();
     let found = cache.get(&query, after(start, 24));
     assert_eq!(found, Some(Found::Stale(stale)));
@@ -215,7 +218,7 @@ fn the_oldest_go_first_when_there_are_too_many() {
     let (mut cache, now) = (Cache::with_limits(limits), Instant::now());
     let [a, b, c] = ["a.test.", "b.test.", "c.test."].map(query);
     for query in [&a, &b, &a, &c] {
-        cache.put(query, reply(vec![address("a.test.", 30)]), now);
+        cache.put(POD, query, reply(vec![address("a.test.", 30)]), now);
     }
     let there = [&a, &b, &c].map(|query| cache.get(query, now).is_some());
     assert_eq!(there, [true, false, true]);
@@ -231,13 +234,13 @@ fn bytes_are_bounded() {
             record_type: RecordType::TXT,
             ..(*query(&format!("{number}.test."))).clone()
         };
-        cache.put(&Arc::new(query), reply(vec![record]), now);
+        cache.put(POD, &Arc::new(query), reply(vec![record]), now);
         let held: usize = cache.entries.iter().map(|(q, entry)| size(q, entry)).sum();
-        assert_eq!(held, cache.bytes);
+        assert_eq!(held, cache.shares.bytes());
         assert!(held <= LIMITS.bytes, "{held} bytes");
     }
     assert_eq!(cache.entries.len(), LIMITS.bytes / 26_000);
-    assert_eq!(cache.by_age.len(), cache.entries.len());
+    assert_eq!(cache.shares.len(), cache.entries.len());
 }
 
 #[test]
@@ -248,9 +251,9 @@ fn what_is_larger_than_all_room_is_not_held() {
     };
     let (mut cache, now) = (Cache::with_limits(limits), Instant::now());
     let query = query("a.test.");
-    cache.put(&query, reply(vec![address("a.test.", 30)]), now);
+    cache.put(POD, &query, reply(vec![address("a.test.", 30)]), now);
     assert_eq!(cache.get(&query, now), None);
-    assert_eq!((cache.bytes, cache.by_age.len()), (0, 0));
+    assert_eq!((cache.shares.bytes(), cache.shares.len()), (0, 0));
 }
 
 #[test]
@@ -264,6 +267,41 @@ fn what_does_not_fit_a_message_is_told_whole_and_not_held() {
     };
     let query = Arc::new(query);
     let long = reply(vec![record.clone(), record]);
-    assert_eq!(cache.put(&query, long.clone(), now), long);
+    assert_eq!(cache.put(POD, &query, long.clone(), now), long);
     assert_eq!(cache.get(&query, now), None);
+}
+
+#[test]
+fn who_asks_for_very_much_pushes_out_its_own() {
+    let (mut cache, now) = (Cache::new(), Instant::now());
+    let answer = || reply(vec![address("a.test.", 30)]);
+    let few: Vec<_> = (0..100).map(|n| query(&format!("{n}.few.test."))).collect();
+    for query in &few {
+        cache.put(OTHER, query, answer(), now);
+    }
+    for number in 0..20_000 {
+        cache.put(POD, &query(&format!("{number}.flood.test.")), answer(), now);
+    }
+    let there = |query: &Arc<Query>| cache.get(query, now).is_some();
+    assert!(few.iter().all(there));
+    assert!(there(&query("19999.flood.test.")) && !there(&query("0.flood.test.")));
+    let (held, share) = (cache.shares.bytes(), LIMITS.bytes - 1024);
+    assert!(held <= LIMITS.bytes && held > share, "{held}");
+    // Who shares with another gets half, and no more.
+    for number in 0..20_000 {
+        cache.put(
+            OTHER,
+            &query(&format!("{number}.more.test.")),
+            answer(),
+            now,
+        );
+    }
+    let of = |asker: IpAddr| {
+        let own = cache.entries.iter().filter(|(_, one)| one.asker == asker);
+        own.map(|(query, entry)| size(query, entry)).sum::<usize>()
+    };
+    let half = LIMITS.bytes / 2;
+    for asker in [POD, OTHER] {
+        assert!(of(asker).abs_diff(half) < 2048, "{}", of(asker));
+    }
 }
