@@ -17,47 +17,59 @@ pub(super) struct ChecksDue {
     /// Of Services that changed; `None`: they have none.
     waiting: BTreeMap<ServiceKey, Option<HealthCheck>>,
     /// Of those whose rules are being written.
-    taken: BTreeMap<ServiceKey, Option<HealthCheck>>,
+    taken: BTreeMap<ServiceKey, Option<Due>>,
     /// As rules are.
-    written: HealthChecks,
+    written: BTreeMap<ServiceKey, Due>,
+}
+
+#[derive(Debug, Clone)]
+struct Due {
+    check: HealthCheck,
+    /// A Service that is too large has none.
+    has_rules: bool,
 }
 
 impl ChecksDue {
     /// A Service has changed.
     pub(super) fn add(&mut self, key: &ServiceKey, check: Option<HealthCheck>) {
-        let before = [&mut self.waiting, &mut self.taken].map(|all| all.remove(key));
-        let is_known = before.iter().any(Option::is_some) || self.written.contains_key(key);
+        let was_due = self.waiting.remove(key).is_some() | self.taken.remove(key).is_some();
+        let is_known = was_due || self.written.contains_key(key);
         if check.is_some() || is_known {
             self.waiting.insert(key.clone(), check);
         }
     }
 
-    /// The next transaction has its rules, if it has any.
+    /// The next transaction has its rules, if it has any: that may change without the Service, by
+    /// what others have.
     pub(super) fn take(&mut self, key: &ServiceKey, has_rules: bool) {
-        let Some(mut check) = self.waiting.remove(key) else {
-            return;
+        let known = || {
+            let due = match self.taken.get(key) {
+                Some(due) => due.as_ref(),
+                None => self.written.get(key),
+            };
+            due.map(|due| due.check.clone())
         };
-        if let Some(check) = check.as_mut().filter(|_| !has_rules) {
-            check.local_endpoints = 0;
-        }
-        self.taken.insert(key.clone(), check);
+        let check = self.waiting.remove(key).unwrap_or_else(known);
+        let due = check.map(|check| Due { check, has_rules });
+        self.taken.insert(key.clone(), due);
     }
 
     /// What was taken is written, but for what the kernel refuses. Returns what is told now.
     pub(super) fn written(&mut self, refused: &BTreeSet<ServiceKey>) -> HealthChecks {
-        for (key, check) in std::mem::take(&mut self.taken) {
-            match check {
-                Some(check) => self.written.insert(key, check),
+        for (key, due) in std::mem::take(&mut self.taken) {
+            match due {
+                Some(due) => self.written.insert(key, due),
                 None => self.written.remove(&key),
             };
         }
-        let mut told = self.written.clone();
-        for key in refused {
-            if let Some(check) = told.get_mut(key) {
+        let told = self.written.iter().map(|(key, due)| {
+            let mut check = due.check.clone();
+            if !due.has_rules || refused.contains(key) {
                 check.local_endpoints = 0;
             }
-        }
-        told
+            (key.clone(), check)
+        });
+        told.collect()
     }
 }
 
@@ -114,6 +126,23 @@ mod tests {
         assert_eq!(told(&mut due, &[]), all, "the rules of before");
         due.take(&key("a"), false);
         assert_eq!(told(&mut due, &[]), expect(&[("large", 0), ("waits", 2)]));
+    }
+
+    #[test]
+    fn a_service_may_lose_and_get_rules_by_what_others_have() {
+        let mut due = ChecksDue::default();
+        due.take(&key("unknown"), true);
+        due.add(&key("a"), check(2));
+        for has_rules in [true, false, true] {
+            due.take(&key("a"), has_rules);
+            let count = if has_rules { 2 } else { 0 };
+            assert_eq!(told(&mut due, &[]), expect(&[("a", count)]));
+        }
+        // One that is about to go does not come back.
+        due.add(&key("a"), None);
+        due.take(&key("a"), false);
+        due.take(&key("a"), true);
+        assert_eq!(told(&mut due, &[]), []);
     }
 
     #[test]

@@ -23,10 +23,14 @@ impl NodePortRanges {
 
     /// Whether node ports are on `address`, if that is the node's. They are not on loopback.
     pub(super) fn include(&self, address: IpAddr) -> bool {
+        self.choose(address) && !address.is_loopback()
+    }
+
+    /// Whether `address` is one of those: what is answered there itself may be on loopback.
+    pub(super) fn choose(&self, address: IpAddr) -> bool {
         let mut ranges = self.0.iter();
-        let is_chosen = ranges.clone().any(|range| range.contains(&address))
-            || !ranges.any(|range| range.addr().is_ipv4() == address.is_ipv4());
-        is_chosen && !address.is_loopback()
+        ranges.clone().any(|range| range.contains(&address))
+            || !ranges.any(|range| range.addr().is_ipv4() == address.is_ipv4())
     }
 }
 
@@ -87,8 +91,15 @@ mod tests {
         check(&["192.0.2.0/24"], "198.51.100.1", false);
         check(&["2001:db8::/32"], "198.51.100.1", true);
         check(&["192.0.2.0/24"], "2001:db8::1", true);
-        for ranges in [&[][..], &["0.0.0.0/1"]] {
+        for (ranges, chosen) in [
+            (&[][..], true),
+            (&["0.0.0.0/1"], true),
+            (&["10.0.0.0/8"], false),
+        ] {
             check(ranges, "127.0.0.1", false);
+            let ranges: Vec<IpNet> = ranges.iter().map(|one| one.parse().unwrap()).collect();
+            let chooses = NodePortRanges::new(&ranges).choose([127, 0, 0, 1].into());
+            assert_eq!(chooses, chosen, "{ranges:?}");
         }
     }
 }

@@ -77,16 +77,21 @@ impl Turns {
             view.withheld = self.withheld(&key, &view, &not_given);
             view
         });
-        let view = view.filter(|view| !self.is_too_large(&key, view));
+        let is_too_large = view
+            .as_ref()
+            .is_some_and(|view| self.is_too_large(&key, view));
         if let Some(view) = view.as_ref().filter(|view| has_external(view)) {
             let known = External {
                 view: view.clone(),
                 not_given,
             };
-            self.tell(&key, &known, &before);
+            if !is_too_large {
+                self.tell(&key, &known, &before);
+            }
+            // Also one that is too large: it may be less so when others have more.
             self.external.insert(key.clone(), known);
         }
-        self.waiting.insert(key, view);
+        self.waiting.insert(key, view.filter(|_| !is_too_large));
     }
 
     fn withheld(

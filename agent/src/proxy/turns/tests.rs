@@ -256,6 +256,20 @@ fn rules_are_counted_that_are_written_here() {
 }
 
 #[test]
+fn a_service_that_was_too_large_gets_rules_once_others_are_known() {
+    let (holdings, balanced) = on_many_nodes(100);
+    let mut turns = Turns::default();
+    turns.add(vec![(key("balanced"), Some(balanced))]);
+    assert!(turns.take()[0].1.is_none(), "all addresses may be here");
+    turns.set_holdings(holdings.clone());
+    let taken = turns.take();
+    assert_eq!(names(&taken), ["balanced"]);
+    assert!(taken[0].1.is_some());
+    turns.set_holdings(holdings);
+    assert!(turns.is_empty());
+}
+
+#[test]
 fn that_other_nodes_serve_their_addresses_is_no_news() {
     let (holdings, balanced) = on_many_nodes(1);
     let mut turns = Turns::default();
