@@ -193,6 +193,11 @@ impl AgentConfig {
         self.agent_dir().join("servers.json")
     }
 
+    /// The Services that were known last.
+    pub(crate) fn names_file(&self) -> PathBuf {
+        self.agent_dir().join("names.json")
+    }
+
     /// What pods have on the disk, one directory each.
     pub(crate) fn pods_dir(&self) -> PathBuf {
         self.agent_dir().join("pods")

@@ -12,6 +12,7 @@
 mod ground;
 mod names;
 mod others;
+mod remembered;
 
 use std::{
     io,

@@ -236,6 +236,12 @@ fn names_are_answered_without_a_server_and_after_a_kill() {
         if right() > 3 { Ok(()) } else { Err(()) }
     });
 
+    let data = cluster.site.subdir("n1-data");
+    wait::until("the names on the disk", PATIENCE, || {
+        let kept = std::fs::read_to_string(data.join("agent/names.json")).unwrap_or_default();
+        let is_kept = kept.contains(r#""name":"web""#) && kept.contains("peer-0");
+        if is_kept { Ok(()) } else { Err(kept) }
+    });
     cluster.server.as_mut().expect("a server").kill();
     let pid = cluster.site.within("n1", &["pgrep", "-f", "sleep 3600"]);
     let pid = pid.lines().next().expect("the client's process").to_owned();
@@ -252,19 +258,23 @@ fn names_are_answered_without_a_server_and_after_a_kill() {
             Err(())
         }
     });
+    // One that starts then knows what the one before has known.
+    let next_agent_answers = |cluster: &mut Cluster, which: &str| {
+        cluster.nodes[0].agent.as_mut().expect("an agent").kill();
+        cluster.start_agent(0);
+        let before = count(cluster);
+        wait::until(which, Duration::from_secs(20), || {
+            if count(cluster) > before + 5 {
+                Ok(())
+            } else {
+                Err(())
+            }
+        });
+    };
+    next_agent_answers(&mut cluster, "answers of an agent without a server");
     cluster.start_server();
     cluster.wait_ready(1);
-
-    cluster.nodes[0].agent.as_mut().expect("an agent").kill();
-    cluster.start_agent(0);
-    let before = count(&cluster);
-    wait::until("answers of the next agent", Duration::from_secs(15), || {
-        if count(&cluster) > before + 5 {
-            Ok(())
-        } else {
-            Err(())
-        }
-    });
+    next_agent_answers(&mut cluster, "answers of the next agent");
     let (_, log) = within(&kubectl, "client", "cat /tmp/log");
     assert!(
         !log.contains("NXDOMAIN"),

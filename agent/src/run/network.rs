@@ -97,7 +97,7 @@ pub(super) fn spawn(
 fn spawn_dns(
     groups: &mut Groups,
     config: &AgentConfig,
-    informers: &Informers,
+    informers: &mut Informers,
     events: EventRecorder,
 ) {
     let Groups { tasks, health, .. } = groups;
@@ -115,6 +115,8 @@ fn spawn_dns(
         return;
     };
     let names = Names::new(informers);
+    let remember = names.clone().remember(config.names_file(), tasks.stop());
+    tasks.add("remember names", remember);
     tasks.keep("answer names", RESTART, health, move |stop| {
         dns::keep_answering(dns_config.clone(), names.clone(), events.clone(), stop)
     });
