@@ -10,12 +10,15 @@ use crate::informers::Nodes;
 
 type Objects = BTreeMap<&'static str, Value>;
 
-/// Lists these objects by the ends of paths; of a path that is not there it says nothing ever.
+/// Lists these objects by the ends of paths, once; else it says nothing ever.
 fn client(objects: Objects) -> kube::Client {
+    let objects = Mutex::new(objects);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let path = request.uri().path();
-        let found = objects.iter().find(|(end, _)| path.ends_with(**end));
-        let listed = found.map(|(_, objects)| {
+        let mut objects = objects.lock();
+        let end = objects.keys().copied().find(|end| path.ends_with(end));
+        let found = end.and_then(|end| objects.remove(end));
+        let listed = found.map(|objects| {
             let line = |kind: &str, object: &Value| {
                 json!({"type": kind, "object": object}).to_string() + "\n"
             };

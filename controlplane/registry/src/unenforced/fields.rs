@@ -83,9 +83,6 @@ fn service(service: &Value) -> Vec<String> {
             said.push(format!("spec.loadBalancerClass {class:?} needs an addon that is not part of this cluster: without it the Service gets no address from outside, and is reached by its node ports"));
         }
     }
-    if spec["type"] == "ExternalName" {
-        said.push("spec.type \"ExternalName\" needs an addon that is not part of this cluster: without a DNS server nobody learns the name".to_owned());
-    }
     said
 }
 

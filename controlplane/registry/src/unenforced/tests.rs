@@ -192,7 +192,7 @@ fn services_that_ask_for_what_is_not_done_are_warned_of() {
     check(balanced("Local", of_others()), &[address]);
     check(
         json!({"type": "ExternalName", "externalName": "a.example"}),
-        &["spec.type \"ExternalName\" needs an addon"],
+        &[],
     );
 }
 
