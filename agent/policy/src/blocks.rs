@@ -9,24 +9,26 @@ use ipnet::IpNet;
 #[must_use]
 pub fn without(block: IpNet, excepts: &[IpNet]) -> Vec<IpRange> {
     let v4 = block.addr().is_ipv4();
-    let mut left = vec![bounds(block)];
-    for hole in excepts.iter().filter(|e| e.addr().is_ipv4() == v4) {
-        let (from, to) = bounds(*hole);
-        let mut next = Vec::with_capacity(left.len() + 1);
-        for (first, last) in left {
-            if to < first || last < from {
-                next.push((first, last));
-                continue;
-            }
-            if first < from {
-                next.push((first, from - 1));
-            }
-            if to < last {
-                next.push((to + 1, last));
-            }
+    let holes = excepts.iter().filter(|hole| hole.addr().is_ipv4() == v4);
+    let mut holes: Vec<(u128, u128)> = holes.map(|hole| bounds(*hole)).collect();
+    holes.sort_unstable();
+    let (first, last) = bounds(block);
+    let (mut left, mut next) = (Vec::new(), Some(first));
+    for (from, to) in holes {
+        let Some(start) = next.filter(|start| *start <= last) else {
+            break;
+        };
+        if start < from {
+            left.push((start, last.min(from - 1)));
         }
-        left = next;
+        if start <= to {
+            next = to.checked_add(1);
+        }
     }
+    left.extend(
+        next.filter(|start| *start <= last)
+            .map(|start| (start, last)),
+    );
     let range = |(first, last)| IpRange {
         first: address(v4, first),
         last: address(v4, last),

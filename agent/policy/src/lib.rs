@@ -17,6 +17,7 @@ mod id;
 pub mod objects;
 pub mod policy;
 mod pool;
+mod size;
 pub mod tracker;
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::{
     blocks,
     id::digest,
     objects::{Labels, NamedPort, PodView},
+    size::{MOST_PARTS, MOST_RULES, Size},
 };
 
 /// A policy that the API server should have refused. [`Policy::shut`] is what it is enforced as.
@@ -39,6 +40,11 @@ pub enum PolicyError {
     /// A protocol, a number or an `endPort`.
     #[error("port {0} of the policy cannot be read; correct protocol, port and endPort")]
     Port(String),
+    /// Peers and ports multiply.
+    #[error(
+        "the policy has more rules than {MOST_RULES}, or more ports and ranges than {MOST_PARTS}, each peer counted with all ports beside it; split it"
+    )]
+    TooLarge,
 }
 
 /// Where the pods of a group are.
@@ -242,11 +248,16 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn build(mut self, rules: Vec<RuleParts<'_>>) -> Result<Side, PolicyError> {
+        let mut size = Size::default();
         for (peers, ports) in rules {
             for (peer, group) in self.peers(peers.unwrap_or_default())? {
                 for ports in self.ports(ports.unwrap_or_default(), group.as_ref())? {
                     let peer = peer.clone();
-                    self.side.rules.push(Rule { peer, ports });
+                    let rule = Rule { peer, ports };
+                    if !size.takes(&rule) {
+                        return Err(PolicyError::TooLarge);
+                    }
+                    self.side.rules.push(rule);
                 }
             }
         }

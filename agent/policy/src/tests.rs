@@ -1,5 +1,6 @@
 //! A cluster of two nodes in memory, beside the naive evaluator.
 
+mod large;
 mod netpol;
 mod objects;
 mod random;

@@ -56,6 +56,8 @@ pub struct Tracker {
     chains: BTreeMap<ChainId, LiveChain>,
     had_chain: BTreeMap<ChainId, bool>,
     bound: BTreeMap<PodKey, Bound>,
+    /// Local pods to be led anew, at the next look: once, however many policies came.
+    unbound: BTreeSet<PodKey>,
     to: Elements,
     from: Elements,
     strings: BTreeSet<Arc<str>>,
@@ -79,6 +81,7 @@ impl Tracker {
             chains: BTreeMap::new(),
             had_chain: BTreeMap::new(),
             bound: BTreeMap::new(),
+            unbound: BTreeSet::new(),
             to: Elements::default(),
             from: Elements::default(),
             strings: BTreeSet::new(),
@@ -113,7 +116,7 @@ impl Tracker {
             }
         }
         self.sweep();
-        self.bind(key);
+        self.unbound.insert(key.clone());
     }
 
     /// A namespace has these labels now; `None`: gone.
@@ -144,13 +147,10 @@ impl Tracker {
             .into_iter()
             .flat_map(BTreeMap::values);
         let local = pods.filter(|pod| *pod.node == *self.node);
-        let local: Vec<PodKey> = local.map(|pod| pod.key.clone()).collect();
-        for pod in local {
-            self.bind(&pod);
-        }
+        self.unbound.extend(local.map(|pod| pod.key.clone()));
     }
 
-    /// The whole plan, for taking over and for comparing.
+    /// The whole plan as of the last [`Self::changes`], for taking over and for comparing.
     #[must_use]
     pub fn plan(&self) -> Plan {
         let chains = self.chains.iter();
@@ -167,6 +167,9 @@ impl Tracker {
 
     /// What changed since the last call.
     pub fn changes(&mut self) -> Change {
+        for pod in std::mem::take(&mut self.unbound) {
+            self.bind(&pod);
+        }
         let mut change = Change {
             groups: self.groups.changes(),
             port_groups: self.port_groups.changes(),
@@ -252,12 +255,10 @@ impl Tracker {
             groups: BTreeMap::new(),
             port_groups: BTreeMap::new(),
         };
+        let mut seen = BTreeSet::new();
         for (_, side) in sides {
-            for rule in &side.rules {
-                if !live.chain.rules.contains(rule) {
-                    live.chain.rules.push(rule.clone());
-                }
-            }
+            let rules = side.rules.iter().filter(|rule| seen.insert(*rule));
+            live.chain.rules.extend(rules.cloned());
             live.groups.extend(side.groups.clone());
             live.port_groups.extend(side.port_groups.clone());
         }
