@@ -14,6 +14,8 @@ mod guard;
 mod keeper;
 mod peers;
 mod sources;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::{
     guard::{Guard, GuardedNetwork, Heard, attachment},

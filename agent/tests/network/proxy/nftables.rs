@@ -161,6 +161,33 @@ fn nftables_is_chosen_where_the_kernel_has_what_it_takes() {
 }
 
 #[test]
+fn iptables_is_chosen_where_the_kernel_refuses_what_it_takes() {
+    let Some(lab) = lab_by(Auto, "auto-not") else {
+        return;
+    };
+    let OneNode { node, pods } = one_node(&lab, &["a", "client"]);
+    // In the way of the question: a set of this name is of another kind.
+    for command in [
+        "add table ip coracle-probe",
+        "add set ip coracle-probe services { type mark; }",
+    ] {
+        node.nft(&command.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+    put_web(&lab, &json!({}), &[pods[0].address]);
+    let _server = pods[0].serve("a");
+    let _proxy = node.proxy(NEVER);
+    wait_for("answered", || ask(&pods[1].ns, "10.96.0.10:80").is_ok());
+    assert!(node.service_rules().contains("-A CORACLE-SERVICES"));
+    let tables = node.nft(&["list", "tables"]).unwrap();
+    assert!(
+        !tables.lines().any(|line| line == "table ip coracle"),
+        "{tables}"
+    );
+    // What is another's stays.
+    assert!(tables.contains("table ip coracle-probe"), "{tables}");
+}
+
+#[test]
 fn the_program_nft_lists_what_is_written() {
     let Some(lab) = lab_by(Nftables, "nft-list") else {
         return;

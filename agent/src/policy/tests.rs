@@ -1,0 +1,176 @@
+//! A kernel that takes no rules: whom policies select does not start, others do.
+
+use std::{convert::Infallible, sync::Arc};
+
+use async_trait::async_trait;
+use coracle_client::pulse::Pulse;
+use coracle_netns::NetNs;
+use coracle_telemetry::Tasks;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use parking_lot::Mutex;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    events::EventRecorder,
+    informers::{Informers, Nodes},
+    network::{NetworkError, PodNetwork, PodNetworkRequest},
+    runtime::types::{PodRef, PodUid, SandboxId},
+};
+
+type Texts = Arc<Mutex<Vec<String>>>;
+
+/// A server with one policy, for pods of the label `shut`; and what it was sent.
+fn server() -> (kube::Client, Texts) {
+    let sent = Texts::default();
+    let told = Arc::clone(&sent);
+    let line =
+        |kind: &str, object: &Value| json!({"type": kind, "object": object}).to_string() + "\n";
+    let policy = line(
+        "ADDED",
+        &json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"namespace": "ns", "name": "deny", "resourceVersion": "1"},
+            "spec": {"podSelector": {"matchLabels": {"is": "shut"}}, "policyTypes": ["Ingress"]}}),
+    );
+    let metadata =
+        json!({"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}});
+    let mark = line(
+        "BOOKMARK",
+        &json!({"kind": "x", "apiVersion": "v1", "metadata": metadata}),
+    );
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (told, mark) = (Arc::clone(&told), mark.clone());
+        let first = request.uri().path().ends_with("networkpolicies");
+        let body = if first { policy.clone() + &mark } else { mark };
+        async move {
+            let text = request.into_body().collect().await;
+            let text = text.map(|text| String::from_utf8_lossy(&text.to_bytes()).into_owned());
+            told.lock()
+                .extend(text.ok().filter(|text| !text.is_empty()));
+            Ok::<_, Infallible>(http::Response::new(Body::from(body.into_bytes())))
+        }
+    });
+    (kube::Client::new(service, "default"), sent)
+}
+
+/// Gives everybody the same address, and knows who was detached.
+#[derive(Debug, Clone, Default)]
+struct Network(Texts);
+
+#[async_trait]
+impl PodNetwork for Network {
+    async fn setup(&self, _: &PodNetworkRequest) -> Result<Vec<std::net::IpAddr>, NetworkError> {
+        Ok(vec![[10, 244, 1, 9].into()])
+    }
+
+    async fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        self.0.lock().push(request.pod.name.clone());
+        Ok(())
+    }
+
+    async fn check(&self, _: &PodNetworkRequest) -> Result<(), NetworkError> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), NetworkError> {
+        Ok(())
+    }
+}
+
+fn request(name: &str) -> PodNetworkRequest {
+    PodNetworkRequest {
+        sandbox_id: SandboxId(name.to_owned()),
+        pod: PodRef {
+            namespace: "ns".into(),
+            name: name.into(),
+            uid: PodUid(name.to_owned()),
+        },
+        netns: "/nowhere".into(),
+        port_mappings: Vec::new(),
+        labels: [("is".to_owned(), name.to_owned())].into(),
+    }
+}
+
+async fn pods_start_and_do_not() {
+    let (client, sent) = server();
+    let mut informers = Informers::new(&client, "own", Nodes::All, &Pulse::default());
+    let sources = Sources::new(&mut informers);
+    let (guard, heard) = Guard::new();
+    let (events, writer) = EventRecorder::new(client, "own");
+    let config = KeeperConfig {
+        node_name: "own".to_owned(),
+        dns_address: None,
+        has_bridge: false,
+        attached: Vec::new(),
+    };
+    let keeper = Keeper::new(sources, heard, events, config);
+    let stop = CancellationToken::new();
+    let mut tasks = Tasks::new(stop.clone());
+    informers.spawn(&mut tasks);
+    tasks.add("keeper", keeper.run(stop.clone()));
+    tasks.add("events", writer.run(stop.clone()));
+    let bare = Network::default();
+    let network = GuardedNetwork::new(bare.clone(), guard);
+
+    network
+        .setup(&request("open"))
+        .await
+        .expect("no policy selects it");
+    network.teardown(&request("open")).await.expect("detached");
+    let why = network.setup(&request("shut")).await;
+    let why = why
+        .expect_err("its policy is not in the kernel")
+        .to_string();
+    for part in [
+        "NetworkPolicies cannot be enforced",
+        "Operation not permitted",
+    ] {
+        assert!(why.contains(part), "{why}");
+    }
+    assert_eq!(*bare.0.lock(), ["open", "shut"], "it is detached again");
+    // And it is said where people look.
+    let is_told = || {
+        let sent = sent.lock();
+        sent.iter().any(|text| {
+            text.contains("NetworkPoliciesFailing") && text.contains("Operation not permitted")
+        })
+    };
+    let told = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        while !is_told() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    told.await.expect("an event");
+    // One that no policy selects still starts.
+    network.setup(&request("open")).await.expect("as before");
+}
+
+#[test]
+fn a_kernel_without_rules_starts_no_pod_that_a_policy_selects() {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("REQUIRE_ROOT").is_none());
+    if !root {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ns");
+    let ns = NetNs::create(&path).expect("a namespace");
+    let outcome = ns.run(|| {
+        // Of this thread, and of those that it makes: the kernel refuses all of netfilter.
+        let mut own = capabilities(None).expect("own capabilities");
+        own.effective.remove(CapabilitySet::NET_ADMIN);
+        own.permitted.remove(CapabilitySet::NET_ADMIN);
+        set_capabilities(None, own).expect("fewer capabilities");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime
+            .expect("a runtime")
+            .block_on(pods_start_and_do_not());
+    });
+    coracle_netns::unpin(&path).expect("unpinned");
+    outcome.expect("a run in the namespace");
+}
