@@ -2,7 +2,8 @@
 //! that selects a pod, and never change.
 //!
 //! ```text
-//! forward -> established, related: accept
+//! forward -> established, errors of those: accept
+//!            to everybody (broadcast, multicast): drop
 //!            itself, through a Service: address . address: accept
 //!            from: address -> c-1:  in the middle of a connection: drop
 //!                                   destination in g-2, protocol . port in n-1-0: return

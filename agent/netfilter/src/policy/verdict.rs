@@ -52,7 +52,8 @@ impl Verdict {
 impl Plan {
     /// What becomes of `packet`. Only for what the kernel forwards: a packet whose source is an
     /// address of the node (`node_addresses`) leaves by the output hook, where no policy is asked.
-    /// A pod always reaches itself.
+    /// A pod always reaches itself. What is sent to everybody passes nowhere where there is a
+    /// policy, which is not asked about here: it is no connection.
     #[must_use]
     pub fn verdict(&self, packet: &Packet, node_addresses: &[IpAddr]) -> Verdict {
         let mut verdict = Verdict { steps: Vec::new() };

@@ -23,6 +23,8 @@ const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 /// Neighbour and router discovery, without which no address is found on a link.
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=136;
+/// `RTN_BROADCAST` and `RTN_MULTICAST`: destinations that are nobody's own.
+const EVERYBODY: [u32; 2] = [3, 5];
 /// FIN, SYN, RST and ACK, and what the first packet of a connection has of them.
 const FLAGS: u8 = 0x17;
 const SYN: u8 = 0x02;
@@ -248,6 +250,7 @@ impl Packets {
         if self.0 == Family::Ipv6 {
             rules.extend(DISCOVERY.map(|kind| self.is_discovery(kind)));
         }
+        rules.extend(self.to_everybody());
         let itself = Expression::Contains {
             set: name::ITSELF.to_owned(),
             key: self.source(),
@@ -303,6 +306,32 @@ impl Packets {
             Expression::is(self.scratch(), [icmp]),
         ]);
         when(matches, Verdict::Accept)
+    }
+
+    /// Who gets what a bridge carries to everybody cannot be told by its destination, so that
+    /// nobody does.
+    fn to_everybody(self) -> Vec<Rule> {
+        let at = self.destination();
+        let of_kind = |kind: u32| {
+            let kind = Expression::is(at, kind.to_ne_bytes());
+            when(vec![Expression::DestinationKind(at), kind], Verdict::Drop)
+        };
+        let multicast = || {
+            // ff00::/8, which the kernel's routes do not tell from others.
+            let mut first = vec![0; 16];
+            first[0] = u8::MAX;
+            let bits = Expression::Bits {
+                register: at,
+                mask: first.clone(),
+                flip: vec![0; 16],
+            };
+            let matches = vec![self.load_destination(), bits, Expression::Equal(at, first)];
+            when(matches, Verdict::Drop)
+        };
+        match self.0 {
+            Family::Ipv4 => EVERYBODY.map(of_kind).to_vec(),
+            Family::Ipv6 => vec![multicast()],
+        }
     }
 
     fn is_discovery(self, kind: u8) -> Rule {
