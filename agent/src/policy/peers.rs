@@ -49,13 +49,15 @@ impl Attached {
     }
 
     /// The pod as policies shall see it, `seen` being what the API shows. One that ends keeps its
-    /// policies until it is detached, also when the API has forgotten it.
+    /// policies until it is detached, also when the API has forgotten it; of one of this node that
+    /// is detached, the address may be the next one's, whatever the API still shows.
     pub(super) fn view(&self, key: &PodKey, seen: Option<&PodView>) -> Option<PodView> {
+        let elsewhere = seen.filter(|seen| *seen.node != *self.node);
         let Some(of_pod) = self.pods.get(key) else {
-            return seen.cloned();
+            return elsewhere.cloned();
         };
         let own = of_pod.values().flat_map(|one| &one.addresses);
-        let seen_addresses = seen.into_iter().flat_map(|seen| &seen.addresses);
+        let seen_addresses = elsewhere.into_iter().flat_map(|seen| &seen.addresses);
         let addresses: BTreeSet<IpAddr> = own.chain(seen_addresses).copied().collect();
         if addresses.is_empty() {
             return None;
@@ -113,6 +115,16 @@ mod tests {
         assert_eq!(view.addresses, both);
         attached.remove(&key, &SandboxId("1".to_owned()));
         assert_eq!(attached.view(&key, None), None);
+        let mut own = seen(9, "b");
+        own.node = "here".into();
+        assert_eq!(attached.view(&key, Some(&own)), None);
+        attached.add(attachment("3", 7));
+        let view = attached.view(&key, Some(&own)).unwrap();
+        let now: [IpAddr; 1] = [[10, 1, 0, 7].into()];
+        assert_eq!(
+            (view.labels.get("app"), &*view.addresses),
+            (Some("b"), &now[..])
+        );
     }
 
     #[test]
