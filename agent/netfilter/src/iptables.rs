@@ -5,6 +5,7 @@
 //! lock of others. Services become rules in [`rules`] (pure), what to write of them is decided in
 //! [`plan`] (pure), and [`Writer`] keeps them. Never flushes what is not Coracle's.
 
+pub mod envelopes;
 pub mod host_ports;
 pub mod masquerade;
 mod other;

@@ -192,6 +192,12 @@ impl Keeper {
             others: others.collect(),
             node_ip: self.config.node_ip,
             own_cidr: own.and_then(|own| own.pod_cidrs.first().copied()),
+            pods: self
+                .told
+                .cluster_cidr
+                .parse()
+                .ok()
+                .or(self.config.cluster_cidr),
             told: self.told.clone(),
         };
         let outcome = match tokio::task::spawn_blocking(move || sync(&wanted)).await {
@@ -266,6 +272,8 @@ struct Wanted {
     others: Vec<NodeNetwork>,
     node_ip: Option<IpAddr>,
     own_cidr: Option<Ipv4Net>,
+    /// All pods' addresses.
+    pods: Option<IpNet>,
     told: PodNetwork,
 }
 
@@ -306,6 +314,7 @@ fn sync(wanted: &Wanted) -> Result<Outcome, NetlinkError> {
         };
         let link = vxlan::ensure_link(&mut netlink, &wanted_link)?;
         overlay = Some(link.index);
+        vxlan::keep_pods_out(wanted.pods.map(|pods| (pods, wanted_link.port)));
         for family in [AddressFamily::Inet, AddressFamily::Bridge] {
             let present = netlink.neighbours(link.index, family)?;
             requests.extend(vxlan::difference(
@@ -322,6 +331,7 @@ fn sync(wanted: &Wanted) -> Result<Outcome, NetlinkError> {
         );
     } else if ways.overlay.is_empty() && netlink.link(vxlan::LINK)?.is_some() {
         vxlan::remove_link(&mut netlink)?;
+        vxlan::keep_pods_out(None);
     }
     let plan = Plan::new(routes, &netlink.routes()?);
     requests.extend(plan_requests(&plan, overlay));
