@@ -1,6 +1,11 @@
 //! NetworkPolicies with real packets: two nodes, pods behind their bridges.
 
+mod attacks;
+mod dual;
 mod echo;
+mod families;
+mod links;
+mod raw;
 mod repair;
 mod world;
 

@@ -39,6 +39,20 @@ impl Enforcer {
         }
     }
 
+    /// A policy of namespace `ns` is so now; it is not written yet.
+    pub(super) fn policy(&mut self, name: &str, spec: Option<Value>) {
+        let key = PolicyKey {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+        };
+        let parsed = spec.map(|spec| {
+            let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+                "metadata": {"namespace": "ns", "name": name}, "spec": spec});
+            Policy::from_object(&serde_json::from_value(object).unwrap()).unwrap()
+        });
+        self.tracker.set_policy(&key, parsed);
+    }
+
     /// Writes what has changed, as the agent would.
     pub(super) fn settle(&mut self, node: &Node) -> Change {
         let change = self.tracker.changes();
@@ -125,17 +139,8 @@ impl Cluster<'_> {
     }
 
     pub(super) fn policy(&mut self, name: &str, spec: Option<Value>) {
-        let key = PolicyKey {
-            namespace: "ns".to_owned(),
-            name: name.to_owned(),
-        };
-        let parsed = spec.map(|spec| {
-            let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-                "metadata": {"namespace": "ns", "name": name}, "spec": spec});
-            Policy::from_object(&serde_json::from_value(object).unwrap()).unwrap()
-        });
         for enforcer in &mut self.enforcers {
-            enforcer.tracker.set_policy(&key, parsed.clone());
+            enforcer.policy(name, spec.clone());
         }
         self.settle();
     }
@@ -187,4 +192,14 @@ impl Listening {
             _tcp: tcp.unwrap().unwrap(),
         }
     }
+}
+
+/// Selects the pod of this name.
+pub(super) fn of(pod: &str) -> Value {
+    json!({"matchLabels": {"pod": pod}})
+}
+
+/// Nobody reaches the pod.
+pub(super) fn deny(pod: &str) -> Option<Value> {
+    Some(json!({"podSelector": of(pod), "policyTypes": ["Ingress"]}))
 }

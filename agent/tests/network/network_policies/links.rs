@@ -1,0 +1,157 @@
+//! What a pod may try with the frames that it puts on its link.
+
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket},
+    time::Duration,
+};
+
+use coracle_cni::bridge::mac;
+use coracle_netns::NetNs;
+use serde_json::json;
+
+use super::{
+    raw::{Ipv4, Sniffer, UDP, heard, mac_of, send, udp},
+    world::{Cluster, PATIENCE, deny, of},
+};
+use crate::harness::{lab, wait_for};
+
+const PORT: u16 = 9000;
+const QUIET: Duration = Duration::from_millis(200);
+
+#[test]
+fn what_goes_to_everybody_goes_past_no_policy() {
+    let Some(lab) = lab("np-cast") else { return };
+    let mut cluster = Cluster::new(&lab);
+    let hears = |cluster: &Cluster<'_>, to: [u8; 4]| {
+        let (a, b) = (cluster.pod("a"), cluster.pod("b"));
+        let by_socket = heard(&a.ns, PORT, || {
+            let sent = b.ns.run(|| {
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+                socket.set_broadcast(true).unwrap();
+                socket.send_to(b"x", (Ipv4Addr::from(to), PORT))
+            });
+            sent.unwrap().unwrap();
+        });
+        // To one only, below.
+        let packet = Ipv4 {
+            from: b.address,
+            to: to.into(),
+            protocol: UDP,
+            fragment: 0,
+            options: &[],
+            payload: &udp(PORT, b"x"),
+        };
+        let by_frame = heard(&a.ns, PORT, || packet.send(&b.ns, a.address));
+        [by_socket.is_some(), by_frame.is_some()]
+    };
+    let everybody = [[255, 255, 255, 255], [10, 244, 1, 255], [224, 0, 0, 1]];
+    for to in everybody {
+        assert_eq!(hears(&cluster, to), [true, true], "{to:?}");
+    }
+    cluster.policy("deny", deny("a"));
+    for to in everybody {
+        assert_eq!(hears(&cluster, to), [false, false], "{to:?}");
+    }
+}
+
+#[test]
+fn neighbours_are_not_told_of_others_addresses_nor_reached_by_another_family() {
+    const ARP: [u8; 2] = [0x08, 0x06];
+    let Some(lab) = lab("np-link") else { return };
+    let cluster = Cluster::new(&lab);
+    let (a, b) = (cluster.pod("a"), cluster.pod("b"));
+    let gets = |claimed: [u8; 4]| {
+        let sniffer = Sniffer::new(&a.ns);
+        // An answer that nobody has asked for.
+        let kind = [0, 1, 8, 0, 6, 4, 0, 2];
+        let (sender, target) = (mac(b.address), mac(a.address));
+        let arp = [&kind[..], &sender, &claimed, &target, &a.address.octets()].concat();
+        send(&b.ns, &[&target[..], &sender, &ARP, &arp].concat());
+        let frames = sniffer.frames(QUIET);
+        let is_it = |frame: &Vec<u8>| frame[12..14] == ARP && frame[28..32] == claimed;
+        frames.iter().any(is_it)
+    };
+    assert!(gets(b.address.octets()));
+    assert!(!gets([10, 244, 1, 1]), "the gateway's");
+    assert!(!gets(a.address.octets()), "the receiver's own");
+    // A kernel gives a link an address of its own in IPv6.
+    let link_local = |ns: &NetNs| {
+        let find = || {
+            let mut all = nix::ifaddrs::getifaddrs().unwrap();
+            all.find_map(|one| {
+                let is_it = one.interface_name == "eth0";
+                let address = *one.address.filter(|_| is_it)?.as_sockaddr_in6()?;
+                address.ip().is_unicast_link_local().then_some(address)
+            })
+        };
+        ns.run(find).unwrap()
+    };
+    wait_for("link-local addresses", || link_local(&b.ns).is_some());
+    let any = (Ipv6Addr::UNSPECIFIED, PORT);
+    let listener = a.ns.run(|| UdpSocket::bind(any)).unwrap().unwrap();
+    listener.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (to, own) = (link_local(&a.ns).unwrap(), link_local(&b.ns).unwrap());
+    // By the kernel, and without asking for a neighbour.
+    let to = SocketAddrV6::new(to.ip(), PORT, 0, own.scope_id());
+    let socket = b.ns.run(|| UdpSocket::bind("[::]:0")).unwrap().unwrap();
+    let _ = socket.send_to(b"x", to);
+    let packet = super::raw::ipv6_options(own.ip(), *to.ip(), 0, PORT);
+    let addresses = [mac_of(&a.ns, "eth0"), mac_of(&b.ns, "eth0")].concat();
+    send(&b.ns, &[&addresses[..], &[0x86, 0xdd], &packet].concat());
+    assert!(listener.recv(&mut [0]).is_err());
+}
+
+#[test]
+fn the_overlay_takes_packets_from_nodes_alone() {
+    const OVERLAY: u16 = 8472;
+    let Some(lab) = lab("np-overlay") else { return };
+    let mut cluster = Cluster::new(&lab);
+    for node in &cluster.nodes {
+        let told = json!({"mode": "overlay", "vxlanPort": OVERLAY, "clusterCIDR": "10.244.0.0/16"})
+            .to_string();
+        lab.api.put(
+            "nodes",
+            json!({"apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": node.name, "annotations": {"coracle.dev/pod-network": told}},
+                "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
+                "status": {"addresses": [{"type": "InternalIP", "address": node.address.to_string()}]}}),
+        );
+    }
+    let links = |node: &crate::harness::Node| {
+        let list = || crate::harness::output("ip", &["route"]);
+        node.ns.run(list).unwrap().contains("coracle-vxlan")
+    };
+    wait_for("the overlay", || cluster.nodes.iter().all(links));
+    wait_for("the way over it", || cluster.reaches("c", "a", 8080));
+    let from_c = json!([{"from": [{"podSelector": of("c")}]}]);
+    cluster.policy(
+        "only-c",
+        Some(json!({"podSelector": of("a"), "ingress": from_c})),
+    );
+    let (a, b, c) = (cluster.pod("a"), cluster.pod("b"), cluster.pod("c"));
+    let [near, far] = [0, 1].map(|at| cluster.nodes[at].address);
+    // As the other node would send what c has sent to a.
+    let packet = Ipv4 {
+        from: c.address,
+        to: a.address,
+        protocol: UDP,
+        fragment: 0,
+        options: &[],
+        payload: &udp(PORT, b"x"),
+    };
+    let inner = [&mac(near)[..], &mac(far), &[8, 0], &packet.bytes()].concat();
+    // Flags, number of the network.
+    let envelope = [&[8, 0, 0, 0, 0, 0, 67, 0][..], &inner].concat();
+    for from in [b, c] {
+        let came = heard(&a.ns, PORT, || {
+            let socket = from
+                .ns
+                .run(|| UdpSocket::bind("0.0.0.0:0"))
+                .unwrap()
+                .unwrap();
+            socket.send_to(&envelope, (near, OVERLAY)).unwrap();
+        });
+        assert_eq!(came, None, "from {}", from.address);
+    }
+    assert!(cluster.reaches("c", "a", 8080));
+}
