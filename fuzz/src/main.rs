@@ -17,6 +17,7 @@
 //! | `coracle_scheduler::fuzzing` | `placing`, `scheduler-config` |
 //! | `coracle_agent::fuzzing` | `image-reference`, `image-documents`, `image-layer`, `image-archive`, `registry-challenge`, `cni-configuration`, `cni-result`, `log`, `join-token` |
 //! | `coracle_dns::fuzzing` | `dns` |
+//! | `coracle_netfilter::fuzzing` | `netlink` |
 //! | `coracle_shim::oci::fuzzing` | `image-user` |
 
 #![no_main]
@@ -38,7 +39,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 31] = [
+const TARGETS: [(&str, Target); 32] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
@@ -60,6 +61,7 @@ const TARGETS: [(&str, Target); 31] = [
     ("websocket", apiserver::websocket),
     ("spdy", apiserver::spdy),
     ("dns", coracle_dns::fuzzing::packet),
+    ("netlink", coracle_netfilter::fuzzing::netlink),
     ("placing", scheduler::placing),
     ("scheduler-config", |data| text(data, scheduler::config)),
     ("image-reference", |data| text(data, agent::image_reference)),

@@ -77,6 +77,14 @@ impl Flow {
             id: 0,
         }
     }
+
+    fn write_deletion(&self, request: &mut Vec<u8>) {
+        let head = head(DELETE, ACK, Family::of(self.destination));
+        message(request, head, |body| {
+            attribute(body, TUPLE_ORIG | NESTED, &self.tuple);
+            attribute(body, ID, &self.id.to_be_bytes());
+        });
+    }
 }
 
 /// The IPv4 UDP flows that `wanted` chooses.
@@ -122,11 +130,7 @@ pub fn delete(flows: &[Flow]) -> io::Result<usize> {
     for chunk in flows.chunks(DELETIONS) {
         let mut request = Vec::new();
         for flow in chunk {
-            let head = head(DELETE, ACK, Family::of(flow.destination));
-            message(&mut request, head, |body| {
-                attribute(body, TUPLE_ORIG | NESTED, &flow.tuple);
-                attribute(body, ID, &flow.id.to_be_bytes());
-            });
+            flow.write_deletion(&mut request);
         }
         socket.send(&request, 0)?;
         let mut answers = 0;
@@ -189,6 +193,25 @@ fn parse(attributes: &[u8], wanted: impl FnOnce(&Flow) -> bool) -> Option<Flow> 
     }
     flow.tuple = original.to_vec();
     Some(flow)
+}
+
+/// What a list has is deleted by what the list said of it.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check(listed: &netlink::Received<'_>) {
+    let Some(flow) = parse(listed.attributes(), |_| true) else {
+        return;
+    };
+    let mut request = Vec::new();
+    flow.write_deletion(&mut request);
+    let mut written = Messages(&request);
+    let deletion = written.next().expect("one message");
+    assert!(written.next().is_none());
+    let tuple = find(deletion.attributes(), TUPLE_ORIG);
+    assert_eq!(tuple, find(listed.attributes(), TUPLE_ORIG));
+    assert_eq!(
+        find(deletion.attributes(), ID),
+        Some(&flow.id.to_be_bytes()[..])
+    );
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub(crate) fn read_by(socket: &mut Socket) -> io::Result<u32> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no generation in the answer"))
 }
 
-fn parse(answer: &[u8]) -> Option<u32> {
+pub(crate) fn parse(answer: &[u8]) -> Option<u32> {
     let answer = Messages(answer).next().filter(|one| one.kind == NEW)?;
     find_number(answer.attributes(), ID)
 }

@@ -12,6 +12,7 @@
 //! | [`flows`] | UDP flows that nobody answers any more |
 //! | [`refused`] | connections that policies do not let through any more |
 //! | [`conntrack`] | the kernel's table of connections: list, delete |
+//! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //!
 //! The plan names addresses of either family; what makes it takes IPv4 only, and so does the engine
 //! over iptables. Everything here works in the calling thread's network namespace, and what asks
@@ -22,6 +23,8 @@
 pub mod conntrack;
 pub mod engine;
 pub mod flows;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod generation;
 pub mod host_port;
 pub mod iptables;

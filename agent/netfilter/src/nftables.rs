@@ -23,3 +23,11 @@ mod table;
 mod transition;
 
 pub use self::services::Services;
+
+/// What the kernel lists, as [`kernel`] and the engine for Services read it.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check(listed: &crate::netlink::Received<'_>) {
+    for (key, data) in kernel::check(listed) {
+        services::check(&key, &data);
+    }
+}

@@ -113,6 +113,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-apiserver",
             "coracle-agent",
             "coracle-dns",
+            "coracle-netfilter",
             "coracle-scheduler",
             "coracle-shim",
         ],

@@ -257,7 +257,7 @@ impl Batch {
     }
 }
 
-fn write_element(bytes: &mut Vec<u8>, key: &Key, data: &Data) {
+pub(super) fn write_element(bytes: &mut Vec<u8>, key: &Key, data: &Data) {
     nested(bytes, 1, |value| attribute(value, 1, &key.first));
     match data {
         Data::None => {}

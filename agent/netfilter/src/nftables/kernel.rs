@@ -259,3 +259,22 @@ fn parse_verdict(verdict: &[u8]) -> Option<Verdict> {
         _ => return None,
     })
 }
+
+/// An element is the same when it is written again.
+#[cfg(feature = "fuzzing")]
+pub(super) fn check(listed: &Received<'_>) -> Vec<(Key, Data)> {
+    let all = find(listed.attributes(), 3).unwrap_or_default();
+    let all: Vec<(Key, Data)> = Attributes(all)
+        .filter_map(|(_, element)| parse_element(element))
+        .collect();
+    for (key, data) in &all {
+        let mut written = Vec::new();
+        super::batch::write_element(&mut written, key, data);
+        let again = parse_element(&written);
+        assert_eq!(again.as_ref(), Some(&(key.clone(), data.clone())));
+    }
+    let name = find_text(listed.attributes(), 1).unwrap_or_default();
+    assert!(!name.contains('\0'), "{name:?}");
+    let _ = hooked(listed);
+    all
+}

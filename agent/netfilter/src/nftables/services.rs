@@ -52,6 +52,15 @@ use crate::{
     service::{ServiceKey, ServiceNetwork, ServiceView},
 };
 
+/// An endpoint is the same when it is written again.
+#[cfg(feature = "fuzzing")]
+pub(super) fn check(key: &super::batch::Key, data: &super::batch::Data) {
+    if let Some((_, endpoint)) = elements::parse_endpoint(key, data) {
+        let value = elements::endpoint_value(&endpoint);
+        assert_eq!(elements::parse_value(&value), Some(endpoint));
+    }
+}
+
 /// Keeps the table of Services.
 #[derive(Debug)]
 pub struct Services {
