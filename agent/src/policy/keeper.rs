@@ -84,6 +84,8 @@ pub(crate) struct Keeper {
     /// After a failure.
     retry_at: Option<Instant>,
     look_at: Instant,
+    /// Addresses of pods that are gone, whose connections the kernel may know still.
+    freed: BTreeSet<IpAddr>,
     /// Connections are to be looked through, and not before.
     cut_due: bool,
     cut_at: Instant,
@@ -123,6 +125,7 @@ impl Keeper {
             retry: Backoff::new(RETRY_DELAY, LONGEST_RETRY),
             retry_at: None,
             look_at: now + LOOK_INTERVAL,
+            freed: BTreeSet::new(),
             cut_due: false,
             cut_at: now,
             cut_retry: Backoff::new(RETRY_DELAY, LONGEST_RETRY),
@@ -189,7 +192,7 @@ impl Keeper {
                 pod
             }
             Told::Detached { pod, sandbox } => {
-                self.attached.remove(&pod, &sandbox);
+                self.freed.extend(self.attached.remove(&pod, &sandbox));
                 pod
             }
         };
@@ -246,6 +249,12 @@ impl Keeper {
             }
             Err(error) => Some(self.fail(&error)),
         };
+        // A pod does not start on the connections of the one whose address it has.
+        let waiting = self.waiting.iter().flat_map(|one| &one.addresses);
+        let reused = waiting.filter(|ip| self.freed.remove(*ip)).count();
+        if self.cut_due && (reused > 0 || self.cut_at <= Instant::now()) {
+            self.cut().await;
+        }
         let enforcer = self.enforcer.as_ref();
         for Waiting { addresses, done } in self.waiting.drain(..) {
             // What no policy selects need not wait for those that cannot be written.
@@ -255,9 +264,6 @@ impl Keeper {
                 Some(why) if is_selected => Err(why.clone()),
                 _ => Ok(()),
             });
-        }
-        if self.cut_due && self.cut_at <= Instant::now() {
-            self.cut().await;
         }
     }
 

@@ -39,13 +39,16 @@ impl Attached {
         of_pod.insert(attachment.sandbox.clone(), attachment);
     }
 
-    pub(super) fn remove(&mut self, pod: &PodKey, sandbox: &SandboxId) {
-        if let Some(of_pod) = self.pods.get_mut(pod) {
-            of_pod.remove(sandbox);
-            if of_pod.is_empty() {
-                self.pods.remove(pod);
-            }
+    /// Returns the addresses that others may have from now on.
+    pub(super) fn remove(&mut self, pod: &PodKey, sandbox: &SandboxId) -> Vec<IpAddr> {
+        let Some(of_pod) = self.pods.get_mut(pod) else {
+            return Vec::new();
+        };
+        let removed = of_pod.remove(sandbox);
+        if of_pod.is_empty() {
+            self.pods.remove(pod);
         }
+        removed.map(|one| one.addresses).unwrap_or_default()
     }
 
     /// The pod as policies shall see it, `seen` being what the API shows. One that ends keeps its
@@ -113,7 +116,10 @@ mod tests {
         let both: [IpAddr; 2] = [[10, 1, 0, 5].into(), [10, 1, 0, 9].into()];
         assert_eq!((&*view.node, view.labels.get("app")), ("here", Some("b")));
         assert_eq!(view.addresses, both);
-        attached.remove(&key, &SandboxId("1".to_owned()));
+        let sandbox = SandboxId("1".to_owned());
+        let freed: [IpAddr; 1] = [[10, 1, 0, 5].into()];
+        assert_eq!(attached.remove(&key, &sandbox), freed);
+        assert!(attached.remove(&key, &sandbox).is_empty());
         assert_eq!(attached.view(&key, None), None);
         let mut own = seen(9, "b");
         own.node = "here".into();
