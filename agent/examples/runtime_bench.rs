@@ -93,6 +93,7 @@ fn sandbox(number: usize, root: &Path) -> SandboxConfig {
         user_namespace: false,
         runtime_handler: String::new(),
         port_mappings: vec![],
+        dns: Default::default(),
         cgroup_parent: format!("/ct-bench-{}/{uid}", std::process::id()),
         resources: Resources {
             cpu_shares: Some(102),

@@ -1,6 +1,7 @@
 //! Pod networking as the runtime sees it: attach a network namespace, get addresses; detach it
 //! again.
 
+mod bandwidth;
 pub mod cni;
 pub mod port_map;
 pub(crate) mod published;
@@ -10,7 +11,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use async_trait::async_trait;
 
-use crate::runtime::types::{PodRef, PortMapping, SandboxId};
+use crate::runtime::types::{PodDns, PodRef, PortMapping, SandboxId};
 
 /// What the overlay takes of every packet: outer IPv4 (20) and UDP (8), VXLAN (8), inner Ethernet
 /// (14).
@@ -27,8 +28,14 @@ pub struct PodNetworkRequest {
     pub netns: PathBuf,
     /// Capability `portMappings`.
     pub port_mappings: Vec<PortMapping>,
+    /// Capability `dns`.
+    pub dns: PodDns,
+    /// Capability `cgroupPath`.
+    pub cgroup_parent: String,
     /// What policies select it by.
     pub labels: BTreeMap<String, String>,
+    /// Capability `io.kubernetes.cri.pod-annotations`; two of them are the capability `bandwidth`.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Why attaching or detaching failed.
@@ -39,6 +46,12 @@ pub enum NetworkError {
     #[error("network is not ready: {why}")]
     NotReady {
         /// What is missing and who provides it.
+        why: String,
+    },
+    /// An annotation of the pod says what no pod can have. Stays so until the pod is made anew.
+    #[error("reading pod bandwidth annotations: {why}")]
+    Bandwidth {
+        /// In upstream's words.
         why: String,
     },
     /// A plugin answered with an error.

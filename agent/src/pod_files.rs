@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::pod::PodExt;
+use crate::{pod::PodExt, runtime::types::PodDns};
 
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
@@ -189,6 +189,21 @@ pub(crate) fn resolv_conf(
     of_node: &str,
 ) -> String {
     resolver(pod, cluster_dns, cluster_domain, of_node).to_text()
+}
+
+/// The same for whoever configures resolvers otherwise.
+pub(crate) fn dns(
+    pod: &Pod,
+    cluster_dns: &[IpAddr],
+    cluster_domain: &str,
+    of_node: &str,
+) -> PodDns {
+    let resolver = resolver(pod, cluster_dns, cluster_domain, of_node);
+    PodDns {
+        servers: resolver.fitting_nameservers().to_vec(),
+        searches: resolver.fitting_searches().to_vec(),
+        options: resolver.options,
+    }
 }
 
 /// What is left out of `/etc/resolv.conf` because resolvers take no more, in upstream's words; the

@@ -57,9 +57,54 @@ pub struct NetConf {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub valid_attachments: Vec<ValidAttachment>,
+    /// What the runtime asks for beyond that.
+    #[serde(
+        rename = "runtimeConfig",
+        default,
+        skip_serializing_if = "RuntimeConfig::is_empty"
+    )]
+    pub runtime_config: RuntimeConfig,
     /// CHECK and chained ADD: what the previous ADD said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev_result: Option<serde_json::Value>,
+}
+
+/// Capabilities as a runtime hands them over, those that are understood here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeConfig {
+    /// How fast the pod may send and receive.
+    #[serde(default)]
+    pub bandwidth: Bandwidth,
+}
+
+impl RuntimeConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Slower than this makes no sense: bits a second.
+pub const MIN_RATE: u64 = 1_000;
+/// Nor does faster.
+pub const MAX_RATE: u64 = 1_000_000_000_000_000;
+
+/// Limits in bits a second and bits; 0 is none. As the pod sees it: ingress is what it receives.
+/// Written as the conventions have it, and read as containerd writes it, too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Bandwidth {
+    /// What is received.
+    #[serde(alias = "IngressRate", skip_serializing_if = "is_zero")]
+    pub ingress_rate: u64,
+    /// How much may come at once.
+    #[serde(alias = "IngressBurst", skip_serializing_if = "is_zero")]
+    pub ingress_burst: u64,
+    /// What is sent.
+    #[serde(alias = "EgressRate", skip_serializing_if = "is_zero")]
+    pub egress_rate: u64,
+    /// How much may go at once.
+    #[serde(alias = "EgressBurst", skip_serializing_if = "is_zero")]
+    pub egress_burst: u64,
 }
 
 /// Where addresses come from.
@@ -220,6 +265,10 @@ fn default_bridge() -> String {
 
 fn default_data_dir() -> PathBuf {
     Path::new("/var/lib/coracle/agent/cni/networks").into()
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn yes() -> bool {

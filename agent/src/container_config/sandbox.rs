@@ -1,9 +1,12 @@
 //! The sandbox of a pod.
 
+use std::fs;
+
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{resources, runtime_class};
 use crate::{
+    blocking::blocking,
     context::NodeContext,
     events::EventType,
     pod::PodExt,
@@ -41,6 +44,13 @@ pub(crate) async fn sandbox(
         ctx.events
             .pod(pod, None, EventType::Warning, "MissingClusterDNS", message);
     }
+    let of_node = blocking(node_resolver).await;
+    let dns = pod_files::dns(
+        pod,
+        &ctx.config.name_servers(),
+        &ctx.config.cluster_domain,
+        &of_node,
+    );
     Ok(SandboxConfig {
         pod: pod.reference(),
         attempt,
@@ -56,6 +66,7 @@ pub(crate) async fn sandbox(
         user_namespace: spec.host_users == Some(false),
         runtime_handler,
         port_mappings: port_mappings(pod),
+        dns,
         cgroup_parent: resources::cgroup_parent(&ctx.config.cgroup_root, pod),
         // No field of a pod says how many processes it may have: that is the node's to limit.
         resources: Resources {
@@ -67,6 +78,10 @@ pub(crate) async fn sandbox(
         labels: pod.metadata.labels.clone().unwrap_or_default(),
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
     })
+}
+
+fn node_resolver() -> String {
+    pod_files::node_resolv_conf(|path| fs::read_to_string(path).unwrap_or_default())
 }
 
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {

@@ -5,6 +5,7 @@
 //! from the node's podCIDR and the code of `coracle-cni` runs in this process, on a blocking
 //! thread. Does not watch the node: the podCIDR is told through [`CniNetwork::set_pod_cidr`].
 
+mod capabilities;
 mod conflist;
 mod exec;
 #[cfg(feature = "fuzzing")]

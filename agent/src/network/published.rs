@@ -104,7 +104,7 @@ impl<N: PodNetwork> PodNetwork for TellingNetwork<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::types::{PodRef, PodUid, PortMapping};
+    use crate::runtime::types::{PodDns, PodRef, PodUid, PortMapping};
 
     fn request(id: &str, ports: &[(&str, u16, &str)]) -> PodNetworkRequest {
         let mapping = |(protocol, host_port, host_ip): &(&str, u16, &str)| PortMapping {
@@ -122,7 +122,10 @@ mod tests {
             },
             netns: "/run/netns/p".into(),
             port_mappings: ports.iter().map(mapping).collect(),
+            dns: PodDns::default(),
+            cgroup_parent: String::new(),
             labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
         }
     }
 

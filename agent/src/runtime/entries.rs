@@ -96,7 +96,10 @@ impl Sandbox {
             pod: checkpoint.config.pod.clone(),
             netns: self.netns(),
             port_mappings: checkpoint.config.port_mappings.clone(),
+            dns: checkpoint.config.dns.clone(),
+            cgroup_parent: checkpoint.config.cgroup_parent.clone(),
             labels: checkpoint.config.labels.clone(),
+            annotations: checkpoint.config.annotations.clone(),
         }
     }
 }

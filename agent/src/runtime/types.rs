@@ -66,6 +66,18 @@ pub struct PortMapping {
     pub host_ip: String,
 }
 
+/// What resolvers in a pod ask, as its `resolv.conf` has it. Told to CNI plugins, which may want to
+/// tell others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodDns {
+    /// Name servers.
+    pub servers: Vec<String>,
+    /// Search path.
+    pub searches: Vec<String>,
+    /// Such as `ndots:5`.
+    pub options: Vec<String>,
+}
+
 /// Everything `run_pod_sandbox` needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxConfig {
@@ -92,6 +104,9 @@ pub struct SandboxConfig {
     pub runtime_handler: String,
     /// Published ports.
     pub port_mappings: Vec<PortMapping>,
+    /// What its resolvers ask.
+    #[serde(default)]
+    pub dns: PodDns,
     /// The pod's cgroup relative to the mount of each hierarchy, absolute form, such as
     /// `/coracle/kubepods/burstable/pod<uid>`. Its limits are written by `run_pod_sandbox`.
     pub cgroup_parent: String,

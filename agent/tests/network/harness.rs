@@ -1,12 +1,12 @@
 //! Nodes and pods as namespaces, servers in them, and waiting for conditions.
 
+mod pods;
 mod rules;
 mod servers;
 
 use std::{
-    collections::BTreeMap,
     io::Write as _,
-    net::{IpAddr, Ipv4Addr},
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -17,12 +17,10 @@ use std::{
 use coracle_agent::{
     informers::{Informers, Nodes},
     network::{
-        PodNetwork as _, PodNetworkRequest,
         cni::{CniConfig, CniNetwork},
         routes::{self, RoutesConfig, Source},
     },
     proxy::{self, ProxyConfig, Sources},
-    runtime::types::{PodRef, PodUid, PortMapping, SandboxId},
 };
 use coracle_client::pulse::Pulse;
 use coracle_netfilter::ProxyMode;
@@ -31,6 +29,7 @@ use coracle_telemetry::Tasks;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use pods::Pod;
 pub(crate) use servers::{Server, ask, ask_udp, serve};
 
 use crate::fake_api::FakeApi;
@@ -214,32 +213,6 @@ impl Node {
         self.ns.run(|| runtime().block_on(future)).unwrap()
     }
 
-    /// A pod attached through `network`.
-    pub(crate) fn pod(&self, network: &CniNetwork, name: &str, ports: Vec<PortMapping>) -> Pod {
-        let netns = self.dir.join("ns").join(format!("{}-{name}", self.name));
-        let ns = NetNs::create(&netns).unwrap();
-        let request = PodNetworkRequest {
-            sandbox_id: SandboxId(format!("{name:0>64}")),
-            pod: PodRef {
-                namespace: "default".into(),
-                name: name.into(),
-                uid: PodUid(format!("uid-{name}")),
-            },
-            netns,
-            port_mappings: ports,
-            labels: BTreeMap::new(),
-        };
-        let addresses = self.block_on(network.setup(&request)).unwrap();
-        let [IpAddr::V4(address)] = addresses[..] else {
-            panic!("{addresses:?}")
-        };
-        Pod {
-            ns,
-            request,
-            address,
-        }
-    }
-
     /// Own network with its podCIDR.
     pub(crate) fn ready_network(&self) -> CniNetwork {
         let network = self.network();
@@ -339,20 +312,6 @@ impl Drop for Running {
                 "a part of the agent panicked"
             );
         }
-    }
-}
-
-/// One pod.
-pub(crate) struct Pod {
-    pub(crate) ns: NetNs,
-    pub(crate) request: PodNetworkRequest,
-    pub(crate) address: Ipv4Addr,
-}
-
-impl Pod {
-    /// Answers every TCP connection and UDP packet on 8080 with `<name> <client>` until dropped.
-    pub(crate) fn serve(&self, name: &str) -> Server {
-        serve(&self.ns, name)
     }
 }
 

@@ -178,6 +178,7 @@ impl Node {
             user_namespace: false,
             runtime_handler: String::new(),
             port_mappings: vec![],
+            dns: Default::default(),
             cgroup_parent: format!("{}/pod{uid}", self.cgroup),
             resources: Resources::default(),
             sysctls: Default::default(),

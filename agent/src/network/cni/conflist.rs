@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::runtime::types::PortMapping;
+use super::capabilities::{self, Capabilities};
 
 /// A network: plugins called one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,7 +155,7 @@ pub(super) fn plugin_conf(
     list: &NetworkList,
     index: usize,
     previous: Option<&Value>,
-    ports: &[PortMapping],
+    capabilities: &Capabilities,
 ) -> Value {
     let mut conf = list.plugins[index].clone();
     conf.insert("name".into(), list.name.clone().into());
@@ -163,19 +163,9 @@ pub(super) fn plugin_conf(
     if let Some(previous) = previous {
         conf.insert("prevResult".into(), previous.clone());
     }
-    let wants_ports =
-        conf.get("capabilities").and_then(|c| c.get("portMappings")) == Some(&Value::Bool(true));
-    if wants_ports && !ports.is_empty() {
-        let mappings: Vec<Value> = ports
-            .iter()
-            .map(|port| {
-                json!({
-                    "hostPort": port.host_port, "containerPort": port.container_port,
-                    "protocol": port.protocol.to_ascii_lowercase(), "hostIP": port.host_ip,
-                })
-            })
-            .collect();
-        conf.insert("runtimeConfig".into(), json!({"portMappings": mappings}));
+    let asked_for = capabilities::asked_for(&conf, capabilities);
+    if !asked_for.is_empty() {
+        conf.insert("runtimeConfig".into(), asked_for.into());
     }
     Value::Object(conf)
 }
@@ -188,7 +178,7 @@ pub(super) fn plugin_type(list: &NetworkList, index: usize) -> &str {
         .unwrap_or_default()
 }
 
-/// Whether `CHECK` exists in this version (since 0.4.0).
+/// Whether in this version (since 0.4.0) `CHECK` exists, and `DEL` hears what `ADD` said.
 pub(super) fn knows_check(cni_version: &str) -> bool {
     !matches!(cni_version, "" | "0.1.0" | "0.2.0" | "0.3.0" | "0.3.1")
 }
@@ -217,7 +207,7 @@ fn choose_version(versions: &Value, alone: Option<&Value>) -> Result<Option<Stri
 }
 
 /// `1.1.0`, or with fewer parts `1.1`.
-fn version(text: &str) -> Option<[u32; 3]> {
+pub(super) fn version(text: &str) -> Option<[u32; 3]> {
     let mut numbers = [0; 3];
     for (index, part) in text.split('.').enumerate() {
         *numbers.get_mut(index)? = part.parse().ok()?;

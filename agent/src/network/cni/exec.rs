@@ -5,7 +5,9 @@
 
 mod cache;
 mod collect;
+mod detach;
 mod program;
+mod result;
 mod status;
 
 use std::{
@@ -16,25 +18,31 @@ use std::{
     time::Duration,
 };
 
-use coracle_cni::{error::WireError, result::CniResult};
+use coracle_cni::error::WireError;
 use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::{process::Command, time::timeout};
+use tokio::{
+    process::Command,
+    time::{Instant, timeout},
+};
 
+pub(super) use self::result::addresses;
 use self::{
     cache::{Cache, Cached},
     program::answer,
 };
-use super::{IFNAME, conflist};
+use super::{IFNAME, capabilities, conflist};
 use crate::{
     blocking::blocking,
     network::{NetworkError, PodNetworkRequest},
-    runtime::types::{PodRef, SandboxId},
+    runtime::types::SandboxId,
 };
 
-/// For one plugin call; address management over the network may take its time.
+/// For one plugin's ADD; address management over the network may take its time.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// For all plugins of one attachment together.
+const CHECK: Duration = Duration::from_secs(50);
 /// Where distributions put plugins.
 const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
@@ -84,14 +92,8 @@ impl Plugins {
         {
             return addresses(&result);
         }
-        let list = self.list().await?;
-        let mut cached = Cached {
-            list,
-            pod: request.pod.clone(),
-            netns: request.netns.clone(),
-            port_mappings: request.port_mappings.clone(),
-            result: None,
-        };
+        let capabilities = capabilities::of(request)?;
+        let mut cached = Cached::new(self.list().await?, request, capabilities);
         self.cache.put(&request.sandbox_id, &cached).await?;
         let added = self.add_all(&request.sandbox_id, &cached).await;
         match added.and_then(|result| Ok((addresses(&result)?, result))) {
@@ -110,78 +112,27 @@ impl Plugins {
         }
     }
 
-    pub(super) async fn del(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        match self.cache.get(&request.sandbox_id).await {
-            Some(cached) => self.del_cached(&request.sandbox_id, cached).await,
-            None => {
-                self.del_forgotten(request).await;
-                Ok(())
-            }
-        }
-    }
-
-    /// What is not remembered was never attached, was detached before, or its record was lost: DEL
-    /// knows. Its failure must not keep a sandbox that may never have had a network.
-    async fn del_forgotten(&self, request: &PodNetworkRequest) {
-        let Ok(list) = self.list().await else {
-            return;
-        };
-        let cached = Cached {
-            list,
-            pod: request.pod.clone(),
-            netns: request.netns.clone(),
-            port_mappings: request.port_mappings.clone(),
-            result: None,
-        };
-        if let Err(error) = self.del_all(&request.sandbox_id, &cached).await {
-            tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&error), "cannot DEL a sandbox that is not remembered");
-        }
-    }
-
     pub(super) async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        let Some(Cached {
-            result: Some(result),
-            list,
-            ..
-        }) = self.cache.get(&request.sandbox_id).await
-        else {
+        let cached = self.cache.get(&request.sandbox_id).await;
+        let Some(cached) = cached.filter(|cached| cached.result.is_some()) else {
             return Err(NetworkError::NotReady {
                 why: format!("sandbox {} was not attached", request.sandbox_id),
             });
         };
+        let list = &cached.list;
         if list.disable_check || !conflist::knows_check(&list.cni_version) {
             return Ok(());
         }
+        let end = Instant::now() + CHECK;
         for index in 0..list.plugins.len() {
-            let conf = conflist::plugin_conf(&list, index, Some(&result), &request.port_mappings);
-            let kind = conflist::plugin_type(&list, index);
-            self.run(
-                kind,
-                "CHECK",
-                &request.sandbox_id,
-                &request.pod,
-                Some(&request.netns),
-                &conf,
-            )
-            .await?;
+            let (result, known) = (cached.result.as_ref(), &cached.capabilities);
+            let conf = conflist::plugin_conf(list, index, result, known);
+            let kind = conflist::plugin_type(list, index);
+            let about = cached.about(&request.sandbox_id, Some(&cached.netns));
+            let limit = part_of(end, list.plugins.len() - index);
+            self.call(kind, "CHECK", &about, &conf, limit).await?;
         }
         Ok(())
-    }
-
-    /// DEL for every remembered attachment that is not in `valid`, then the verb GC where the
-    /// network has it.
-    pub(super) async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
-        let mut first = Ok(());
-        for id in self.cache.ids().await {
-            if valid.contains(&id) {
-                continue;
-            }
-            let Some(cached) = self.cache.get(&id).await else {
-                continue;
-            };
-            first = first.and(self.del_cached(&id, cached).await);
-        }
-        first.and(self.collect(valid).await)
     }
 
     /// What the configuration directory says now.
@@ -193,76 +144,15 @@ impl Plugins {
 
     async fn add_all(&self, id: &SandboxId, cached: &Cached) -> Result<Value, NetworkError> {
         let mut previous = None;
-        for index in 0..cached.list.plugins.len() {
-            let kind = conflist::plugin_type(&cached.list, index);
-            let conf = conflist::plugin_conf(
-                &cached.list,
-                index,
-                previous.as_ref(),
-                &cached.port_mappings,
-            );
-            let answer = self
-                .run(kind, "ADD", id, &cached.pod, Some(&cached.netns), &conf)
-                .await?;
-            previous = Some(
-                serde_json::from_slice(&answer).map_err(|error| malformed(kind, "ADD", &error))?,
-            );
+        let list = &cached.list;
+        for index in 0..list.plugins.len() {
+            let kind = conflist::plugin_type(list, index);
+            let conf = conflist::plugin_conf(list, index, previous.as_ref(), &cached.capabilities);
+            let about = cached.about(id, Some(&cached.netns));
+            let answer = self.call(kind, "ADD", &about, &conf, DEADLINE).await?;
+            previous = Some(result::read(kind, &answer, &list.cni_version)?);
         }
         Ok(previous.unwrap_or_default())
-    }
-
-    async fn del_cached(&self, id: &SandboxId, mut cached: Cached) -> Result<(), NetworkError> {
-        let mut done = self.del_all(id, &cached).await;
-        if done.is_err()
-            && cached.result.is_none()
-            && let Ok(list) = self.list().await
-        {
-            // ADD never succeeded with that configuration, perhaps because of it: the sandbox must
-            // not hang on it.
-            cached.list = list;
-            done = self.del_all(id, &cached).await;
-        }
-        done?;
-        self.cache.remove(id).await
-    }
-
-    async fn del_all(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
-        // A namespace that is gone must not stop plugins from cleaning up on the node: then none is
-        // named.
-        let path = cached.netns.clone();
-        let exists = blocking(move || path.exists()).await;
-        let netns = exists.then_some(cached.netns.as_path());
-        let mut first = Ok(());
-        for index in (0..cached.list.plugins.len()).rev() {
-            let kind = conflist::plugin_type(&cached.list, index);
-            let conf = conflist::plugin_conf(
-                &cached.list,
-                index,
-                cached.result.as_ref(),
-                &cached.port_mappings,
-            );
-            let done = self.run(kind, "DEL", id, &cached.pod, netns, &conf).await;
-            first = first.and(done.map(drop));
-        }
-        first
-    }
-
-    async fn run(
-        &self,
-        kind: &str,
-        command: &'static str,
-        id: &SandboxId,
-        pod: &PodRef,
-        netns: Option<&Path>,
-        conf: &Value,
-    ) -> Result<Vec<u8>, NetworkError> {
-        let attachment: [(&str, OsString); 4] = [
-            ("CNI_CONTAINERID", id.0.clone().into()),
-            ("CNI_NETNS", netns.unwrap_or(Path::new("")).into()),
-            ("CNI_IFNAME", IFNAME.into()),
-            ("CNI_ARGS", cni_args(id, pod).into()),
-        ];
-        self.call(kind, command, &attachment, conf).await
     }
 
     /// A verb with what says what it is for: nothing, if it is for the whole network.
@@ -272,6 +162,7 @@ impl Plugins {
         command: &'static str,
         about: &[(&str, OsString)],
         conf: &Value,
+        limit: Duration,
     ) -> Result<Vec<u8>, NetworkError> {
         let exec = |source| NetworkError::Exec {
             plugin: kind.to_owned(),
@@ -292,7 +183,7 @@ impl Plugins {
             .envs(about.iter().map(|(name, value)| (name, value)))
             .env("CNI_PATH", search)
             .env("LC_ALL", "C");
-        let output = timeout(DEADLINE, answer(plugin, conf.to_string()))
+        let output = timeout(limit, answer(plugin, conf.to_string()))
             .await
             .map_err(|_| exec(io::Error::new(io::ErrorKind::TimedOut, "deadline passed")))?
             .map_err(exec)?;
@@ -329,99 +220,8 @@ fn find(dirs: &[PathBuf], kind: &str) -> Option<PathBuf> {
     paths.find(|path| path.is_file())
 }
 
-fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
-    format!(
-        "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={}",
-        pod.namespace, pod.name, pod.uid
-    )
-}
-
-/// The pod's addresses: of its first link, one of each family at most, as a status has them.
-pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, NetworkError> {
-    // Before version 0.3.0 a result had one address of each family:
-    // `{"ip4": {"ip": "10.0.0.5/24"}}`.
-    let oldest = ["ip4", "ip6"]
-        .iter()
-        .filter_map(|family| result[family]["ip"].as_str()?.parse::<ipnet::IpNet>().ok());
-    let oldest: Vec<IpAddr> = oldest.map(|net| net.addr()).collect();
-    if !oldest.is_empty() {
-        return Ok(oldest);
-    }
-    let result: CniResult = serde_json::from_value(result.clone())
-        .map_err(|error| malformed("the last one", "ADD", &error))?;
-    let is_pods = |index: usize| {
-        let link = result.interfaces.get(index);
-        link.is_none_or(|link| link.name == IFNAME && !link.sandbox.is_empty())
-    };
-    let own = result.ips.iter();
-    let own = own.filter(|ip| ip.interface.is_none_or(is_pods));
-    let own = own.map(|ip| ip.address.addr());
-    let first = |is_wanted: fn(&IpAddr) -> bool| own.clone().find(is_wanted);
-    let found = [first(IpAddr::is_ipv4), first(IpAddr::is_ipv6)];
-    let found: Vec<IpAddr> = found.into_iter().flatten().collect();
-    if found.is_empty() {
-        return Err(unusable(
-            "the last one",
-            "ADD",
-            format!("its result has no address for {IFNAME}"),
-        ));
-    }
-    Ok(found)
-}
-
-fn malformed(plugin: &str, command: &'static str, error: &serde_json::Error) -> NetworkError {
-    unusable(
-        plugin,
-        command,
-        format!("its result cannot be read: {error}"),
-    )
-}
-
-fn unusable(plugin: &str, command: &'static str, message: String) -> NetworkError {
-    NetworkError::Plugin {
-        plugin: plugin.to_owned(),
-        command,
-        code: 6,
-        message,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn addresses_are_read_from_results_of_every_version() {
-        let results = [
-            json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.5/24", "gateway": "10.0.0.1"}}),
-            json!({"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.0.0.5/24"}]}),
-            json!({"cniVersion": "1.1.0", "ips": [{"address": "10.0.0.5/24"}]}),
-        ];
-        for result in results {
-            assert_eq!(
-                addresses(&result).unwrap(),
-                ["10.0.0.5".parse::<IpAddr>().unwrap()],
-                "{result}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_pod_has_the_addresses_of_its_first_link() {
-        let several = json!({"cniVersion": "1.0.0",
-            "interfaces": [{"name": "br0"}, {"name": "eth0", "sandbox": "/ns"}, {"name": "net1", "sandbox": "/ns"}],
-            "ips": [{"address": "10.9.0.5/24", "interface": 2}, {"address": "fd00::5/64", "interface": 1},
-                    {"address": "10.0.0.5/24", "interface": 1}, {"address": "10.0.1.5/24", "interface": 1}]});
-        let expected = ["10.0.0.5", "fd00::5"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        assert_eq!(addresses(&several).unwrap(), expected);
-        for nothing in [
-            json!({"ips": []}),
-            json!({"interfaces": [{"name": "br0"}], "ips": [{"address": "10.0.0.5/24", "interface": 0}]}),
-        ] {
-            let why = addresses(&nothing).unwrap_err().to_string();
-            assert!(why.contains("no address for eth0"), "{why}");
-        }
-    }
+/// What one of `many` may take, all of which have to be through at `end`.
+fn part_of(end: Instant, many: usize) -> Duration {
+    let left = end.saturating_duration_since(Instant::now());
+    left / u32::try_from(many).unwrap_or(u32::MAX).max(1)
 }

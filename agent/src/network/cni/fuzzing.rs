@@ -8,6 +8,7 @@ use coracle_cni::{
 use serde_json::Value;
 
 use super::{
+    capabilities,
     conflist::{self, is_file_name},
     exec,
 };
@@ -17,19 +18,19 @@ use crate::runtime::types::PortMapping;
 /// the own plugin's configuration are refused, or the same when they are written again.
 pub fn cni_configuration(bytes: &[u8]) {
     if let Ok(list) = conflist::parse(bytes) {
-        let ports = [PortMapping {
+        let known = capabilities::of_ports(&[PortMapping {
             host_port: 1,
             container_port: 2,
             protocol: "TCP".into(),
             host_ip: String::new(),
-        }];
+        }]);
         let mut previous = None;
         for index in 0..list.plugins.len() {
             assert!(
                 is_file_name(conflist::plugin_type(&list, index)),
                 "{list:?}"
             );
-            let conf = conflist::plugin_conf(&list, index, previous.as_ref(), &ports);
+            let conf = conflist::plugin_conf(&list, index, previous.as_ref(), &known);
             assert_eq!(
                 (&conf["name"], &conf["cniVersion"]),
                 (

@@ -17,7 +17,7 @@ use std::{
 
 use coracle_cni::{
     CniError, NetConf, bridge,
-    conf::{DEFAULT_VERSION, IpamConf},
+    conf::{DEFAULT_VERSION, IpamConf, RuntimeConfig},
     masquerade,
     netlink::Netlink,
 };
@@ -235,6 +235,7 @@ impl OwnNetwork {
                 data_dir: self.shared.config.state_dir.join("networks"),
             },
             valid_attachments: Vec::new(),
+            runtime_config: RuntimeConfig::default(),
             prev_result: None,
         }
     }

@@ -19,6 +19,7 @@ fn sandbox() -> SandboxConfig {
         user_namespace: false,
         runtime_handler: String::new(),
         port_mappings: vec![],
+        dns: Default::default(),
         cgroup_parent: "/kubepods/pod1".into(),
         resources: Resources::default(),
         sysctls: Default::default(),

@@ -3,6 +3,7 @@
 //! Written before ADD and again after it, so that whatever happens in between can be undone.
 
 use std::{
+    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -12,7 +13,14 @@ use serde_json::Value;
 
 use crate::{
     blocking::blocking,
-    network::{NetworkError, cni::conflist::NetworkList},
+    network::{
+        NetworkError, PodNetworkRequest,
+        cni::{
+            IFNAME,
+            capabilities::{self, Capabilities},
+            conflist::NetworkList,
+        },
+    },
     runtime::types::{PodRef, PortMapping, SandboxId},
 };
 
@@ -25,8 +33,47 @@ pub(super) struct Cached {
     pub(super) list: NetworkList,
     pub(super) pod: PodRef,
     pub(super) netns: PathBuf,
-    pub(super) port_mappings: Vec<PortMapping>,
+    /// Those of before anything else was told.
+    #[serde(default)]
+    port_mappings: Vec<PortMapping>,
+    #[serde(default)]
+    pub(super) capabilities: Capabilities,
     pub(super) result: Option<Value>,
+}
+
+impl Cached {
+    pub(super) fn new(
+        list: NetworkList,
+        request: &PodNetworkRequest,
+        capabilities: Capabilities,
+    ) -> Self {
+        Self {
+            list,
+            pod: request.pod.clone(),
+            netns: request.netns.clone(),
+            port_mappings: request.port_mappings.clone(),
+            capabilities,
+            result: None,
+        }
+    }
+
+    /// What a plugin's environment says of the attachment.
+    pub(super) fn about(&self, id: &SandboxId, netns: Option<&Path>) -> [(&str, OsString); 4] {
+        let PodRef {
+            namespace,
+            name,
+            uid,
+        } = &self.pod;
+        let arguments = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"
+        );
+        [
+            ("CNI_CONTAINERID", id.0.clone().into()),
+            ("CNI_NETNS", netns.unwrap_or(Path::new("")).into()),
+            ("CNI_IFNAME", IFNAME.into()),
+            ("CNI_ARGS", arguments.into()),
+        ]
+    }
 }
 
 /// All that is remembered.
@@ -43,7 +90,12 @@ impl Cache {
     /// `None` also for what cannot be read: DEL then gets what the configuration says now.
     pub(super) async fn get(&self, id: &SandboxId) -> Option<Cached> {
         let path = self.dir.join(&id.0);
-        blocking(move || serde_json::from_slice(&fs::read(path).ok()?).ok()).await
+        let read = move || serde_json::from_slice(&fs::read(path).ok()?).ok();
+        let mut cached: Cached = blocking(read).await?;
+        if cached.capabilities.is_empty() {
+            cached.capabilities = capabilities::of_ports(&cached.port_mappings);
+        }
+        Some(cached)
     }
 
     pub(super) async fn put(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {

@@ -3,10 +3,18 @@
 //!
 //! Source: containernetworking/cni `SPEC.md` at 1.1, `GCNetworkList` in `libcni/api.go`.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{IFNAME, Plugins, conflist};
-use crate::{network::NetworkError, runtime::types::SandboxId};
+use crate::{
+    network::{NetworkError, cni::capabilities::Capabilities},
+    runtime::types::SandboxId,
+};
+
+/// For one plugin: whoever waits for all of them does not wait for one that hangs alone.
+const LIMIT: Duration = Duration::from_secs(10);
 
 impl Plugins {
     /// Asks every plugin, whatever the others answer. Nothing where the network's version has no
@@ -22,7 +30,7 @@ impl Plugins {
         for index in 0..list.plugins.len() {
             let conf = gc_conf(&list, index, valid);
             let kind = conflist::plugin_type(&list, index);
-            first = first.and(self.call(kind, "GC", &[], &conf).await.map(drop));
+            first = first.and(self.call(kind, "GC", &[], &conf, LIMIT).await.map(drop));
         }
         first
     }
@@ -33,7 +41,7 @@ fn gc_conf(list: &conflist::NetworkList, index: usize, valid: &[SandboxId]) -> V
         .iter()
         .map(|id| json!({"containerID": id.0, "ifname": IFNAME}))
         .collect();
-    let mut conf = conflist::plugin_conf(list, index, None, &[]);
+    let mut conf = conflist::plugin_conf(list, index, None, &Capabilities::new());
     // The second name is that of the specification's first text.
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
         conf[key] = attachments.clone().into();

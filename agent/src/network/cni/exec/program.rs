@@ -7,6 +7,7 @@
 use std::{
     io,
     process::{Output, Stdio},
+    time::Duration,
 };
 
 use nix::{
@@ -16,21 +17,25 @@ use nix::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
+    time::sleep,
 };
 
 /// For what a plugin says: results have a few hundred bytes.
 const OUTPUT_MAX: u64 = 1 << 20;
+/// How often, and how far apart, a program that is being written is tried again.
+const RETRIES: usize = 5;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a plugin with `input` on its stdin to its end, or until this is dropped: then it ends with
 /// all that it has started.
 pub(super) async fn answer(mut plugin: Command, input: String) -> io::Result<Output> {
-    let mut child = plugin
+    plugin
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
+        .kill_on_drop(true);
+    let mut child = spawn(&mut plugin).await?;
     let group = Group::of(&child);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
@@ -49,6 +54,20 @@ pub(super) async fn answer(mut plugin: Command, input: String) -> io::Result<Out
         stdout,
         stderr,
     })
+}
+
+/// Starts a plugin. A program that is being written (by whoever installs it, in place) cannot be
+/// started, and will be there in a moment.
+///
+/// Source: `RawExec.ExecPlugin` in containernetworking/cni `pkg/invoke/raw_exec.go`.
+async fn spawn(plugin: &mut Command) -> io::Result<Child> {
+    for _ in 0..RETRIES {
+        match plugin.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => sleep(PAUSE).await,
+            started => return started,
+        }
+    }
+    plugin.spawn()
 }
 
 /// All that a plugin says, which is held in memory.
@@ -90,9 +109,28 @@ impl Drop for Group {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_is_being_written_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("plugin");
+        fs::copy("/bin/cat", &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let writer = fs::File::options().write(true).open(&program).unwrap();
+        let busy = std::process::Command::new(&program).spawn().unwrap_err();
+        assert_eq!(busy.kind(), io::ErrorKind::ExecutableFileBusy);
+        let run = coracle_telemetry::spawn("a plugin", {
+            let plugin = Command::new(&program);
+            async move { answer(plugin, "{}".to_owned()).await }
+        });
+        sleep(Duration::from_millis(200)).await;
+        assert!(!run.is_finished(), "it is given up at once");
+        drop(writer);
+        assert_eq!(run.await.unwrap().unwrap().stdout, b"{}");
+    }
 
     #[tokio::test]
     async fn a_plugin_that_talks_without_end_is_ended() {

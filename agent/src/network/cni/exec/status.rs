@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Plugins, conflist};
-use crate::network::NetworkError;
+use crate::network::{NetworkError, cni::capabilities::Capabilities};
 
 /// Between two questions.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -49,9 +49,9 @@ impl Plugins {
             return Ok(());
         }
         for index in 0..list.plugins.len() {
-            let conf = conflist::plugin_conf(&list, index, None, &[]);
+            let conf = conflist::plugin_conf(&list, index, None, &Capabilities::new());
             let kind = conflist::plugin_type(&list, index);
-            self.call(kind, "STATUS", &[], &conf).await?;
+            self.call(kind, "STATUS", &[], &conf, LIMIT).await?;
         }
         Ok(())
     }
