@@ -10,8 +10,8 @@ use std::{
 };
 
 use coracle_cni::{
-    bridge,
-    netlink::{Netlink, Request, RouteNetlinkMessage},
+    bandwidth, bridge,
+    netlink::{Link, Netlink, Request, RouteNetlinkMessage},
 };
 use coracle_netfilter::{
     iptables::{Iptables, IptablesError, untracked},
@@ -207,6 +207,11 @@ fn remove_routes() -> Result<(), String> {
 fn remove_bridge(name: &str) -> Result<(), String> {
     let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
     routes::vxlan::remove_link(&mut netlink).map_err(|error| error.to_string())?;
+    let bridge = netlink.link(name).map_err(|error| error.to_string())?;
+    let bridge = bridge.map(|link| link.index);
+    // The pods' own links end with their namespaces, perhaps a moment later.
+    let is_others = |link: &Link| bridge.is_none_or(|own| link.controller != Some(own));
+    bandwidth::collect(&mut netlink, is_others).map_err(|error| error.to_string())?;
     bridge::remove(&mut netlink, name).map_err(|error| error.to_string())
 }
 

@@ -35,8 +35,8 @@ const ETH_ALL: u16 = 0x0003;
 /// Where `struct __sk_buff` has `vlan_present`: the kernel takes the tag off before the classifier
 /// sees the packet.
 const VLAN_PRESENT: i32 = 20;
-/// `TC_ACT_OK` and `TC_ACT_SHOT`.
-const PASS: i32 = 0;
+/// `TC_ACT_UNSPEC`: the next filter is asked, if there is one. `TC_ACT_SHOT`.
+const PASS: i32 = -1;
 const DROP: i32 = 2;
 /// `TCA_OPTIONS`, `TCA_BPF_FD`, `TCA_BPF_NAME`, `TCA_BPF_FLAGS`, `TCA_BPF_FLAG_ACT_DIRECT`.
 const TCA_OPTIONS: u16 = 2;
@@ -54,11 +54,7 @@ pub fn guard(netlink: &mut Netlink, port: u32, address: Ipv4Addr) -> io::Result<
     let program = coracle_bpf::load(ProgramType::Classifier, "coracle_port", &program(address))?;
     let index = i32::try_from(port).map_err(io::Error::other)?;
     Ok(netlink.batch(vec![
-        Request::create(
-            "add the port's ingress queue",
-            RouteNetlinkMessage::NewQueueDiscipline(queue(index)),
-        )
-        .tolerate(&[Errno::EEXIST]),
+        ingress_queue(index),
         Request::replace(
             "add the port's filter",
             RouteNetlinkMessage::NewTrafficFilter(filter(index, &program)),
@@ -177,6 +173,15 @@ fn assemble(list: &[(Op, i32)]) -> Vec<Instruction> {
         }
     }
     program
+}
+
+/// Where filters of what comes from the pod are.
+pub(crate) fn ingress_queue(index: i32) -> Request {
+    Request::create(
+        "add the port's ingress queue",
+        RouteNetlinkMessage::NewQueueDiscipline(queue(index)),
+    )
+    .tolerate(&[Errno::EEXIST])
 }
 
 fn queue(index: i32) -> TcMessage {

@@ -196,6 +196,14 @@ impl NetConf {
         if let Some(mtu) = self.mtu.filter(|mtu| !(576..=65535).contains(mtu)) {
             return invalid(format!("mtu {mtu} must be 576 to 65535"));
         }
+        let limits = self.runtime_config.bandwidth;
+        for rate in [limits.ingress_rate, limits.egress_rate] {
+            if rate != 0 && !(MIN_RATE..=MAX_RATE).contains(&rate) {
+                return invalid(format!(
+                    "bandwidth {rate} must be {MIN_RATE} to {MAX_RATE} bits a second"
+                ));
+            }
+        }
         for (key, address) in [
             ("rangeStart", self.ipam.range_start),
             ("rangeEnd", self.ipam.range_end),

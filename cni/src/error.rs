@@ -62,6 +62,15 @@ pub enum CniError {
     /// The kernel refused a link, address or route. Code 100.
     #[error("network link")]
     Netlink(#[from] NetlinkError),
+    /// What is asked for needs more than this kernel has. Code 104.
+    #[error("the kernel lacks {feature}")]
+    Unsupported {
+        /// What is asked for.
+        feature: &'static str,
+        /// What it said.
+        #[source]
+        source: NetlinkError,
+    },
     /// The rules could not be written. Code 102.
     #[error("packet filter rules")]
     Iptables(#[from] IptablesError),
@@ -99,6 +108,7 @@ impl CniError {
             Self::Exhausted { .. } => 101,
             Self::Iptables(_) => 102,
             Self::CheckFailed { .. } => 103,
+            Self::Unsupported { .. } => 104,
         }
     }
 

@@ -9,6 +9,7 @@
 //! | [`bridge`], [`veth`] | the links of the node and of a pod |
 //! | [`bridged`] | what pods of one bridge send each other passes the node's rules |
 //! | [`anti_spoof`] | a pod cannot send under another's address |
+//! | [`bandwidth`] | how fast a pod may send and receive |
 //! | [`ipam`] | crash-safe address reservations, one file an address |
 //! | [`masquerade`] | source NAT for what leaves the cluster |
 //! | `modprobe` | loads the module that bridges need |
@@ -18,6 +19,7 @@
 //! by `coracle-netfilter` only. IPv4 only.
 
 pub mod anti_spoof;
+pub mod bandwidth;
 pub mod bridge;
 pub mod bridged;
 pub mod cmd;

@@ -22,7 +22,9 @@ use rtnetlink::{
 };
 
 pub(crate) use self::attribute::attribute;
-pub use self::types::{Link, Neighbour, Route, address_message, address_removal, labelled};
+pub use self::types::{
+    Link, Neighbour, Route, TokenBucket, address_message, address_removal, labelled,
+};
 
 /// Room for one answer: the kernel never sends more than 32 KiB in one datagram of a dump.
 const RECEIVE_BYTES: usize = 32 * 1024;

@@ -29,6 +29,10 @@ use crate::{
 
 /// `RTPROT_BOOT`: as `ip route add` does.
 const PROTOCOL_BOOT: u8 = 3;
+/// What names begin with: that of a node's end, and that of the link which delays what comes from
+/// it.
+const HOST: &str = "veth";
+const IFB: &str = "vifb";
 /// Index of the loopback link in every namespace.
 const LOOPBACK_INDEX: u32 = 1;
 
@@ -53,7 +57,38 @@ pub struct Pair<'a> {
 #[must_use]
 pub fn host_name(container_id: &str, ifname: &str) -> String {
     let digest = Sha256::digest(format!("{container_id}\n{ifname}"));
-    format!("veth{}", &hex::encode(digest)[..11])
+    format!("{HOST}{}", &hex::encode(digest)[..11])
+}
+
+/// Whether [`host_name`] makes such names.
+pub(crate) fn is_host_name(name: &str) -> bool {
+    name.strip_prefix(HOST)
+        .is_some_and(|rest| rest.len() == 11 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// `vifb` and the digits of the node's end: see [`bandwidth`].
+///
+/// [`bandwidth`]: crate::bandwidth
+#[must_use]
+pub fn ifb_name(host_name: &str) -> String {
+    let digits = host_name.strip_prefix(HOST).unwrap_or(host_name);
+    format!("{IFB}{digits}")
+}
+
+/// The node's end for which a link of this name was made, if it is such a name.
+pub(crate) fn limited_by(name: &str) -> Option<String> {
+    let host_name = format!("{HOST}{}", name.strip_prefix(IFB)?);
+    is_host_name(&host_name).then_some(host_name)
+}
+
+/// Deletes the `ifb` link that goes with a node's end. Succeeds if there is none.
+pub(crate) fn ifb_removal(host_name: &str) -> Request {
+    let message = LinkUnspec::new_with_name(&ifb_name(host_name)).build();
+    let request = Request::change(
+        "delete the link that delays what the pod sends",
+        RouteNetlinkMessage::DelLink(message),
+    );
+    request.tolerate(&[Errno::ENODEV])
 }
 
 /// Makes the pair. In one batch: nothing is left if the first step fails.
@@ -89,7 +124,7 @@ pub fn create(netlink: &mut Netlink, pair: &Pair<'_>, netns: &NetNs) -> Result<(
     ])
 }
 
-/// Deletes the pair by the node's end. Succeeds if there is none.
+/// Deletes the pair by the node's end, and what limits it. Succeeds if there is none.
 ///
 /// # Errors
 /// [`NetlinkError`].
@@ -99,7 +134,10 @@ pub fn delete(netlink: &mut Netlink, host_name: &str) -> Result<(), NetlinkError
         "delete the veth pair",
         RouteNetlinkMessage::DelLink(message),
     );
-    netlink.batch(vec![request.tolerate(&[Errno::ENODEV])])
+    netlink.batch(vec![
+        request.tolerate(&[Errno::ENODEV]),
+        ifb_removal(host_name),
+    ])
 }
 
 /// The pod's end: address, default route, loopback. Call inside the namespace. Returns the link.
@@ -172,5 +210,21 @@ fn default_route(interface: u32, gateway: Ipv4Addr) -> Route {
         interface: Some(interface),
         source: None,
         protocol: PROTOCOL_BOOT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_of_a_limit_has_the_digits_of_the_pods_link() {
+        let host = host_name("a", "eth0");
+        let ifb = ifb_name(&host);
+        assert!(ifb.len() <= crate::conf::MAX_LINK_NAME && ifb != host);
+        assert_eq!(limited_by(&ifb), Some(host.clone()));
+        for other in [host.as_str(), "ifb0", "vifb", "vifbzzzzzzzzzzz"] {
+            assert_eq!(limited_by(other), None, "{other}");
+        }
     }
 }

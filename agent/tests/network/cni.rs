@@ -1,5 +1,6 @@
 //! Attaching pods through the agent's CniNetwork: its own network, and plugins of others.
 
+mod bandwidth;
 mod host_ports;
 mod plugins;
 

@@ -10,8 +10,8 @@ use nix::errno::Errno;
 
 use super::Attachment;
 use crate::{
-    anti_spoof, bridge,
-    conf::NetConf,
+    anti_spoof, bandwidth, bridge,
+    conf::{Bandwidth, NetConf},
     error::CniError,
     ipam, masquerade,
     netlink::{Link, Netlink},
@@ -44,11 +44,13 @@ pub fn add(attachment: &Attachment, conf: &NetConf) -> Result<CniResult, CniErro
         address,
         &host_name,
     )
-    .and_then(|link| guard(&mut netlink, conf, &host_name, address).map(|()| link));
+    .and_then(|link| Ok((link, restrict(&mut netlink, conf, &host_name, address)?)));
     match attached {
-        Ok(link) => Ok(result(
-            attachment, conf, &bridge, address, &host_name, &link,
-        )),
+        Ok((link, ifb)) => {
+            let mut result = result(attachment, conf, &bridge, address, &host_name, &link);
+            result.interfaces.extend(ifb.as_ref().map(of_node));
+            Ok(result)
+        }
         Err(error) => {
             // The first error is what matters; what cannot be undone is found by GC.
             if let Err(undo) = veth::delete(&mut netlink, &host_name) {
@@ -113,25 +115,37 @@ fn attach(
     }
 }
 
-fn guard(
+/// What a pod may send, and how fast. Returns the link that takes, if one.
+fn restrict(
     netlink: &mut Netlink,
     conf: &NetConf,
     host_name: &str,
     address: Ipv4Net,
-) -> Result<(), CniError> {
-    if !conf.anti_spoof {
-        return Ok(());
+) -> Result<Option<Link>, CniError> {
+    let limits = &conf.runtime_config.bandwidth;
+    if !conf.anti_spoof && *limits == Bandwidth::default() {
+        return Ok(None);
     }
     let missing = || CniError::CheckFailed {
         what: format!("link {host_name} vanished"),
     };
     let port = netlink.link(host_name)?.ok_or_else(missing)?;
-    if let Err(error) = anti_spoof::guard(netlink, port.index, address.addr()) {
+    if conf.anti_spoof
+        && let Err(error) = anti_spoof::guard(netlink, port.index, address.addr())
+    {
         // A node without the classifier still runs pods.
         static ONCE: Once = Once::new();
         ONCE.call_once(|| tracing::warn!(error = %ErrorChain(&error), "pods can send under each other's addresses"));
     }
-    Ok(())
+    bandwidth::limit(netlink, &port, limits)
+}
+
+fn of_node(link: &Link) -> Interface {
+    Interface {
+        name: link.name.clone(),
+        mac: mac_text(&link.address),
+        sandbox: String::new(),
+    }
 }
 
 fn result(
@@ -150,11 +164,7 @@ fn result(
         .unwrap_or_default();
     CniResult {
         interfaces: vec![
-            Interface {
-                name: conf.bridge.clone(),
-                mac: mac_text(&bridge.address),
-                sandbox: String::new(),
-            },
+            of_node(bridge),
             Interface {
                 name: host_name.to_owned(),
                 mac: String::new(),

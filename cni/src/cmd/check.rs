@@ -4,7 +4,8 @@ use ipnet::Ipv4Net;
 
 use super::Attachment;
 use crate::{
-    bridge, conf::NetConf, error::CniError, ipam, netlink::Netlink, result::CniResult, veth,
+    bandwidth, bridge, conf::NetConf, error::CniError, ipam, netlink::Netlink, result::CniResult,
+    veth,
 };
 
 /// Compares address, links and route with what ADD made. Blocks.
@@ -38,8 +39,8 @@ pub fn check(attachment: &Attachment, conf: &NetConf) -> Result<(), CniError> {
         ));
     };
     let host_name = veth::host_name(&attachment.container_id, &attachment.ifname);
-    match netlink.link(&host_name)? {
-        Some(link) if link.controller == Some(bridge.index) && link.up => {}
+    let port = match netlink.link(&host_name)? {
+        Some(link) if link.controller == Some(bridge.index) && link.up => link,
         Some(_) => {
             return fail(format!(
                 "link {host_name} is down or not on bridge {}",
@@ -47,6 +48,10 @@ pub fn check(attachment: &Attachment, conf: &NetConf) -> Result<(), CniError> {
             ));
         }
         None => return fail(format!("link {host_name} does not exist")),
+    };
+    let limits = &conf.runtime_config.bandwidth;
+    if let Some(what) = bandwidth::missing(&mut netlink, &port, limits)? {
+        return fail(what);
     }
     let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len())
         .expect("the prefix length is the subnet's own");

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::{conf::NetConf, error::CniError, ipam, netlink::Netlink, veth};
+use crate::{bandwidth, conf::NetConf, error::CniError, ipam, netlink::Netlink, veth};
 
 /// Deletes links on the bridge and reservations of every attachment that is not in
 /// `conf.valid_attachments`. Blocks.
@@ -25,20 +25,16 @@ pub fn gc(conf: &NetConf) -> Result<(), CniError> {
     let mut netlink = Netlink::open()?;
     if let Some(bridge) = netlink.link(&conf.bridge)? {
         for port in netlink.links()? {
-            let ours = port.controller == Some(bridge.index) && is_host_name(&port.name);
+            let ours = port.controller == Some(bridge.index) && veth::is_host_name(&port.name);
             if ours && !names.contains(&port.name) {
                 tracing::info!(link = port.name, "delete the link of a vanished sandbox");
                 veth::delete(&mut netlink, &port.name)?;
             }
         }
     }
+    bandwidth::collect(&mut netlink, |_| true)?;
     for address in ipam::gc(conf, &valid)? {
         tracing::info!(%address, "release the address of a vanished sandbox");
     }
     Ok(())
-}
-
-fn is_host_name(name: &str) -> bool {
-    name.strip_prefix("veth")
-        .is_some_and(|rest| rest.len() == 11 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
 }

@@ -13,12 +13,13 @@ use rtnetlink::{
         link::{LinkAttribute, LinkExtentMask, LinkMessage},
         neighbour::{NeighbourMessage, NeighbourState},
         route::RouteMessage,
+        tc::TcMessage,
     },
 };
 
 use super::{
     Link, Neighbour, Netlink, NetlinkError, Route,
-    types::{parse_link, parse_neighbour},
+    types::{parse_link, parse_neighbour, parse_token_bucket},
 };
 
 impl Netlink {
@@ -138,6 +139,24 @@ impl Netlink {
             .filter_map(|m| {
                 if let RouteNetlinkMessage::NewRoute(route) = m {
                     Route::parse(route)
+                } else {
+                    None
+                }
+            })
+            .collect())
+    }
+
+    /// The links that have a token bucket, and its rate in bytes a second.
+    ///
+    /// # Errors
+    /// [`NetlinkError`].
+    pub fn token_buckets(&mut self) -> Result<Vec<(u32, u64)>, NetlinkError> {
+        let all = self.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+        Ok(all
+            .iter()
+            .filter_map(|m| {
+                if let RouteNetlinkMessage::NewQueueDiscipline(queue) = m {
+                    parse_token_bucket(queue)
                 } else {
                     None
                 }

@@ -6,12 +6,14 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use rtnetlink::{
     AddressMessageBuilder, RouteMessageBuilder,
+    packet_core::{Nla as _, NlasIterator},
     packet_route::{
         RouteNetlinkMessage,
         address::AddressAttribute,
         link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
         neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage},
         route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope},
+        tc::{TcAttribute, TcMessage, TcOption},
     },
 };
 
@@ -43,6 +45,47 @@ pub struct Neighbour {
     pub destination: Ipv4Addr,
     /// The hardware address.
     pub address: Vec<u8>,
+}
+
+/// A queue that lets pass so many bytes a second (`tbf`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// Bytes a second.
+    pub rate: u64,
+    /// Bytes that may pass at once.
+    pub burst: u32,
+    /// Bytes that may wait.
+    pub limit: u32,
+}
+
+/// The link that such a queue is on, and its rate.
+pub(super) fn parse_token_bucket(message: &TcMessage) -> Option<(u32, u64)> {
+    let is_bucket = |one: &TcAttribute| matches!(one, TcAttribute::Kind(kind) if kind == "tbf");
+    message.attributes.iter().find(|one| is_bucket(one))?;
+    let options = message.attributes.iter().find_map(|one| match one {
+        TcAttribute::Options(options) => options.iter().find_map(|option| match option {
+            TcOption::Other(nested) => {
+                let mut bytes = vec![0; nested.value_len()];
+                nested.emit_value(&mut bytes);
+                Some(bytes)
+            }
+            _ => None,
+        }),
+        _ => None,
+    })?;
+    let mut rate = None;
+    for option in NlasIterator::new(options.as_slice()).flatten() {
+        match (option.kind(), option.value()) {
+            // Of `struct tc_tbf_qopt` the rate's last part.
+            (1, parms) => {
+                let bytes = <[u8; 4]>::try_from(parms.get(8..12)?).ok()?;
+                rate = rate.or(Some(u64::from(u32::from_ne_bytes(bytes))));
+            }
+            (4, large) => rate = Some(u64::from_ne_bytes(<[u8; 8]>::try_from(large).ok()?)),
+            _ => {}
+        }
+    }
+    Some((u32::try_from(message.header.index).ok()?, rate?))
 }
 
 pub(super) fn parse_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {

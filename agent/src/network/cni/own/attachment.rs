@@ -11,7 +11,7 @@ use coracle_telemetry::ErrorChain;
 use super::{OwnNetwork, failed};
 use crate::{
     blocking::blocking,
-    network::{NetworkError, PodNetworkRequest, cni::IFNAME},
+    network::{NetworkError, PodNetworkRequest, bandwidth, cni::IFNAME},
     runtime::types::SandboxId,
 };
 
@@ -54,7 +54,8 @@ impl OwnNetwork {
     }
 
     fn try_setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
-        let conf = self.ready()?;
+        let mut conf = self.ready()?;
+        conf.runtime_config.bandwidth = bandwidth::of(&request.annotations)?;
         let attachment = attachment(request);
         let result = coracle_cni::add(&attachment, &conf).map_err(failed("ADD"))?;
         let addresses = result.addresses();
@@ -125,7 +126,9 @@ impl OwnNetwork {
         &self,
         request: &PodNetworkRequest,
     ) -> Result<(), NetworkError> {
-        coracle_cni::check(&attachment(request), &self.ready()?).map_err(failed("CHECK"))
+        let mut conf = self.ready()?;
+        conf.runtime_config.bandwidth = bandwidth::of(&request.annotations)?;
+        coracle_cni::check(&attachment(request), &conf).map_err(failed("CHECK"))
     }
 
     /// Blocks.
