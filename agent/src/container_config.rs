@@ -17,6 +17,7 @@ mod runtime_class;
 mod sandbox;
 pub(crate) mod security;
 mod sub_path;
+mod sysctls;
 
 pub(crate) use self::{mounts::message_file, pull_credentials::pull_credentials, sandbox::sandbox};
 

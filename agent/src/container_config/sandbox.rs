@@ -4,7 +4,7 @@ use std::fs;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{resources, runtime_class};
+use super::{resources, runtime_class, sysctls};
 use crate::{
     blocking::blocking,
     context::NodeContext,
@@ -28,13 +28,6 @@ pub(crate) async fn sandbox(
 ) -> Result<SandboxConfig, RuntimeError> {
     let runtime_handler = runtime_class::handler(&ctx.objects, pod).await?;
     let spec = pod.spec_or_default();
-    let security = spec.security_context.as_ref();
-    let sysctls = security
-        .and_then(|s| s.sysctls.as_ref())
-        .into_iter()
-        .flatten()
-        .map(|s| (s.name.clone(), s.value.clone()))
-        .collect();
     let nodename = pod_files::nodename(pod, &ctx.config.cluster_domain).map_err(|error| {
         RuntimeError::InvalidConfig {
             message: error.to_string(),
@@ -44,7 +37,7 @@ pub(crate) async fn sandbox(
         ctx.events
             .pod(pod, None, EventType::Warning, "MissingClusterDNS", message);
     }
-    let of_node = blocking(node_resolver).await;
+    let (of_node, groups) = blocking(|| (node_resolver(), groups())).await;
     let dns = pod_files::dns(
         pod,
         &ctx.config.name_servers(),
@@ -73,11 +66,15 @@ pub(crate) async fn sandbox(
             pids_limit: ctx.config.pod_max_pids.map(i64::from),
             ..resources::for_pod(pod)
         },
-        sysctls,
+        sysctls: sysctls::of(pod, &groups),
         log_directory: ctx.log_dir(&pod.reference()),
         labels: pod.metadata.labels.clone().unwrap_or_default(),
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
     })
+}
+
+fn groups() -> String {
+    fs::read_to_string("/proc/self/gid_map").unwrap_or_default()
 }
 
 fn node_resolver() -> String {
