@@ -179,6 +179,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cni_conf_dir: Option<PathBuf>,
 
+    /// Directory, such as /etc/cni/net.d, to which Coracle's own network is written as a CNI
+    /// configuration; plugins that others put after it there are called for each pod.
+    #[arg(long, value_name = "DIR", conflicts_with = "cni_conf_dir")]
+    pub(crate) cni_chain_dir: Option<PathBuf>,
+
     /// Where CNI plugins are [default: /opt/cni/bin, /usr/lib/cni].
     #[arg(long, value_name = "DIR")]
     pub(crate) cni_bin_dir: Vec<PathBuf>,

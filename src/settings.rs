@@ -105,6 +105,7 @@ pub(crate) fn agent_config(
         .clone_from(&args.nodeport_addresses);
     config.registries.clone_from(&args.registries);
     config.cni_conf_dir.clone_from(&args.cni_conf_dir);
+    config.cni_chain_dir.clone_from(&args.cni_chain_dir);
     if !args.cni_bin_dir.is_empty() {
         config.cni_bin_dirs.clone_from(&args.cni_bin_dir);
     }

@@ -84,6 +84,8 @@ pub struct AgentConfig {
     pub registries: Option<PathBuf>,
     /// Directory of CNI network configurations; Coracle's own network when absent.
     pub cni_conf_dir: Option<PathBuf>,
+    /// Directory that the own network is written to, for plugins of others after it.
+    pub cni_chain_dir: Option<PathBuf>,
     /// Where CNI plugins are looked for.
     pub cni_bin_dirs: Vec<PathBuf>,
     /// The shim; beside the agent's own executable when absent.
@@ -159,6 +161,7 @@ impl AgentConfig {
             cluster_domain: DEFAULT_CLUSTER_DOMAIN.to_owned(),
             registries: None,
             cni_conf_dir: None,
+            cni_chain_dir: None,
             cni_bin_dirs: vec![PathBuf::from("/opt/cni/bin"), PathBuf::from("/usr/lib/cni")],
             shim_path: None,
             cluster_cidr: None,

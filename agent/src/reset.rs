@@ -23,7 +23,7 @@ use crate::{
     AgentConfig,
     config::{LOCAL_VOLUMES, STORAGE},
     dns, mounts,
-    network::routes,
+    network::{cni::chain, routes},
     node_lock::{LockError, NodeLock},
     removal, run, runtime,
     volume::storage::{self, MARKER},
@@ -131,7 +131,12 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
     if !config.run_dir.join("sandboxes").exists() {
         return Ok(());
     }
-    let runtime = run::real_parts(config, None).await?.runtime;
+    // Plugins that came after the own network hear of the end, too.
+    let config = AgentConfig {
+        cni_chain_dir: chain::recorded(&config.agent_dir().join("cni")),
+        ..config.clone()
+    };
+    let runtime = run::real_parts(&config, None).await?.runtime;
     for sandbox in runtime.list_pod_sandboxes().await? {
         runtime.stop_pod_sandbox(&sandbox.id).await?;
         runtime.remove_pod_sandbox(&sandbox.id).await?;
@@ -143,7 +148,7 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
 type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
 
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
-    let steps: [Step<'_>; 9] = [
+    let steps: [Step<'_>; 10] = [
         (
             "mounts",
             Box::new(|| {
@@ -169,6 +174,13 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
         ),
         ("routes", Box::new(remove_routes)),
         ("bridge", Box::new(|| remove_bridge(&config.bridge))),
+        (
+            "CNI configuration",
+            Box::new(|| {
+                let state = config.agent_dir().join("cni");
+                chain::withdraw(&state).map_err(|error| error.to_string())
+            }),
+        ),
         ("cgroups", Box::new(|| remove_cgroups(&config.cgroup_root))),
         ("run directory", Box::new(|| remove_dir(&config.run_dir))),
     ];

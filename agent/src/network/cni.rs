@@ -3,9 +3,11 @@
 //! With a configuration directory the first `*.conflist`, `*.conf` or `*.json` in it (by name) is
 //! used and its plugins are executed as the CNI specification says. Without one the network is made
 //! from the node's podCIDR and the code of `coracle-cni` runs in this process, on a blocking
-//! thread. Does not watch the node: the podCIDR is told through [`CniNetwork::set_pod_cidr`].
+//! thread; others may chain plugins onto it (`chain`). Does not watch the node: the podCIDR is
+//! told through [`CniNetwork::set_pod_cidr`].
 
 mod capabilities;
+pub(crate) mod chain;
 mod conflist;
 mod exec;
 #[cfg(feature = "fuzzing")]
@@ -15,6 +17,7 @@ mod own;
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
+use coracle_telemetry::ErrorChain;
 use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +33,8 @@ use crate::{
 pub struct CniConfig {
     /// The user's CNI configuration directory (`/etc/cni/net.d`). `None`: the node's own network.
     pub conf_dir: Option<PathBuf>,
+    /// Where the own network is written to, for plugins of others after it; read back for each pod.
+    pub chain_dir: Option<PathBuf>,
     /// Where plugins are searched, in order. Empty: `/opt/cni/bin`, `/usr/lib/cni`,
     /// `/usr/libexec/cni`.
     pub plugin_dirs: Vec<PathBuf>,
@@ -46,6 +51,9 @@ pub struct CniConfig {
     pub node_ip: Option<IpAddr>,
 }
 
+/// The own network's plugin and name.
+const PLUGIN: &str = "coracle-cni";
+const NETWORK: &str = "coracle";
 /// The link's name inside a pod.
 const IFNAME: &str = "eth0";
 
@@ -59,8 +67,8 @@ pub struct CniNetwork {
 enum Backend {
     /// The user's plugins.
     Configured(Arc<exec::Plugins>),
-    /// Coracle's own.
-    Own(OwnNetwork),
+    /// Coracle's own, and what others have put after it.
+    Own(OwnNetwork, Option<Arc<exec::Plugins>>),
 }
 
 impl CniNetwork {
@@ -73,7 +81,13 @@ impl CniNetwork {
                 &config.plugin_dirs,
                 &config.state_dir,
             ))),
-            None => Backend::Own(OwnNetwork::new(config)),
+            None => {
+                let chained = config.chain_dir.as_ref().map(|dir| {
+                    let file = chain::path(dir);
+                    exec::Plugins::chained(file, &config.plugin_dirs, &config.state_dir)
+                });
+                Backend::Own(OwnNetwork::new(config), chained.map(Arc::new))
+            }
         };
         Self { backend }
     }
@@ -121,19 +135,26 @@ impl CniNetwork {
     pub async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
         match &self.backend {
             Backend::Configured(plugins) => plugins.gc(valid).await,
-            Backend::Own(_) => {
+            Backend::Own(_, chained) => {
+                let chained = match chained {
+                    Some(plugins) => plugins.gc(valid).await,
+                    None => Ok(()),
+                };
                 let valid = valid.to_vec();
-                self.on_own(move |own| own.gc(&valid)).await
+                let own = self.on_own(move |own| own.gc(&valid)).await;
+                own.and(chained)
             }
         }
     }
 
-    /// Asks the user's plugins whether they could attach a pod, until `shutdown`: [`Self::ready`]
-    /// tells what they said last. Only waits where the network is the own one.
+    /// Asks others' plugins whether they could attach a pod, until `shutdown`: [`Self::ready`]
+    /// tells what they said last. Only waits where the network is the own one alone.
     pub async fn keep_status(&self, shutdown: CancellationToken) {
         match &self.backend {
-            Backend::Configured(plugins) => plugins.keep_status(shutdown).await,
-            Backend::Own(_) => shutdown.cancelled().await,
+            Backend::Configured(plugins) | Backend::Own(_, Some(plugins)) => {
+                plugins.keep_status(shutdown).await;
+            }
+            Backend::Own(_, None) => shutdown.cancelled().await,
         }
     }
 
@@ -144,7 +165,7 @@ impl CniNetwork {
     ) -> Result<T, NetworkError> {
         match &self.backend {
             Backend::Configured(_) => Ok(T::default()),
-            Backend::Own(own) => {
+            Backend::Own(own, _) => {
                 let own = own.clone();
                 blocking(move || work(&own)).await
             }
@@ -156,11 +177,21 @@ impl CniNetwork {
 impl PodNetwork for CniNetwork {
     async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
         match &self.backend {
-            Backend::Configured(plugins) => plugins.add(request).await,
-            Backend::Own(own) => {
-                let request = request.clone();
+            Backend::Configured(plugins) => plugins.add(request, None).await,
+            Backend::Own(own, chained) => {
                 own.begin(&request.sandbox_id);
-                self.on_own(move |own| own.setup(&request)).await
+                let wanted = request.clone();
+                let result = self.on_own(move |own| own.setup(&wanted)).await?;
+                let Some(plugins) = chained else {
+                    return Ok(result.addresses());
+                };
+                let added = plugins.add(request, Some(&result)).await;
+                if added.is_err()
+                    && let Err(undo) = self.teardown(request).await
+                {
+                    tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&undo), "cannot undo a failed ADD");
+                }
+                added
             }
         }
     }
@@ -168,7 +199,12 @@ impl PodNetwork for CniNetwork {
     async fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
         match &self.backend {
             Backend::Configured(plugins) => plugins.del(request).await,
-            Backend::Own(own) => {
+            Backend::Own(own, chained) => {
+                // Last come, first gone; whoever fails keeps no other from its part.
+                let chained = match chained {
+                    Some(plugins) => plugins.del(request).await,
+                    None => Ok(()),
+                };
                 let released = request.clone();
                 self.on_own(move |own| own.teardown(&released)).await?;
                 // Ends by itself after two seconds; what it would miss at the agent's end, `gc`
@@ -177,7 +213,7 @@ impl PodNetwork for CniNetwork {
                     "collect a link",
                     own.clone().collect_link(request.clone()),
                 ));
-                Ok(())
+                chained
             }
         }
     }
@@ -185,9 +221,13 @@ impl PodNetwork for CniNetwork {
     async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
         match &self.backend {
             Backend::Configured(plugins) => plugins.check(request).await,
-            Backend::Own(_) => {
-                let request = request.clone();
-                self.on_own(move |own| own.check(&request)).await
+            Backend::Own(_, chained) => {
+                let asked = request.clone();
+                self.on_own(move |own| own.check(&asked)).await?;
+                match chained {
+                    Some(plugins) => plugins.check(request).await,
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -195,7 +235,10 @@ impl PodNetwork for CniNetwork {
     fn ready(&self) -> Result<(), NetworkError> {
         match &self.backend {
             Backend::Configured(plugins) => plugins.ready(),
-            Backend::Own(own) => own.ready().map(drop),
+            Backend::Own(own, chained) => {
+                own.ready()?;
+                chained.as_ref().map_or(Ok(()), |plugins| plugins.ready())
+            }
         }
     }
 }

@@ -67,15 +67,15 @@ pub(super) fn spawn(
     tasks.keep("service-proxy", RESTART, health, move |stop| {
         proxy::run(sources.clone(), proxy_config.clone(), stop)
     });
+    if let Some(cni) = cni.cloned() {
+        let stop = shutdown.clone();
+        tasks.add("ask CNI plugins for their status", async move {
+            cni.keep_status(stop).await;
+        });
+    }
     if foreign {
         // A foreign network routes by itself; what an earlier run with the own one left would be in
         // its way.
-        if let Some(cni) = cni.cloned() {
-            let stop = shutdown.clone();
-            tasks.add("ask CNI plugins for their status", async move {
-                cni.keep_status(stop).await;
-            });
-        }
         tasks.add("routes of an own network", leave_routes_to_others(shutdown));
         return;
     }

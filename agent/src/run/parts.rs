@@ -73,6 +73,7 @@ pub(crate) async fn real_parts(
     .map_err(|source| AgentError::Images { source })?;
     let cni = CniNetwork::new(CniConfig {
         conf_dir: config.cni_conf_dir.clone(),
+        chain_dir: config.cni_chain_dir.clone(),
         plugin_dirs: config.cni_bin_dirs.clone(),
         state_dir: config.agent_dir().join("cni"),
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),

@@ -1,6 +1,7 @@
 //! Attaching pods through the agent's CniNetwork: its own network, and plugins of others.
 
 mod bandwidth;
+mod chain;
 mod host_ports;
 mod plugins;
 
@@ -320,6 +321,7 @@ fn pods_of_the_next_agent_get_the_mtu_of_todays_uplink() {
     let network = || {
         CniNetwork::new(CniConfig {
             conf_dir: None,
+            chain_dir: None,
             plugin_dirs: Vec::new(),
             state_dir: lab.dir.join(&node.name),
             cluster_cidrs: Vec::new(),
@@ -354,6 +356,7 @@ fn a_bridge_with_another_address_is_told_with_what_to_do() {
     // As after the node's data was deleted while its pods ran.
     let anew = CniNetwork::new(CniConfig {
         conf_dir: None,
+        chain_dir: None,
         plugin_dirs: Vec::new(),
         state_dir: lab.dir.join("anew"),
         cluster_cidrs: Vec::new(),

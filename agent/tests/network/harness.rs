@@ -195,6 +195,7 @@ impl Node {
     pub(crate) fn network(&self) -> CniNetwork {
         CniNetwork::new(CniConfig {
             conf_dir: None,
+            chain_dir: None,
             plugin_dirs: Vec::new(),
             state_dir: self.dir.join(&self.name),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],

@@ -63,7 +63,7 @@ pub(super) fn load(dir: &Path) -> Result<NetworkList, String> {
 /// add theirs there without writing to the list (CNI 1.1). `loadOnlyInlinedPlugins` forbids it.
 ///
 /// Source: `NetworkConfFromFile` in containernetworking/cni `libcni/conf.go`.
-fn read(file: &Path) -> Result<NetworkList, String> {
+pub(super) fn read(file: &Path) -> Result<NetworkList, String> {
     let bytes = fs::read(file).map_err(|e| e.to_string())?;
     let mut value: Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
     let alone = match value.get("loadOnlyInlinedPlugins") {

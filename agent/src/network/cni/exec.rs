@@ -18,10 +18,10 @@ use std::{
     time::Duration,
 };
 
-use coracle_cni::error::WireError;
+use coracle_cni::{error::WireError, result::CniResult};
 use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     process::Command,
     time::{Instant, timeout},
@@ -32,7 +32,10 @@ use self::{
     cache::{Cache, Cached},
     program::answer,
 };
-use super::{IFNAME, capabilities, conflist};
+use super::{
+    IFNAME, PLUGIN, capabilities, chain,
+    conflist::{self, NetworkList},
+};
 use crate::{
     blocking::blocking,
     network::{NetworkError, PodNetworkRequest},
@@ -46,10 +49,29 @@ const CHECK: Duration = Duration::from_secs(50);
 /// Where distributions put plugins.
 const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// The plugins of one configuration directory.
+/// Where a network's plugins are named.
+#[derive(Debug, Clone)]
+enum Source {
+    /// In the first file of this directory.
+    Directory(PathBuf),
+    /// In this file, after the own network's.
+    Chain(PathBuf),
+}
+
+impl Source {
+    fn load(&self) -> Result<NetworkList, NetworkError> {
+        let loaded = match self {
+            Self::Directory(dir) => conflist::load(dir),
+            Self::Chain(file) => chain::after_own(file),
+        };
+        loaded.map_err(|why| NetworkError::NotReady { why })
+    }
+}
+
+/// The plugins of one configuration.
 #[derive(Debug)]
 pub(super) struct Plugins {
-    conf_dir: PathBuf,
+    source: Source,
     plugin_dirs: Vec<PathBuf>,
     cache: Cache,
     /// What the plugins said last: see [`status`].
@@ -57,13 +79,23 @@ pub(super) struct Plugins {
 }
 
 impl Plugins {
+    /// All of a network: what `conf_dir` says.
     pub(super) fn new(conf_dir: PathBuf, plugin_dirs: &[PathBuf], state_dir: &Path) -> Self {
+        Self::of(Source::Directory(conf_dir), plugin_dirs, state_dir)
+    }
+
+    /// Those that others have put after the own network's in `file`.
+    pub(super) fn chained(file: PathBuf, plugin_dirs: &[PathBuf], state_dir: &Path) -> Self {
+        Self::of(Source::Chain(file), plugin_dirs, state_dir)
+    }
+
+    fn of(source: Source, plugin_dirs: &[PathBuf], state_dir: &Path) -> Self {
         let plugin_dirs = match plugin_dirs {
             [] => PLUGIN_DIRS.iter().map(PathBuf::from).collect(),
             dirs => dirs.to_vec(),
         };
         Self {
-            conf_dir,
+            source,
             plugin_dirs,
             cache: Cache::new(state_dir.join("results")),
             status: Mutex::default(),
@@ -71,7 +103,7 @@ impl Plugins {
     }
 
     pub(super) fn ready(&self) -> Result<(), NetworkError> {
-        let list = conflist::load(&self.conf_dir).map_err(|why| NetworkError::NotReady { why })?;
+        let list = self.source.load()?;
         for index in 0..list.plugins.len() {
             let kind = conflist::plugin_type(&list, index);
             find(&self.plugin_dirs, kind).ok_or_else(|| NetworkError::NotReady {
@@ -81,9 +113,11 @@ impl Plugins {
         self.told(&list)
     }
 
+    /// After what the own network said, if it is that.
     pub(super) async fn add(
         &self,
         request: &PodNetworkRequest,
+        own: Option<&CniResult>,
     ) -> Result<Vec<IpAddr>, NetworkError> {
         if let Some(Cached {
             result: Some(result),
@@ -93,9 +127,13 @@ impl Plugins {
             return addresses(&result);
         }
         let capabilities = capabilities::of(request)?;
-        let mut cached = Cached::new(self.list().await?, request, capabilities);
+        let list = self.list().await?;
+        if let (Some(own), true) = (own, list.plugins.is_empty()) {
+            return Ok(own.addresses());
+        }
+        let mut cached = Cached::new(list, request, capabilities);
         self.cache.put(&request.sandbox_id, &cached).await?;
-        let added = self.add_all(&request.sandbox_id, &cached).await;
+        let added = self.add_all(&request.sandbox_id, &cached, own).await;
         match added.and_then(|result| Ok((addresses(&result)?, result))) {
             Ok((addresses, result)) => {
                 cached.result = Some(result);
@@ -114,6 +152,10 @@ impl Plugins {
 
     pub(super) async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
         let cached = self.cache.get(&request.sandbox_id).await;
+        if cached.is_none() && matches!(self.source, Source::Chain(_)) {
+            // Nobody came after the own network then.
+            return Ok(());
+        }
         let Some(cached) = cached.filter(|cached| cached.result.is_some()) else {
             return Err(NetworkError::NotReady {
                 why: format!("sandbox {} was not attached", request.sandbox_id),
@@ -135,22 +177,27 @@ impl Plugins {
         Ok(())
     }
 
-    /// What the configuration directory says now.
-    async fn list(&self) -> Result<conflist::NetworkList, NetworkError> {
-        let dir = self.conf_dir.clone();
-        let loaded = blocking(move || conflist::load(&dir)).await;
-        loaded.map_err(|why| NetworkError::NotReady { why })
+    /// What the configuration says now.
+    async fn list(&self) -> Result<NetworkList, NetworkError> {
+        let source = self.source.clone();
+        blocking(move || source.load()).await
     }
 
-    async fn add_all(&self, id: &SandboxId, cached: &Cached) -> Result<Value, NetworkError> {
-        let mut previous = None;
+    async fn add_all(
+        &self,
+        id: &SandboxId,
+        cached: &Cached,
+        own: Option<&CniResult>,
+    ) -> Result<Value, NetworkError> {
         let list = &cached.list;
+        let own = own.map(|own| result::read(PLUGIN, json!(own), &list.cni_version));
+        let mut previous = own.transpose()?;
         for index in 0..list.plugins.len() {
             let kind = conflist::plugin_type(list, index);
             let conf = conflist::plugin_conf(list, index, previous.as_ref(), &cached.capabilities);
             let about = cached.about(id, Some(&cached.netns));
             let answer = self.call(kind, "ADD", &about, &conf, DEADLINE).await?;
-            previous = Some(result::read(kind, &answer, &list.cni_version)?);
+            previous = Some(result::parse(kind, &answer, &list.cni_version)?);
         }
         Ok(previous.unwrap_or_default())
     }

@@ -26,14 +26,11 @@ use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
 use parking_lot::Mutex;
 
-use super::CniConfig;
+use super::{CniConfig, NETWORK, PLUGIN, chain};
 use crate::{
     network::{NetworkError, port_map::PortMaps},
     runtime::types::SandboxId,
 };
-
-const PLUGIN: &str = "coracle-cni";
-const NETWORK: &str = "coracle";
 
 /// The generated network. Cheap to clone: the state is shared.
 #[derive(Debug, Clone)]
@@ -191,6 +188,7 @@ impl OwnNetwork {
     }
 
     fn try_repair(&self, conf: &NetConf) -> Result<(), CniError> {
+        self.publish(conf)?;
         let iptables = Iptables::find()?;
         let generation = iptables.generation();
         bridge::ensure(&mut Netlink::open()?, conf)?;
@@ -279,8 +277,23 @@ impl OwnNetwork {
                 source,
             })
         })?;
+        self.publish(&conf).map_err(failed("ADD"))?;
         *self.shared.conf.lock() = Some(conf);
         Ok(())
+    }
+
+    /// For those who chain onto it; takes back what an earlier run has written for nobody.
+    fn publish(&self, conf: &NetConf) -> Result<(), CniError> {
+        let config = &self.shared.config;
+        let published = match &config.chain_dir {
+            Some(dir) => chain::write(dir, &config.state_dir, conf),
+            None => chain::withdraw(&config.state_dir),
+        };
+        published.map_err(|source| CniError::Io {
+            operation: "write the network's configuration in",
+            path: config.chain_dir.clone().unwrap_or_default(),
+            source,
+        })
     }
 }
 

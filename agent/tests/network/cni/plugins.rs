@@ -34,6 +34,7 @@ fn debian(lab: &Lab, node: &Node) -> Option<CniNetwork> {
     std::fs::write(conf_dir.join("10-debian.conflist"), conf.to_string()).unwrap();
     Some(CniNetwork::new(CniConfig {
         conf_dir: Some(conf_dir),
+        chain_dir: None,
         plugin_dirs: vec![plugins.to_owned()],
         state_dir: lab.dir.join(&node.name),
         cluster_cidrs: Vec::new(),

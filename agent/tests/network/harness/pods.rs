@@ -27,9 +27,24 @@ impl Node {
         name: &str,
         ask: impl FnOnce(&mut PodNetworkRequest),
     ) -> Result<Pod, NetworkError> {
+        let (ns, mut request) = self.request(name);
+        ask(&mut request);
+        let addresses = self.block_on(network.setup(&request))?;
+        let [IpAddr::V4(address)] = addresses[..] else {
+            panic!("{addresses:?}")
+        };
+        Ok(Pod {
+            ns,
+            request,
+            address,
+        })
+    }
+
+    /// A namespace, and what its pod asks for: nothing but an address.
+    pub(crate) fn request(&self, name: &str) -> (NetNs, PodNetworkRequest) {
         let netns = self.dir.join("ns").join(format!("{}-{name}", self.name));
         let ns = NetNs::create(&netns).unwrap();
-        let mut request = PodNetworkRequest {
+        let request = PodNetworkRequest {
             sandbox_id: SandboxId(format!("{name:0>64}")),
             pod: PodRef {
                 namespace: "default".into(),
@@ -43,16 +58,7 @@ impl Node {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
         };
-        ask(&mut request);
-        let addresses = self.block_on(network.setup(&request))?;
-        let [IpAddr::V4(address)] = addresses[..] else {
-            panic!("{addresses:?}")
-        };
-        Ok(Pod {
-            ns,
-            request,
-            address,
-        })
+        (ns, request)
     }
 }
 

@@ -217,7 +217,7 @@ mod tests {
         let script = r#"cat >$CNI_COMMAND; echo '{"ips": [{"address": "192.0.2.7/24"}]}'"#;
         for (version, hears_result) in [("1.0.0", true), ("0.3.1", false)] {
             let plugins = plugins(dir.path(), version, &[("a", script)]);
-            plugins.add(&request("s", "192.0.2.1")).await.unwrap();
+            plugins.add(&request("s", "192.0.2.1"), None).await.unwrap();
             plugins.del(&request("s", "192.0.2.2")).await.unwrap();
             let text = fs::read_to_string(dir.path().join("DEL")).unwrap();
             let told: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -30,13 +30,22 @@ const FAMILIES: [(&str, &str); 2] = [("4", "ip4"), ("6", "ip6")];
 
 /// Reads what `plugin` answers, for the next one of a network of `wanted`. A result that does not
 /// say of which version it is, is of that one.
-pub(super) fn read(plugin: &str, answer: &[u8], wanted: &str) -> Result<Value, NetworkError> {
-    let failed = |why: String| unusable(plugin, format!("its result cannot be read: {why}"));
-    let result = serde_json::from_slice(answer).map_err(|error| failed(error.to_string()))?;
+pub(super) fn parse(plugin: &str, answer: &[u8], wanted: &str) -> Result<Value, NetworkError> {
+    let read = serde_json::from_slice(answer).map_err(|error| unread(plugin, &error.to_string()));
+    read.and_then(|result| self::read(plugin, result, wanted))
+}
+
+/// The same for an answer that is JSON.
+pub(super) fn read(plugin: &str, result: Value, wanted: &str) -> Result<Value, NetworkError> {
+    let failed = |why: String| unread(plugin, &why);
     let Value::Object(result) = result else {
         return Err(failed(format!("{result} is no JSON object")));
     };
     into_version(result, wanted).map_err(failed)
+}
+
+fn unread(plugin: &str, why: &str) -> NetworkError {
+    unusable(plugin, format!("its result cannot be read: {why}"))
 }
 
 fn into_version(mut result: Map<String, Value>, wanted: &str) -> Result<Value, String> {
@@ -190,7 +199,7 @@ mod tests {
         for given in &all {
             for wanted in &all {
                 let version = wanted["cniVersion"].as_str().unwrap();
-                let read = read("p", given.to_string().as_bytes(), version).unwrap();
+                let read = parse("p", given.to_string().as_bytes(), version).unwrap();
                 assert_eq!(read, *wanted, "{given}");
             }
         }
@@ -199,7 +208,7 @@ mod tests {
     #[test]
     fn what_a_plugin_adds_to_its_result_and_does_not_say_is_kept() {
         let reads = |answer: Value, expected: Value| {
-            let read = read("p", answer.to_string().as_bytes(), "1.0.0").unwrap();
+            let read = parse("p", answer.to_string().as_bytes(), "1.0.0").unwrap();
             assert_eq!(read, expected);
         };
         reads(
@@ -219,7 +228,7 @@ mod tests {
     #[test]
     fn what_is_no_result_is_refused_and_not_handed_on() {
         for answer in ["", "null", "[]", "\"x\"", "{", r#"{"cniVersion":"2.0.0"}"#] {
-            let why = read("p", answer.as_bytes(), "1.0.0")
+            let why = parse("p", answer.as_bytes(), "1.0.0")
                 .unwrap_err()
                 .to_string();
             assert!(

@@ -5,7 +5,9 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use coracle_cni::{Attachment, CniError, conf::ValidAttachment, netlink::Netlink, veth};
+use coracle_cni::{
+    Attachment, CniError, conf::ValidAttachment, netlink::Netlink, result::CniResult, veth,
+};
 use coracle_telemetry::ErrorChain;
 
 use super::{OwnNetwork, failed};
@@ -31,7 +33,7 @@ impl OwnNetwork {
     pub(in crate::network::cni) fn setup(
         &self,
         request: &PodNetworkRequest,
-    ) -> Result<Vec<IpAddr>, NetworkError> {
+    ) -> Result<CniResult, NetworkError> {
         let outcome = self.try_setup(request);
         if self.shared.attaching.lock().remove(&request.sandbox_id) != Some(true) {
             return outcome;
@@ -53,14 +55,13 @@ impl OwnNetwork {
         })
     }
 
-    fn try_setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
+    fn try_setup(&self, request: &PodNetworkRequest) -> Result<CniResult, NetworkError> {
         let mut conf = self.ready()?;
         conf.runtime_config.bandwidth = bandwidth::of(&request.annotations)?;
         let attachment = attachment(request);
         let result = coracle_cni::add(&attachment, &conf).map_err(failed("ADD"))?;
-        let addresses = result.addresses();
         if !request.port_mappings.is_empty()
-            && let Some(IpAddr::V4(address)) = addresses.first()
+            && let Some(IpAddr::V4(address)) = result.addresses().first()
             && let Err(error) =
                 self.shared
                     .ports
@@ -72,7 +73,7 @@ impl OwnNetwork {
             }
             return Err(failed("ADD")(error.into()));
         }
-        Ok(addresses)
+        Ok(result)
     }
 
     /// Blocks, without waiting for the kernel to delete links. The address stays taken until then:
