@@ -1,4 +1,5 @@
-//! Where packets end, whichever engine leads them: "from A to B:80 ends at C:8080".
+//! Where packets end, whichever engine leads them and by the plan alone: "from A to B:80 ends at
+//! C:8080".
 
 mod places;
 mod policies;
@@ -8,7 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use crate::{
     iptables::rules::tests::IptablesTracer,
     nftables::services::tests::NftablesTracer,
-    service::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceNetwork, ServiceView},
+    service::{
+        Endpoint, Port, PortView, Protocol, ServiceKey, ServiceNetwork, ServiceView,
+        way::tests::WayTracer,
+    },
 };
 
 pub(crate) const POD: &str = "10.244.1.9";
@@ -103,8 +107,8 @@ pub(crate) fn exposed() -> ServiceView {
     view
 }
 
-/// One of each engine.
-fn tracers(views: &[(&str, ServiceView)]) -> [Box<dyn Tracer>; 2] {
+/// One of each engine, and the plan's own.
+fn tracers(views: &[(&str, ServiceView)]) -> [Box<dyn Tracer>; 3] {
     tracers_over(&network(), views, &LOCAL)
 }
 
@@ -113,10 +117,11 @@ fn tracers_over(
     network: &ServiceNetwork,
     views: &[(&str, ServiceView)],
     local: &[&str],
-) -> [Box<dyn Tracer>; 2] {
+) -> [Box<dyn Tracer>; 3] {
     [
         Box::new(IptablesTracer::over(network.clone(), views, local)),
         Box::new(NftablesTracer::over(network.clone(), views, local)),
+        Box::new(WayTracer::over(network.clone(), views, local)),
     ]
 }
 

@@ -1,6 +1,8 @@
 //! The plan for Services: addresses, ports and the endpoints behind them. Plain data, of no engine
 //! in particular.
 
+pub mod way;
+
 use std::{
     collections::BTreeSet,
     fmt,
