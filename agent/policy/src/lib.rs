@@ -7,6 +7,7 @@
 //! | [`policy`] | a policy, parsed once into rules over groups |
 //! | [`blocks`] | `ipBlock` as disjoint ranges |
 //! | [`tracker`] | takes events, keeps the plan up to date, tells what changed |
+//! | `words` | a policy in words |
 //!
 //! The plan and what it does with a packet are [`coracle_netfilter::policy`]'s.
 
@@ -19,6 +20,7 @@ pub mod policy;
 mod pool;
 mod size;
 pub mod tracker;
+mod words;
 
 #[cfg(test)]
 mod reference;

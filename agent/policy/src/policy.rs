@@ -119,6 +119,8 @@ impl PortGroupSpec {
 pub(crate) struct Side {
     pub(crate) digest: String,
     pub(crate) rules: Vec<Rule>,
+    /// Where in the object's list each of them comes from.
+    pub(crate) places: Vec<usize>,
     pub(crate) groups: BTreeMap<GroupId, GroupSpec>,
     pub(crate) port_groups: BTreeMap<PortGroupId, PortGroupSpec>,
 }
@@ -249,7 +251,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn build(mut self, rules: Vec<RuleParts<'_>>) -> Result<Side, PolicyError> {
         let mut size = Size::default();
-        for (peers, ports) in rules {
+        for (place, (peers, ports)) in rules.into_iter().enumerate() {
             for (peer, group) in self.peers(peers.unwrap_or_default())? {
                 for ports in self.ports(ports.unwrap_or_default(), group.as_ref())? {
                     let peer = peer.clone();
@@ -258,6 +260,7 @@ impl Builder<'_> {
                         return Err(PolicyError::TooLarge);
                     }
                     self.side.rules.push(rule);
+                    self.side.places.push(place);
                 }
             }
         }

@@ -44,7 +44,7 @@ impl SetSpec for PortGroupSpec {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Live<S: SetSpec> {
     spec: S,
     chains: usize,
@@ -53,7 +53,7 @@ struct Live<S: SetSpec> {
     elements: BTreeMap<S::Element, usize>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pool<I, S: SetSpec> {
     live: BTreeMap<I, Live<S>>,
     /// Whether what was touched since the last change was there then.

@@ -1,5 +1,6 @@
 //! A cluster of two nodes in memory, beside the naive evaluator.
 
+mod answers;
 mod large;
 mod netpol;
 mod objects;
@@ -84,6 +85,12 @@ impl World {
             assert_eq!(*plan, tracker.plan());
             assert!(tracker.changes().is_empty());
         }
+        // Each knows what the other makes of it.
+        let [(one, at_one), (two, at_two)] = &self.nodes[..] else {
+            panic!("two nodes");
+        };
+        assert_eq!(one.for_node(NODES[1]).plan(), *at_two);
+        assert_eq!(two.for_node(NODES[0]).plan(), *at_one);
     }
 
     /// Whether both nodes' plans let it pass, which the evaluator must say too.

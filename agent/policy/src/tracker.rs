@@ -4,6 +4,8 @@
 //! its namespace; a policy against the local pods of its namespace; a namespace's labels against
 //! its pods. Only a group that is new looks at all pods.
 
+mod answers;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -14,6 +16,7 @@ use coracle_netfilter::policy::{
     Chain, ChainId, Change, Direction, GroupId, Plan, PolicyKey, PortGroupId,
 };
 
+pub use self::answers::Place;
 use crate::{
     id::digest,
     objects::{Labels, PodKey, PodView},
@@ -21,7 +24,7 @@ use crate::{
     pool::Pool,
 };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct LiveChain {
     chain: Chain,
     pods: usize,
@@ -30,7 +33,7 @@ struct LiveChain {
 }
 
 /// Elements of one direction. Two pods may claim an address for a moment; the first by key has it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Elements {
     claims: BTreeMap<IpAddr, BTreeMap<PodKey, ChainId>>,
     had: BTreeMap<IpAddr, Option<ChainId>>,
@@ -45,7 +48,7 @@ struct Bound {
 }
 
 /// The state of the cluster as far as policies look at it, and the plan that follows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Tracker {
     node: String,
     pods: BTreeMap<Arc<str>, BTreeMap<Arc<str>, PodView>>,
