@@ -1,6 +1,7 @@
 //! The command line: flags as they are written. What they mean is decided in [`crate::settings`].
 
 mod control_plane;
+mod net;
 mod store;
 
 use std::{net::IpAddr, path::PathBuf};
@@ -10,6 +11,7 @@ use ipnet::Ipv4Net;
 
 pub(crate) use self::{
     control_plane::{ControlPlaneArgs, JoinArgs, SchedulerArgs, WhyArgs},
+    net::{NetArgs, Output},
     store::{EtcdArgs, Store, StoreArgs, StoreCommand},
 };
 
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     /// Say why a pod is where it is, or nowhere: what each plugin of the scheduler says about each
     /// node.
     Why(WhyArgs),
+    /// Say what this node programs for a pod, a Service or a policy, or where a packet would go.
+    Net(NetArgs),
     /// Manage the tokens by which nodes and servers join.
     #[command(subcommand)]
     Token(TokenCommand),

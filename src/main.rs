@@ -2,7 +2,7 @@
 //!
 //! Order: arguments, logging, configuration, signals, runtime, `block_on`. A command line or
 //! configuration that cannot be used ends with status 64 and one sentence; anything else that fails
-//! ends with status 1.
+//! ends with status 1, but for statuses of which a command's own help tells.
 
 mod admin;
 mod check;
@@ -11,6 +11,7 @@ mod image;
 mod join;
 mod logging;
 mod memory;
+mod net;
 mod reset;
 mod run;
 mod scheduler;
@@ -34,6 +35,8 @@ enum Failure {
     Usage(anyhow::Error),
     /// Anything else.
     Run(anyhow::Error),
+    /// All is said; the status says the rest.
+    Said(u8),
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
             complain(&error);
             ExitCode::FAILURE
         }
+        Err(Failure::Said(status)) => ExitCode::from(status),
     }
 }
 
@@ -81,6 +85,7 @@ fn dispatch(cli: Cli, given: BTreeSet<&'static str>) -> Result<(), Failure> {
         Command::Agent(args) => run::agent(&args),
         Command::Scheduler(args) => scheduler::run(&args),
         Command::Why(args) => scheduler::why(&args),
+        Command::Net(args) => net::run(&args),
         Command::Token(command) => token::run(command),
         Command::Image(command) => image::run(command),
         Command::Store(command) => store::run(command),

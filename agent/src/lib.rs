@@ -32,6 +32,7 @@
 //! | [`runtime`] | runs sandboxes and containers through one shim a pod |
 //! | [`image`] | pulls, imports and keeps images |
 //! | [`network`] | attaches pods to the network, routes between nodes |
+//! | [`explain`], `inquiries` | where packets go and why, for who asks; questions to the tasks that own a plan |
 //! | [`proxy`] | has `coracle-netfilter` program Services |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 
@@ -46,11 +47,13 @@ mod context;
 mod dns;
 mod events;
 pub mod eviction;
+pub mod explain;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gc;
 pub mod image;
 pub mod informers;
+mod inquiries;
 mod join;
 mod lifecycle;
 mod local_volumes;

@@ -13,6 +13,7 @@ mod enforcer;
 mod guard;
 mod keeper;
 mod peers;
+mod plan;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -23,3 +24,4 @@ pub(crate) use self::{
     peers::Attachment,
     sources::Sources,
 };
+pub use plan::PolicyPlan;

@@ -7,6 +7,7 @@
 //! Rules that others remove come back at once where the kernel tells of changes and counts them
 //! (nft), else with the next regular comparison.
 
+mod asked;
 mod checks_due;
 mod conntrack;
 pub(crate) mod health;
@@ -17,6 +18,8 @@ mod look;
 mod nearness;
 mod news;
 mod node_ports;
+mod owned;
+mod plan;
 mod proxy_health;
 mod service_ranges;
 mod service_route;
@@ -52,7 +55,7 @@ use self::{
     service_route::ServiceRoute,
     turns::Turns,
 };
-pub use self::{news::News, sources::Sources};
+pub use self::{news::News, plan::ServicePlan, sources::Sources};
 use crate::blocking::blocking;
 
 /// Changes are written at once as long as they come slower than this on average...
@@ -204,6 +207,9 @@ impl Proxy {
                 () = shutdown.cancelled() => return Ok(()),
                 () = self.sources.service_cidrs().changed() => {}
                 () = self.sources.changed(), if !pending => {}
+                () = self.sources.inquiries().come() => {
+                    self.sources.inquiries().answer(|| self.owned());
+                }
                 Ok(()) = published.changed() => self.look_around().await,
                 () = sleep_until(even - WRITE_INTERVAL * (WRITE_CREDIT - 1)), if pending => {
                     even = even.max(Instant::now()) + WRITE_INTERVAL;

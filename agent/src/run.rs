@@ -81,7 +81,7 @@ pub(crate) async fn run(
         &mut groups,
         &config,
         &mut parts,
-        &mut informers,
+        (&mut informers, client.clone()),
         events.clone(),
     );
     spawn_node(

@@ -34,6 +34,9 @@ pub struct Refusal {
 /// Keeps the rules of Services as it was told last. Knows what it wrote and writes only
 /// differences; one Service that the kernel refuses does not keep the others from theirs. Blocks.
 pub trait ServiceEngine: Send + std::fmt::Debug {
+    /// As people call it.
+    fn name(&self) -> &'static str;
+
     /// Takes changed Services in (`None`: gone) and writes the difference. Returns whether UDP
     /// endpoints may have changed. The first call takes over what a predecessor left.
     ///

@@ -1,9 +1,9 @@
 //! A policy in words, for people. Pure.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use coracle_api::selector::LabelSelector;
-use coracle_netfilter::policy::{Direction, IpRange, Peer, Ports, Rule};
+use coracle_netfilter::policy::{Direction, GroupId, IpRange, Peer, Ports, Rule};
 use ipnet::{Ipv4Subnets, Ipv6Subnets};
 
 use crate::policy::{GroupSpec, Namespaces, Policy, Side};
@@ -26,6 +26,14 @@ impl Policy {
         let rules = side.places.iter().zip(&side.rules);
         let lines = rules.map(|(at, rule)| (*at, rule_in_words(side, direction, rule)));
         Some(lines.collect())
+    }
+
+    /// Whom its rules name, by what selects them.
+    #[must_use]
+    pub fn groups_in_words(&self) -> BTreeMap<GroupId, String> {
+        let sides = self.ingress.iter().chain(&self.egress);
+        let groups = sides.flat_map(|side| &side.groups);
+        groups.map(|(id, spec)| (id.clone(), group(spec))).collect()
     }
 }
 

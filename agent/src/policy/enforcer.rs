@@ -9,7 +9,7 @@ use coracle_cni::{
 };
 use coracle_netfilter::{
     nftables::policies::{Left, Policies, PoliciesError},
-    policy::Change,
+    policy::{Change, Plan},
     refused,
 };
 use coracle_telemetry::ErrorChain;
@@ -83,6 +83,11 @@ impl Enforcer {
         self.left = None;
         self.pass_bridged()?;
         Ok(())
+    }
+
+    /// What is written, or shall be.
+    pub(super) fn plan(&self) -> &Plan {
+        self.engine.plan()
     }
 
     /// Whether a policy decides on what one of these gets or sends.

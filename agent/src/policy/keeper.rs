@@ -3,7 +3,11 @@
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use coracle_api::cluster_dns;
-use coracle_netfilter::{policy::PolicyKey, refused, service::Protocol};
+use coracle_netfilter::{
+    policy::{Plan, PolicyKey},
+    refused,
+    service::Protocol,
+};
 use coracle_policy::{
     objects::{Labels, NamedPort, PodKey, PodView},
     tracker::Tracker,
@@ -19,6 +23,7 @@ use super::{
     enforcer::{EnforceError, Enforcer, Seen},
     guard::{Heard, Told},
     peers::{Attached, Attachment},
+    plan::PolicyPlan,
     sources::Sources,
 };
 use crate::{
@@ -157,6 +162,10 @@ impl Keeper {
                     self.known = Known::Everything;
                 }
                 () = self.sources.changed(), if self.known != Known::Nothing => {}
+                () = self.sources.inquiries().come() => {
+                    self.sources.inquiries().answer(|| self.plan());
+                    continue;
+                }
                 () = sleep_until(retry_at), if self.retry_at.is_some() => {}
                 () = sleep_until(self.cut_at), if self.cut_due => {
                     self.cut().await;
@@ -173,6 +182,22 @@ impl Keeper {
             if self.is_settled() {
                 self.write().await;
             }
+        }
+    }
+
+    fn plan(&self) -> PolicyPlan {
+        let is_complete = self.is_settled();
+        let trouble = match (self.retry_at, is_complete) {
+            (Some(_), _) => Some("they cannot be written, and are tried again"),
+            (None, false) => Some("not all that they look at is known yet"),
+            (None, true) => None,
+        };
+        let enforcer = self.enforcer.as_ref();
+        PolicyPlan {
+            tracker: self.tracker.clone(),
+            written: enforcer.map_or_else(Plan::default, |kernel| kernel.plan().clone()),
+            is_complete,
+            trouble: trouble.map(str::to_owned),
         }
     }
 

@@ -9,7 +9,11 @@ use coracle_client::{
 use coracle_policy::objects::{PodKey, PodView};
 use tokio::sync::watch;
 
-use crate::informers::{Informers, SeenNamespace, SeenPeer, SeenPolicy};
+use super::plan::PolicyPlan;
+use crate::{
+    informers::{Informers, SeenNamespace, SeenPeer, SeenPolicy},
+    inquiries::Inquiries,
+};
 
 /// Reads the informers. Clones are one: what one takes the others do not see.
 #[derive(Debug, Clone)]
@@ -22,6 +26,7 @@ pub(crate) struct Sources {
     changed_peers: Feed,
     /// Asks for the pods of the cluster, which nobody follows before there is a policy.
     wanted: watch::Sender<bool>,
+    inquiries: Inquiries<PolicyPlan>,
 }
 
 impl Sources {
@@ -46,7 +51,13 @@ impl Sources {
             changed_namespaces,
             changed_peers,
             wanted: informers.peers_wanted.clone(),
+            inquiries: Inquiries::default(),
         }
+    }
+
+    /// Who asks the keeper what it knows.
+    pub(crate) fn inquiries(&self) -> &Inquiries<PolicyPlan> {
+        &self.inquiries
     }
 
     /// Returns once it is known whether there are policies. Cancel-safe.

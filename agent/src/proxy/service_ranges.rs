@@ -111,17 +111,23 @@ impl ServiceRanges {
         self.writers().map(Some)
     }
 
+    /// What is the same for all Services.
+    pub(super) fn network(&self) -> ServiceNetwork {
+        let config = &self.config;
+        ServiceNetwork::new(&config.cluster_cidrs, &self.plan.used)
+            .with_pod_interface(config.pod_interface.clone())
+            .with_node_ip(config.node_ip)
+            .with_node_port_cidrs(&config.node_port_cidrs)
+            .with_own_service_ip(config.own_service_ip)
+    }
+
     /// Those for these ranges. They have written nothing yet.
     ///
     /// # Errors
     /// What the engine needs is not installed.
     pub(super) fn writers(&self) -> Result<Writers, ProxyError> {
         let config = &self.config;
-        let network = ServiceNetwork::new(&config.cluster_cidrs, &self.plan.used)
-            .with_pod_interface(config.pod_interface.clone())
-            .with_node_ip(config.node_ip)
-            .with_node_port_cidrs(&config.node_port_cidrs)
-            .with_own_service_ip(config.own_service_ip);
+        let network = self.network();
         let route = ServiceRoute::new(&network);
         let engine = service_engine(config.mode, network).inspect_err(|error| {
             if let Some(told) = &config.news {

@@ -1,6 +1,8 @@
 //! What Services and EndpointSlices say of packets, and which Services have changed since last
 //! asked. No I/O.
 
+mod views;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
@@ -15,12 +17,13 @@ use coracle_client::{
 use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 
 use super::{
-    health_checks::HealthCheck, holdings::Place, nearness, service_ranges::ServiceCidrs,
-    translated::Translated,
+    health_checks::HealthCheck, holdings::Place, nearness, owned::Owned,
+    service_ranges::ServiceCidrs, translated::Translated,
 };
 use crate::{
     admission::listening::Listeners,
     informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint, slice_service},
+    inquiries::Inquiries,
     network::published::PublishedPorts,
 };
 
@@ -46,6 +49,7 @@ pub struct Sources {
     published: PublishedPorts,
     /// Who listens on it.
     listeners: Listeners,
+    inquiries: Inquiries<Owned>,
 }
 
 impl Sources {
@@ -82,7 +86,13 @@ impl Sources {
             own_service_ip: None,
             published: PublishedPorts::default(),
             listeners: Listeners::default(),
+            inquiries: Inquiries::default(),
         }
+    }
+
+    /// Who asks the proxy what it alone knows.
+    pub(super) fn inquiries(&self) -> &Inquiries<Owned> {
+        &self.inquiries
     }
 
     /// Beside pods that publish ports of the node, and daemons that listen on it.

@@ -51,6 +51,18 @@ impl Turns {
         self.waiting.is_empty()
     }
 
+    /// Which have something to write.
+    pub(super) fn waiting(&self) -> BTreeSet<ServiceKey> {
+        self.waiting.keys().cloned().collect()
+    }
+
+    /// Those with addresses of their owner's choice, without what is somebody else's.
+    pub(super) fn external(&self) -> BTreeMap<ServiceKey, ServiceView> {
+        let all = self.external.iter();
+        all.map(|(key, known)| (key.clone(), known.view.clone()))
+            .collect()
+    }
+
     /// Takes changes in.
     pub(super) fn add(&mut self, changes: Vec<Changed>) {
         let mut are_ports_changed = false;
@@ -77,9 +89,7 @@ impl Turns {
             view.withheld = self.withheld(&key, &view, &not_given);
             view
         });
-        let is_too_large = view
-            .as_ref()
-            .is_some_and(|view| self.is_too_large(&key, view));
+        let is_too_large = view.as_ref().is_some_and(|view| self.refuses(&key, view));
         if let Some(view) = view.as_ref().filter(|view| has_external(view)) {
             let known = External {
                 view: view.clone(),
@@ -173,12 +183,10 @@ impl Turns {
         turn.into_iter().collect()
     }
 
-    fn is_too_large(&mut self, key: &ServiceKey, view: &ServiceView) -> bool {
-        let addresses = 1 + view.external_ips.len() + view.balancer_ips.len();
-        // Every node's address is a balancer's, and rules are written for the own ones alone.
-        let ports = view.ports.len().saturating_mul(addresses);
-        let ports = ports.saturating_sub(view.withheld.len());
-        if ports > MOST_PORTS {
+    fn refuses(&mut self, key: &ServiceKey, view: &ServiceView) -> bool {
+        let is_too_large = is_too_large(view);
+        if is_too_large {
+            let ports = count_ports(view);
             let why = format!(
                 "it has {ports} ports, on all of its addresses, and {MOST_PORTS} are the most"
             );
@@ -189,7 +197,7 @@ impl Turns {
                 why,
             }));
         }
-        ports > MOST_PORTS
+        is_too_large
     }
 
     /// Of what is withheld, if that is new. That another node serves a balancer's address of its
@@ -221,6 +229,19 @@ impl Turns {
             why,
         }));
     }
+}
+
+/// Whether it has more ports than get rules.
+pub(super) fn is_too_large(view: &ServiceView) -> bool {
+    count_ports(view) > MOST_PORTS
+}
+
+/// On all of its addresses.
+fn count_ports(view: &ServiceView) -> usize {
+    let addresses = 1 + view.external_ips.len() + view.balancer_ips.len();
+    // Every node's address is a balancer's, and rules are written for the own ones alone.
+    let ports = view.ports.len().saturating_mul(addresses);
+    ports.saturating_sub(view.withheld.len())
 }
 
 /// Whether it has addresses that its owner chose.

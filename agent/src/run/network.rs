@@ -1,10 +1,10 @@
 //! The node's network: Service rules, routes to other nodes, and who hears of it when they cannot
 //! be kept.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use coracle_netfilter::engine::Refusal;
-use coracle_telemetry::ErrorChain;
+use coracle_telemetry::{ErrorChain, Health, Tasks};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +14,7 @@ use crate::{
     blocking::blocking,
     dns::{self, DnsConfig, Names},
     events::{EventRecorder, EventType},
+    explain::{self, Gatherer},
     informers::Informers,
     network::routes,
     policy::{self, Keeper, KeeperConfig},
@@ -29,11 +30,12 @@ pub(super) fn spawn(
     groups: &mut Groups,
     config: &AgentConfig,
     parts: &mut Parts,
-    informers: &mut Informers,
+    (informers, client): (&mut Informers, kube::Client),
     events: EventRecorder,
 ) {
     spawn_dns(groups, config, informers, events.clone());
-    spawn_policies(groups, config, parts.guarded.take(), (informers, &events));
+    let guarded = parts.guarded.take();
+    let policies = spawn_policies(groups, config, guarded, (informers, &events));
     let cni = parts.cni.as_ref();
     let Groups { tasks, health, .. } = groups;
     let shutdown = tasks.stop();
@@ -51,6 +53,8 @@ pub(super) fn spawn(
     let sources = proxy::Sources::new(informers)
         .without(config.dns_address())
         .beside(parts.published.clone(), parts.listeners.clone());
+    let gatherer = Gatherer::new(config, client, informers, sources.clone(), policies);
+    spawn_explanations(tasks, health, (gatherer, config.run_dir.clone()));
     let proxy_config = proxy::ProxyConfig {
         mode: config.proxy_mode,
         node_ip: Some(config.node_ip),
@@ -122,16 +126,26 @@ fn spawn_dns(
     });
 }
 
+/// Who asks what is programmed gets an answer.
+fn spawn_explanations(
+    tasks: &mut Tasks,
+    health: &Health,
+    (gatherer, run_dir): (Gatherer, PathBuf),
+) {
+    let gatherer = Arc::new(gatherer);
+    tasks.keep("explain the network", RESTART, health, move |stop| {
+        explain::serve(Arc::clone(&gatherer), run_dir.clone(), stop)
+    });
+}
+
 /// What holds pods to their policies.
 fn spawn_policies(
     groups: &mut Groups,
     config: &AgentConfig,
     guarded: Option<Guarded>,
     (informers, events): (&mut Informers, &EventRecorder),
-) {
-    let Some(Guarded { heard, attached }) = guarded else {
-        return;
-    };
+) -> Option<policy::Sources> {
+    let Guarded { heard, attached } = guarded?;
     let keeper_config = KeeperConfig {
         node_name: config.node_name.clone(),
         dns_address: config.dns_address(),
@@ -139,11 +153,12 @@ fn spawn_policies(
         attached,
     };
     let sources = policy::Sources::new(informers);
-    let keeper = Keeper::new(sources, heard, events.clone(), keeper_config);
+    let keeper = Keeper::new(sources.clone(), heard, events.clone(), keeper_config);
     let stop = groups.tasks.stop();
     groups
         .tasks
         .add("enforce NetworkPolicies", keeper.run(stop));
+    Some(sources)
 }
 
 async fn leave_routes_to_others(shutdown: CancellationToken) {

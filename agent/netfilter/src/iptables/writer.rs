@@ -70,6 +70,10 @@ pub struct Writer {
 pub type Removal = fn() -> Result<(), EngineError>;
 
 impl ServiceEngine for Writer {
+    fn name(&self) -> &'static str {
+        "iptables"
+    }
+
     fn apply(
         &mut self,
         changes: Vec<(ServiceKey, Option<ServiceView>)>,

@@ -79,6 +79,10 @@ pub struct Services {
 }
 
 impl ServiceEngine for Services {
+    fn name(&self) -> &'static str {
+        "nftables"
+    }
+
     fn apply(
         &mut self,
         changes: Vec<(ServiceKey, Option<ServiceView>)>,

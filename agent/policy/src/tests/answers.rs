@@ -86,6 +86,8 @@ fn a_policy_is_told_in_words() {
     ];
     assert_eq!(lines, expect);
     assert_eq!(first.rules_in_words(Direction::Egress), None);
+    let groups: Vec<String> = first.groups_in_words().into_values().collect();
+    assert_eq!(groups, ["pods with pod=peer in namespace x"]);
     let second = tracker.policy(&key("second")).unwrap();
     assert_eq!(second.selected_in_words(), "all pods in namespace x");
 }
