@@ -176,6 +176,8 @@ pub enum Route {
     Nowhere {
         /// What is missing.
         why: String,
+        /// The sender hears of it.
+        is_told: bool,
     },
 }
 
@@ -336,7 +338,7 @@ impl fmt::Display for Route {
             Self::Outside { link, gateway } => {
                 write!(f, "out of the cluster{}", way(link, gateway))
             }
-            Self::Nowhere { why } => write!(f, "nowhere: {why}"),
+            Self::Nowhere { why, .. } => write!(f, "nowhere: {why}"),
         }
     }
 }

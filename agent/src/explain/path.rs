@@ -119,9 +119,11 @@ impl Trip<'_> {
         // The sender's policies are asked before: of what they refuse nobody is told.
         let flight = self.flight(opening.to, false);
         let egress = self.policies.egress(&flight);
-        let (verdict, why) = match egress.denies() {
-            true => (Verdict::Dropped, format!("egress of the sender: {egress}")),
-            false => (verdict, why),
+        let (verdict, why) = match self.route(opening.to.ip(), false) {
+            // Before any policy is asked, and before rules that drop it.
+            Route::Nowhere { why, is_told: true } => (Verdict::Refused, why),
+            _ if egress.denies() => (Verdict::Dropped, format!("egress of the sender: {egress}")),
+            _ => (verdict, why),
         };
         let entry = match lack {
             Lack::NoEndpoint(entry) | Lack::NoLocalEndpoint(entry) | Lack::SourceRanges(entry) => {
@@ -181,8 +183,12 @@ impl Trip<'_> {
         let is_lost = is_past && !is_untouched && seen_as.is_none();
         let (verdict, why) = if egress.denies() {
             (Verdict::Dropped, Some(format!("egress: {egress}")))
-        } else if let Route::Nowhere { why } = &route {
-            (Verdict::Dropped, Some(why.clone()))
+        } else if let Route::Nowhere { why, is_told } = &route {
+            let verdict = match is_told {
+                true => Verdict::Refused,
+                false => Verdict::Dropped,
+            };
+            (verdict, Some(why.clone()))
         } else if ingress.denies() {
             (Verdict::Dropped, Some(format!("ingress: {ingress}")))
         } else if is_lost {
@@ -214,7 +220,10 @@ impl Trip<'_> {
         if world.kernel.own.contains(&to) {
             return Route::Node;
         }
-        let nowhere = |why: String| Route::Nowhere { why };
+        let nowhere = |why: String| Route::Nowhere {
+            why,
+            is_told: false,
+        };
         let is_forwarded = self.from.sender != Sender::Node && !is_bridged_past;
         if is_forwarded && !world.kernel.forwards {
             return nowhere("the node forwards nothing: net.ipv4.ip_forward is 0".to_owned());
@@ -235,7 +244,10 @@ impl Trip<'_> {
         }
         let other = node.or_else(|| world.node_at(to));
         match (other, link) {
-            (_, None) if to.is_ipv4() => nowhere(format!("the node has no route to {to}")),
+            (_, None) if to.is_ipv4() => Route::Nowhere {
+                why: format!("the node has no route to {to}"),
+                is_told: true,
+            },
             (Some(node), link) => Route::OtherNode {
                 node: node.to_owned(),
                 link: link.unwrap_or_default(),
@@ -292,7 +304,14 @@ fn summary(ends: &[End]) -> (Verdict, String) {
         (0, _) if ends.iter().any(|end| end.verdict == Verdict::Unknown) => {
             (Verdict::Unknown, first_why().unwrap_or_default())
         }
-        (0, _) => (Verdict::Dropped, first_why().unwrap_or_default()),
+        (0, _) => {
+            let is_told = ends.iter().all(|end| end.verdict == Verdict::Refused);
+            let verdict = match is_told {
+                true => Verdict::Refused,
+                false => Verdict::Dropped,
+            };
+            (verdict, first_why().unwrap_or_default())
+        }
         (1, 1) => (
             Verdict::Arrives,
             "whether somebody listens there is not looked at".to_owned(),

@@ -1,5 +1,6 @@
 //! Nodes and pods as namespaces, servers in them, and waiting for conditions.
 
+mod plans;
 mod pods;
 mod rules;
 mod servers;
@@ -20,7 +21,7 @@ use coracle_agent::{
         cni::{CniConfig, CniNetwork},
         routes::{self, RoutesConfig, Source},
     },
-    proxy::{self, ProxyConfig, Sources},
+    proxy::ProxyConfig,
 };
 use coracle_client::pulse::Pulse;
 use coracle_netfilter::ProxyMode;
@@ -29,6 +30,7 @@ use coracle_telemetry::Tasks;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use plans::plan;
 pub(crate) use pods::Pod;
 pub(crate) use servers::{Server, ask, ask_udp, serve};
 
@@ -234,7 +236,13 @@ impl Node {
 
     /// The same with what `f` makes of its configuration.
     pub(crate) fn proxy_with(&self, repair: Duration, f: impl FnOnce(&mut ProxyConfig)) -> Running {
-        let mut config = ProxyConfig {
+        let mut config = self.proxy_config(repair);
+        f(&mut config);
+        self.proxy_to_ask(config).0
+    }
+
+    pub(crate) fn proxy_config(&self, repair: Duration) -> ProxyConfig {
+        ProxyConfig {
             mode: self.mode,
             node_ip: Some(self.address.into()),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
@@ -246,14 +254,7 @@ impl Node {
             api_port: Some(10250),
             healthz_port: Some(10256),
             news: None,
-        };
-        f(&mut config);
-        self.spawn(move |mut informers, shutdown| {
-            let sources = Sources::new(&mut informers);
-            (informers, async move {
-                proxy::run(sources, config, shutdown).await.unwrap()
-            })
-        })
+        }
     }
 
     /// Runs the route keeper until the value is dropped.

@@ -24,6 +24,7 @@ macro_rules! for_each_engine {
 }
 
 mod cni;
+mod explain;
 mod fake_api;
 mod harness;
 mod isolation;

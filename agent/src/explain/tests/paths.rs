@@ -260,7 +260,7 @@ fn facts_of_the_node_change_the_answer() {
         &[(
             "default/a",
             "default/c:80",
-            Verdict::Dropped,
+            Verdict::Refused,
             &["no route to 10.244.2.2"],
         )],
     );
