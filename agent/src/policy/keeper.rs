@@ -2,16 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
-use coracle_api::cluster_dns;
 use coracle_netfilter::{
     policy::{Plan, PolicyKey},
     refused,
-    service::Protocol,
 };
-use coracle_policy::{
-    objects::{Labels, NamedPort, PodKey, PodView},
-    tracker::Tracker,
-};
+use coracle_policy::{objects::PodKey, tracker::Tracker};
 use coracle_telemetry::{Backoff, ErrorChain};
 use tokio::{
     sync::oneshot,
@@ -22,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     enforcer::{EnforceError, Enforcer, Seen},
     guard::{Heard, Told},
-    peers::{Attached, Attachment},
+    peers::{Attached, Attachment, answers_names},
     plan::PolicyPlan,
     sources::Sources,
 };
@@ -39,8 +34,6 @@ const PAUSE: u32 = 20;
 /// First wait after a failed transaction; doubled up to the longest.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// The label of what answers names in every cluster.
-const DNS_LABEL: (&str, &str) = ("k8s-app", "kube-dns");
 
 /// What a [`Keeper`] needs to know.
 #[derive(Debug)]
@@ -396,22 +389,5 @@ impl Keeper {
         .await;
         self.enforcer = Some(enforcer);
         outcome
-    }
-}
-
-/// What this node serves as cluster DNS, as a pod.
-fn answers_names(address: IpAddr) -> PodView {
-    let port = |name: &str, protocol| NamedPort {
-        name: name.into(),
-        protocol,
-        port: cluster_dns::PORT,
-    };
-    PodView {
-        // No pod can be called so.
-        key: PodKey::new(cluster_dns::NAMESPACE, "(this node)"),
-        labels: Labels::new([DNS_LABEL]),
-        addresses: vec![address],
-        node: "".into(),
-        ports: vec![port("dns", Protocol::Udp), port("dns-tcp", Protocol::Tcp)],
     }
 }

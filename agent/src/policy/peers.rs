@@ -6,7 +6,9 @@ use std::{
     net::IpAddr,
 };
 
-use coracle_policy::objects::{Labels, PodKey, PodView};
+use coracle_api::cluster_dns;
+use coracle_netfilter::service::Protocol;
+use coracle_policy::objects::{Labels, NamedPort, PodKey, PodView};
 
 use crate::runtime::types::SandboxId;
 
@@ -77,6 +79,26 @@ impl Attached {
             node: (*self.node).into(),
             ports: seen.map(|seen| seen.ports.clone()).unwrap_or_default(),
         })
+    }
+}
+
+/// The label of what answers names in every cluster.
+const DNS_LABEL: (&str, &str) = ("k8s-app", "kube-dns");
+
+/// What this node serves as cluster DNS, as a pod.
+pub(super) fn answers_names(address: IpAddr) -> PodView {
+    let port = |name: &str, protocol| NamedPort {
+        name: name.into(),
+        protocol,
+        port: cluster_dns::PORT,
+    };
+    PodView {
+        // No pod can be called so.
+        key: PodKey::new(cluster_dns::NAMESPACE, "(this node)"),
+        labels: Labels::new([DNS_LABEL]),
+        addresses: vec![address],
+        node: "".into(),
+        ports: vec![port("dns", Protocol::Udp), port("dns-tcp", Protocol::Tcp)],
     }
 }
 

@@ -1,6 +1,6 @@
 //! A kernel that takes no rules: whom policies select does not start, others do.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use async_trait::async_trait;
 use coracle_client::pulse::Pulse;
@@ -18,7 +18,7 @@ use crate::{
     events::EventRecorder,
     informers::{Informers, Nodes},
     network::{NetworkError, PodNetwork, PodNetworkRequest},
-    runtime::types::{PodRef, PodUid, SandboxId},
+    runtime::types::{PodDns, PodRef, PodUid, SandboxId},
 };
 
 type Texts = Arc<Mutex<Vec<String>>>;
@@ -90,6 +90,9 @@ fn request(name: &str) -> PodNetworkRequest {
         },
         netns: "/nowhere".into(),
         port_mappings: Vec::new(),
+        dns: PodDns::default(),
+        cgroup_parent: String::new(),
+        annotations: BTreeMap::new(),
         labels: [("is".to_owned(), name.to_owned())].into(),
     }
 }
