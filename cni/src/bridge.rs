@@ -146,7 +146,7 @@ fn stale_addresses(
 /// Forwards, and has replies between two pods of one bridge pass the node's address translation.
 fn set_sysctls() -> Result<(), CniError> {
     sysctl::set(Path::new("/proc/sys/net/ipv4/ip_forward"), "1")?;
-    if let Bridged::Unfiltered { why } = bridged::ensure()? {
+    if let Bridged::Unfiltered { why } = bridged::ensure(true)? {
         tracing::warn!(
             why,
             "br_netfilter is missing: between pods of one node Services fail, and pods that NetworkPolicies select do not start"

@@ -29,23 +29,25 @@ pub enum Bridged {
     },
 }
 
-/// Has it pass them.
+/// Has it pass them; `load` says whether the module is loaded for it, which takes a process.
 ///
 /// # Errors
 /// [`CniError::Io`]: it is off, and cannot be turned on.
-pub fn ensure() -> Result<Bridged, CniError> {
+pub fn ensure(load: bool) -> Result<Bridged, CniError> {
     let path = |name| Path::new("/proc/sys/net/bridge").join(name);
     let settings = SETTINGS.map(path);
     // Built in or already loaded on most hosts.
     let loaded = match fs::metadata(&settings[0]) {
-        Ok(_) => Ok(()),
-        Err(_) => modprobe::load(MODULE),
+        Ok(_) => None,
+        Err(_) if load => Some(modprobe::load(MODULE)),
+        Err(_) => None,
     };
     turn_on(&settings).map(|outcome| {
         outcome.unwrap_or_else(|| Bridged::Unfiltered {
             why: match loaded {
-                Ok(()) => format!("{MODULE} is loaded, and not for this network namespace"),
-                Err(error) => ErrorChain(&error).to_string(),
+                Some(Ok(())) => "it is loaded, and not for this network namespace".to_owned(),
+                Some(Err(error)) => ErrorChain(&error).to_string(),
+                None => "it is not loaded".to_owned(),
             },
         })
     })

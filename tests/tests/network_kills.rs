@@ -130,7 +130,7 @@ fn an_agent_killed_at_any_moment_opens_nothing_and_leaves_the_plan() {
     }
 }
 
-/// A Service, a policy or a pod's label comes, changes or goes.
+/// A Service or a policy comes, changes or goes.
 fn change(kubectl: &Kubectl, random: &mut Random, number: usize) {
     let name = format!("s-{}", random.index(6));
     match random.index(5) {

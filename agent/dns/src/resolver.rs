@@ -167,7 +167,7 @@ impl Resolver {
             let alias = RData::CNAME(CNAME(name));
             let alias = Record::from_rdata(query.name.clone(), TTL, alias);
             answer.answers.insert(0, alias);
-            if has_address || self.has_other_family(asker, &next).await {
+            if has_address || self.has_other_family(asker, &next).await? {
                 return Some(answer);
             }
             empty.get_or_insert(answer);
@@ -175,8 +175,8 @@ impl Resolver {
         empty
     }
 
-    /// Whether there are addresses of the family that was not asked for.
-    async fn has_other_family(&self, asker: IpAddr, query: &Query) -> bool {
+    /// Whether there are addresses of the family that was not asked for. `None`: nobody says.
+    async fn has_other_family(&self, asker: IpAddr, query: &Query) -> Option<bool> {
         let other = match query.record_type {
             RecordType::A => RecordType::AAAA,
             _ => RecordType::A,
@@ -186,7 +186,11 @@ impl Resolver {
             name: query.name.clone(),
             ..*query
         };
-        self.look_up(asker, &query).await.has(other)
+        let answer = self.look_up(asker, &query).await;
+        match answer.code {
+            ResponseCode::NoError | ResponseCode::NXDomain => Some(answer.has(other)),
+            _ => None,
+        }
     }
 
     /// What was asked for in the asker's own namespace.

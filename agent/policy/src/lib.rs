@@ -18,6 +18,7 @@ mod id;
 pub mod objects;
 pub mod policy;
 mod pool;
+mod ports;
 mod size;
 pub mod tracker;
 mod words;

@@ -2,7 +2,10 @@
 //!
 //! Source: `k8s.io/api/networking/v1/types.go`.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use coracle_api::selector::{LabelSelector, ParseSelectorError};
 use coracle_netfilter::{
@@ -14,7 +17,7 @@ use k8s_openapi::{
     api::networking::v1::{
         IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
     },
-    apimachinery::pkg::{apis::meta::v1 as meta, util::intstr::IntOrString},
+    apimachinery::pkg::apis::meta::v1 as meta,
 };
 use thiserror::Error;
 
@@ -22,7 +25,8 @@ use crate::{
     blocks,
     id::digest,
     objects::{Labels, NamedPort, PodView},
-    size::{MOST_PARTS, MOST_RULES, Size},
+    ports::RulePorts,
+    size::{OF_POLICY, Size},
 };
 
 /// A policy that the API server should have refused. [`Policy::shut`] is what it is enforced as.
@@ -42,7 +46,7 @@ pub enum PolicyError {
     Port(String),
     /// Peers and ports multiply.
     #[error(
-        "the policy has more rules than {MOST_RULES}, or more ports and ranges than {MOST_PARTS}, each peer counted with all ports beside it; split it"
+        "the policy has more rules than {}, or more ports and ranges than {}, each peer counted with all ports beside it; split it", OF_POLICY.rules, OF_POLICY.parts
     )]
     TooLarge,
 }
@@ -250,10 +254,11 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn build(mut self, rules: Vec<RuleParts<'_>>) -> Result<Side, PolicyError> {
-        let mut size = Size::default();
+        let mut size = Size::new(OF_POLICY);
         for (place, (peers, ports)) in rules.into_iter().enumerate() {
+            let ports = RulePorts::read(ports.unwrap_or_default()).map_err(PolicyError::Port)?;
             for (peer, group) in self.peers(peers.unwrap_or_default())? {
-                for ports in self.ports(ports.unwrap_or_default(), group.as_ref())? {
+                for ports in self.ports(&ports, group.as_ref()) {
                     let peer = peer.clone();
                     let rule = Rule { peer, ports };
                     if !size.takes(&rule) {
@@ -276,6 +281,7 @@ impl Builder<'_> {
             return Ok(vec![(Peer::Any, None)]);
         }
         let (mut found, mut ranges) = (Vec::new(), Vec::new());
+        let mut named = BTreeSet::new();
         for peer in peers {
             if let Some(block) = &peer.ip_block {
                 ranges.extend(block_ranges(block)?);
@@ -290,8 +296,10 @@ impl Builder<'_> {
             let pods = selector(peer.pod_selector.as_ref())?;
             let group = GroupSpec { namespaces, pods };
             let id = group.id();
-            self.side.groups.insert(id.clone(), group.clone());
-            found.push((Peer::Group(id), Some(group)));
+            if named.insert(id.clone()) {
+                self.side.groups.insert(id.clone(), group.clone());
+                found.push((Peer::Group(id), Some(group)));
+            }
         }
         if !ranges.is_empty() {
             found.push((Peer::Blocks(blocks::union(ranges)), None));
@@ -300,45 +308,25 @@ impl Builder<'_> {
     }
 
     /// One for all numbers together, one a name.
-    fn ports(
-        &mut self,
-        ports: &[NetworkPolicyPort],
-        peers: Option<&GroupSpec>,
-    ) -> Result<Vec<Ports>, PolicyError> {
-        if ports.is_empty() {
-            return Ok(vec![Ports::Any]);
+    fn ports(&mut self, ports: &RulePorts, peers: Option<&GroupSpec>) -> Vec<Ports> {
+        if ports.is_any {
+            return vec![Ports::Any];
         }
-        let (mut found, mut numbers) = (Vec::new(), Vec::new());
-        for port in ports {
-            let error = || PolicyError::Port(format!("{port:?}"));
-            let protocol = Protocol::parse(port.protocol.as_deref()).ok_or_else(error)?;
-            match (&port.port, port.end_port) {
-                (None, None) => numbers.push((protocol, 0, u16::MAX)),
-                (Some(IntOrString::Int(first)), last) => {
-                    let first = u16::try_from(*first).map_err(|_| error())?;
-                    let last = last.map_or(Ok(first), u16::try_from).map_err(|_| error())?;
-                    if last < first {
-                        return Err(error());
-                    }
-                    numbers.push((protocol, first, last));
-                }
-                (Some(IntOrString::String(name)), None) => {
-                    let spec = PortGroupSpec {
-                        group: self.destinations(peers),
-                        name: name.clone(),
-                        protocol,
-                    };
-                    let id = spec.id();
-                    self.side.port_groups.insert(id.clone(), spec);
-                    found.push(Ports::Named(id));
-                }
-                (None | Some(IntOrString::String(_)), Some(_)) => return Err(error()),
-            }
+        let mut found = Vec::new();
+        for (name, protocol) in &ports.names {
+            let spec = PortGroupSpec {
+                group: self.destinations(peers),
+                name: name.clone(),
+                protocol: *protocol,
+            };
+            let id = spec.id();
+            self.side.port_groups.insert(id.clone(), spec);
+            found.push(Ports::Named(id));
         }
-        if !numbers.is_empty() {
-            found.push(Ports::Numbers(joined(numbers)));
+        if !ports.numbers.is_empty() {
+            found.push(Ports::Numbers(ports.numbers.clone()));
         }
-        Ok(found)
+        found
     }
 
     /// Whose ports a name means: the selected pods' own, or the peers'; any pod's where the peers
@@ -374,21 +362,4 @@ fn net(text: &str) -> Result<IpNet, PolicyError> {
     text.parse::<IpNet>()
         .or_else(|_| address())
         .map_err(|_| PolicyError::Block(text.to_owned()))
-}
-
-/// Disjoint, sorted, neighbours joined.
-fn joined(mut ranges: Vec<(Protocol, u16, u16)>) -> Vec<(Protocol, u16, u16)> {
-    ranges.sort_unstable();
-    let mut joined: Vec<(Protocol, u16, u16)> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        if let Some(before) = joined.last_mut()
-            && before.0 == range.0
-            && range.1 <= before.2.saturating_add(1)
-        {
-            before.2 = before.2.max(range.2);
-        } else {
-            joined.push(range);
-        }
-    }
-    joined
 }

@@ -22,6 +22,7 @@ use crate::{
     objects::{Labels, PodKey, PodView},
     policy::{GroupSpec, Policy, PortGroupSpec, Side},
     pool::Pool,
+    size::{OF_CHAIN, Size},
 };
 
 #[derive(Debug, Clone)]
@@ -63,6 +64,7 @@ pub struct Tracker {
     unbound: BTreeSet<PodKey>,
     to: Elements,
     from: Elements,
+    overfull: Vec<Vec<PolicyKey>>,
     strings: BTreeSet<Arc<str>>,
     sweep_at: usize,
 }
@@ -83,6 +85,7 @@ impl Tracker {
             port_groups: Pool::default(),
             chains: BTreeMap::new(),
             had_chain: BTreeMap::new(),
+            overfull: Vec::new(),
             bound: BTreeMap::new(),
             unbound: BTreeSet::new(),
             to: Elements::default(),
@@ -166,6 +169,12 @@ impl Tracker {
             to: self.to.all(),
             from: self.from.all(),
         }
+    }
+
+    /// Policies that select a pod and are too large together, so that they let nothing through, since
+    /// the last call.
+    pub fn take_overfull(&mut self) -> Vec<Vec<PolicyKey>> {
+        std::mem::take(&mut self.overfull)
     }
 
     /// What changed since the last call.
@@ -258,12 +267,21 @@ impl Tracker {
             groups: BTreeMap::new(),
             port_groups: BTreeMap::new(),
         };
-        let mut seen = BTreeSet::new();
-        for (_, side) in sides {
-            let rules = side.rules.iter().filter(|rule| seen.insert(*rule));
+        let (mut seen, mut size) = (BTreeSet::new(), Size::new(OF_CHAIN));
+        let all = || sides.iter().flat_map(|(_, side)| &side.rules);
+        let mut rules = all().filter(|rule| seen.insert(*rule));
+        // Together they are more than a kernel can be asked to hold: nothing is let through.
+        if rules.all(|rule| size.takes(rule)) {
+            seen.clear();
+            let rules = all().filter(|rule| seen.insert(*rule));
             live.chain.rules.extend(rules.cloned());
-            live.groups.extend(side.groups.clone());
-            live.port_groups.extend(side.port_groups.clone());
+            for (_, side) in &sides {
+                live.groups.extend(side.groups.clone());
+                live.port_groups.extend(side.port_groups.clone());
+            }
+        } else {
+            let policies = live.chain.policies.clone();
+            self.overfull.push(policies);
         }
         let (pods, namespaces) = (&self.pods, &self.namespaces);
         let all = move || {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use coracle_netfilter::{
     host_port::HostPort,
-    policy::PolicyKey,
+    policy::{Plan, PolicyKey},
     service::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceNetwork, ServiceView},
 };
 use coracle_policy::{
@@ -97,6 +97,8 @@ fn world(policies: &[(&str, Value)]) -> World {
         let object = serde_json::from_value(object).unwrap();
         tracker.set_policy(&key, Some(Policy::from_object(&object).unwrap()));
     }
+    let mut written = Plan::default();
+    written.apply(&tracker.changes());
     let node = |address: &str, cidr: &str| KnownNode {
         address: address.parse().ok(),
         pod_cidrs: vec![cidr.parse().unwrap()],
@@ -132,7 +134,7 @@ fn world(policies: &[(&str, Value)]) -> World {
         without_rules: BTreeMap::from([(key("peers"), "it is headless".to_owned())]),
         trouble: None,
         policies: Some(PolicyPlan {
-            written: tracker.plan(),
+            written,
             tracker,
             is_complete: true,
             trouble: None,

@@ -1,6 +1,11 @@
 //! What the kernel is told of policies, and asked about. Blocks.
 
-use std::{collections::BTreeSet, io, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    io,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use coracle_cni::{
     CniError,
@@ -15,6 +20,9 @@ use coracle_netfilter::{
 use coracle_telemetry::ErrorChain;
 
 use crate::node::address::own_addresses;
+
+/// Between two tries to load a module that is not there.
+const LOAD_PAUSE: Duration = Duration::from_secs(60);
 
 /// Why pods are not held to their policies.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +57,8 @@ pub(super) struct Enforcer {
     left: Option<Left>,
     /// Whether this node's own network has them on a bridge.
     has_bridge: bool,
+    /// When the module may be loaded again.
+    load_at: Option<Instant>,
 }
 
 impl Enforcer {
@@ -68,20 +78,25 @@ impl Enforcer {
             engine: Policies::new(own_service_ips),
             left,
             has_bridge,
+            load_at: None,
         }
     }
 
     /// Carries a change out. Without any policy nothing is asked of a kernel that may not be able
     /// to answer.
     pub(super) fn apply(&mut self, change: &Change) -> Result<(), EnforceError> {
-        match self.engine.apply(change) {
+        // From here on the rules are this one's, also if the kernel takes them in part.
+        self.left = None;
+        let written = match self.engine.apply(change) {
             Err(error @ PoliciesError::List(_)) if self.has_none() => {
                 tracing::debug!(error = %ErrorChain(&error), "cannot see whether NetworkPolicy rules are left");
+                Ok(())
             }
-            outcome => outcome?,
-        }
-        self.left = None;
-        self.pass_bridged()?;
+            written => written,
+        };
+        let bridged = self.pass_bridged(!self.has_none());
+        written?;
+        bridged?;
         Ok(())
     }
 
@@ -98,29 +113,33 @@ impl Enforcer {
             .any(|ip| plan.to.contains_key(ip) || plan.from.contains_key(ip))
     }
 
-    /// Sees whether others changed something, and mends it; after a failure (`is_failing`) all is
-    /// written anew anyway.
-    pub(super) fn look(&mut self, is_failing: bool) -> Result<Seen, EnforceError> {
-        if let Some(left) = &mut self.left {
-            return Ok(match left.keep()? {
-                true => Seen::ShutOff,
-                false => Seen::AllRight,
-            });
-        }
-        if is_failing || self.has_none() {
-            return Ok(Seen::AllRight);
-        }
-        let is_mended = self.pass_bridged()? | self.engine.reconcile()?;
-        Ok(match is_mended {
-            true => Seen::Mended,
-            false => Seen::AllRight,
+    /// Sees whether others changed something, and mends it. Rules and settings do not wait for each
+    /// other; what the kernel refused last is tried again in its own time.
+    pub(super) fn look(&mut self) -> Result<Seen, EnforceError> {
+        let (rules, has_rules) = match &mut self.left {
+            Some(left) => (left.keep().map(|shut| (shut, Seen::ShutOff)), left.is_any()),
+            None => {
+                let is_due = !self.engine.is_suspect();
+                let has_rules = !self.engine.plan().chains.is_empty();
+                let mended = (is_due && has_rules).then(|| self.engine.reconcile());
+                let mended = mended.unwrap_or(Ok(false));
+                (mended.map(|mended| (mended, Seen::Mended)), has_rules)
+            }
+        };
+        let bridged = self.pass_bridged(has_rules);
+        Ok(match (rules?, bridged?) {
+            ((true, seen), _) => seen,
+            ((false, _), true) => Seen::Mended,
+            ((false, _), false) => Seen::AllRight,
         })
     }
 
     /// Ends connections that policies do not let through any more. Returns how many.
     pub(super) fn cut(&self) -> io::Result<usize> {
         let own: BTreeSet<IpAddr> = own_addresses()?.collect();
-        refused::cut(self.engine.plan(), |address| own.contains(&address))
+        let shut = self.left.as_ref().and_then(Left::plan);
+        let plan = shut.unwrap_or_else(|| self.engine.plan());
+        refused::cut(plan, |address| own.contains(&address))
     }
 
     fn has_none(&self) -> bool {
@@ -128,17 +147,23 @@ impl Enforcer {
     }
 
     /// Rules are of use only if packets pass them. Says whether some did not.
-    fn pass_bridged(&self) -> Result<bool, EnforceError> {
-        if self.has_none() {
+    fn pass_bridged(&mut self, has_rules: bool) -> Result<bool, EnforceError> {
+        if !has_rules {
             return Ok(false);
         }
-        match bridged::ensure()? {
+        let is_due = self.load_at.is_none_or(|at| at <= Instant::now());
+        match bridged::ensure(is_due)? {
             Bridged::Filtered => Ok(false),
             Bridged::Mended => Ok(true),
-            Bridged::Unfiltered { why } if self.has_bridge || is_any_bridge()? => {
-                Err(EnforceError::Unfiltered(why))
+            Bridged::Unfiltered { why } => {
+                if is_due {
+                    self.load_at = Some(Instant::now() + LOAD_PAUSE);
+                }
+                match self.has_bridge || is_any_bridge()? {
+                    true => Err(EnforceError::Unfiltered(why)),
+                    false => Ok(false),
+                }
             }
-            Bridged::Unfiltered { .. } => Ok(false),
         }
     }
 }

@@ -129,6 +129,7 @@ pub(crate) fn attachment(request: &PodNetworkRequest, addresses: &[IpAddr]) -> A
     Attachment {
         sandbox: request.sandbox_id.clone(),
         pod: key(request),
+        uid: request.pod.uid.clone(),
         labels: Labels::new(&request.labels),
         addresses: addresses.to_vec(),
     }

@@ -1,11 +1,10 @@
 //! Keeps the kernel equal to the policies.
 
+mod told;
+
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
-use coracle_netfilter::{
-    policy::{Plan, PolicyKey},
-    refused,
-};
+use coracle_netfilter::{policy::PolicyKey, refused};
 use coracle_policy::{objects::PodKey, tracker::Tracker};
 use coracle_telemetry::{Backoff, ErrorChain};
 use tokio::{
@@ -15,10 +14,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    enforcer::{EnforceError, Enforcer, Seen},
+    enforcer::{Enforcer, Seen},
     guard::{Heard, Told},
     peers::{Attached, Attachment, answers_names},
-    plan::PolicyPlan,
     sources::Sources,
 };
 use crate::{
@@ -82,8 +80,10 @@ pub(crate) struct Keeper {
     /// After a failure.
     retry_at: Option<Instant>,
     look_at: Instant,
-    /// Addresses of pods that are gone, whose connections the kernel may know still.
+    /// Addresses of pods that are gone, whose connections the kernel may know still; of a
+    /// predecessor's it is not known before the first look through them.
     freed: BTreeSet<IpAddr>,
+    has_cut: bool,
     /// Connections are to be looked through, and not before.
     cut_due: bool,
     cut_at: Instant,
@@ -106,7 +106,9 @@ impl Keeper {
             .for_each(|one| attached.add(one));
         let mut tracker = Tracker::new(&config.node_name);
         for pod in &pods {
-            tracker.set_pod(pod, attached.view(pod, None));
+            for (key, view) in attached.views(pod, None) {
+                tracker.set_pod(&key, view);
+            }
         }
         let now = Instant::now();
         Self {
@@ -124,6 +126,7 @@ impl Keeper {
             retry_at: None,
             look_at: now + LOOK_INTERVAL,
             freed: BTreeSet::new(),
+            has_cut: false,
             cut_due: false,
             cut_at: now,
             cut_retry: Backoff::new(RETRY_DELAY, LONGEST_RETRY),
@@ -178,22 +181,6 @@ impl Keeper {
         }
     }
 
-    fn plan(&self) -> PolicyPlan {
-        let is_complete = self.is_settled();
-        let trouble = match (self.retry_at, is_complete) {
-            (Some(_), _) => Some("they cannot be written, and are tried again"),
-            (None, false) => Some("not all that they look at is known yet"),
-            (None, true) => None,
-        };
-        let enforcer = self.enforcer.as_ref();
-        PolicyPlan {
-            tracker: self.tracker.clone(),
-            written: enforcer.map_or_else(Plan::default, |kernel| kernel.plan().clone()),
-            is_complete,
-            trouble: trouble.map(str::to_owned),
-        }
-    }
-
     fn hear_all(&mut self, first: Told) {
         self.hear(first);
         while let Ok(next) = self.heard.0.try_recv() {
@@ -206,6 +193,8 @@ impl Keeper {
             Told::Attached { attachment, done } => {
                 let (pod, addresses) = (attachment.pod.clone(), attachment.addresses.clone());
                 self.attached.add(attachment);
+                // Who has given up tries again.
+                self.waiting.retain(|one| !one.done.is_closed());
                 self.waiting.push(Waiting { addresses, done });
                 pod
             }
@@ -219,8 +208,9 @@ impl Keeper {
 
     fn look_at_pod(&mut self, pod: &PodKey) {
         let seen = self.sources.peer(pod);
-        let view = self.attached.view(pod, seen.as_ref());
-        self.tracker.set_pod(pod, view);
+        for (key, view) in self.attached.views(pod, seen.as_ref()) {
+            self.tracker.set_pod(&key, view);
+        }
     }
 
     /// Tells the tracker what has changed.
@@ -239,11 +229,7 @@ impl Keeper {
             };
             let part = policy.as_ref().map(|policy| &policy.part);
             if let Some(why) = part.and_then(|part| part.flaw.as_ref()) {
-                let message = format!(
-                    "NetworkPolicy {name} cannot be read, and lets nothing through on this node: {why}"
-                );
-                self.events
-                    .node(EventType::Warning, "NetworkPolicyUnreadable", message);
+                self.tell_of_flaw(&name, why);
             }
             let policy = part.and_then(|part| part.policy.clone());
             self.tracker.set_policy(&name, policy);
@@ -253,6 +239,9 @@ impl Keeper {
     async fn write(&mut self) {
         self.track();
         let change = self.tracker.changes();
+        for policies in self.tracker.take_overfull() {
+            self.tell_of_overfull(&policies);
+        }
         self.cut_due |= refused::may_refuse(&change);
         let outcome = self.on_enforcer(move |kernel| kernel.apply(&change)).await;
         let why = match outcome {
@@ -268,9 +257,9 @@ impl Keeper {
             Err(error) => Some(self.fail(&error)),
         };
         // A pod does not start on the connections of the one whose address it has.
-        let waiting = self.waiting.iter().flat_map(|one| &one.addresses);
-        let reused = waiting.filter(|ip| self.freed.remove(*ip)).count();
-        if self.cut_due && (reused > 0 || self.cut_at <= Instant::now()) {
+        let mut waiting = self.waiting.iter().flat_map(|one| &one.addresses);
+        let is_reused = waiting.any(|ip| !self.has_cut || self.freed.contains(ip));
+        if self.cut_due && (is_reused || self.cut_at <= Instant::now()) {
             self.cut().await;
         }
         let enforcer = self.enforcer.as_ref();
@@ -285,33 +274,10 @@ impl Keeper {
         }
     }
 
-    /// Says why.
-    fn fail(&mut self, error: &EnforceError) -> String {
-        let why = ErrorChain(error).to_string();
-        let delay = self.retry.pause();
-        let is_first = self.retry_at.replace(Instant::now() + delay).is_none();
-        tracing::error!(
-            error = why,
-            ?delay,
-            "cannot write NetworkPolicies; trying again"
-        );
-        if is_first {
-            let message = format!(
-                "NetworkPolicies cannot be enforced on this node, and pods that they select do not start: {why}"
-            );
-            self.events
-                .node(EventType::Warning, "NetworkPoliciesFailing", message);
-        }
-        why
-    }
-
     /// Sees whether others changed rules.
     async fn look(&mut self) {
         let started = Instant::now();
-        let is_failing = self.retry_at.is_some();
-        let seen = self
-            .on_enforcer(move |kernel| kernel.look(is_failing))
-            .await;
+        let seen = self.on_enforcer(Enforcer::look).await;
         let mut pause = LOOK_INTERVAL;
         match seen {
             Ok(Seen::AllRight) => {}
@@ -324,7 +290,10 @@ impl Keeper {
                 tracing::warn!("{message}");
                 self.events
                     .node(EventType::Warning, "NetworkPoliciesLost", message);
+                self.cut_due = true;
             }
+            // It was told, and is tried again in its own time.
+            Err(_) if self.retry_at.is_some() => {}
             Err(error) if self.is_settled() => drop(self.fail(&error)),
             Err(error) => {
                 pause = self.retry.pause();
@@ -353,6 +322,8 @@ impl Keeper {
                     tracing::debug!(count, "cut connections that policies refuse");
                 }
                 self.cut_due = false;
+                self.has_cut = true;
+                self.freed.clear();
                 self.cut_fails = false;
                 self.cut_retry.reset();
             }

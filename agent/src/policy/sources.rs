@@ -6,9 +6,10 @@ use coracle_client::{
     cache::{Cache, Change, Key},
     feed::Feed,
 };
-use coracle_policy::objects::{PodKey, PodView};
+use coracle_policy::objects::PodKey;
 use tokio::sync::watch;
 
+use super::peers::SeenPod;
 use super::plan::PolicyPlan;
 use crate::{
     informers::{Informers, SeenNamespace, SeenPeer, SeenPolicy},
@@ -103,9 +104,12 @@ impl Sources {
     }
 
     /// The pod as the API shows it.
-    pub(super) fn peer(&self, key: &PodKey) -> Option<PodView> {
+    pub(super) fn peer(&self, key: &PodKey) -> Option<SeenPod> {
         let peer = self.peers.get(&Key::new(&*key.namespace, &*key.name))?;
-        peer.part.view.clone()
+        Some(SeenPod {
+            uid: peer.metadata.uid.clone(),
+            view: peer.part.view.clone()?,
+        })
     }
 }
 

@@ -137,6 +137,12 @@ impl Policies {
         Ok(differed)
     }
 
+    /// Whether the kernel refused what was written last, or nothing was yet.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.suspect
+    }
+
     /// Whether somebody has changed nftables since the tables were right.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use coracle_netfilter::{
-    policy::{Packet, PolicyKey},
+    policy::{Packet, Plan, PolicyKey},
     service::Protocol,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -87,6 +87,52 @@ fn what_peers_and_ports_multiply_to_is_bounded() {
         }
     }
     assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
+}
+
+#[test]
+fn what_is_said_again_and_again_is_read_once() {
+    let started = Instant::now();
+    let peers = many(5_000, |_| json!({"podSelector": {}}));
+    let ports = many(100_000, |_| json!({"port": 80}));
+    let policy = read(&json!({"ingress": [{"from": peers, "ports": ports}]})).unwrap();
+    let once = json!({"ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": 80}]}]});
+    assert_eq!(policy, read(&once).unwrap());
+    assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
+}
+
+#[test]
+fn policies_that_are_too_large_together_let_nothing_through() {
+    let mut tracker = Tracker::new("one");
+    tracker.set_namespace("x", Some(Labels::default()));
+    let address = IpAddr::from([10, 0, 0, 1]);
+    let view = pod("x", "p", address, "one", &json!({}));
+    tracker.set_pod(&view.key.clone(), Some(view));
+    let key = |number: usize| PolicyKey {
+        namespace: "x".to_owned(),
+        name: format!("n{number}"),
+    };
+    let policy = |number: usize| {
+        let peers = many(5_000, |peer| labelled(10_000 * number + peer));
+        let spec = json!({"podSelector": {}, "ingress": [{"from": peers}]});
+        parsed("x", &format!("n{number}"), &spec)
+    };
+    let mut plan = Plan::default();
+    let mut rules = |tracker: &mut Tracker| {
+        plan.apply(&tracker.changes());
+        plan.chains[&plan.to[&address]].rules.len()
+    };
+    for (number, expect) in [(1, 5_000), (2, 10_000), (3, 15_000), (4, 20_000), (5, 0)] {
+        tracker.set_policy(&key(number), Some(policy(number)));
+        assert_eq!(rules(&mut tracker), expect);
+        let told = tracker.take_overfull();
+        assert_eq!(told.len(), usize::from(expect == 0));
+        assert!(
+            told.iter()
+                .all(|policies| *policies == [1, 2, 3, 4, 5].map(key))
+        );
+    }
+    tracker.set_policy(&key(2), None);
+    assert_eq!(rules(&mut tracker), 20_000);
 }
 
 #[test]

@@ -34,6 +34,8 @@ impl Tracker {
         for policy in self.policies.values().flat_map(BTreeMap::values) {
             other.set_policy(&policy.key, Some(Policy::clone(policy)));
         }
+        // Pods are led to chains by this.
+        other.changes();
         other
     }
 

@@ -16,7 +16,11 @@ use super::{
     names::{MAPS, name},
     rules::Packets,
 };
-use crate::{generation::Generation, netlink::Family, policy::Selected};
+use crate::{
+    generation::Generation,
+    netlink::Family,
+    policy::{Plan, Selected},
+};
 
 /// Watches over it.
 #[derive(Debug)]
@@ -48,6 +52,12 @@ impl Left {
     #[must_use]
     pub fn is_any(&self) -> bool {
         !self.found.selected.is_empty()
+    }
+
+    /// Lets nothing through; `None` as long as all is still there.
+    #[must_use]
+    pub fn plan(&self) -> Option<&Plan> {
+        self.shut.as_ref().map(Policies::plan)
     }
 
     /// Sees whether it is still there. If not, shuts off those that were selected. Says whether

@@ -1,0 +1,69 @@
+//! What others are told of policies: by events, and when they ask.
+
+use coracle_netfilter::policy::{Plan, PolicyKey};
+use coracle_telemetry::ErrorChain;
+use tokio::time::Instant;
+
+use super::{
+    super::{enforcer::EnforceError, plan::PolicyPlan},
+    Keeper,
+};
+use crate::events::EventType;
+
+impl Keeper {
+    /// For who asks what is enforced.
+    pub(super) fn plan(&self) -> PolicyPlan {
+        let is_complete = self.is_settled();
+        let trouble = match (self.retry_at, is_complete) {
+            (Some(_), _) => Some("they cannot be written, and are tried again"),
+            (None, false) => Some("not all that they look at is known yet"),
+            (None, true) => None,
+        };
+        let enforcer = self.enforcer.as_ref();
+        PolicyPlan {
+            tracker: self.tracker.clone(),
+            written: enforcer.map_or_else(Plan::default, |kernel| kernel.plan().clone()),
+            is_complete,
+            trouble: trouble.map(str::to_owned),
+        }
+    }
+
+    pub(super) fn tell_of_flaw(&self, policy: &PolicyKey, why: &str) {
+        let message = format!(
+            "NetworkPolicy {policy} cannot be read, and lets nothing through on this node: {why}"
+        );
+        self.events
+            .node(EventType::Warning, "NetworkPolicyUnreadable", message);
+    }
+
+    pub(super) fn tell_of_overfull(&self, policies: &[PolicyKey]) {
+        let names: Vec<String> = policies.iter().take(8).map(ToString::to_string).collect();
+        let message = format!(
+            "{} NetworkPolicies that select one pod have too many rules together, and let nothing through on this node: {}...",
+            policies.len(),
+            names.join(", ")
+        );
+        self.events
+            .node(EventType::Warning, "NetworkPoliciesTooLarge", message);
+    }
+
+    /// Says why.
+    pub(super) fn fail(&mut self, error: &EnforceError) -> String {
+        let why = ErrorChain(error).to_string();
+        let delay = self.retry.pause();
+        let is_first = self.retry_at.replace(Instant::now() + delay).is_none();
+        tracing::error!(
+            error = why,
+            ?delay,
+            "cannot write NetworkPolicies; trying again"
+        );
+        if is_first {
+            let message = format!(
+                "NetworkPolicies cannot be enforced on this node, and pods that they select do not start: {why}"
+            );
+            self.events
+                .node(EventType::Warning, "NetworkPoliciesFailing", message);
+        }
+        why
+    }
+}
