@@ -2,7 +2,7 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/attributes.go` at v1.37.
 
-use std::{fmt, ops::Deref};
+use std::{collections::BTreeMap, fmt, ops::Deref};
 
 use coracle_api::{meta, status::Status};
 use coracle_auth::user::UserInfo;
@@ -66,6 +66,7 @@ impl<'a> Request<'a> {
             old,
             is_changed: false,
             warnings: Mutex::default(),
+            audit: Mutex::default(),
         }
     }
 
@@ -82,6 +83,7 @@ pub struct Attributes<'a> {
     old: Option<&'a Value>,
     is_changed: bool,
     warnings: Mutex<Vec<String>>,
+    audit: Mutex<BTreeMap<String, String>>,
 }
 
 /// What a look at a write has brought.
@@ -91,6 +93,8 @@ pub struct Seen {
     pub is_changed: bool,
     /// For the client.
     pub warnings: Vec<String>,
+    /// For the audit, which is not there yet: nobody reads them.
+    pub audit: BTreeMap<String, String>,
 }
 
 impl<'a> Deref for Attributes<'a> {
@@ -123,6 +127,11 @@ impl Attributes<'_> {
         self.warnings.lock().push(warning.into());
     }
 
+    /// Has something put on record with the request. Shape of keys: `plugin.example/what`.
+    pub fn annotate(&self, key: String, value: String) {
+        self.audit.lock().insert(key, value);
+    }
+
     /// The name to tell somebody: that of the URL or the object, or what a generated one is to
     /// begin with.
     pub fn shown_name(&self) -> &str {
@@ -147,6 +156,7 @@ impl Attributes<'_> {
         Seen {
             is_changed: self.is_changed,
             warnings: self.warnings.into_inner(),
+            audit: self.audit.into_inner(),
         }
     }
 }

@@ -11,12 +11,14 @@
 //! | [`attributes`] | a write as admission sees it |
 //! | [`plugin`] | what a plugin is |
 //! | [`parts`] | what plugins are made from |
+//! | [`config`] | what they are told from outside |
 //! | [`chain`] | all of them, in order |
 //! | `namespace_lifecycle` | new content needs a namespace that lives, up to its transaction; some namespaces stay for ever |
 //! | `limit_ranger` | what containers ask for by default, and may ask for |
 //! | `service_account` | a pod's account, its token and pull secrets |
 //! | `node_restriction` | what a node may write, where the URL does not show it |
 //! | `taint_nodes_by_condition` | new Nodes take no pods before they are ready |
+//! | `pod_security` | the Pod Security Standards, by labels of namespaces |
 //! | `priority`, `runtime_class`, `default_toleration_seconds` | what pods get of their classes, and without any |
 //! | `storage_class` | the default class of claims, and whether they may grow |
 //! | `storage_protection` | finalizers of volumes and claims, by which they stay while they are used |
@@ -36,6 +38,7 @@
 pub mod attributes;
 mod certificates;
 pub mod chain;
+pub mod config;
 mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
@@ -43,6 +46,7 @@ mod node_restriction;
 pub mod parts;
 pub mod plugin;
 mod pod;
+mod pod_security;
 mod priority;
 mod resource_quota;
 mod role_escalation;
@@ -55,5 +59,6 @@ mod taint_nodes_by_condition;
 
 pub use attributes::{Attributes, Operation, Request};
 pub use chain::{Chain, Turn};
+pub use config::{AdmissionConfig, AdmissionConfigError};
 pub use parts::Parts;
 pub use plugin::Plugin;

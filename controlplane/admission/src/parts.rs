@@ -6,6 +6,8 @@ use coracle_auth::{authn::service_account::TokenSigner, authz};
 use coracle_registry::{resource::Registry, store::Store};
 use ipnet::IpNet;
 
+use crate::config::AdmissionConfig;
+
 /// What plugins need of the server.
 #[derive(Clone)]
 pub struct Parts {
@@ -21,6 +23,8 @@ pub struct Parts {
     pub cluster_ca: String,
     /// What no node may say that it is.
     pub service_cidr: IpNet,
+    /// What plugins are told from outside.
+    pub config: AdmissionConfig,
     /// Where clients reach this server: if that is loopback, nodes may be there, too.
     pub advertise: IpAddr,
 }

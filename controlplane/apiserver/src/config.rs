@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use coracle_admission::AdmissionConfig;
 use coracle_auth::user::UserInfo;
 use ipnet::IpNet;
 
@@ -25,6 +26,8 @@ pub struct ApiServerConfig {
     pub advertise: SocketAddr,
     /// Bearer tokens known from the start.
     pub static_tokens: HashMap<String, UserInfo>,
+    /// What plugins of admission are told.
+    pub admission: AdmissionConfig,
     /// Requests in flight, watches and streams not counted, before 429: of all who have no share of
     /// their own.
     pub max_in_flight: usize,
@@ -45,6 +48,7 @@ impl ApiServerConfig {
             node_ports: 30000..=32767,
             advertise,
             static_tokens: HashMap::new(),
+            admission: AdmissionConfig::default(),
             max_in_flight: 600,
             local_storage: false,
             dns: false,

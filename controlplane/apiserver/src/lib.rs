@@ -107,6 +107,7 @@ mod write;
 mod tests;
 
 pub use config::{ApiServerConfig, first_service_ip};
+pub use coracle_admission::AdmissionConfig;
 pub use coracle_auth::{
     authn::token_file,
     user::{self, UserInfo},

@@ -99,6 +99,7 @@ impl ApiServer {
             signer: Arc::clone(&signer),
             cluster_ca: config.pki.ca.cert_pem.clone(),
             service_cidr: config.service_cidr,
+            config: config.admission.clone(),
             advertise: config.advertise.ip(),
         });
         let tokens = config.static_tokens.clone();

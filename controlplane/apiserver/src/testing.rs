@@ -1,11 +1,11 @@
 //! A whole API server in memory, for component tests of this crate and of its clients.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
-use coracle_admission::Plugin;
+use coracle_admission::{AdmissionConfig, Plugin};
 use coracle_auth::user::UserInfo;
 use coracle_store::{Backend, memory::MemoryBackend};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,9 @@ use crate::{
 
 /// The service range of test servers.
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
+
+/// Where clients reach servers that anybody reaches.
+const EVERYBODYS: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
 
 /// A server without a listener, over a store in memory.
 ///
@@ -32,18 +35,23 @@ pub async fn server() -> Arc<ApiServer> {
 /// # Panics
 /// If it cannot start.
 pub async fn server_over(backend: Arc<dyn Backend>) -> Arc<ApiServer> {
-    server_at(IpAddr::from([198, 18, 0, 1]), backend, Vec::new()).await
+    server_at(EVERYBODYS, backend, Vec::new(), AdmissionConfig::default()).await
+}
+
+/// A server whose plugins of admission are told something, over `backend`.
+#[cfg(test)]
+pub(crate) async fn server_told(
+    admission: AdmissionConfig,
+    backend: Arc<dyn Backend>,
+) -> Arc<ApiServer> {
+    server_at(EVERYBODYS, backend, Vec::new(), admission).await
 }
 
 /// A server with more plugins in its admission.
 #[cfg(test)]
 pub(crate) async fn server_with(plugins: Vec<Box<dyn Plugin>>) -> Arc<ApiServer> {
-    server_at(
-        IpAddr::from([198, 18, 0, 1]),
-        Arc::new(MemoryBackend::new()),
-        plugins,
-    )
-    .await
+    let backend = Arc::new(MemoryBackend::new());
+    server_at(EVERYBODYS, backend, plugins, AdmissionConfig::default()).await
 }
 
 /// A server that nobody but this machine reaches, so that its nodes may be at loopback.
@@ -51,22 +59,20 @@ pub(crate) async fn server_with(plugins: Vec<Box<dyn Plugin>>) -> Arc<ApiServer>
 /// # Panics
 /// If it cannot start.
 pub async fn local_server() -> Arc<ApiServer> {
-    server_at(
-        IpAddr::from([127, 0, 0, 1]),
-        Arc::new(MemoryBackend::new()),
-        Vec::new(),
-    )
-    .await
+    let (address, backend) = (IpAddr::from([127, 0, 0, 1]), Arc::new(MemoryBackend::new()));
+    server_at(address, backend, Vec::new(), AdmissionConfig::default()).await
 }
 
 async fn server_at(
     advertise: IpAddr,
     backend: Arc<dyn Backend>,
     plugins: Vec<Box<dyn Plugin>>,
+    admission: AdmissionConfig,
 ) -> Arc<ApiServer> {
     let pki = Arc::new(Pki::ephemeral(&ServerNames::default()).expect("certificates in memory"));
     let advertise = SocketAddr::new(advertise, 6443);
-    let config = ApiServerConfig::new(pki, SERVICE_CIDR.parse().expect("a range"), advertise);
+    let mut config = ApiServerConfig::new(pki, SERVICE_CIDR.parse().expect("a range"), advertise);
+    config.admission = admission;
     let server = ApiServer::with_plugins(config, backend, plugins)
         .await
         .expect("a server in memory");

@@ -26,6 +26,7 @@ mod local_storage;
 mod nodes;
 mod pod_admission;
 mod pod_peers;
+mod pod_security;
 mod quota;
 mod raw;
 mod rbac;

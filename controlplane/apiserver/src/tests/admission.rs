@@ -52,6 +52,7 @@ async fn the_chain_is_in_upstreams_order() {
             "ServiceAccount",
             "NodeRestriction",
             "TaintNodesByCondition",
+            "PodSecurity",
             "Priority",
             "DefaultTolerationSeconds",
             "DefaultStorageClass",

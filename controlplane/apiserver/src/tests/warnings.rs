@@ -47,13 +47,6 @@ async fn policies_that_nothing_enforces_are_warned_of_when_they_are_written() {
     );
     let all = format!("{admission}/validatingadmissionpolicies");
     assert!(warnings(&raw, "GET", &all, None).await.is_empty());
-    let label =
-        json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
-    let said = warnings(&raw, "PATCH", "/api/v1/namespaces/default", Some(label)).await;
-    assert!(
-        said.len() == 1 && said[0].contains("pods are not checked"),
-        "{said:?}"
-    );
 }
 
 #[tokio::test]

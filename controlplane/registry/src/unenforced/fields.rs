@@ -5,52 +5,32 @@ use serde_json::Value;
 
 use crate::{
     api_resource::ApiResource,
-    strategy::Scope,
-    value::{items, keys, string},
+    value::{items, string},
 };
 
-/// Labels of Pod Security on namespaces; each also with `-version`.
-const POD_SECURITY: [&str; 3] = [
-    "pod-security.kubernetes.io/audit",
-    "pod-security.kubernetes.io/enforce",
-    "pod-security.kubernetes.io/warn",
-];
-/// The level that asks for nothing.
-const PRIVILEGED: &str = "privileged";
 /// The handlers of RuntimeClasses that nodes know: names of their one runtime.
 const HANDLERS: [&str; 2] = ["coracle", "runc"];
 
 /// What to tell the writer of an object.
 pub(super) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
-    match (&*info.group, &*info.plural, info.scope) {
-        ("", "namespaces", Scope::Cluster) => pod_security(&object["metadata"]["labels"]),
-        ("", "pods", _) => isolation(&object["spec"], "spec"),
-        ("", "podtemplates", _) => isolation(&object["template"]["spec"], "template.spec"),
-        ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets", _)
-        | ("batch", "jobs", _)
-        | ("", "replicationcontrollers", _) => {
+    match (&*info.group, &*info.plural) {
+        ("", "pods") => isolation(&object["spec"], "spec"),
+        ("", "podtemplates") => isolation(&object["template"]["spec"], "template.spec"),
+        ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
+        | ("batch", "jobs")
+        | ("", "replicationcontrollers") => {
             isolation(&object["spec"]["template"]["spec"], "spec.template.spec")
         }
-        ("batch", "cronjobs", _) => isolation(
+        ("batch", "cronjobs") => isolation(
             &object["spec"]["jobTemplate"]["spec"]["template"]["spec"],
             "spec.jobTemplate.spec.template.spec",
         ),
-        ("node.k8s.io", "runtimeclasses", _) => runtime(&object["handler"]),
-        ("", "services", _) => service(object),
-        ("autoscaling", "horizontalpodautoscalers", _) => metrics(&object["spec"]["metrics"]),
-        ("discovery.k8s.io", "endpointslices", _) => endpoint_slice(object),
+        ("node.k8s.io", "runtimeclasses") => runtime(&object["handler"]),
+        ("", "services") => service(object),
+        ("autoscaling", "horizontalpodautoscalers") => metrics(&object["spec"]["metrics"]),
+        ("discovery.k8s.io", "endpointslices") => endpoint_slice(object),
         _ => Vec::new(),
     }
-}
-
-fn pod_security(labels: &Value) -> Vec<String> {
-    let asks = |label: &&str| POD_SECURITY.contains(label) && labels[*label] != PRIVILEGED;
-    let labels = keys(labels).filter(asks);
-    labels
-        .map(|label| {
-            format!("label {label:?} is not enforced by this cluster yet: pods are not checked")
-        })
-        .collect()
 }
 
 /// Of a pod at this path: its node makes no user namespace, and nothing of it without one.

@@ -99,35 +99,11 @@ fn a_change_is_warned_of_where_it_asks_for_more() {
     let mut told = attached("n1", "a");
     told["status"] = json!({"attached": true});
     check(STORAGE, nobodys, attached("n1", "a"), told, 0);
-    let namespace = |labels: Value| json!({"metadata": {"labels": labels}, "spec": {}});
-    let level = "pod-security.kubernetes.io/enforce";
-    let restricted = || namespace(json!({level: "restricted"}));
-    check("", "namespaces", namespace(json!({})), restricted(), 1);
-    check("", "namespaces", restricted(), restricted(), 0);
     let service = |kind: &str, class: Value| json!({"metadata": {}, "spec": {"type": kind, "loadBalancerClass": class}});
     let own = service("ClusterIP", Value::Null);
     let balanced = service("LoadBalancer", json!("example.org/a"));
     check("", "services", own.clone(), balanced.clone(), 1);
     check("", "services", balanced, own, 0);
-}
-
-#[test]
-fn levels_of_pod_security_are_warned_of_unless_they_ask_for_nothing() {
-    let check = |labels: Value, expect: &[&str]| {
-        let object = json!({"metadata": {"labels": labels}});
-        assert_eq!(told("", "namespaces", &object), expect);
-    };
-    check(Value::Null, &[]);
-    check(
-        json!({"pod-security.kubernetes.io/enforce": "privileged", "a": "b"}),
-        &[],
-    );
-    check(
-        json!({"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "v1"}),
-        &[
-            "label \"pod-security.kubernetes.io/enforce\" is not enforced by this cluster yet: pods are not checked",
-        ],
-    );
 }
 
 #[test]

@@ -71,6 +71,14 @@ impl WatchCache {
         }
     }
 
+    /// Whether this server has written under `key` what the cache does not have yet.
+    pub fn is_behind(&self, key: &str) -> bool {
+        let applied = self.revision();
+        let kept = self.own_writes.0.lock();
+        let newest = kept.newest.get(key);
+        newest.is_some_and(|(revision, _)| applied < *revision)
+    }
+
     /// What this server has written under `key` and the cache does not have yet. What others have
     /// written since is not known here.
     pub(crate) fn written_ahead(&self, key: &str) -> Option<KeyValue> {

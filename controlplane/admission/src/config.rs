@@ -1,0 +1,121 @@
+//! What admission is told from outside: an `AdmissionConfiguration` of
+//! `apiserver.config.k8s.io/v1`, as kube-apiserver takes it, for the plugins that take something.
+//!
+//! A plugin or a field that is not known is refused: what is told to nobody would be believed.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/config.go` at v1.37.
+
+pub(crate) mod file;
+
+use std::{fs, io, path::Path};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+pub use self::file::AdmissionConfigError;
+use self::file::expect;
+use crate::pod_security::config::PodSecurityConfig;
+
+const POD_SECURITY: &str = "PodSecurity";
+
+/// What plugins are told.
+#[derive(Debug, Clone, Default)]
+pub struct AdmissionConfig {
+    pub(crate) pod_security: PodSecurityConfig,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    plugins: Vec<PluginEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PluginEntry {
+    name: String,
+    #[serde(default)]
+    path: String,
+    configuration: Option<Value>,
+}
+
+impl AdmissionConfig {
+    /// Reads the file at `path`, and those that it names, from its directory on.
+    ///
+    /// # Errors
+    /// [`AdmissionConfigError`].
+    pub fn read(path: &Path) -> Result<Self, AdmissionConfigError> {
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let text = fs::read_to_string(path).map_err(said)?;
+        Self::parse(&text, &|name| fs::read_to_string(directory.join(name)))
+    }
+
+    /// The same of what the file says, in YAML or JSON.
+    fn parse(
+        text: &str,
+        read: &dyn Fn(&str) -> io::Result<String>,
+    ) -> Result<Self, AdmissionConfigError> {
+        let file: File = file::read(serde_yaml::from_str(text).map_err(said)?)?;
+        expect(
+            (&file.api_version, &file.kind),
+            ("apiserver.config.k8s.io/v1", "AdmissionConfiguration"),
+        )?;
+        let mut config = Self::default();
+        for (index, entry) in file.plugins.iter().enumerate() {
+            let at = format!("plugins[{index}]");
+            let first = file.plugins.iter().position(|one| one.name == entry.name);
+            let is_known = entry.name == POD_SECURITY;
+            if !is_known || first != Some(index) {
+                let why = if is_known {
+                    "Duplicate value"
+                } else {
+                    "Unsupported value"
+                };
+                let name = &entry.name;
+                return Err(AdmissionConfigError(format!(
+                    "{at}.name: {why}: {name:?}: {POD_SECURITY} takes a configuration, once"
+                )));
+            }
+            if let Some(value) = entry
+                .configuration(read)
+                .map_err(|error| at_place(&at, error))?
+            {
+                config.pod_security =
+                    PodSecurityConfig::of(value).map_err(|error| at_place(&at, error.0))?;
+            }
+        }
+        Ok(config)
+    }
+}
+
+impl PluginEntry {
+    /// What stands here, or in the file that is named here.
+    fn configuration(
+        &self,
+        read: &dyn Fn(&str) -> io::Result<String>,
+    ) -> Result<Option<Value>, String> {
+        if let Some(value) = &self.configuration {
+            return Ok(Some(value.clone()));
+        }
+        if self.path.is_empty() {
+            return Ok(None);
+        }
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path);
+        let text = read(&self.path).map_err(|error| named(&error))?;
+        serde_yaml::from_str(&text).map_err(|error| named(&error))
+    }
+}
+
+fn said(error: impl std::fmt::Display) -> AdmissionConfigError {
+    AdmissionConfigError(error.to_string())
+}
+
+fn at_place(place: &str, error: impl std::fmt::Display) -> AdmissionConfigError {
+    AdmissionConfigError(format!("{place}: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

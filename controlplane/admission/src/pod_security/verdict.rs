@@ -1,0 +1,99 @@
+//! What comes of a pod under the policy of its namespace: pure.
+//!
+//! Source: `EvaluatePod` in `k8s.io/pod-security-admission/admission/admission.go`, and
+//! `policy/checks.go`, at v1.37.
+
+use coracle_api::status::FieldErrors;
+
+use super::{
+    level::{LevelVersion, PREFIX, Policy},
+    pod::Pod,
+    standard::violations,
+    violation::details,
+};
+
+/// What the client is told, and what the audit is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Why the pod is not let in.
+    pub(super) refusal: Option<String>,
+    pub(super) warnings: Vec<String>,
+    /// Keys without [`PREFIX`], and values.
+    pub(super) audit: Vec<(&'static str, String)>,
+}
+
+impl Verdict {
+    /// Nobody looks, because of this.
+    pub(super) fn exempt(by: &str) -> Self {
+        Self {
+            audit: vec![("exempt", by.to_owned())],
+            ..Self::default()
+        }
+    }
+
+    /// Nobody can look.
+    pub(super) fn failed(why: &str) -> Self {
+        Self {
+            audit: vec![("error", why.to_owned())],
+            ..Self::default()
+        }
+    }
+
+    /// Nothing is asked.
+    pub(super) fn privileged() -> Self {
+        Self {
+            audit: vec![("enforce-policy", LevelVersion::PRIVILEGED.to_string())],
+            ..Self::default()
+        }
+    }
+
+    /// The audit's annotations as they are written.
+    pub(super) fn annotations(&mut self) -> impl Iterator<Item = (String, String)> + use<'_> {
+        let all = self.audit.drain(..);
+        all.map(|(key, value)| (format!("{PREFIX}{key}"), value))
+    }
+}
+
+/// Looks at a pod that is made or changed, or at one that a template makes, which nobody is
+/// refused for. `errors` are those of the namespace's labels.
+pub(super) fn of_pod(
+    policy: &Policy,
+    errors: &FieldErrors,
+    pod: Pod<'_>,
+    is_enforced: bool,
+) -> Verdict {
+    let mut verdict = Verdict::default();
+    if !errors.is_empty() {
+        let error = format!("Failed to parse policy: {errors}");
+        verdict.audit.push(("error", error));
+    }
+    let mut seen: Vec<(LevelVersion, String)> = Vec::new();
+    // What is asked twice is answered once.
+    let mut found = |asked: LevelVersion| {
+        if let Some((_, known)) = seen.iter().find(|(other, _)| *other == asked) {
+            return known.clone();
+        }
+        let details = details(&violations(asked, pod));
+        seen.push((asked, details.clone()));
+        details
+    };
+    if is_enforced {
+        let enforced = policy.enforce.to_string();
+        let details = found(policy.enforce);
+        if !details.is_empty() {
+            verdict.refusal = Some(format!("violates PodSecurity \"{enforced}\": {details}"));
+        }
+        verdict.audit.push(("enforce-policy", enforced));
+    }
+    let mut would = |asked: LevelVersion| {
+        let details = found(asked);
+        (!details.is_empty()).then(|| format!("would violate PodSecurity \"{asked}\": {details}"))
+    };
+    if let Some(text) = would(policy.audit) {
+        verdict.audit.push(("audit-violations", text));
+    }
+    if verdict.refusal.is_none() {
+        verdict.warnings.extend(would(policy.warn));
+    }
+    verdict
+}
