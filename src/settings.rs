@@ -9,7 +9,9 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use coracle_agent::AgentConfig;
-use coracle_controlplane::{PodNetworkMode, ServerConfig, scheduling::SchedulerConfig};
+use coracle_controlplane::{
+    AdmissionConfig, PodNetworkMode, ServerConfig, scheduling::SchedulerConfig,
+};
 
 use crate::{
     cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs},
@@ -54,6 +56,10 @@ pub(crate) fn server_config(
         config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;
     }
     config.token_auth_file.clone_from(&args.token_auth_file);
+    if let Some(path) = &args.admission_control_config_file {
+        let what = || format!("--admission-control-config-file {}", path.display());
+        config.admission = AdmissionConfig::read(path).with_context(what)?;
+    }
     if let Some(path) = &args.scheduler_config {
         config.scheduling = scheduler_config(path)?;
     }

@@ -10,7 +10,7 @@ use coracle_api::{
     load_balancer::Served,
     pod_network::{DEFAULT_VXLAN_PORT, Mode},
 };
-use coracle_apiserver::pki::ServerNames;
+use coracle_apiserver::{AdmissionConfig, pki::ServerNames};
 use coracle_scheduler::SchedulerConfig;
 use hyper::http::uri::Authority;
 use ipnet::Ipv4Net;
@@ -74,6 +74,8 @@ pub struct ServerConfig {
     pub kubeconfig_out: PathBuf,
     /// Static bearer tokens, as [`coracle_apiserver::token_file`] reads them.
     pub token_auth_file: Option<PathBuf>,
+    /// What plugins of admission are told.
+    pub admission: AdmissionConfig,
     /// How long a node may be silent before it is `Unknown`.
     pub node_monitor_grace: Duration,
     /// How long pods stay on an unreachable node.
@@ -165,6 +167,7 @@ impl ServerConfig {
             token_auth_file: None,
             node_monitor_grace: Duration::from_secs(50),
             eviction_timeout: Duration::from_secs(300),
+            admission: AdmissionConfig::default(),
             scheduling: SchedulerConfig::default(),
         }
     }

@@ -42,7 +42,7 @@ pub use config::{ServerConfig, ServerConfigError, StoreEngine};
 #[cfg(feature = "etcd")]
 pub use copy::{CopyStoreError, copy_store};
 pub use coracle_api::pod_network::Mode as PodNetworkMode;
-pub use coracle_apiserver::UserInfo;
+pub use coracle_apiserver::{AdmissionConfig, UserInfo};
 #[cfg(feature = "etcd")]
 pub use coracle_store::copy::Copied;
 #[cfg(feature = "etcd")]

@@ -185,6 +185,7 @@ impl Server {
         if let Some(path) = &config.token_auth_file {
             api_config.static_tokens = read_tokens(path)?;
         }
+        api_config.admission = config.admission.clone();
         api_config.local_storage = config.local_storage;
         api_config.dns = config.dns;
         let apiserver = ApiServer::new(api_config, Arc::clone(&backend)).await?;

@@ -45,6 +45,12 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
 
+    /// What plugins of admission are told: an AdmissionConfiguration (apiserver.config.k8s.io/v1).
+    /// PodSecurity takes something: the policy of namespaces whose labels say nothing, and whom
+    /// none is held against. It is this server's alone: give it to each.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admission_control_config_file: Option<PathBuf>,
+
     /// How pods of different nodes reach each other: `direct` to nodes of the same subnet (the
     /// network must know the way to others), `overlay` (VXLAN) everywhere, as clouds need it that
     /// drop packets with pods' addresses, or `auto`: direct within a subnet, overlay between
