@@ -62,3 +62,4 @@ pub use chain::{Chain, Turn};
 pub use config::{AdmissionConfig, AdmissionConfigError};
 pub use parts::Parts;
 pub use plugin::Plugin;
+pub use pod_security::metrics::PodSecurityMetrics;

@@ -6,7 +6,7 @@ use coracle_auth::{authn::service_account::TokenSigner, authz};
 use coracle_registry::{resource::Registry, store::Store};
 use ipnet::IpNet;
 
-use crate::config::AdmissionConfig;
+use crate::{config::AdmissionConfig, pod_security::metrics::PodSecurityMetrics};
 
 /// What plugins need of the server.
 #[derive(Clone)]
@@ -25,6 +25,8 @@ pub struct Parts {
     pub service_cidr: IpNet,
     /// What plugins are told from outside.
     pub config: AdmissionConfig,
+    /// What plugins count.
+    pub metrics: PodSecurityMetrics,
     /// Where clients reach this server: if that is loopback, nodes may be there, too.
     pub advertise: IpAddr,
 }

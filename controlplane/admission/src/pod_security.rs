@@ -17,6 +17,7 @@
 //! | [`verdict`] | what comes of a pod |
 //! | [`existing`] | what is told of pods that are there |
 //! | [`config`] | defaults and exemptions |
+//! | [`metrics`] | what is counted |
 //!
 //! Source: `plugin/pkg/admission/security/podsecurity/admission.go` and
 //! `k8s.io/pod-security-admission/admission/admission.go` at v1.37.
@@ -25,6 +26,7 @@ mod checks;
 pub(crate) mod config;
 mod existing;
 mod level;
+pub(crate) mod metrics;
 mod pod;
 mod standard;
 #[cfg(test)]
@@ -52,6 +54,7 @@ use self::{
     config::PodSecurityConfig,
     existing::{LIMITS, Stored},
     level::{Level, LevelVersion, PREFIX, Policy},
+    metrics::{Count, PodSecurityMetrics},
     pod::Pod,
     verdict::Verdict,
 };
@@ -77,6 +80,7 @@ pub(crate) struct PodSecurity {
     store: Store,
     registry: Arc<Registry>,
     config: Arc<PodSecurityConfig>,
+    metrics: PodSecurityMetrics,
 }
 
 impl PodSecurity {
@@ -85,6 +89,7 @@ impl PodSecurity {
             store: parts.store.clone(),
             registry: Arc::clone(&parts.registry),
             config: Arc::new(parts.config.pod_security.clone()),
+            metrics: parts.metrics.clone(),
         }
     }
 
@@ -132,7 +137,11 @@ impl PodSecurity {
         if let Some(exempt) = self.exempt(attributes) {
             return Ok(exempt);
         }
-        let (policy, errors) = self.policy_of(attributes.namespace).await?;
+        let asked = self.policy_of(attributes.namespace).await;
+        let (policy, errors) = asked.inspect_err(|_| {
+            let failed = Count::Failed { is_fatal: true };
+            self.metrics.count(attributes, &failed);
+        })?;
         if errors.is_empty() && policy.is_privileged() {
             return Ok(Verdict::privileged());
         }
@@ -301,6 +310,9 @@ impl Plugin for PodSecurity {
             Some([]) => self.of_pod(attributes).await?,
             Some(path) => self.of_template(attributes, path).await?,
         };
+        for count in &verdict.counts {
+            self.metrics.count(attributes, count);
+        }
         for (key, value) in verdict.annotations() {
             attributes.annotate(key, value);
         }

@@ -5,7 +5,7 @@
 //! is gathered when somebody asks. Words of clients never become labels: only what is served does.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/metrics/metrics.go`,
-//! `pkg/storage/etcd3/metrics/metrics.go` at v1.37.
+//! `pkg/storage/etcd3/metrics/metrics.go` at v1.37. What admission counts it keeps itself.
 
 mod backend;
 mod observation;
@@ -13,6 +13,7 @@ pub(crate) mod page;
 
 use std::sync::Arc;
 
+use coracle_admission::PodSecurityMetrics;
 use coracle_registry::api_resource::Text;
 use coracle_store::Backend;
 use coracle_telemetry::metrics::{Counter, Gauge, Histogram, MetricsRegistry};
@@ -93,6 +94,8 @@ pub(crate) struct Metrics {
     long_running: Family<Request, Gauge>,
     watchers: Family<Watched, Gauge>,
     store: Times<Operation>,
+    /// Kept by admission.
+    pub(crate) pod_security: PodSecurityMetrics,
 }
 
 impl Metrics {
@@ -105,6 +108,7 @@ impl Metrics {
             long_running: Family::default(),
             watchers: Family::default(),
             store: times(),
+            pod_security: PodSecurityMetrics::default(),
         };
         let registry = &metrics.registry;
         let help = "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
@@ -139,7 +143,21 @@ impl Metrics {
         );
         let help = "Store request latency in seconds for each operation; a txn is answered once it is durable";
         registry.register("etcd_request_duration_seconds", help, metrics.store.clone());
+        metrics.register_pod_security();
         metrics
+    }
+
+    fn register_pod_security(&self) {
+        let (registry, kept) = (&self.registry, &self.pod_security);
+        let help =
+            "Number of policy evaluations that occurred, not counting ignored or exempt requests";
+        let name = "pod_security_evaluations";
+        registry.register(name, help, kept.evaluations.clone());
+        let help = "Number of exempt requests, not counting ignored or out of scope requests";
+        registry.register("pod_security_exemptions", help, kept.exemptions.clone());
+        let help = "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted \
+                    profile being used for evaluation";
+        registry.register("pod_security_errors", help, kept.errors.clone());
     }
 
     /// The same store, with its times taken.

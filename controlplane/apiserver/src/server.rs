@@ -100,6 +100,7 @@ impl ApiServer {
             cluster_ca: config.pki.ca.cert_pem.clone(),
             service_cidr: config.service_cidr,
             config: config.admission.clone(),
+            metrics: metrics.pod_security.clone(),
             advertise: config.advertise.ip(),
         });
         let tokens = config.static_tokens.clone();

@@ -56,15 +56,19 @@ impl Level {
             _ => Err("must be one of privileged, baseline, restricted"),
         }
     }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        }
+    }
 }
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Privileged => "privileged",
-            Self::Baseline => "baseline",
-            Self::Restricted => "restricted",
-        })
+        f.write_str(self.name())
     }
 }
 

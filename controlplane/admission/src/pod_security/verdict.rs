@@ -7,6 +7,7 @@ use coracle_api::status::FieldErrors;
 
 use super::{
     level::{LevelVersion, PREFIX, Policy},
+    metrics::Count,
     pod::Pod,
     standard::violations,
     violation::details,
@@ -20,6 +21,7 @@ pub(super) struct Verdict {
     pub(super) warnings: Vec<String>,
     /// Keys without [`PREFIX`], and values.
     pub(super) audit: Vec<(&'static str, String)>,
+    pub(super) counts: Vec<Count>,
 }
 
 impl Verdict {
@@ -27,6 +29,7 @@ impl Verdict {
     pub(super) fn exempt(by: &str) -> Self {
         Self {
             audit: vec![("exempt", by.to_owned())],
+            counts: vec![Count::Exempt],
             ..Self::default()
         }
     }
@@ -35,14 +38,21 @@ impl Verdict {
     pub(super) fn failed(why: &str) -> Self {
         Self {
             audit: vec![("error", why.to_owned())],
+            counts: vec![Count::Failed { is_fatal: true }],
             ..Self::default()
         }
     }
 
     /// Nothing is asked.
     pub(super) fn privileged() -> Self {
+        let asked = LevelVersion::PRIVILEGED;
         Self {
-            audit: vec![("enforce-policy", LevelVersion::PRIVILEGED.to_string())],
+            audit: vec![("enforce-policy", asked.to_string())],
+            counts: vec![Count::Evaluated {
+                is_allowed: true,
+                mode: "enforce",
+                asked,
+            }],
             ..Self::default()
         }
     }
@@ -66,6 +76,7 @@ pub(super) fn of_pod(
     if !errors.is_empty() {
         let error = format!("Failed to parse policy: {errors}");
         verdict.audit.push(("error", error));
+        verdict.counts.push(Count::Failed { is_fatal: false });
     }
     let mut seen: Vec<(LevelVersion, String)> = Vec::new();
     // What is asked twice is answered once.
@@ -77,6 +88,11 @@ pub(super) fn of_pod(
         seen.push((asked, details.clone()));
         details
     };
+    let count = |mode, asked, is_allowed| Count::Evaluated {
+        is_allowed,
+        mode,
+        asked,
+    };
     if is_enforced {
         let enforced = policy.enforce.to_string();
         let details = found(policy.enforce);
@@ -84,6 +100,9 @@ pub(super) fn of_pod(
             verdict.refusal = Some(format!("violates PodSecurity \"{enforced}\": {details}"));
         }
         verdict.audit.push(("enforce-policy", enforced));
+        let is_allowed = verdict.refusal.is_none();
+        let count = count("enforce", policy.enforce, is_allowed);
+        verdict.counts.push(count);
     }
     let mut would = |asked: LevelVersion| {
         let details = found(asked);
@@ -91,9 +110,13 @@ pub(super) fn of_pod(
     };
     if let Some(text) = would(policy.audit) {
         verdict.audit.push(("audit-violations", text));
+        verdict.counts.push(count("audit", policy.audit, false));
     }
-    if verdict.refusal.is_none() {
-        verdict.warnings.extend(would(policy.warn));
+    if verdict.refusal.is_none()
+        && let Some(text) = would(policy.warn)
+    {
+        verdict.warnings.push(text);
+        verdict.counts.push(count("warn", policy.warn, false));
     }
     verdict
 }

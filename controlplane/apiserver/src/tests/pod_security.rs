@@ -2,6 +2,7 @@
 
 mod exemptions;
 mod namespaces;
+mod observed;
 mod pods;
 
 use std::sync::Arc;
