@@ -1,0 +1,181 @@
+//! What a schema may say.
+
+use serde_json::{Value, json};
+
+use super::shown;
+use crate::rules;
+
+/// What is told of a schema of the property `x`; its path is `p.properties[x]`.
+fn told(schema: Value) -> Vec<String> {
+    let schema = json!({"type": "object", "properties": {"x": schema}});
+    shown(rules::check(&schema, "p", false))
+}
+
+fn root(schema: Value, has_status: bool) -> Vec<String> {
+    shown(rules::check(&schema, "p", has_status))
+}
+
+#[test]
+fn structural_schemas_are_taken() {
+    for schema in [
+        json!({"type": "string", "default": "a", "enum": ["a"]}),
+        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        json!({"x-kubernetes-int-or-string": true,
+            "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "^a"}]}),
+        json!({"x-kubernetes-preserve-unknown-fields": true}),
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-embedded-resource": true}),
+        json!({"type": "object", "additionalProperties": {"type": "string"}}),
+        json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["n"],
+            "items": {"type": "object", "required": ["n"], "properties": {"n": {"type": "string"}}}}),
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "oneOf": [{"required": ["a"]}]}),
+        json!({"type": "array", "items": {"type": "string"}, "default": ["a"]}),
+    ] {
+        assert_eq!(told(schema.clone()), Vec::<String>::new(), "{schema}");
+    }
+    let metadata = json!({"type": "object", "properties": {"metadata":
+        {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}}}});
+    assert!(root(metadata, true).is_empty());
+}
+
+#[test]
+fn what_is_not_structural_is_told() {
+    for (schema, expect) in [
+        (
+            json!({}),
+            "p.properties[x].type: Required value: must not be empty for specified object fields",
+        ),
+        (
+            json!({"type": "array"}),
+            "p.properties[x].items: Required value: must be specified",
+        ),
+        (
+            json!({"type": "array", "items": {}}),
+            "p.properties[x].items.type: Required value: must not be empty for specified array items",
+        ),
+        (
+            json!({"type": "string", "anyOf": [{"type": "string"}]}),
+            "p.properties[x].anyOf[0].type: Forbidden: must be empty to be structural",
+        ),
+        (
+            json!({"type": "string", "not": {"default": "a"}}),
+            "p.properties[x].not.default: Forbidden: must be undefined to be structural",
+        ),
+        (
+            json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}),
+            "p.properties[x].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true",
+        ),
+        (
+            json!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}),
+            "p.properties[x].type: Required value: must be object if x-kubernetes-embedded-resource is true",
+        ),
+        (
+            json!({"type": "object", "x-kubernetes-embedded-resource": true}),
+            "p.properties[x].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
+        ),
+        (
+            json!({"type": "string", "default": 1}),
+            r#"p.properties[x].default: Invalid value: "integer":  in body must be of type string: "integer""#,
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "string"}}, "default": {"b": 1}}),
+            r#"p.properties[x].default: Invalid value: {"b":1}: must not have unknown fields"#,
+        ),
+        (
+            json!({"type": "frob"}),
+            r#"p.properties[x].type: Unsupported value: "frob": supported values: "array", "boolean", "integer", "number", "object", "string""#,
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}),
+            "p.properties[x].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive",
+        ),
+        (
+            json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}),
+            "p.properties[x].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+        ),
+        (
+            json!({"type": "string", "$ref": "#/a"}),
+            "p.properties[x].$ref: Forbidden: $ref is not supported",
+        ),
+        (
+            json!({"type": "string", "x-kubernetes-list-type": "set"}),
+            r#"p.properties[x].type: Invalid value: "string": must be array if x-kubernetes-list-type is specified"#,
+        ),
+        (
+            json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"}),
+            "p.properties[x].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set",
+        ),
+        (
+            json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}),
+            "p.properties[x].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map",
+        ),
+        (
+            json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["n"],
+                "items": {"type": "object", "properties": {"n": {"type": "string"}}}}),
+            "p.properties[x].items.properties[n].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+        ),
+        (
+            json!({"type": "object", "x-kubernetes-map-type": "some"}),
+            r#"p.properties[x].x-kubernetes-map-type: Unsupported value: "some": supported values: "atomic", "granular""#,
+        ),
+        (
+            json!({"type": "string", "x-kubernetes-validations": [{"rule": " "}]}),
+            "p.properties[x].x-kubernetes-validations[0].rule: Required value: rule is not specified",
+        ),
+    ] {
+        assert_eq!(told(schema.clone()), [expect], "{schema}");
+    }
+    let pattern = told(json!({"type": "string", "pattern": "["}));
+    assert!(
+        pattern[0].contains("must be a valid regular expression, but isn't"),
+        "{pattern:?}"
+    );
+}
+
+#[test]
+fn the_root_is_an_object_of_its_own() {
+    assert_eq!(
+        root(json!({}), false),
+        ["p.type: Required value: must not be empty at the root"]
+    );
+    assert_eq!(
+        root(json!({"type": "object", "nullable": true}), false),
+        ["p.nullable: Forbidden: nullable cannot be true at the root"]
+    );
+    let metadata = json!({"type": "object", "properties": {"metadata": {"type": "object",
+        "properties": {"labels": {"type": "object"}}}}});
+    assert_eq!(
+        root(metadata, false),
+        [
+            "p.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"
+        ]
+    );
+    let alternatives = json!({"type": "object", "anyOf": [{"required": ["spec"]}]});
+    assert!(root(alternatives.clone(), false).is_empty());
+    assert!(root(alternatives, true)[0].contains("fields are allowed at the root of the schema"));
+    let incomplete = json!({"type": "object", "allOf": [{"properties": {"a": {"maximum": 1}}}]});
+    assert_eq!(
+        root(incomplete, false),
+        ["p.properties[a]: Required value: because it is defined in p.allOf[0].properties[a]"]
+    );
+}
+
+#[test]
+fn fields_are_found_by_their_paths() {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"colour": {"type": "string"}}}}});
+    assert_eq!(
+        rules::field_at(&schema, ".spec.colour").unwrap()["type"],
+        "string"
+    );
+    for (path, expect) in [
+        ("spec", "expected [ or . but got: s"),
+        (".spec.size", "does not refer to a valid field"),
+        (".spec.", "unexpected end of JSON path"),
+        (".spec.list[0]", "array notation is not allowed"),
+    ] {
+        assert_eq!(
+            rules::field_at(&schema, path).unwrap_err(),
+            expect,
+            "{path}"
+        );
+    }
+}
