@@ -4,17 +4,21 @@
 //! what is absent is defaulted, what does not fit is told. `apiVersion`, `kind` and `metadata` of
 //! an object are every kind's.
 //!
-//! Not here yet: what values must be besides their type (formats, bounds, patterns, junctors), and
-//! rules.
+//! What values must be, besides being known, is `coracle_structural`'s: a tree of its own, with
+//! formats, bounds, patterns and junctors. Not here yet: rules in CEL.
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/structural.go` at v1.37.
 
 mod node_ref;
 mod read;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
-use serde_json::{Map, Value};
+use coracle_structural::{Violation, Violations, Wrong};
+use serde_json::Value;
 
 pub use self::{
     node_ref::{Keys, NodeRef},
@@ -29,6 +33,8 @@ pub struct Structural {
     root: Node,
     /// As it was given, for OpenAPI.
     published: Value,
+    /// What values it allows.
+    values: OnceLock<coracle_structural::Schema>,
 }
 
 /// What one value may be.
@@ -41,7 +47,6 @@ struct Node {
     additional: Option<Box<Node>>,
     /// Of each element of a list.
     items: Option<Box<Node>>,
-    required: Vec<String>,
     default: Option<Value>,
     nullable: bool,
     /// What is not known stays.
@@ -79,6 +84,7 @@ impl Structural {
         Ok(Arc::new(Self {
             root: read::node(schema, "")?,
             published: schema.clone(),
+            values: OnceLock::new(),
         }))
     }
 
@@ -101,12 +107,55 @@ impl Structural {
     /// What does not fit.
     #[must_use]
     pub fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if let Some(map) = object.as_object() {
-            self.root.validate_map(map, "", true, &mut errors);
+        let mut errors = field_errors(self.values().validate(object));
+        errors.extend(field_errors(self.values().validate_embedded(object)));
+        errors.extend(field_errors(self.values().validate_lists(object)));
+        errors
+    }
+
+    /// What does not fit and was not so before. Lists are told of if they were in order.
+    #[must_use]
+    pub fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let values = self.values();
+        let mut errors = field_errors(values.validate_update(new, old));
+        errors.extend(field_errors(values.validate_embedded(new)));
+        if values.validate_lists(old).is_empty() {
+            errors.extend(field_errors(values.validate_lists(new)));
         }
         errors
     }
+
+    /// Made when it is first asked: many kinds are served that nobody writes.
+    fn values(&self) -> &coracle_structural::Schema {
+        self.values.get_or_init(|| {
+            // What was read as a tree here is not too deep there.
+            coracle_structural::Schema::read(&self.published).unwrap_or_default()
+        })
+    }
+}
+
+/// What was found, as it is answered.
+#[must_use]
+pub fn field_errors(found: Violations) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let more = found.more();
+    for Violation { path, what } in found {
+        match what {
+            Wrong::Required { detail } => errors.required(path, detail),
+            Wrong::Invalid { value, detail } => errors.invalid(path, &value, detail),
+            Wrong::TypeInvalid { value, detail } => errors.type_invalid(path, &value, detail),
+            Wrong::NotSupported { value, supported } => {
+                let supported: Vec<&str> = supported.iter().map(String::as_str).collect();
+                errors.not_supported(path, &value, &supported);
+            }
+            Wrong::TooLong { max } => errors.too_long(path, &Value::Null, max),
+            Wrong::TooMany { actual, max } => errors.too_many(path, actual, max),
+            Wrong::Duplicate { value } => errors.duplicate(path, &value),
+            Wrong::Forbidden { detail } => errors.forbidden(path, detail),
+        }
+    }
+    errors.count(more);
+    errors
 }
 
 fn joined(path: &str, name: &str) -> String {
@@ -114,94 +163,6 @@ fn joined(path: &str, name: &str) -> String {
         name.to_owned()
     } else {
         format!("{path}.{name}")
-    }
-}
-
-impl Node {
-    fn validate(&self, value: &Value, path: &str, errors: &mut FieldErrors) {
-        if value.is_null() && self.nullable {
-            return;
-        }
-        if let Some(kind) = self.kind.filter(|kind| !kind.fits(value)) {
-            let found = kind_of(value);
-            let detail = format!("{path} in body must be of type {}: {found:?}", kind.name());
-            return errors.invalid(path, &found.into(), detail);
-        }
-        match value {
-            Value::Object(map) => self.validate_map(map, path, self.is_embedded, errors),
-            Value::Array(list) => {
-                let Some(items) = &self.items else { return };
-                for (at, item) in list.iter().enumerate() {
-                    items.validate(item, &format!("{path}[{at}]"), errors);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn validate_map(
-        &self,
-        map: &Map<String, Value>,
-        path: &str,
-        is_object: bool,
-        errors: &mut FieldErrors,
-    ) {
-        for name in &self.required {
-            if !map.contains_key(name) {
-                errors.required(joined(path, name), "");
-            }
-        }
-        for (name, value) in map {
-            if is_object && OF_EVERY_OBJECT.contains(&name.as_str()) {
-                continue;
-            }
-            if let Some(node) = self.properties.get(name).or(self.additional.as_deref()) {
-                node.validate(value, &joined(path, name), errors);
-            }
-        }
-    }
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Object => "object",
-            Self::Array => "array",
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-            Self::IntOrString => "integer,string",
-        }
-    }
-
-    fn fits(self, value: &Value) -> bool {
-        let is_whole = || {
-            value.is_i64()
-                || value.is_u64()
-                || value.as_f64().is_some_and(|number| number.fract() == 0.0)
-        };
-        match self {
-            Self::Object => value.is_object(),
-            Self::Array => value.is_array(),
-            Self::String => value.is_string(),
-            Self::Integer => is_whole(),
-            Self::Number => value.is_number(),
-            Self::Boolean => value.is_boolean(),
-            Self::IntOrString => value.is_string() || is_whole(),
-        }
-    }
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

@@ -49,6 +49,7 @@ pub enum FieldErrorKind {
     Required,
     Duplicate,
     Invalid,
+    TypeInvalid,
     NotSupported,
     Forbidden,
     TooLong,
@@ -65,6 +66,7 @@ impl FieldErrorKind {
             Self::Required => "FieldValueRequired",
             Self::Duplicate => "FieldValueDuplicate",
             Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
             Self::NotSupported => "FieldValueNotSupported",
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
@@ -78,7 +80,7 @@ impl FieldErrorKind {
             Self::NotFound => "Not found",
             Self::Required => "Required value",
             Self::Duplicate => "Duplicate value",
-            Self::Invalid => "Invalid value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
             Self::NotSupported => "Unsupported value",
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
@@ -109,6 +111,17 @@ impl FieldErrors {
     /// A value is malformed.
     pub fn invalid(&mut self, path: impl Into<String>, value: &Value, detail: impl AsRef<str>) {
         self.push(FieldErrorKind::Invalid, path, Some(value), detail.as_ref());
+    }
+
+    /// A value is of another type, or has another format, than its schema says.
+    pub fn type_invalid(
+        &mut self,
+        path: impl Into<String>,
+        value: &Value,
+        detail: impl AsRef<str>,
+    ) {
+        let kind = FieldErrorKind::TypeInvalid;
+        self.push(kind, path, Some(value), detail.as_ref());
     }
 
     /// The same for a value that upstream prints otherwise than as JSON.
@@ -208,6 +221,11 @@ impl FieldErrors {
     /// `Invalid value: ...: field is immutable`.
     pub fn immutable(&mut self, path: impl Into<String>, value: &Value) {
         self.invalid(path, value, "field is immutable");
+    }
+
+    /// There is this much more, of which nothing is told.
+    pub fn count(&mut self, more: usize) {
+        self.more += more;
     }
 
     /// Whether nothing is wrong.

@@ -6,6 +6,7 @@
 //! | `schema` | a schema as a tree, read once |
 //! | `validate` | values against it, and updates against what was before |
 //! | `list_type` | lists of type `set` and `map`: nothing is there twice |
+//! | `embedded` | objects within objects say what they are |
 //! | `format`, `pattern` | texts: formats, regular expressions as Go reads them |
 //! | [`rules`] | what a schema may say |
 //! | [`violation`] | what is wrong, in upstream's words |
@@ -15,6 +16,7 @@
 //! far as their texts must be there, and not evaluated.
 #![forbid(unsafe_code)]
 
+mod embedded;
 mod format;
 mod list_type;
 mod pattern;

@@ -13,9 +13,11 @@ mod defaults;
 mod keywords;
 mod structure;
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-use crate::violation::Violations;
+use crate::{format::Format, violation::Violations};
 
 /// Keywords that the root may have where `status` is a subresource.
 const AT_ROOT: [(&str, &str); 22] = [
@@ -108,11 +110,11 @@ pub fn has_validations(schema: &Value) -> bool {
     })
 }
 
-/// Formats that are written somewhere, and that nobody checks.
+/// Formats that are written somewhere and that nobody checks, each once.
 #[must_use]
-pub fn unknown_formats(schema: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    visit(schema, "", LEVELS, &mut |schema, path| {
+pub fn unknown_formats(schema: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    visit(schema, LEVELS, &mut |schema| {
         let Some(format) = schema["format"]
             .as_str()
             .filter(|format| !format.is_empty())
@@ -122,11 +124,11 @@ pub fn unknown_formats(schema: &Value) -> Vec<String> {
         let is_known = match schema["type"].as_str().unwrap_or_default() {
             "integer" => matches!(format, "int32" | "int64"),
             "number" => matches!(format, "float" | "double"),
-            "" | "string" => crate::format::Format::is_known(format),
+            "" | "string" => Format::is_known(format),
             _ => false,
         };
         if !is_known {
-            found.push(format!("unrecognized format {format:?}{path}"));
+            found.insert(format.to_owned());
         }
     });
     found
@@ -169,40 +171,30 @@ fn is_zero(value: &Value) -> bool {
 
 /// Where schemas are in a schema.
 const NESTED: [&str; 4] = ["not", "additionalProperties", "items", "additionalItems"];
-const LISTED: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+const LISTED: [&str; 4] = ["allOf", "anyOf", "oneOf", "items"];
 const NAMED: [&str; 3] = ["properties", "patternProperties", "definitions"];
 
-fn children(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
-    let nested = NESTED.iter().filter_map(move |name| {
-        let child = schema.get(name).filter(|child| child.is_object())?;
-        Some(((*name).to_owned(), child))
-    });
-    let listed = LISTED.iter().chain(["items"].iter()).flat_map(move |name| {
-        let list = schema[*name].as_array().into_iter().flatten().enumerate();
-        list.map(move |(at, child)| (format!("{name}[{at}]"), child))
-    });
-    let named = NAMED.iter().flat_map(move |name| {
-        let map = schema[*name].as_object().into_iter().flatten();
-        map.map(move |(key, child)| (format!("{name}[{key}]"), child))
-    });
-    nested.chain(listed).chain(named)
+fn children(schema: &Value) -> impl Iterator<Item = &Value> {
+    let nested = NESTED.iter().filter_map(|name| schema.get(*name));
+    let listed = LISTED.iter().filter_map(|name| schema[*name].as_array());
+    let named = NAMED.iter().filter_map(|name| schema[*name].as_object());
+    let nested = nested.filter(|child| child.is_object());
+    nested
+        .chain(listed.flatten())
+        .chain(named.flat_map(|map| map.values()))
 }
 
 fn is_any(schema: &Value, levels: usize, holds: &dyn Fn(&Value) -> bool) -> bool {
-    holds(schema)
-        || (levels > 0 && children(schema).any(|(_, child)| is_any(child, levels - 1, holds)))
+    holds(schema) || (levels > 0 && children(schema).any(|child| is_any(child, levels - 1, holds)))
 }
 
 fn is_too_deep(schema: &Value, levels: usize) -> bool {
-    levels == 0 || children(schema).any(|(_, child)| is_too_deep(child, levels - 1))
+    levels == 0 || children(schema).any(|child| is_too_deep(child, levels - 1))
 }
 
-fn visit(schema: &Value, path: &str, levels: usize, see: &mut dyn FnMut(&Value, &str)) {
-    see(schema, path);
-    if levels == 0 {
-        return;
-    }
-    for (step, child) in children(schema) {
-        visit(child, &format!("{path}.{step}"), levels - 1, see);
+fn visit(schema: &Value, levels: usize, see: &mut dyn FnMut(&Value)) {
+    see(schema);
+    if levels > 0 {
+        children(schema).for_each(|child| visit(child, levels - 1, see));
     }
 }

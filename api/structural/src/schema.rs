@@ -52,6 +52,8 @@ pub(crate) struct Node {
     pub(crate) list: ListKind,
     /// The whole map is one value: what is in it has no old counterpart.
     pub(crate) is_atomic_map: bool,
+    /// A whole object, with a type of its own.
+    pub(crate) is_embedded: bool,
 }
 
 /// Members that have no property.
@@ -181,6 +183,7 @@ fn node(schema: &Value, levels: usize) -> Result<Node, ReadSchema> {
         required: texts(map.get("required")),
         list: list_kind(schema),
         is_atomic_map: schema["x-kubernetes-map-type"] == "atomic",
+        is_embedded: flag(schema, "x-kubernetes-embedded-resource"),
         ..Node::default()
     };
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {

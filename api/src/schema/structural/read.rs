@@ -73,7 +73,6 @@ fn read(schema: &Value, path: &str, levels: usize) -> Result<Node, ReadStructura
     if let Some(each) = map.get("items") {
         node.items = Some(Box::new(read(each, &format!("{path}[*]"), left)?));
     }
-    node.required = texts(map.get("required"));
     Ok(node)
 }
 

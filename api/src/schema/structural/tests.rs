@@ -85,6 +85,16 @@ fn what_does_not_fit_is_told() {
 }
 
 #[test]
+fn an_update_is_told_of_what_it_changes() {
+    let with =
+        |size: &str, name: i64| json!({"metadata": {}, "spec": {"size": size, "mode": name}});
+    let told = |new, old| schema().validate_update(&new, &old).len();
+    assert_eq!(told(with("1", 1), with("1", 1)), 0);
+    assert_eq!(told(with("1", 2), with("1", 1)), 1);
+    assert_eq!(told(with("2", 2), with("1", 1)), 2);
+}
+
+#[test]
 fn what_is_not_structural_is_refused() {
     let mut deep = json!({"type": "string"});
     for _ in 0..100 {

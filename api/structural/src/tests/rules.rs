@@ -179,3 +179,28 @@ fn fields_are_found_by_their_paths() {
         );
     }
 }
+
+#[test]
+fn what_nobody_checks_is_found() {
+    let schema = json!({"type": "object", "properties": {
+        "a": {"type": "string", "format": "postcode"}, "b": {"type": "integer", "format": "int32"},
+        "c": {"type": "array", "items": {"type": "string", "format": "date-time"}}}});
+    let found: Vec<String> = rules::unknown_formats(&schema).into_iter().collect();
+    assert_eq!(found, ["postcode"]);
+    assert!(!rules::has_validations(&schema));
+    let ruled = json!({"type": "object", "properties": {"a": {"type": "string",
+        "x-kubernetes-validations": [{"rule": "self != ''"}]}}});
+    assert!(rules::has_validations(&ruled));
+}
+
+#[test]
+fn what_is_nested_without_end_is_refused() {
+    let mut schema = json!({"type": "string"});
+    for _ in 0..70 {
+        schema = json!({"type": "array", "items": schema});
+    }
+    assert_eq!(
+        root(schema, false),
+        ["p: Forbidden: must not be nested deeper than 64 levels"]
+    );
+}

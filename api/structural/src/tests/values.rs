@@ -284,3 +284,33 @@ fn a_schema_is_not_read_without_end() {
     }
     assert!(Schema::read(&schema).is_err());
 }
+
+#[test]
+fn objects_within_say_what_they_are() {
+    let schema = json!({"type": "object", "properties": {"x": {"type": "object",
+        "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}});
+    let read = Schema::read(&schema).unwrap();
+    for (value, expect) in [
+        (json!({"apiVersion": "v1", "kind": "Pod"}), &[][..]),
+        (
+            json!({"apiVersion": "a/b/c", "kind": ""}),
+            &[
+                r#"x.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c"#,
+                r#"x.kind: Invalid value: "": must not be empty"#,
+            ],
+        ),
+        (
+            json!({"kind": 1}),
+            &[
+                "x.apiVersion: Required value: must not be empty",
+                "x.kind: Invalid value: 1: must be a string",
+            ],
+        ),
+    ] {
+        assert_eq!(
+            shown(read.validate_embedded(&json!({"x": value}))),
+            expect,
+            "{value}"
+        );
+    }
+}
