@@ -76,7 +76,7 @@ pub(crate) fn groups(
     let scheduler = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
     let leases = Api::namespaced(apiserver.client(identity::user()), NAMESPACE);
     let (compacted, forgetting) = (Arc::clone(backend), Arc::clone(apiserver));
-    let repairing = Arc::clone(apiserver);
+    let (repairing, defining) = (Arc::clone(apiserver), Arc::clone(apiserver));
     let (clients, settings) = controllers;
     [
         Group::new(
@@ -93,6 +93,9 @@ pub(crate) fn groups(
                 }),
                 Part::endless("compaction", move |stop| {
                     compaction::run(Arc::clone(&compacted), CompactionPolicy::default(), stop)
+                }),
+                Part::endless("definitions-keeper", move |stop| {
+                    Arc::clone(&defining).keep_definitions(stop)
                 }),
                 Part::endless("event-expiry", move |stop| {
                     Arc::clone(&forgetting).forget_old_events(stop)

@@ -10,6 +10,7 @@
 //! | `cron` | `cron` |
 //! | `decode` | `decode-json`, `decode-yaml`, `decode-protobuf`, `quantity` |
 //! | `custom` | `decode-custom` |
+//! | `structural` | `structural`: rules of schemas, and values against them |
 //! | `cost` | `cost`: time for each byte, of all decoders of the API server |
 //! | `patch` | `json-patch`, `merge-patch`, `strategic-patch`, `apply` |
 //! | `selector` | `label-selector`, `field-selector` |
@@ -28,6 +29,7 @@ mod custom;
 mod decode;
 mod patch;
 mod selector;
+mod structural;
 
 use std::sync::LazyLock;
 
@@ -44,6 +46,7 @@ const TARGETS: [(&str, Target); 32] = [
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
     ("decode-custom", custom::object),
+    ("structural", structural::schema_and_value),
     ("quantity", |data| text(data, decode::quantity)),
     ("cost", cost::cost),
     ("cron", |data| text(data, cron::schedule)),

@@ -14,6 +14,8 @@ use regex::{Regex, RegexBuilder};
 const SIZE: usize = 4 << 20;
 /// Go repeats no more often.
 const MOST_TIMES: u32 = 1000;
+/// Signs of a repetition, with room for one that is too often.
+const LONGEST: usize = 20;
 
 /// A pattern of a schema.
 #[derive(Debug)]
@@ -256,16 +258,18 @@ impl Translation<'_> {
 
     /// After a brace: numbers of times, or a letter as others.
     fn repetition(&mut self) -> Result<(), String> {
-        let ahead: String = self.rest.clone().take_while(|next| *next != '}').collect();
+        // No longer than any that there may be: a pattern of braces is read once.
+        let near: String = self.rest.clone().take(LONGEST).collect();
+        let closing = near.find('}');
+        let ahead = near[..closing.unwrap_or(near.len())].to_owned();
         let (least, most) = ahead.split_once(',').unwrap_or((&ahead, ""));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let closes = self.rest.clone().any(|next| next == '}');
-        if !closes || !is_number(least) || !(most.is_empty() || is_number(most)) {
+        if closing.is_none() || !is_number(least) || !(most.is_empty() || is_number(most)) {
             self.out.push_str("\\{");
             return Ok(());
         }
         let is_too_often = |text: &str| text.parse::<u32>().is_ok_and(|times| times > MOST_TIMES);
-        if is_too_often(least) || is_too_often(most) || ahead.len() > 9 {
+        if is_too_often(least) || is_too_often(most) {
             return Err(format!(
                 "error parsing regexp: invalid repeat count: `{{{ahead}}}`"
             ));

@@ -169,32 +169,44 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Where schemas are in a schema.
-const NESTED: [&str; 4] = ["not", "additionalProperties", "items", "additionalItems"];
-const LISTED: [&str; 4] = ["allOf", "anyOf", "oneOf", "items"];
-const NAMED: [&str; 3] = ["properties", "patternProperties", "definitions"];
-
-fn children(schema: &Value) -> impl Iterator<Item = &Value> {
-    let nested = NESTED.iter().filter_map(|name| schema.get(*name));
-    let listed = LISTED.iter().filter_map(|name| schema[*name].as_array());
-    let named = NAMED.iter().filter_map(|name| schema[*name].as_object());
-    let nested = nested.filter(|child| child.is_object());
-    nested
-        .chain(listed.flatten())
-        .chain(named.flat_map(|map| map.values()))
+/// The schemas in a schema, in the order of their keywords.
+fn children(schema: &Value) -> Vec<&Value> {
+    let mut found = Vec::new();
+    for (keyword, value) in schema.as_object().into_iter().flatten() {
+        match (keyword.as_str(), value) {
+            ("not" | "additionalProperties" | "items" | "additionalItems", Value::Object(_)) => {
+                found.push(value);
+            }
+            ("allOf" | "anyOf" | "oneOf" | "items", Value::Array(list)) => found.extend(list),
+            ("properties" | "patternProperties" | "definitions", Value::Object(map)) => {
+                found.extend(map.values());
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 fn is_any(schema: &Value, levels: usize, holds: &dyn Fn(&Value) -> bool) -> bool {
-    holds(schema) || (levels > 0 && children(schema).any(|child| is_any(child, levels - 1, holds)))
+    holds(schema)
+        || (levels > 0
+            && children(schema)
+                .into_iter()
+                .any(|child| is_any(child, levels - 1, holds)))
 }
 
 fn is_too_deep(schema: &Value, levels: usize) -> bool {
-    levels == 0 || children(schema).any(|child| is_too_deep(child, levels - 1))
+    levels == 0
+        || children(schema)
+            .into_iter()
+            .any(|child| is_too_deep(child, levels - 1))
 }
 
 fn visit(schema: &Value, levels: usize, see: &mut dyn FnMut(&Value)) {
     see(schema);
     if levels > 0 {
-        children(schema).for_each(|child| visit(child, levels - 1, see));
+        for child in children(schema) {
+            visit(child, levels - 1, see);
+        }
     }
 }

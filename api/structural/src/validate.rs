@@ -13,7 +13,9 @@
 mod junctors;
 mod scalar;
 
-use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
 
 use crate::{
     schema::{Additional, Bounds, ListKind, Node, Schema, Type},
@@ -157,9 +159,9 @@ impl Node {
 
     fn check_list(&self, list: &[Value], old: Option<&Value>, path: &str, out: &mut Outcome) {
         if let Some(items) = &self.items {
-            let before = self.correlated(old);
+            let before = Before::of(&self.list, old);
             for (at, item) in list.iter().enumerate() {
-                let old = before.of(item);
+                let old = before.same_as(item);
                 out.merge(items.check(item, old, &format!("{path}[{at}]")));
             }
         }
@@ -237,30 +239,39 @@ impl Node {
             }
         }
     }
-
-    /// The elements of the list as it was, if they can be told apart.
-    fn correlated<'a>(&'a self, old: Option<&'a Value>) -> Before<'a> {
-        match (&self.list, old.and_then(Value::as_array)) {
-            (ListKind::Map(keys), Some(list)) => Before { keys, list },
-            _ => Before {
-                keys: &[],
-                list: &[],
-            },
-        }
-    }
 }
 
-/// The elements of a list as it was.
+/// The elements of a list as it was, by their keys, if they can be told apart.
 struct Before<'a> {
     keys: &'a [String],
-    list: &'a [Value],
+    by_key: HashMap<String, &'a Value>,
 }
 
 impl<'a> Before<'a> {
-    fn of(&self, item: &Value) -> Option<&'a Value> {
-        let is_same = |old: &&Value| self.keys.iter().all(|key| old.get(key) == item.get(key));
-        self.list.iter().find(is_same)
+    fn of(list: &'a ListKind, old: Option<&'a Value>) -> Self {
+        let mut before = Self {
+            keys: &[],
+            by_key: HashMap::new(),
+        };
+        if let (ListKind::Map(keys), Some(old)) = (list, old.and_then(Value::as_array)) {
+            before.keys = keys;
+            let keyed = old.iter().map(|item| (key_of(keys, item), item));
+            before.by_key = keyed.collect();
+        }
+        before
     }
+
+    fn same_as(&self, item: &Value) -> Option<&'a Value> {
+        if self.by_key.is_empty() {
+            return None;
+        }
+        self.by_key.get(&key_of(self.keys, item)).copied()
+    }
+}
+
+fn key_of(keys: &[String], item: &Value) -> String {
+    let values: Vec<&Value> = keys.iter().map(|key| &item[key]).collect();
+    json!(values).to_string()
 }
 
 fn size(length: usize) -> u64 {

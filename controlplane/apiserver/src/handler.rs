@@ -25,14 +25,13 @@ use crate::{
     nonresource,
     progress::PATIENCE,
     query::Query,
-    reply::{self, Reply},
+    reply,
     request_info::{RequestInfo, ResourceRequest, Verb},
     route,
     serve::connection::Connection,
     slow::{self, Step, Timing},
     source::Source,
     state::State,
-    unserved,
     weight::weight,
 };
 
@@ -179,7 +178,7 @@ where
     };
     // Only now: who may not ask for a kind is not told whether there is one.
     let Some(serving) = serving else {
-        return unserved::answer(server, info).map(Reply::into_response);
+        return Err(Status::no_such_path());
     };
     seen.set_resource(info, serving.info());
     // The body comes before the seat: a client that sends slowly holds up nobody who is ready.

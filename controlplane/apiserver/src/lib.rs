@@ -21,6 +21,7 @@
 //! | [`request_info`], `query`, `list_options` | what a URL asks for, in upstream's terms |
 //! | `catalog` | what is served, as one value |
 //! | `custom_resources` | kinds that come, change and go at run time |
+//! | `definitions` | CustomResourceDefinitions: what they say is served, and they are told how it went |
 //! | `published` | what is told of it, and the documents that tell it |
 //! | `route` | which URLs there are: the scope of a path against the scope of the kind |
 //! | `source` | where a request comes from, and so who asks |
@@ -43,7 +44,6 @@
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `unstored` | bindings, component statuses |
 //! | `binding_batch` | many bindings in one request |
-//! | `unserved` | the empty list of a kind that clients ask for although it is not served |
 //! | [`discovery`], [`openapi`] | what the server has, and how it looks |
 //! | `nonresource`, `review` | health and version; questions about oneself |
 //! | `client` | the in-process client |
@@ -62,6 +62,7 @@ mod catalog;
 mod client;
 pub mod config;
 mod custom_resources;
+mod definitions;
 mod encoding;
 mod endpoints;
 mod error;
@@ -98,7 +99,6 @@ pub mod discovery;
 pub mod openapi;
 pub mod table;
 mod tls_session;
-mod unserved;
 mod unstored;
 mod weight;
 mod write;

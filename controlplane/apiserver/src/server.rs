@@ -34,7 +34,7 @@ use crate::{
     catalog::{Catalog, Catalogs, Serving},
     client,
     config::ApiServerConfig,
-    custom_resources,
+    custom_resources, definitions,
     error::ApiServerError,
     event_expiry,
     first_address::FirstAddress,
@@ -56,6 +56,8 @@ const HOUSEKEEPING: ExponentialBackoff =
 /// The API server.
 pub struct ApiServer {
     pub(crate) state: Arc<State>,
+    /// Which kinds that come at run time are served.
+    serving: definitions::Serving,
 }
 
 impl ApiServer {
@@ -138,9 +140,12 @@ impl ApiServer {
             .catch_up()
             .await
             .map_err(ApiServerError::ReadStore)?;
+        // So it finds all kinds.
+        let serving = definitions::Serving::default();
+        definitions::serve_all(&state, &serving).await;
         state.bootstrapped.store(true, Ordering::Release);
-        keep_house(&state);
-        Ok(Arc::new(Self { state }))
+        keep_house(&state, &serving);
+        Ok(Arc::new(Self { state, serving }))
     }
 
     /// A client with identity `user` that calls the handlers in this process: no socket, no TLS.
@@ -184,6 +189,12 @@ impl ApiServer {
         bootstrap::lead_to(&self.state, servers).await
     }
 
+    /// Gives kinds their names, tells their definitions what is established and deletes the objects
+    /// of those that go, until `stop`: for one of several servers.
+    pub async fn keep_definitions(self: Arc<Self>, stop: CancellationToken) {
+        definitions::keep(Arc::clone(&self.state), Arc::clone(&self.serving), stop).await;
+    }
+
     /// Deletes old Events until `stop`: for one of several servers.
     pub async fn forget_old_events(self: Arc<Self>, stop: CancellationToken) {
         event_expiry::run(Arc::clone(&self.state), stop).await;
@@ -222,11 +233,15 @@ impl ApiServer {
 }
 
 /// Starts the tasks that go on until the server stops: what every server does for itself.
-fn keep_house(state: &Arc<State>) {
+fn keep_house(state: &Arc<State>, serving: &definitions::Serving) {
     let repairing = Arc::clone(state);
     let mut housekeeping = Tasks::new(state.shutdown.clone());
     housekeeping.keep("bootstrap-repair", HOUSEKEEPING, &state.health, move |_| {
         bootstrap::repair(Arc::clone(&repairing))
+    });
+    let (following, serving) = (Arc::clone(state), Arc::clone(serving));
+    housekeeping.keep("definitions", HOUSEKEEPING, &state.health, move |_| {
+        definitions::follow(Arc::clone(&following), Arc::clone(&serving))
     });
     housekeeping.detach();
 }

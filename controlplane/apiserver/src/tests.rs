@@ -11,6 +11,7 @@ mod binding_batches;
 mod connections;
 mod crud;
 mod custom_resources;
+mod definitions;
 mod deletion;
 mod evictions;
 mod floods;

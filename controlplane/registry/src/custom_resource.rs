@@ -30,7 +30,7 @@ use crate::{
     lifecycle::{self, Lifecycle},
     resource::{self, Resource},
     storage_version::{StorageVersion, StoredVersions, Version},
-    strategy::{ALL_METADATA, AnyStrategy, Column, Strategy, Subresource},
+    strategy::{ALL_METADATA, AnyStrategy, Column, ScalePaths, Strategy, Subresource},
     watch_cache::{ResourceCache, ResourceConfig, WatchCache, WatchCacheError},
 };
 
@@ -57,6 +57,8 @@ pub struct CustomResourceVersion {
     pub deprecated: Text,
     /// Which subresources it has.
     pub subresources: Vec<Subresource>,
+    /// Where its replicas are, if it has the subresource `scale`.
+    pub scale: Option<ScalePaths>,
     /// What its objects look like.
     pub schema: Arc<Structural>,
     /// Columns besides the name; without any, the age.
@@ -159,6 +161,7 @@ impl CustomResourceVersion {
 struct CustomResourceStrategy {
     schema: Arc<Structural>,
     has_status: bool,
+    scale: Option<ScalePaths>,
     columns: Vec<Column>,
     /// Of each column but the first; `None` for the age.
     paths: Vec<Option<JsonPath>>,
@@ -180,6 +183,7 @@ impl CustomResourceStrategy {
         Self {
             schema: Arc::clone(&version.schema),
             has_status,
+            scale: version.scale.clone(),
             columns,
             paths,
         }
@@ -232,8 +236,16 @@ impl Strategy for CustomResourceStrategy {
         self.schema.validate(object)
     }
 
-    fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
-        self.schema.validate(new)
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        self.schema.validate_update(new, old)
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        self.schema.validate_update(new, old)
+    }
+
+    fn scale_paths(&self) -> Option<&ScalePaths> {
+        self.scale.as_ref()
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

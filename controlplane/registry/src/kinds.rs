@@ -5,6 +5,7 @@
 //! by these lists; what else names a kind is about that kind.
 
 pub mod admissionregistration;
+pub mod apiextensions;
 pub mod apps;
 pub mod autoscaling;
 pub mod batch;
@@ -50,6 +51,7 @@ static ALL: &[&dyn BuiltIn] = &[
     &admission::validatingadmissionpolicybinding::ValidatingAdmissionPolicyBinding,
     &admission::validatingadmissionpolicy::ValidatingAdmissionPolicy,
     &admission::validatingwebhookconfiguration::ValidatingWebhookConfiguration,
+    &apiextensions::customresourcedefinition::CustomResourceDefinition,
     &apps::controllerrevision::ControllerRevision,
     &apps::daemonset::DaemonSet,
     &apps::deployment::Deployment,

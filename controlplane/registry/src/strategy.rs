@@ -19,7 +19,7 @@ use super::{
     lifecycle::{self, Lifecycle},
 };
 
-pub use self::subresource::Subresource;
+pub use self::subresource::{ScalePaths, Subresource};
 
 /// A text that is a constant of this program or came at run time.
 pub type Text = Cow<'static, str>;
@@ -341,6 +341,11 @@ pub trait Strategy: Send + Sync + 'static {
     /// Warnings for the client, in upstream's words, on a create or update.
     fn warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Where `scale` finds what it shows, if not where built-in kinds have it.
+    fn scale_paths(&self) -> Option<&ScalePaths> {
+        None
     }
 
     /// The table's columns; the first is always `Name`.

@@ -24,7 +24,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "coracle-registry",
-        &["coracle-telemetry", "coracle-api", "coracle-store"],
+        &[
+            "coracle-telemetry",
+            "coracle-api",
+            "coracle-store",
+            "coracle-structural",
+        ],
     ),
     (
         "coracle-auth",
@@ -110,6 +115,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "coracle-fuzz",
         &[
+            "coracle-structural",
             "coracle-api",
             "coracle-apiserver",
             "coracle-agent",

@@ -2,7 +2,10 @@
 //!
 //! Source: `pkg/registry/apps/deployment/storage/storage.go`, `ScaleREST` at v1.37.
 
-use std::sync::Arc;
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
 
 use coracle_admission::Operation;
 use coracle_api::{
@@ -15,7 +18,7 @@ use coracle_registry::{
     cells::{self, AGE, NAME, integer},
     managed_fields::FieldManager,
     part::Part,
-    strategy::{Column, Strategy},
+    strategy::{Column, ScalePaths, Strategy},
 };
 use serde_json::{Value, json};
 
@@ -39,7 +42,14 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let entry: Arc<_> = get::entry(call).await?;
     let object = serde_json::from_slice(&entry.unmanaged()).map_err(Status::internal)?;
-    let scale = serde_json::to_vec(&scale_of(&object)).map_err(Status::internal)?;
+    let object = call.resource.shown(object);
+    let paths = paths(call);
+    if call.resource.strategy.scale_paths().is_some() && paths.wanted(&object).is_none() {
+        let path = paths.spec_replicas.join(".");
+        let what = format!("the spec replicas field \".{path}\" does not exist");
+        return Err(Status::internal(what));
+    }
+    let scale = serde_json::to_vec(&scale_of(&object, &paths)).map_err(Status::internal)?;
     Ok(Call::shaped(&ScaleColumns, scale.into(), shape))
 }
 
@@ -78,7 +88,7 @@ impl Strategy for ScaleColumns {
 /// Replaces, patches or applies the Scale of the object.
 pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
-    let gvk = gvk();
+    let (gvk, paths) = (gvk(), paths(call));
     let sent = Sent::of(call, &gvk, Part::Main)?;
     let manager = sent.manager(call);
     let (request, target) = (
@@ -89,14 +99,14 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let change = |old: &Value| {
         if let Sent::Configuration(scale) = &sent {
             warnings.clone_from(&scale.warnings);
-            return applied(call, &manager, old, scale);
+            return applied(call, &paths, &manager, old, scale);
         }
-        let wanted = sent.wanted(call, &gvk, &manager, &scale_of(old))?;
+        let wanted = sent.wanted(call, &gvk, &manager, &scale_of(old, &paths))?;
         check(call, &wanted.object)?;
         let mut new = old.clone();
         meta::set(
             &mut new,
-            &["spec", "replicas"],
+            &paths.spec(),
             meta::get_i64(&wanted.object, &["spec", "replicas"]).unwrap_or(0),
         );
         take_version(&mut new, &wanted.object);
@@ -108,12 +118,13 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         .update(call.resource, &request, target, change)
         .await?;
     warnings.extend(written.warnings);
-    Ok(Reply::value(&scale_of(&parse(&written.json)?)).with_warnings(warnings))
+    Ok(Reply::value(&scale_of(&parse(&written.json)?, &paths)).with_warnings(warnings))
 }
 
 /// The object with an applied Scale. The owner of the replicas owns them in the object.
 fn applied(
     call: &Call<'_>,
+    paths: &ScalePaths,
     manager: &FieldManager,
     old: &Value,
     scale: &Configuration,
@@ -124,7 +135,7 @@ fn applied(
         "metadata": {"name": call.info.name, "namespace": call.info.namespace},
     });
     if let Some(replicas) = meta::get_i64(&scale.object, &["spec", "replicas"]) {
-        meta::set(&mut config, &["spec", "replicas"], replicas);
+        meta::set(&mut config, &paths.spec(), replicas);
     }
     let mut new = manager.apply(call.resource, Some(old), &config, scale.force)?;
     take_version(&mut new, &scale.object);
@@ -147,7 +158,7 @@ fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
 }
 
 /// The Scale that an object shows.
-fn scale_of(object: &Value) -> Value {
+fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
     let mut metadata = json!({});
     for field in [
         "name",
@@ -161,18 +172,42 @@ fn scale_of(object: &Value) -> Value {
         }
     }
     let mut spec = json!({});
-    if let Some(replicas) =
-        meta::get_i64(object, &["spec", "replicas"]).filter(|replicas| *replicas != 0)
-    {
+    if let Some(replicas) = paths.wanted(object).filter(|replicas| *replicas != 0) {
         spec["replicas"] = replicas.into();
     }
-    let selector = selector_of(&object["spec"]["selector"]);
-    let mut status =
-        json!({"replicas": meta::get_i64(object, &["status", "replicas"]).unwrap_or(0)});
-    if let Ok(selector) = selector {
-        status["selector"] = selector.to_string().into();
+    let mut status = json!({"replicas": paths.present(object).unwrap_or(0)});
+    if let Some(selector) = selector(object, paths) {
+        status["selector"] = selector.into();
     }
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
+}
+
+/// Where the replicas of the kind are.
+fn paths(call: &Call<'_>) -> Cow<'static, ScalePaths> {
+    match call.resource.strategy.scale_paths() {
+        Some(paths) => Cow::Owned(paths.clone()),
+        None => Cow::Borrowed(&*BUILT_IN),
+    }
+}
+
+/// Where built-in kinds have them; their selector is an object.
+static BUILT_IN: LazyLock<ScalePaths> = LazyLock::new(|| {
+    let path = |part: &str| vec![part.to_owned(), "replicas".to_owned()];
+    ScalePaths {
+        spec_replicas: path("spec"),
+        status_replicas: path("status"),
+        selector: None,
+    }
+});
+
+/// Which objects are its replicas, as text.
+fn selector(object: &Value, paths: &ScalePaths) -> Option<String> {
+    let Some(path) = &paths.selector else {
+        let selector = selector_of(&object["spec"]["selector"]).ok();
+        return selector.map(|selector| selector.to_string());
+    };
+    let found = path.iter().try_fold(object, |value, name| value.get(name));
+    Some(found?.as_str()?.to_owned())
 }
 
 /// A LabelSelector, or a map of labels as ReplicationControllers have it.
@@ -189,11 +224,14 @@ mod tests {
 
     #[test]
     fn scale_shows_wanted_present_and_selector() {
-        let scale = scale_of(&json!({
-            "metadata": {"name": "d", "namespace": "x", "resourceVersion": "4", "labels": {"no": "no"}},
-            "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "nginx"}}},
-            "status": {"replicas": 2},
-        }));
+        let scale = scale_of(
+            &json!({
+                "metadata": {"name": "d", "namespace": "x", "resourceVersion": "4", "labels": {"no": "no"}},
+                "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "nginx"}}},
+                "status": {"replicas": 2},
+            }),
+            &BUILT_IN,
+        );
         assert_eq!(scale["spec"], json!({"replicas": 3}));
         assert_eq!(
             scale["status"],

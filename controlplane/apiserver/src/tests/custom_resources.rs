@@ -80,6 +80,7 @@ fn version(name: &str, spec: Value, mut columns: Vec<PrinterColumn>) -> CustomRe
         name: name.to_owned().into(),
         served: true,
         deprecated: "".into(),
+        scale: None,
         subresources: vec![Subresource::Status],
         schema: Structural::read(&schema).unwrap(),
         columns,

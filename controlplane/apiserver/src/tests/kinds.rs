@@ -163,8 +163,9 @@ async fn check_goes(api: &Api, strategy: &dyn BuiltIn, made: &Value) {
     api.send("DELETE", &own, "application/json", Some(&now))
         .await
         .unwrap();
-    if made["metadata"]["finalizers"].is_array() {
-        // There is no controller that looks whether it is used.
+    let is_definition = strategy.resource().kind == "CustomResourceDefinition";
+    if made["metadata"]["finalizers"].is_array() || is_definition {
+        // There is no controller that looks whether it is used, or what there is of it.
         let unprotected = json!({"metadata": {"finalizers": null}});
         let format = "application/merge-patch+json";
         api.patch(&own, format, &unprotected).await;

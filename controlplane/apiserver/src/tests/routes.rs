@@ -199,25 +199,6 @@ async fn owner_of_foo() -> (Raw, Raw) {
 }
 
 #[tokio::test]
-async fn who_asks_for_definitions_of_kinds_is_told_that_there_are_none() {
-    let raw = super::raw::admin().await;
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let (code, list) = raw.get(path).await;
-    assert_eq!((code, &list["items"]), (200, &json!([])));
-    assert_eq!(list["kind"], "CustomResourceDefinitionList");
-    let named = format!("{path}/things.example.org");
-    for other in [named.as_str(), "/apis/apiextensions.k8s.io/v1"] {
-        let (code, refused) = raw.get(other).await;
-        assert_eq!(
-            (code, &refused["message"]),
-            (404, &json!(NO_SUCH_PATH)),
-            "{other}"
-        );
-    }
-    assert_eq!(raw.post(path, json!({})).await.0, 404);
-}
-
-#[tokio::test]
 async fn owner_of_a_namespace_reaches_nothing_of_the_cluster_through_it() {
     let (admin, owner) = owner_of_foo().await;
     assert_eq!(owner.get("/api/v1/namespaces/foo/secrets").await.0, 200);

@@ -28,6 +28,7 @@ fn widgets(subresources: Vec<Subresource>, columns: Vec<PrinterColumn>) -> Custo
         served: true,
         deprecated: "".into(),
         subresources,
+        scale: None,
         schema: Structural::read(&schema).unwrap(),
         columns,
         selectable_fields: Vec::new(),

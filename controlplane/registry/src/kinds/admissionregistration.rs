@@ -9,7 +9,7 @@ mod rules;
 pub mod validatingadmissionpolicy;
 pub mod validatingadmissionpolicybinding;
 pub mod validatingwebhookconfiguration;
-mod webhooks;
+pub(crate) mod webhooks;
 
 use crate::strategy::{ResourceInfo, Scope};
 

@@ -1,5 +1,7 @@
 //! Subresources: their names, the kinds they speak, and their verbs.
 
+use serde_json::Value;
+
 /// A subresource of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subresource {
@@ -140,4 +142,40 @@ impl Subresource {
             | Self::Approval => None,
         }
     }
+}
+
+/// Where the subresource `scale` finds what it shows: names of members, from the object on.
+#[derive(Debug, Clone)]
+pub struct ScalePaths {
+    /// How many are wanted.
+    pub spec_replicas: Vec<String>,
+    /// How many there are.
+    pub status_replicas: Vec<String>,
+    /// Which they are: a label selector as text.
+    pub selector: Option<Vec<String>>,
+}
+
+impl ScalePaths {
+    /// Where it is set how many are wanted.
+    #[must_use]
+    pub fn spec(&self) -> Vec<&str> {
+        self.spec_replicas.iter().map(String::as_str).collect()
+    }
+
+    /// How many are wanted, if that is said.
+    #[must_use]
+    pub fn wanted(&self, object: &Value) -> Option<i64> {
+        number(object, &self.spec_replicas)
+    }
+
+    /// How many there are, if that is known.
+    #[must_use]
+    pub fn present(&self, object: &Value) -> Option<i64> {
+        number(object, &self.status_replicas)
+    }
+}
+
+fn number(object: &Value, path: &[String]) -> Option<i64> {
+    let found = path.iter().try_fold(object, |value, name| value.get(name));
+    found?.as_i64()
 }

@@ -146,6 +146,10 @@ fn others(group: &str, kind: &str) -> Value {
         }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => json!({"roleRef": {
             "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "c"}}),
+        ("apiextensions.k8s.io", _) => json!({"spec": {"group": "example.org", "scope": "Cluster",
+            "names": {"plural": "as", "kind": "A"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}}),
         ("node.k8s.io", "RuntimeClass") => json!({"handler": "runc"}),
         ("discovery.k8s.io", "EndpointSlice") => json!({"addressType": "IPv4"}),
         ("scheduling.k8s.io", "PriorityClass") => json!({"value": 5}),
@@ -159,10 +163,10 @@ fn others(group: &str, kind: &str) -> Value {
 pub fn minimal(strategy: &dyn BuiltIn) -> Value {
     let info = strategy.resource();
     let mut object = body(info.group, info.kind);
-    let name = if info.kind == "IPAddress" {
-        "10.0.0.1"
-    } else {
-        "a"
+    let name = match info.kind {
+        "IPAddress" => "10.0.0.1",
+        "CustomResourceDefinition" => "as.example.org",
+        _ => "a",
     };
     object["metadata"] = json!({"name": name, "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"});
     object["kind"] = info.kind.into();

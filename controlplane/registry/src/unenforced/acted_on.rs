@@ -91,6 +91,11 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
     (ADMISSION, "validatingadmissionpolicybindings", NO_REFUSALS),
     (ADMISSION, "validatingwebhookconfigurations", NO_WEBHOOKS),
     (
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        By("controlplane/apiserver/src/definitions.rs"),
+    ),
+    (
         "apps",
         "controllerrevisions",
         Record("history that a workload's controller keeps for itself"),

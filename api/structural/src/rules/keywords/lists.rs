@@ -1,5 +1,7 @@
 //! `x-kubernetes-list-type` and the keys of lists that are maps.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::is_of_type;
@@ -87,7 +89,8 @@ fn element_of_map(
         let what = "must be object if parent array's x-kubernetes-list-type is map";
         return found.invalid(&child(path, "items.type"), &kind.into(), what);
     }
-    for (at, key) in keys.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for key in keys {
         match items["properties"].get(key) {
             Some(property) if property["type"] == "array" || property["type"] == "object" => {
                 let path = child(path, &format!("items.properties[{key}].type"));
@@ -100,7 +103,7 @@ fn element_of_map(
                 found.invalid(&child(path, KEYS), &schema[KEYS], what);
             }
         }
-        if keys[..at].contains(key) {
+        if !seen.insert(key) {
             let what = "must not contain duplicate entries";
             found.invalid(&child(path, KEYS), &schema[KEYS], what);
         }
@@ -116,7 +119,7 @@ fn no_nulls(name: &str, keys: &[String], items: &Value, path: &str, found: &mut 
     if name != "map" {
         return;
     }
-    let required = texts(items.get("required"));
+    let required: HashSet<String> = texts(items.get("required")).into_iter().collect();
     for key in keys {
         let Some(property) = items["properties"].get(key) else {
             continue;

@@ -147,7 +147,8 @@ fn review_versions(errors: &mut FieldErrors, path: &str, versions: &Value) {
     }
 }
 
-fn client_config(errors: &mut FieldErrors, path: &str, config: &Value) {
+/// Where a webhook is.
+pub(crate) fn client_config(errors: &mut FieldErrors, path: &str, config: &Value) {
     let (url, service) = (&config["url"], &config["service"]);
     if url.is_null() == service.is_null() {
         errors.required(path, "exactly one of url or service is required");

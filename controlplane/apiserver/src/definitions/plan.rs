@@ -1,0 +1,163 @@
+//! What is to be done about definitions. Pure.
+
+use std::collections::HashMap;
+
+use coracle_api::meta;
+use coracle_registry::kinds::apiextensions::definition::{
+    approval,
+    conditions::{self, Condition},
+    names,
+};
+use serde_json::Value;
+
+/// What of a definition is served: another one of these, and its kind is served anew.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Served {
+    pub(crate) group: String,
+    pub(crate) plural: String,
+    uid: String,
+    generation: Value,
+    names: Value,
+    is_terminating: bool,
+}
+
+impl Served {
+    pub(super) fn of(definition: &Value) -> Self {
+        let (group, plural) = names_of(definition);
+        Self {
+            group: group.to_owned(),
+            plural: plural.to_owned(),
+            uid: meta::uid(definition).to_owned(),
+            generation: definition["metadata"]["generation"].clone(),
+            names: definition["status"]["acceptedNames"].clone(),
+            is_terminating: conditions::is_true(definition, "Terminating"),
+        }
+    }
+}
+
+/// Group and plural.
+pub(super) fn names_of(definition: &Value) -> (&str, &str) {
+    let spec = &definition["spec"];
+    (
+        spec["group"].as_str().unwrap_or_default(),
+        spec["names"]["plural"].as_str().unwrap_or_default(),
+    )
+}
+
+/// Of all definitions those that are to be served, anew or for the first time, and the names of
+/// those that are to be served no more.
+pub(super) fn serving<'a>(
+    all: &'a [Value],
+    now: &HashMap<String, Served>,
+) -> (Vec<&'a Value>, Vec<String>) {
+    let served: Vec<&Value> = all.iter().filter(|one| names::is_served(one)).collect();
+    let is_there = |name: &String| served.iter().any(|one| meta::name(one) == name);
+    let gone = now.keys().filter(|name| !is_there(name)).cloned().collect();
+    let is_new = |one: &&Value| now.get(meta::name(one)) != Some(&Served::of(one));
+    (served.iter().copied().filter(is_new).collect(), gone)
+}
+
+/// The status that a definition is to have, if it is not the one that it has.
+pub(super) fn status(definition: &Value, all: &[Value], is_served: bool) -> Option<Value> {
+    let (group, _) = names_of(definition);
+    let taken = names::Taken::by_others(all.iter(), group, meta::name(definition));
+    let (accepted, named) = names::accepted(definition, &taken);
+    let mut new = definition.clone();
+    if !new["status"].is_object() {
+        new["status"] = serde_json::json!({});
+    }
+    new["status"]["acceptedNames"] = accepted;
+    named.set(&mut new);
+    if let Some(told) = established(&new, is_served) {
+        told.set(&mut new);
+    }
+    if let Some(told) = approval::condition(definition) {
+        told.set(&mut new);
+    }
+    (new["status"] != definition["status"]).then(|| new["status"].take())
+}
+
+/// Once established, it stays so.
+fn established(definition: &Value, is_served: bool) -> Option<Condition> {
+    if conditions::is_true(definition, "Established") {
+        return None;
+    }
+    let is_named = conditions::is_true(definition, "NamesAccepted");
+    let (status, reason, message) = match (is_named, is_served) {
+        (false, _) => ("False", "NotAccepted", "not all names are accepted"),
+        (true, false) => (
+            "False",
+            "Installing",
+            "the initial names have been accepted",
+        ),
+        (true, true) => (
+            "True",
+            "InitialNamesAccepted",
+            "the initial names have been accepted",
+        ),
+    };
+    Some(Condition {
+        kind: "Established",
+        status,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn definition(name: &str, status: Value) -> Value {
+        json!({"metadata": {"name": format!("{name}s.example.org"), "uid": name, "generation": 1},
+            "spec": {"group": "example.org", "names": {"plural": format!("{name}s"), "singular": name,
+                "kind": name.to_uppercase(), "listKind": format!("{}List", name.to_uppercase())}},
+            "status": status})
+    }
+
+    #[test]
+    fn names_come_first_then_it_is_served_then_it_is_established() {
+        let mut one = definition("a", json!({"storedVersions": ["v1"]}));
+        let all = [one.clone()];
+        let is = |one: &Value, kind: &str| conditions::is_true(one, kind);
+        one["status"] = status(&one, &all, false).unwrap();
+        assert_eq!(one["status"]["acceptedNames"], one["spec"]["names"]);
+        assert!(is(&one, "NamesAccepted") && !is(&one, "Established"));
+        assert_eq!(status(&one, &all, false), None);
+        assert_eq!(serving(&[one.clone()], &HashMap::new()).0.len(), 1);
+        one["status"] = status(&one, &all, true).unwrap();
+        assert!(is(&one, "Established"));
+        assert_eq!(status(&one, &all, true), None);
+        assert_eq!(one["status"]["storedVersions"], json!(["v1"]));
+    }
+
+    #[test]
+    fn who_has_no_names_is_not_served() {
+        let names = json!({"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"});
+        let first = definition("a", json!({"acceptedNames": names}));
+        let mut second = definition("b", json!({}));
+        second["spec"]["names"]["kind"] = "A".into();
+        let all = [first, second.clone()];
+        second["status"] = status(&second, &all, false).unwrap();
+        assert!(!names::is_served(&second));
+        let conditions = second["status"]["conditions"].to_string();
+        assert!(conditions.contains("KindConflict") && conditions.contains("NotAccepted"));
+    }
+
+    #[test]
+    fn what_changes_is_served_anew_and_its_status_is_no_part_of_it() {
+        let mut one = definition("a", json!({}));
+        one["status"] = status(&one, &[], false).unwrap();
+        let now = HashMap::from([(meta::name(&one).to_owned(), Served::of(&one))]);
+        one["status"] = status(&one, &[], true).unwrap();
+        assert_eq!(serving(&[one.clone()], &now), (vec![], vec![]));
+        one["metadata"]["generation"] = 2.into();
+        assert_eq!(serving(&[one.clone()], &now).0, [&one]);
+        assert_eq!(
+            serving(&[], &now),
+            (vec![], vec!["as.example.org".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! CustomResourceDefinitions as clients see them: made, changed, deleted, and there again after a
+//! restart.
+
+use std::{sync::Arc, time::Duration};
+
+use coracle_auth::user::UserInfo;
+use coracle_store::{Backend, memory::MemoryBackend};
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::raw::Raw;
+use crate::{server::ApiServer, testing};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.org/v1/namespaces/default/widgets";
+
+/// A server, its administrator, and who keeps its definitions for as long as this is held.
+struct Cluster {
+    server: Arc<ApiServer>,
+    admin: Raw,
+    _keeping: DropGuard,
+}
+
+async fn cluster(backend: &Arc<dyn Backend>) -> Cluster {
+    let server = testing::server_over(Arc::clone(backend)).await;
+    let stop = CancellationToken::new();
+    let keeping = Arc::clone(&server).keep_definitions(stop.clone());
+    coracle_telemetry::spawn("keep definitions", keeping);
+    Cluster {
+        admin: Raw::of(&server, UserInfo::master("test")),
+        server,
+        _keeping: stop.drop_guard(),
+    }
+}
+
+fn memory() -> Arc<dyn Backend> {
+    Arc::new(MemoryBackend::new())
+}
+
+fn definition(size: Value) -> Value {
+    let spec = json!({"type": "object", "required": ["size"], "properties": {
+        "size": size, "mode": {"type": "string", "default": "fast", "enum": ["fast", "slow"]}}});
+    let status = json!({"type": "object", "properties": {
+        "size": {"type": "integer"}, "selector": {"type": "string"}}});
+    let schema = json!({"type": "object", "properties": {"spec": spec, "status": status}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.org"},
+        "spec": {
+            "group": "example.org", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"], "categories": ["all"]},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.size",
+                    "statusReplicasPath": ".status.size", "labelSelectorPath": ".status.selector"}},
+                "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
+                "selectableFields": [{"jsonPath": ".spec.mode"}]}],
+        },
+    })
+}
+
+fn widget(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+/// Asks until an answer is as it is to be.
+async fn until(admin: &Raw, path: &str, holds: impl Fn(u16, &Value) -> bool) -> Value {
+    let asking = async {
+        loop {
+            let (code, answer) = admin.get(path).await;
+            if holds(code, &answer) {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let asked = tokio::time::timeout(Duration::from_secs(20), asking).await;
+    asked.unwrap_or_else(|_| panic!("{path}"))
+}
+
+fn has(definition: &Value, kind: &str, status: &str) -> bool {
+    let conditions = definition["status"]["conditions"].as_array();
+    let mut all = conditions.into_iter().flatten();
+    all.any(|one| one["type"] == kind && one["status"] == status)
+}
+
+async fn established(cluster: &Cluster, definition: Value) -> Value {
+    let path = format!(
+        "{DEFINITIONS}/{}",
+        definition["metadata"]["name"].as_str().unwrap()
+    );
+    let (code, made) = cluster.admin.post(DEFINITIONS, definition).await;
+    assert_eq!(code, 201, "{made}");
+    until(&cluster.admin, &path, |_, now| {
+        has(now, "Established", "True")
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_definition_makes_a_kind() {
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    assert_eq!(admin.get(WIDGETS).await.0, 404);
+    let made = established(
+        &cluster,
+        definition(json!({"type": "integer", "maximum": 10})),
+    )
+    .await;
+    assert_eq!(made["status"]["acceptedNames"]["singular"], "widget");
+    assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
+    let (code, one) = admin
+        .post(WIDGETS, widget("a", json!({"size": 1, "x": 1})))
+        .await;
+    assert_eq!(
+        (code, &one["spec"]),
+        (201, &json!({"size": 1, "mode": "fast"})),
+        "{one}"
+    );
+    let (code, refused) = admin
+        .post(WIDGETS, widget("b", json!({"size": 11, "mode": "odd"})))
+        .await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        refused["message"],
+        "Widget.example.org \"b\" is invalid: [spec.mode: Unsupported value: \"odd\": supported values: \"fast\", \"slow\", spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10]"
+    );
+    let path = format!("{WIDGETS}?fieldSelector=spec.mode%3Dfast");
+    let (_, list) = admin.get(&path).await;
+    assert_eq!(
+        (&list["kind"], list["items"].as_array().unwrap().len()),
+        (&json!("WidgetList"), 1)
+    );
+}
+
+#[tokio::test]
+async fn what_a_stricter_schema_forbids_stays_until_it_is_changed() {
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    established(&cluster, definition(json!({"type": "integer"}))).await;
+    let (code, _) = admin.post(WIDGETS, widget("a", json!({"size": 11}))).await;
+    assert_eq!(code, 201);
+    let path = format!("{DEFINITIONS}/widgets.example.org");
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
+    let patch =
+        json!([{"op": "replace", "path": schema, "value": {"type": "integer", "maximum": 10}}]);
+    let kind = "application/json-patch+json";
+    let (code, changed) = admin.send("PATCH", &path, kind, patch.to_string()).await;
+    assert_eq!(
+        (code, &changed["metadata"]["generation"]),
+        (200, &json!(2)),
+        "{changed}"
+    );
+    // The schema is served a moment later.
+    until(admin, "/openapi/v3/apis/example.org/v1", |_, document| {
+        document.to_string().contains("\"maximum\":10")
+    })
+    .await;
+    let one = format!("{WIDGETS}/a");
+    let (code, left) = admin.merge(&one, json!({"spec": {"mode": "slow"}})).await;
+    assert_eq!(code, 200, "{left}");
+    let (code, refused) = admin.merge(&one, json!({"spec": {"size": 12}})).await;
+    assert_eq!(code, 422, "{refused}");
+}
+
+#[tokio::test]
+async fn a_kind_is_scaled_by_its_paths() {
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    established(&cluster, definition(json!({"type": "integer"}))).await;
+    admin.post(WIDGETS, widget("a", json!({"size": 3}))).await;
+    let status = json!({"status": {"size": 2, "selector": "app=a"}});
+    let (code, _) = admin.merge(&format!("{WIDGETS}/a/status"), status).await;
+    assert_eq!(code, 200);
+    let path = format!("{WIDGETS}/a/scale");
+    let (_, scale) = admin.get(&path).await;
+    assert_eq!(scale["spec"], json!({"replicas": 3}));
+    assert_eq!(scale["status"], json!({"replicas": 2, "selector": "app=a"}));
+    let (code, scale) = admin.merge(&path, json!({"spec": {"replicas": 7}})).await;
+    assert_eq!((code, &scale["spec"]["replicas"]), (200, &json!(7)));
+    let (_, one) = admin.get(&format!("{WIDGETS}/a")).await;
+    assert_eq!(
+        (&one["spec"]["size"], &one["metadata"]["generation"]),
+        (&json!(7), &json!(2))
+    );
+}
+
+#[tokio::test]
+async fn the_objects_go_before_their_definition() {
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    established(&cluster, definition(json!({"type": "integer"}))).await;
+    let mut held = widget("held", json!({"size": 1}));
+    held["metadata"]["finalizers"] = json!(["example.org/hold"]);
+    for one in [widget("free", json!({"size": 1})), held] {
+        assert_eq!(admin.post(WIDGETS, one).await.0, 201);
+    }
+    let path = format!("{DEFINITIONS}/widgets.example.org");
+    let (code, _) = admin.delete(&path, json!({})).await;
+    assert_eq!(code, 200);
+    until(admin, &format!("{WIDGETS}/free"), |code, _| code == 404).await;
+    let waiting = until(admin, &path, |_, now| has(now, "Terminating", "True")).await;
+    let cleanup = "customresourcecleanup.apiextensions.k8s.io";
+    assert_eq!(waiting["metadata"]["finalizers"], json!([cleanup]));
+    let (code, refused) = admin
+        .post(WIDGETS, widget("late", json!({"size": 1})))
+        .await;
+    assert_eq!(code, 405, "{refused}");
+    // Who holds one lets it go as ever.
+    let free = json!({"metadata": {"finalizers": []}});
+    let (code, _) = admin.merge(&format!("{WIDGETS}/held"), free).await;
+    assert_eq!(code, 200);
+    until(admin, &path, |code, _| code == 404).await;
+    until(admin, WIDGETS, |code, _| code == 404).await;
+    let again = established(&cluster, definition(json!({"type": "integer"}))).await;
+    assert!(has(&again, "Established", "True"));
+    assert_eq!(admin.get(WIDGETS).await.1["items"], json!([]));
+}
+
+#[tokio::test]
+async fn what_was_defined_is_served_from_the_first_request_on() {
+    let backend = memory();
+    let first = cluster(&backend).await;
+    established(&first, definition(json!({"type": "integer"}))).await;
+    first
+        .admin
+        .post(WIDGETS, widget("a", json!({"size": 1})))
+        .await;
+    first.server.stop().await;
+    drop(first);
+    let second = testing::server_over(backend).await;
+    let admin = Raw::of(&second, UserInfo::master("test"));
+    let (code, one) = admin.get(&format!("{WIDGETS}/a")).await;
+    assert_eq!((code, &one["spec"]["size"]), (200, &json!(1)), "{one}");
+}
+
+#[tokio::test]
+async fn a_name_is_given_once() {
+    let cluster = cluster(&memory()).await;
+    established(&cluster, definition(json!({"type": "integer"}))).await;
+    let mut other = definition(json!({"type": "integer"}));
+    other["metadata"]["name"] = "gadgets.example.org".into();
+    other["spec"]["names"]["plural"] = "gadgets".into();
+    let (code, _) = cluster.admin.post(DEFINITIONS, other).await;
+    assert_eq!(code, 201);
+    let path = format!("{DEFINITIONS}/gadgets.example.org");
+    let refused = until(&cluster.admin, &path, |_, now| {
+        has(now, "NamesAccepted", "False")
+    })
+    .await;
+    assert!(has(&refused, "Established", "False"));
+    let gadgets = "/apis/example.org/v1/namespaces/default/gadgets";
+    assert_eq!(cluster.admin.get(gadgets).await.0, 404);
+    // With the first one goes what it had.
+    cluster
+        .admin
+        .delete(&format!("{DEFINITIONS}/widgets.example.org"), json!({}))
+        .await;
+    until(&cluster.admin, &path, |_, now| {
+        has(now, "Established", "True")
+    })
+    .await;
+    assert_eq!(cluster.admin.get(gadgets).await.0, 200);
+}
