@@ -171,8 +171,8 @@ impl Tracker {
         }
     }
 
-    /// Policies that select a pod and are too large together, so that they let nothing through, since
-    /// the last call.
+    /// Policies that select a pod and are too large together, so that they let nothing through.
+    /// Since the last call.
     pub fn take_overfull(&mut self) -> Vec<Vec<PolicyKey>> {
         std::mem::take(&mut self.overfull)
     }

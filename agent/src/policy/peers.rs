@@ -34,8 +34,8 @@ pub(super) struct SeenPod {
 pub(super) struct Attached {
     node: String,
     pods: BTreeMap<PodKey, BTreeMap<SandboxId, Attachment>>,
-    /// Other keys than its name that policies see a pod under: there are several of the name, or the
-    /// API does not show it.
+    /// Other keys than its name that policies see a pod under: there are several of the name, or
+    /// the API does not show it.
     told: BTreeMap<PodKey, BTreeSet<PodKey>>,
 }
 
@@ -65,10 +65,10 @@ impl Attached {
         removed.map(|one| one.addresses).unwrap_or_default()
     }
 
-    /// The pods of a name as policies shall see them, `seen` being what the API shows, and `None` for
-    /// those that are no more. One that ends keeps its policies until it is detached, also when the
-    /// API shows its successor or none; of one of this node that is detached, the address may be the
-    /// next one's, whatever the API still shows.
+    /// The pods of a name as policies shall see them, `seen` being what the API shows, and `None`
+    /// for those that are no more. One that ends keeps its policies until it is detached, also when
+    /// the API shows its successor or none; of one of this node that is detached, the address may
+    /// be the next one's, whatever the API still shows.
     pub(super) fn views(
         &mut self,
         key: &PodKey,

@@ -9,8 +9,7 @@ use coracle_client::{
 use coracle_policy::objects::PodKey;
 use tokio::sync::watch;
 
-use super::peers::SeenPod;
-use super::plan::PolicyPlan;
+use super::{peers::SeenPod, plan::PolicyPlan};
 use crate::{
     informers::{Informers, SeenNamespace, SeenPeer, SeenPolicy},
     inquiries::Inquiries,
