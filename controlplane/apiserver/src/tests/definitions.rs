@@ -1,10 +1,11 @@
 //! CustomResourceDefinitions as clients see them: made, changed, deleted, and there again after a
 //! restart.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use coracle_auth::user::UserInfo;
 use coracle_store::{Backend, memory::MemoryBackend};
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -231,6 +232,86 @@ async fn what_was_defined_is_served_from_the_first_request_on() {
     let admin = Raw::of(&second, UserInfo::master("test"));
     let (code, one) = admin.get(&format!("{WIDGETS}/a")).await;
     assert_eq!((code, &one["spec"]["size"]), (200, &json!(1)), "{one}");
+}
+
+/// Reads as client-go's reflector does: a list, a watch from there on, the next watch from where
+/// that ended, and a list again where the server has forgotten.
+async fn read_all(admin: &Raw, expect: usize) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let name = |object: &Value| {
+        object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    while seen.len() < expect {
+        let (code, list) = admin.get(WIDGETS).await;
+        if code != 200 {
+            continue;
+        }
+        seen.extend(list["items"].as_array().unwrap().iter().map(name));
+        let mut revision = list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        'watching: while seen.len() < expect {
+            let path = format!("{WIDGETS}?watch=true&resourceVersion={revision}");
+            let answer = admin.response("GET", &path, "", "").await;
+            if answer.status() != 200 {
+                break;
+            }
+            let mut bytes = http_body_util::BodyDataStream::new(answer.into_body());
+            while let Some(Ok(chunk)) = bytes.next().await {
+                for line in String::from_utf8_lossy(&chunk).lines() {
+                    let event: Value = serde_json::from_str(line).unwrap();
+                    if event["type"] == "ERROR" {
+                        break 'watching;
+                    }
+                    seen.insert(name(&event["object"]));
+                    revision = event["object"]["metadata"]["resourceVersion"]
+                        .as_str()
+                        .unwrap()
+                        .to_owned();
+                }
+                if seen.len() >= expect {
+                    break;
+                }
+            }
+        }
+    }
+    seen
+}
+
+#[tokio::test]
+async fn neither_writes_nor_events_are_lost_while_a_definition_changes() {
+    const COUNT: usize = 60;
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    established(&cluster, definition(json!({"type": "integer"}))).await;
+    let writing = async {
+        for at in 0..COUNT {
+            let name = format!("w{at}");
+            let (code, made) = admin.post(WIDGETS, widget(&name, json!({"size": 1}))).await;
+            assert_eq!(code, 201, "{made}");
+            tokio::task::yield_now().await;
+        }
+    };
+    let changing = async {
+        let path = format!("{DEFINITIONS}/widgets.example.org");
+        let at = "/spec/versions/0/schema/openAPIV3Schema/description";
+        for round in 0..20 {
+            let patch = json!([{"op": "add", "path": at, "value": format!("round {round}")}]);
+            let kind = "application/json-patch+json";
+            let (code, changed) = admin.send("PATCH", &path, kind, patch.to_string()).await;
+            assert_eq!(code, 200, "{changed}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let reading = tokio::time::timeout(Duration::from_secs(30), read_all(admin, COUNT));
+    let ((), (), seen) = tokio::join!(writing, changing, reading);
+    assert_eq!(seen.unwrap().len(), COUNT);
+    let (_, list) = admin.get(WIDGETS).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), COUNT);
 }
 
 #[tokio::test]
