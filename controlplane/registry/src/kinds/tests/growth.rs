@@ -23,9 +23,10 @@ use crate::{
 /// So many items, and so many times as many.
 const FEW: usize = 500;
 const TIMES: usize = 8;
-/// Time that may be so many times as much for that. What is no square takes eight times as much, a
-/// square and the rest of the work together some thirty.
-const MOST_TIMES: u32 = 14;
+/// Time that may be so many times as much for that. What is no square takes eight times as much,
+/// and sixteen where the many leave the processor's caches; a square and the rest of the work
+/// together some thirty.
+const MOST_TIMES: u32 = 20;
 /// Nothing is worth a second look that takes less.
 const NOTHING: Duration = Duration::from_millis(100);
 /// Deeper lists are like the higher ones.
