@@ -1,6 +1,6 @@
 //! Where the rules of Services lead the first packet of a connection, by the plan. Pure.
 //!
-//! The tests of [`crate::packets`] send each of their packets this way, too, beside the rules of
+//! The tests of `packets` send each of their packets this way, too, beside the rules of
 //! both engines.
 
 use std::{
