@@ -31,6 +31,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-structural",
         ],
     ),
+    ("coracle-cel", &["coracle-api"]),
     (
         "coracle-auth",
         &["coracle-api", "coracle-store", "coracle-registry"],
@@ -119,6 +120,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-api",
             "coracle-apiserver",
             "coracle-agent",
+            "coracle-cel",
             "coracle-dns",
             "coracle-netfilter",
             "coracle-scheduler",

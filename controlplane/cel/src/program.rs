@@ -1,0 +1,68 @@
+//! Expressions as they are evaluated: names are places, functions are found, and what does not
+//! depend on variables is computed.
+
+mod eval;
+mod node;
+mod plan;
+
+use std::sync::Arc;
+
+use self::node::Node;
+use crate::{
+    ast::Ast,
+    checked::Checked,
+    env::Env,
+    meter::Meter,
+    source::Issues,
+    value::{Evaluated, Value},
+};
+
+/// An expression that can be evaluated, over and over and at the same time.
+#[derive(Debug)]
+pub struct Program {
+    root: Node,
+    locals: usize,
+    variables: Vec<Arc<str>>,
+}
+
+impl Program {
+    /// Of an expression that was checked.
+    ///
+    /// # Errors
+    /// [`Issues`] when a constant part of it cannot be computed.
+    pub fn new(checked: &Checked) -> Result<Self, Issues> {
+        Self::planned(&checked.ast, &checked.env, Some(checked))
+    }
+
+    /// Of an expression whose types are only found out as it is evaluated.
+    ///
+    /// # Errors
+    /// [`Issues`] when it names what is not there, or a constant part cannot be computed.
+    pub fn unchecked(ast: &Ast, env: &Env) -> Result<Self, Issues> {
+        Self::planned(ast, env, None)
+    }
+
+    fn planned(ast: &Ast, env: &Env, checked: Option<&Checked>) -> Result<Self, Issues> {
+        let (root, locals) = plan::plan(ast, env, checked)?;
+        Ok(Self {
+            root,
+            locals,
+            variables: env.variables().map(Arc::from).collect(),
+        })
+    }
+
+    /// Evaluates it with values for the variables of its environment, in their order; those beyond
+    /// the end have none.
+    ///
+    /// # Errors
+    /// [`EvalError`](crate::value::EvalError) when it has no value, or the meter ends it.
+    pub fn evaluate<'v>(
+        &'v self,
+        meter: &mut Meter<'_>,
+        variables: &'v [Value<'v>],
+    ) -> Evaluated<'v> {
+        let names = &self.variables;
+        let mut evaluation = eval::Evaluation::new(meter, (names, variables), self.locals);
+        evaluation.node(&self.root)
+    }
+}

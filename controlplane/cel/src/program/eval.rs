@@ -1,0 +1,265 @@
+//! Evaluation, with upstream's costs.
+//!
+//! A name costs one unit, each look into a value one more; a name that is a branch of a conditional
+//! or an index costs nothing by itself. Constants are free.
+//!
+//! Source: `interpreter/interpretable.go`, `interpreter/attributes.go` and
+//! `interpreter/runtimecost.go` of cel-go.
+
+mod attributes;
+pub(super) mod calls;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::node::{Accumulate, Fold, Members, Node, uncancelled};
+use crate::{
+    functions::{equal::equal, regexes},
+    meter::Meter,
+    value::{EvalError, Evaluated, List, Map, Value},
+};
+
+const LIST: u64 = 10;
+const MAP: u64 = 30;
+const OBJECT: u64 = 40;
+
+/// One evaluation of a program.
+pub(super) struct Evaluation<'v, 'm, 'i> {
+    names: &'v [Arc<str>],
+    meter: &'m mut Meter<'i>,
+    variables: &'v [Value<'v>],
+    locals: Vec<Evaluated<'v>>,
+}
+
+impl<'v, 'm, 'i> Evaluation<'v, 'm, 'i> {
+    /// With the names of variables, and their values.
+    pub(super) fn new(
+        meter: &'m mut Meter<'i>,
+        (names, variables): (&'v [Arc<str>], &'v [Value<'v>]),
+        locals: usize,
+    ) -> Self {
+        Self {
+            names,
+            meter,
+            variables,
+            locals: vec![Ok(Value::Null); locals],
+        }
+    }
+
+    pub(super) fn node(&mut self, node: &'v Node) -> Evaluated<'v> {
+        match node {
+            Node::Const(value) => Ok(value.clone()),
+            Node::Attribute(attribute) => self.attribute(attribute, true),
+            Node::And(operands) => self.logical(operands, false),
+            Node::Or(operands) => self.logical(operands, true),
+            Node::NotStrictlyFalse(operand) => {
+                let holds = match self.node(operand) {
+                    Err(error) if error.is_cancelled() => return Err(error),
+                    Ok(Value::Bool(bool)) => bool,
+                    _ => true,
+                };
+                self.meter.charge(1)?;
+                Ok(Value::Bool(holds))
+            }
+            Node::Call(call) => self.call(call),
+            Node::Regex(call, regex) => {
+                let args = self.args(call)?;
+                let value = regexes::call(call.name, regex, &args);
+                self.charge(call, &args, value)
+            }
+            Node::MemberOf(value, members) => self.member_of(value, members),
+            Node::OptionalOr(operands, unwrapped) => self.optional_or(operands, *unwrapped),
+            Node::List(elements) => self.list(elements),
+            Node::Map(entries) => self.map(entries),
+            Node::Object(name, fields) => {
+                let mut values = BTreeMap::new();
+                for (field, value, optional) in fields {
+                    let value = self.node(value)?;
+                    if let Some(value) = present(value, *optional)? {
+                        values.insert(key_of(field), value);
+                    }
+                }
+                self.meter.charge(OBJECT)?;
+                Ok(Value::Map(Map::Object(name.clone(), Arc::new(values))))
+            }
+            Node::Fold(fold) => self.fold(fold),
+            Node::Accumulate(accumulate) => self.accumulate(accumulate),
+        }
+    }
+
+    /// `&&` and `||`: an operand that decides does so whatever the other one is.
+    fn logical(&mut self, operands: &'v [Node; 2], decides: bool) -> Evaluated<'v> {
+        let failed = match self.node(&operands[0]) {
+            Ok(Value::Bool(bool)) if bool == decides => return Ok(Value::Bool(bool)),
+            Ok(Value::Bool(_)) => None,
+            Ok(_) => Some(EvalError::no_such_overload()),
+            Err(error) if error.is_cancelled() => return Err(error),
+            Err(error) => Some(error),
+        };
+        match (self.node(&operands[1]), failed) {
+            (Err(error), _) if error.is_cancelled() => Err(error),
+            (Ok(Value::Bool(bool)), _) if bool == decides => Ok(Value::Bool(bool)),
+            (_, Some(error)) => Err(error),
+            (value @ (Ok(Value::Bool(_)) | Err(_)), None) => value,
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+
+    fn member_of(&mut self, value: &'v Node, members: &'v Members) -> Evaluated<'v> {
+        let value = self.node(value)?;
+        let found = match members {
+            Members::Keys(keys) => match (&value, value.key()) {
+                (_, Some(key)) => keys.contains(&key),
+                (Value::Double(_), None) => {
+                    let mut found = false;
+                    for key in keys {
+                        found |= equal(self.meter, &value, &Value::from(key.clone()))?;
+                    }
+                    found
+                }
+                _ => false,
+            },
+            Members::Values(values) => {
+                let mut found = false;
+                for member in values {
+                    found |= equal(self.meter, &value, member)?;
+                }
+                found
+            }
+        };
+        Ok(Value::Bool(found))
+    }
+
+    fn optional_or(&mut self, operands: &'v [Node; 2], unwrapped: bool) -> Evaluated<'v> {
+        match self.node(&operands[0])? {
+            Value::Optional(Some(value)) if unwrapped => Ok((*value).clone()),
+            Value::Optional(None) => self.node(&operands[1]),
+            value @ Value::Optional(_) => Ok(value),
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+
+    fn list(&mut self, elements: &'v [(Node, bool)]) -> Evaluated<'v> {
+        let mut values = Vec::with_capacity(elements.len());
+        for (element, optional) in elements {
+            let value = self.node(element)?;
+            values.extend(present(value, *optional)?);
+        }
+        self.meter.charge(LIST)?;
+        Ok(Value::list(values))
+    }
+
+    fn map(&mut self, entries: &'v [(Node, Node, bool)]) -> Evaluated<'v> {
+        let mut values = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let key = self.node(key)?;
+            let value = self.node(value)?;
+            let Some(value) = present(value, *optional)? else {
+                continue;
+            };
+            let of = key.type_of();
+            let Some(key) = key.key() else {
+                return Err(EvalError::new(format!(
+                    "unsupported key type: {}",
+                    of.runtime_name()
+                )));
+            };
+            if values.insert(key, value).is_some() {
+                return Err(EvalError::new("Failed with repeated key"));
+            }
+        }
+        self.meter.charge(MAP)?;
+        Ok(Value::Map(Map::Owned(Arc::new(values))))
+    }
+
+    fn fold(&mut self, fold: &'v Fold) -> Evaluated<'v> {
+        let range = self.node(&fold.range)?;
+        let init = self.node(&fold.init);
+        let init = uncancelled(init)?;
+        self.locals[fold.accumulator] = init;
+        match &range {
+            Value::List(list) => self.fold_list(fold, list)?,
+            Value::Map(map) => {
+                for key in map.keys() {
+                    if let Some(second) = fold.second {
+                        let value = map.get(&key);
+                        self.locals[second] = value.unwrap_or(Ok(Value::Null));
+                    }
+                    self.locals[fold.first] = Ok(key);
+                    if !self.step(fold)? {
+                        break;
+                    }
+                }
+            }
+            _ => return Err(EvalError::no_such_overload()),
+        }
+        self.node(&fold.result)
+    }
+
+    fn fold_list(&mut self, fold: &'v Fold, list: &List<'v>) -> Result<(), EvalError> {
+        for (element, at) in list.iter().zip(0..) {
+            match fold.second {
+                Some(second) => {
+                    self.locals[fold.first] = Ok(Value::Int(at));
+                    self.locals[second] = element;
+                }
+                None => self.locals[fold.first] = element,
+            }
+            if !self.step(fold)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One turn of a loop; false at its end.
+    fn step(&mut self, fold: &'v Fold) -> Result<bool, EvalError> {
+        self.meter.step()?;
+        match self.node(&fold.condition) {
+            Ok(Value::Bool(false)) => return Ok(false),
+            Err(error) if error.is_cancelled() => return Err(error),
+            _ => {}
+        }
+        self.locals[fold.accumulator] = match self.node(&fold.step) {
+            Err(error) if error.is_cancelled() => return Err(error),
+            next => next,
+        };
+        Ok(true)
+    }
+
+    /// `accumulator + [element]`, or an entry inserted: what is carried is taken, not copied.
+    fn accumulate(&mut self, accumulate: &'v Accumulate) -> Evaluated<'v> {
+        let mut parts = Vec::with_capacity(accumulate.parts.len() + 1);
+        self.meter.charge(1)?;
+        for part in &accumulate.parts {
+            parts.push(self.node(part)?);
+        }
+        let carried = std::mem::replace(&mut self.locals[accumulate.accumulator], Ok(Value::Null))?;
+        if let Some(insert) = accumulate.insert {
+            parts.insert(0, carried);
+            let value = (insert.call)(self.meter, &mut parts)?;
+            self.meter.charge(1)?;
+            return Ok(value);
+        }
+        self.meter.charge(LIST + 1)?;
+        match carried {
+            Value::List(List::Owned(mut list)) => {
+                Arc::make_mut(&mut list).extend(parts);
+                Ok(Value::List(List::Owned(list)))
+            }
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+}
+
+fn key_of<'v>(field: &'v Arc<str>) -> crate::value::Key<'v> {
+    crate::value::Key::String(crate::value::Text::Owned(field.clone()))
+}
+
+/// `?a` is there if `a` has a value.
+fn present<'v>(value: Value<'v>, optional: bool) -> Result<Option<Value<'v>>, EvalError> {
+    match value {
+        Value::Optional(value) if optional => Ok(value.map(|value| (*value).clone())),
+        _ if optional => Err(EvalError::no_such_overload()),
+        value => Ok(Some(value)),
+    }
+}
