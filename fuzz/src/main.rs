@@ -7,6 +7,7 @@
 //!
 //! | module | targets |
 //! |---|---|
+//! | `cel` | `cel`, `cel-words` |
 //! | `cron` | `cron` |
 //! | `decode` | `decode-json`, `decode-yaml`, `decode-protobuf`, `quantity` |
 //! | `custom` | `decode-custom` |
@@ -23,6 +24,7 @@
 
 #![no_main]
 
+mod cel;
 mod cost;
 mod cron;
 mod custom;
@@ -48,6 +50,8 @@ const TARGETS: [(&str, Target); 33] = [
     ("decode-custom", custom::object),
     ("structural", structural::schema_and_value),
     ("quantity", |data| text(data, decode::quantity)),
+    ("cel", |data| text(data, cel::expression)),
+    ("cel-words", cel::words),
     ("cost", cost::cost),
     ("cron", |data| text(data, cron::schedule)),
     ("json-patch", patch::json),
