@@ -43,7 +43,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 33] = [
+const TARGETS: [(&str, Target); 35] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
