@@ -44,6 +44,14 @@ impl Checked {
         &self.ast
     }
 
+    /// Whether it names a variable of its environment.
+    pub fn uses(&self, variable: &str) -> bool {
+        let at = self.env.variables().position(|name| name == variable);
+        let mut references = self.references.values();
+        references
+            .any(|reference| matches!(reference, Reference::Variable(place) if Some(*place) == at))
+    }
+
     pub(crate) fn type_of(&self, expr: &Expr) -> &Type {
         self.types.get(expr.id as usize).unwrap_or(&Type::Dyn)
     }

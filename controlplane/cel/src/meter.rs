@@ -16,6 +16,7 @@ pub struct Meter<'a> {
     cost: u64,
     limit: u64,
     work: u64,
+    most_work: u64,
     steps: u32,
     interrupted: Option<&'a dyn Fn() -> bool>,
 }
@@ -27,6 +28,7 @@ impl<'a> Meter<'a> {
             cost: 0,
             limit,
             work: 0,
+            most_work: MAX_WORK,
             steps: 0,
             interrupted: None,
         }
@@ -37,6 +39,18 @@ impl<'a> Meter<'a> {
     pub fn interrupt(mut self, interrupted: &'a dyn Fn() -> bool) -> Self {
         self.interrupted = Some(interrupted);
         self
+    }
+
+    /// Ends an evaluation also when it does more than `most` of what costs do not see.
+    #[must_use]
+    pub fn work_at_most(mut self, most: u64) -> Self {
+        self.most_work = self.most_work.min(most);
+        self
+    }
+
+    /// What was done of what costs do not see.
+    pub fn worked(&self) -> u64 {
+        self.work
     }
 
     /// What was counted.
@@ -64,7 +78,7 @@ impl<'a> Meter<'a> {
     #[inline]
     pub(crate) fn work(&mut self, work: usize) -> Result<(), EvalError> {
         self.work = self.work.saturating_add(work as u64);
-        if self.work > MAX_WORK {
+        if self.work > self.most_work {
             return Err(EvalError::cancelled(EXCEEDED));
         }
         Ok(())

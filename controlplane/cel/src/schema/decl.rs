@@ -118,6 +118,11 @@ impl DeclType {
         &ANY
     }
 
+    /// The fewest bytes that a value takes.
+    pub fn min_serialized(&self) -> u64 {
+        self.min_serialized
+    }
+
     pub(crate) fn object_name(&self) -> Option<&Arc<str>> {
         match &self.kind {
             DeclKind::Object { name, .. } => Some(name),

@@ -8,6 +8,13 @@ fn lend(json: &Json) -> &dyn Schema {
     json
 }
 
+/// `additionalProperties` may be a boolean, which says nothing of values.
+fn below<'a>(json: &'a Json, keyword: &str) -> Option<&'a dyn Schema> {
+    json.get(keyword)
+        .filter(|schema| schema.is_object())
+        .map(lend)
+}
+
 impl Schema for Json {
     fn type_name(&self) -> &str {
         self["type"].as_str().unwrap_or("")
@@ -18,7 +25,7 @@ impl Schema for Json {
     }
 
     fn items(&self) -> Option<&dyn Schema> {
-        self.get("items").map(lend)
+        below(self, "items")
     }
 
     fn properties(&self) -> Vec<(&str, &dyn Schema)> {
@@ -29,7 +36,7 @@ impl Schema for Json {
     }
 
     fn additional_properties(&self) -> Option<&dyn Schema> {
-        self.get("additionalProperties").map(lend)
+        below(self, "additionalProperties")
     }
 
     fn required(&self) -> Vec<&str> {
@@ -38,7 +45,7 @@ impl Schema for Json {
     }
 
     fn default_value(&self) -> Option<&Json> {
-        self.get("default")
+        self.get("default").filter(|default| !default.is_null())
     }
 
     fn enumeration(&self) -> Vec<&Json> {
