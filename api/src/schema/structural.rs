@@ -5,7 +5,7 @@
 //! an object are every kind's.
 //!
 //! What values must be, besides being known, is `coracle_structural`'s: a tree of its own, with
-//! formats, bounds, patterns and junctors. Not here yet: rules in CEL.
+//! formats, bounds, patterns and junctors. Not here: rules in CEL.
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/structural.go` at v1.37.
 

@@ -13,7 +13,7 @@
 //!
 //! Pruning, defaulting and server-side apply are `coracle_api`'s: one walk along every schema. How
 //! violations are answered is its too. Rules in CEL (`x-kubernetes-validations`) are looked at as
-//! far as their texts must be there, and not evaluated.
+//! far as their texts must be there; `coracle_registry` compiles and evaluates them.
 #![forbid(unsafe_code)]
 
 mod embedded;

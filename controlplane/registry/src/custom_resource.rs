@@ -15,11 +15,11 @@
 //! `k8s.io/apiextensions-apiserver/pkg/registry/customresource/{strategy,status_strategy}.go`,
 //! `pkg/registry/customresource/tableconvertor` at v1.37.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use coracle_api::{
     schema::{Schema, Structural},
-    status::FieldErrors,
+    status::{FieldErrorKind, FieldErrors},
 };
 use serde_json::Value;
 
@@ -29,6 +29,7 @@ use crate::{
     json_path::JsonPath,
     lifecycle::{self, Lifecycle},
     resource::{self, Resource},
+    rules::Rules,
     storage_version::{StorageVersion, StoredVersions, Version},
     strategy::{ALL_METADATA, AnyStrategy, Column, ScalePaths, Strategy, Subresource},
     watch_cache::{ResourceCache, ResourceConfig, WatchCache, WatchCacheError},
@@ -157,9 +158,20 @@ impl CustomResourceVersion {
     }
 }
 
+/// What is so wrong with an object that rules in CEL are not asked.
+const UNRULED: [FieldErrorKind; 5] = [
+    FieldErrorKind::NotSupported,
+    FieldErrorKind::Required,
+    FieldErrorKind::TooLong,
+    FieldErrorKind::TooMany,
+    FieldErrorKind::TypeInvalid,
+];
+
 /// Defaults, validation and columns of a custom kind, by its structural schema.
 struct CustomResourceStrategy {
     schema: Arc<Structural>,
+    /// Compiled when they are first asked: many kinds are served that nobody writes.
+    rules: OnceLock<Option<Rules>>,
     has_status: bool,
     scale: Option<ScalePaths>,
     columns: Vec<Column>,
@@ -182,6 +194,7 @@ impl CustomResourceStrategy {
         let has_status = version.subresources.contains(&Subresource::Status);
         Self {
             schema: Arc::clone(&version.schema),
+            rules: OnceLock::new(),
             has_status,
             scale: version.scale.clone(),
             columns,
@@ -192,6 +205,21 @@ impl CustomResourceStrategy {
     /// Whether writes of the object itself leave a member alone, or do not count.
     fn is_apart(&self, member: &str) -> bool {
         member == "metadata" || (self.has_status && member == "status")
+    }
+
+    /// With what breaks rules in CEL, which are about objects of the right form alone.
+    fn ruled(&self, mut errors: FieldErrors, new: &Value, old: Option<&Value>) -> FieldErrors {
+        let published = || Rules::read(self.schema.published());
+        let Some(rules) = self.rules.get_or_init(published) else {
+            return errors;
+        };
+        if errors.iter().any(|error| UNRULED.contains(&error.kind)) {
+            let what = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+            errors.invalid("<nil>", &Value::Null, what);
+        } else {
+            errors.extend(rules.check(new, old));
+        }
+        errors
     }
 }
 
@@ -233,15 +261,15 @@ impl Strategy for CustomResourceStrategy {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        self.schema.validate(object)
+        self.ruled(self.schema.validate(object), object, None)
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
-        self.schema.validate_update(new, old)
+        self.ruled(self.schema.validate_update(new, old), new, Some(old))
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> FieldErrors {
-        self.schema.validate_update(new, old)
+        self.validate_update(new, old)
     }
 
     fn scale_paths(&self) -> Option<&ScalePaths> {

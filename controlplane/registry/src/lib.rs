@@ -15,6 +15,7 @@
 //! | [`strategy`] | what a kind adds: defaults, validation, columns; the names of built-in ones |
 //! | [`kinds`] | the built-in kinds, a folder a group, a strategy a file |
 //! | [`custom_resource`], [`json_path`] | the one strategy of kinds that come at run time, and the paths into their objects |
+//! | `rules` | their rules in CEL |
 //! | [`projected`] | kinds that show some of another's objects, each made once for all who watch |
 //! | `storage_version` | kinds of several versions: stored in one, read and written in each |
 //! | [`store`] | the generic store: create, update, delete, and what is written with an object |
@@ -48,6 +49,7 @@ pub mod open_namespaces;
 pub mod part;
 pub mod projected;
 pub mod resource;
+mod rules;
 pub mod service_allocator;
 mod storage_version;
 pub mod store;

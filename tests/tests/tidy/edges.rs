@@ -22,16 +22,17 @@ const EDGES: &[(&str, &[&str])] = &[
         "coracle-store-etcd",
         &["coracle-telemetry", "coracle-store"],
     ),
+    ("coracle-cel", &["coracle-api"]),
     (
         "coracle-registry",
         &[
             "coracle-telemetry",
             "coracle-api",
+            "coracle-cel",
             "coracle-store",
             "coracle-structural",
         ],
     ),
-    ("coracle-cel", &["coracle-api"]),
     (
         "coracle-auth",
         &["coracle-api", "coracle-store", "coracle-registry"],

@@ -1,6 +1,8 @@
 //! CustomResourceDefinitions as clients see them: made, changed, deleted, and there again after a
 //! restart.
 
+mod rules;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use coracle_auth::user::UserInfo;

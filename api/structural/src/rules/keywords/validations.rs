@@ -1,4 +1,5 @@
-//! `x-kubernetes-validations`: that their texts are there. Nothing is compiled.
+//! `x-kubernetes-validations`: that their texts are there. Compiling them is
+//! `coracle_registry`'s.
 
 use serde_json::Value;
 

@@ -189,16 +189,28 @@ fn a_webhook_converts_nothing_yet() {
 }
 
 #[test]
-fn what_is_not_evaluated_is_warned_of() {
-    let rules = json!([{"rule": "self.size > 0"}]);
-    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations";
-    let ruled = with(&definition(), spec, rules);
+fn rules_are_compiled() {
+    let rules = |rule: &str| {
+        let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+        let rules = json!([{"rule": rule}]);
+        with(
+            &definition(),
+            &format!("{spec}/x-kubernetes-validations"),
+            rules,
+        )
+    };
+    let ruled = rules("self.size > 0");
     assert_eq!(create_errors(&CustomResourceDefinition, ruled.clone()), "");
-    let warnings = CustomResourceDefinition.warnings(&ruled);
-    assert!(
-        warnings[0].contains("x-kubernetes-validations are not evaluated"),
-        "{warnings:?}"
-    );
+    assert!(CustomResourceDefinition.warnings(&ruled).is_empty());
+    let found = create_errors(&CustomResourceDefinition, rules("self.size > 'a'"));
+    let expect = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.size > 'a'\"";
+    assert!(found.starts_with(expect), "{found}");
+    let why = "compilation failed: ERROR: <input>:1:11: found no matching overload for '_>_' applied to '(int, string)'";
+    assert!(found.contains(why), "{found}");
+}
+
+#[test]
+fn unknown_formats_are_warned_of() {
     let format = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/colour/format";
     let odd = with(&definition(), format, json!("paint"));
     assert_eq!(

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::{
     check,
+    rules::definition_errors,
     value::{items, string},
 };
 
@@ -134,7 +135,13 @@ fn schema(errors: &mut FieldErrors, path: &str, version: &Value) {
     if schema.is_object() {
         let has_status = !version["subresources"]["status"].is_null();
         let path = format!("{path}.openAPIV3Schema");
-        errors.extend(field_errors(rules::check(schema, &path, has_status)));
+        let wrong = rules::check(schema, &path, has_status);
+        // Of a schema that is not in order nobody knows what expressions may say.
+        let is_sound = wrong.is_empty();
+        errors.extend(field_errors(wrong));
+        if is_sound {
+            errors.extend(definition_errors(schema, &path));
+        }
     }
 }
 
