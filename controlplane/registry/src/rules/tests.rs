@@ -309,3 +309,39 @@ fn evaluation_ends_with_its_budget() {
         "spec: Invalid value: \"array\": validation failed due to running out of cost budget, no further validation rules will be run"
     );
 }
+
+#[test]
+fn what_expressions_cannot_name_has_rules_too() {
+    let inner = json!({"type": "object", "properties": {"x": {"type": "integer"}}});
+    let schema =
+        json!({"type": "object", "properties": {"a b": ruled(inner, json!("self.x > 0"))}});
+    assert_eq!(
+        broken(&schema, &json!({"a b": {"x": 0}}), None),
+        "a b: Invalid value: \"object\": failed rule: self.x > 0"
+    );
+    let either = json!({"x-kubernetes-int-or-string": true});
+    let schema = spec(ruled(either, json!("type(self) == string || self > 1")));
+    assert_eq!(broken(&schema, &json!({"spec": "a"}), None), "");
+    assert_eq!(
+        broken(&schema, &json!({"spec": 1}), None),
+        "spec: Invalid value: \"\": failed rule: type(self) == string || self > 1"
+    );
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+    let schema = spec(ruled(embedded, json!("self.kind == 'Pod'")));
+    assert_eq!(
+        broken(
+            &schema,
+            &json!({"spec": {"kind": "Node", "apiVersion": "v1"}}),
+            None
+        ),
+        "spec: Invalid value: \"object\": failed rule: self.kind == 'Pod'"
+    );
+    let any = ruled(
+        json!({"x-kubernetes-preserve-unknown-fields": true}),
+        json!("true"),
+    );
+    assert_eq!(
+        refused(&spec(any)),
+        "p.properties[spec].x-kubernetes-validations: Internal error: internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"
+    );
+}
