@@ -90,6 +90,16 @@ impl Kubectl {
         }
     }
 
+    /// Applies a manifest given as text; returns what kubectl warned of.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn apply(&self, manifest: &str) -> String {
+        let applied = self.apply_text(&["apply"], manifest);
+        assert_eq!(applied.code, 0, "{manifest}: {applied:?}");
+        applied.stderr
+    }
+
     /// Applies a manifest given as text; returns how it ended.
     pub fn apply_text(&self, verb: &[&str], manifest: &str) -> Outcome {
         let path = self

@@ -32,8 +32,7 @@ fn object(kind: &str, name: &str) -> Value {
 }
 
 fn apply(kubectl: &Kubectl, object: &Value) {
-    let applied = kubectl.apply_text(&["apply"], &object.to_string());
-    assert_eq!(applied.code, 0, "{object}: {applied:?}");
+    kubectl.apply(&object.to_string());
 }
 
 fn established(kubectl: &Kubectl, definition: &Value) {

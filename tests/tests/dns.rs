@@ -102,11 +102,6 @@ fn looked_up(kubectl: &Kubectl, pod: &str, words: &str) -> String {
     within(kubectl, pod, &format!("nslookup {words}")).1
 }
 
-fn apply(kubectl: &Kubectl, manifest: &str) {
-    let applied = kubectl.apply_text(&["apply"], manifest);
-    assert_eq!(applied.code, 0, "{applied:?}");
-}
-
 fn foreign_server(cluster: &Cluster, host: &str, port: &str) -> Process {
     let address = &cluster.node(host).address;
     let mut command = cluster.site.command(host, "timeout");
@@ -132,7 +127,7 @@ fn pods_find_services_and_everything_else_by_name() {
         asking("client", ""),
         asking("host-client", with_host),
     ];
-    apply(&kubectl, &format!("{WORLD}{}", pods.concat()));
+    kubectl.apply(&format!("{WORLD}{}", pods.concat()));
     for pod in ["peer-0", "peer-1", "client", "host-client"] {
         kubectl.pod_ready(pod);
     }
@@ -215,10 +210,11 @@ fn names_are_answered_without_a_server_and_after_a_kill() {
     }
     let mut cluster = Cluster::server_and_nodes(1, &[]);
     let kubectl = cluster.kubectl();
-    apply(
-        &kubectl,
-        &format!("{WORLD}{}{}", serving("peer-0"), asking("client", "")),
-    );
+    kubectl.apply(&format!(
+        "{WORLD}{}{}",
+        serving("peer-0"),
+        asking("client", "")
+    ));
     for pod in ["peer-0", "client"] {
         kubectl.pod_ready(pod);
     }
@@ -309,7 +305,7 @@ endpoints: [{{addresses: ["{address}"]}}]
 {}"#,
         asking("client", "")
     );
-    apply(&kubectl, &behind);
+    kubectl.apply(&behind);
     kubectl.pod_ready("client");
     wait::until("the server of somebody else", PATIENCE, || {
         let found = looked_up(&kubectl, "client", "web.default.svc.cluster.local");

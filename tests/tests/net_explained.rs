@@ -107,8 +107,7 @@ fn explain(mode: &str) {
     let mut cluster = Cluster::up(&["--proxy-mode", mode]);
     let kubectl = cluster.kubectl();
     let manifest = [WORLD, &client("friend"), &client("stranger")].concat();
-    let applied = kubectl.apply_text(&["apply"], &manifest);
-    assert_eq!(applied.code, 0, "{applied:?}");
+    kubectl.apply(&manifest);
     for pod in ["web", "friend", "stranger"] {
         kubectl.pod_ready(pod);
     }

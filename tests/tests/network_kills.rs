@@ -58,7 +58,7 @@ fn an_agent_killed_at_any_moment_opens_nothing_and_leaves_the_plan() {
     let mut cluster = Cluster::server_and_nodes(1, &[]);
     let kubectl = cluster.kubectl();
     let servers = [pod("steady", SERVES), pod("shut", SERVES)].concat();
-    apply(&kubectl, &format!("{STEADY}{servers}"));
+    kubectl.apply(&format!("{STEADY}{servers}"));
     for pod in ["steady", "shut"] {
         kubectl.pod_ready(pod);
     }
@@ -72,7 +72,7 @@ fn an_agent_killed_at_any_moment_opens_nothing_and_leaves_the_plan() {
            grep -q 10.96.0.77 /tmp/said && echo name; grep NXDOMAIN /tmp/said; \
          done"
     );
-    apply(&kubectl, &pod("asks", &asks));
+    kubectl.apply(&pod("asks", &asks));
     kubectl.pod_ready("asks");
     let noted = |what: &str| {
         let log = kubectl.ok("logs asks");
@@ -82,7 +82,7 @@ fn an_agent_killed_at_any_moment_opens_nothing_and_leaves_the_plan() {
         let all = ["got in", "page", "name"].map(noted);
         all.iter().all(|count| *count > 0).then_some(()).ok_or(all)
     });
-    apply(&kubectl, SHUT);
+    kubectl.apply(SHUT);
     let got_in = wait::until("nobody gets in", SPREAD, || {
         let before = noted("got in");
         let more = wait::quietly(Duration::from_secs(2), || {
@@ -107,7 +107,7 @@ fn an_agent_killed_at_any_moment_opens_nothing_and_leaves_the_plan() {
     cluster.wait_ready(1);
 
     let last = ROUNDS - 1;
-    apply(&kubectl, &service(&format!("last-{last}"), last));
+    kubectl.apply(&service(&format!("last-{last}"), last));
     let address = kubectl.ok(&format!(
         "get service last-{last} -o jsonpath={{.spec.clusterIP}}"
     ));
@@ -134,18 +134,16 @@ fn an_agent_killed_at_any_moment_opens_nothing_and_leaves_the_plan() {
 fn change(kubectl: &Kubectl, random: &mut Random, number: usize) {
     let name = format!("s-{}", random.index(6));
     match random.index(5) {
-        0 | 1 => apply(kubectl, &service(&name, number)),
+        0 | 1 => drop(kubectl.apply(&service(&name, number))),
         2 => drop(kubectl.run(&format!(
             "delete service {name} --ignore-not-found --wait=false"
         ))),
-        3 => apply(
-            kubectl,
-            &format!(
+        3 => drop(kubectl.apply(&format!(
                 "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}}}\n\
                  spec: {{podSelector: {{matchLabels: {{app: steady}}}}, ingress: [{{}}, {{ports: [{{port: {}}}]}}]}}\n",
                 8000 + number
             ),
-        ),
+        )),
         _ => drop(kubectl.run(&format!("delete networkpolicy {name} --ignore-not-found"))),
     }
 }
@@ -156,11 +154,6 @@ fn service(name: &str, number: usize) -> String {
          spec: {{selector: {{app: steady}}, ports: [{{name: a, port: 80}}, {{name: b, port: {}, targetPort: 80}}]}}\n",
         9000 + number
     )
-}
-
-fn apply(kubectl: &Kubectl, manifest: &str) {
-    let applied = kubectl.apply_text(&["apply"], manifest);
-    assert_eq!(applied.code, 0, "{applied:?}");
 }
 
 /// A table, once it has been the same for a while.

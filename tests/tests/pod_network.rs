@@ -32,11 +32,6 @@ spec:
     )
 }
 
-fn apply(kubectl: &Kubectl, manifest: &str) {
-    let applied = kubectl.apply_text(&["apply"], manifest);
-    assert_eq!(applied.code, 0, "{}", applied.stderr);
-}
-
 const SERVE: &str =
     "mkdir /tmp/w; dd if=/dev/zero of=/tmp/w/big bs=1000 count=1000; exec httpd -f -p 80 -h /tmp/w";
 const NOBODY: &str = "runAsNonRoot: true, runAsUser: 1000";
@@ -59,17 +54,14 @@ fn a_pods_network_serves_and_limits_it() {
 }
 
 fn whoever_it_runs_as_a_pod_has_its_low_ports_and_pings(cluster: &Cluster, kubectl: &Kubectl) {
-    apply(kubectl, &pod("plain", "", NOBODY, SERVE));
+    kubectl.apply(&pod("plain", "", NOBODY, SERVE));
     kubectl.pod_ready("plain");
     let address = kubectl.ok("get pod plain -o jsonpath={.status.podIP}");
     nobody_pings(cluster, &address);
     let own = format!(
         "{NOBODY}, sysctls: [{{name: net.ipv4.ip_unprivileged_port_start, value: '1024'}}, {{name: net.ipv4.ping_group_range, value: '1 0'}}]"
     );
-    apply(
-        kubectl,
-        &pod("strict", "", &own, "httpd -f -p 80; sleep 1000"),
-    );
+    kubectl.apply(&pod("strict", "", &own, "httpd -f -p 80; sleep 1000"));
     kubectl.pod_ready("strict");
     let get = |from: &str| {
         kubectl.run(&format!(
@@ -123,7 +115,7 @@ assert s.recv(64)[0] == 0";
 
 fn an_annotation_limits_what_a_pod_receives(kubectl: &Kubectl) {
     let limit = "kubernetes.io/ingress-bandwidth: 2M, kubernetes.io/egress-bandwidth: 100M";
-    apply(kubectl, &pod("slow", limit, NOBODY, "sleep 1000"));
+    kubectl.apply(&pod("slow", limit, NOBODY, "sleep 1000"));
     kubectl.pod_ready("slow");
     let address = kubectl.ok("get pod plain -o jsonpath={.status.podIP}");
     let started = Instant::now();
@@ -138,7 +130,7 @@ fn an_annotation_limits_what_a_pod_receives(kubectl: &Kubectl) {
 
 fn a_limit_that_makes_no_sense_is_told(kubectl: &Kubectl) {
     let limit = "kubernetes.io/egress-bandwidth: '10'";
-    apply(kubectl, &pod("odd", limit, NOBODY, "sleep 1000"));
+    kubectl.apply(&pod("odd", limit, NOBODY, "sleep 1000"));
     let why = "resource is unreasonably small (< 1kbit)";
     wait::until("the event", PATIENCE, || {
         let events = kubectl.ok("get events --field-selector involvedObject.name=odd");

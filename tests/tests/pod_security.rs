@@ -69,12 +69,6 @@ fn deployment(context: &str) -> String {
 }
 
 /// Applies what is let in; what is said beside.
-fn apply(kubectl: &Kubectl, manifest: &str) -> String {
-    let applied = kubectl.apply_text(&["apply"], manifest);
-    assert_eq!(applied.code, 0, "{applied:?}");
-    applied.stderr
-}
-
 #[test]
 fn a_namespace_keeps_pods_out_and_says_why() {
     if !is_root_or_skip() {
@@ -87,7 +81,7 @@ fn a_namespace_keeps_pods_out_and_says_why() {
     let argument = format!("--admission-control-config-file={}", config.display());
     let cluster = Cluster::up(&[&argument]);
     let kubectl = cluster.kubectl();
-    apply(&kubectl, NAMESPACES);
+    kubectl.apply(NAMESPACES);
     pods_are_refused(&kubectl);
     who_makes_them_is_warned(&kubectl);
     whoever_asks_for_more_is_told(&kubectl);
@@ -121,7 +115,7 @@ fn pods_are_refused(kubectl: &Kubectl) {
     // The cluster's own namespace goes on as it was, and so does one that says so.
     for (namespace, name) in [("kube-system", "own"), ("loose", "b"), ("loose", "a")] {
         assert_eq!(
-            apply(kubectl, &pod(namespace, name, "{privileged: true}")),
+            kubectl.apply(&pod(namespace, name, "{privileged: true}")),
             ""
         );
     }
@@ -129,7 +123,7 @@ fn pods_are_refused(kubectl: &Kubectl) {
 }
 
 fn who_makes_them_is_warned(kubectl: &Kubectl) {
-    let said = apply(kubectl, &deployment("{}"));
+    let said = kubectl.apply(&deployment("{}"));
     let would = format!("Warning: would violate PodSecurity \"restricted:latest\": {PLAIN}\n");
     assert_eq!(said, would);
     wait::until("the ReplicaSet says why it has no pods", PATIENCE, || {
@@ -138,7 +132,7 @@ fn who_makes_them_is_warned(kubectl: &Kubectl) {
         is_said.then_some(()).ok_or(events)
     });
     assert_eq!(kubectl.ok("get pods -n strict -o name"), "");
-    assert_eq!(apply(kubectl, &deployment(GOOD)), "");
+    assert_eq!(kubectl.apply(&deployment(GOOD)), "");
     kubectl.ok("rollout status -n strict deployment/web --timeout=120s");
     let pod = kubectl.ok("get pods -n strict -o name");
     let debug = format!(

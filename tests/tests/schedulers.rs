@@ -105,8 +105,7 @@ spec:
   schedulerName: packer
   containers: [{name: c, image: busybox, resources: {requests: {cpu: "5000"}}}]
 "#;
-    let applied = kubectl.apply_text(&["apply"], manifest);
-    assert_eq!(applied.code, 0, "{applied:?}");
+    kubectl.apply(manifest);
     let config = format!("--scheduler-config={}", profiles.display());
     let pending = why(cluster, &["huge", &config]);
     for expect in [
@@ -243,8 +242,7 @@ spec:
   containers: [{{name: c, image: busybox, imagePullPolicy: IfNotPresent, command: [sleep, "3600"], resources: {{requests: {{cpu: {cpu}}}}}}}]
 "#
     );
-    let applied = kubectl.apply_text(&["apply"], &manifest);
-    assert_eq!(applied.code, 0, "{applied:?}");
+    kubectl.apply(&manifest);
 }
 
 fn node_of(kubectl: &Kubectl, name: &str) -> String {

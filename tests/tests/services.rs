@@ -60,8 +60,7 @@ struct Ground {
 
 impl Ground {
     fn apply(&self, manifest: &str) {
-        let applied = self.kubectl.apply_text(&["apply"], manifest);
-        assert_eq!(applied.code, 0, "{applied:?}");
+        self.kubectl.apply(manifest);
     }
 
     fn patch(&self, service: &str, change: &str) {

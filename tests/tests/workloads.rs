@@ -71,7 +71,7 @@ fn data_outlive_pods_and_all_that_runs_them() {
     let mut cluster = Cluster::up(&[]);
     let kubectl = cluster.kubectl();
     for manifest in [MINUTELY, SOMETIMES, SET] {
-        apply(&kubectl, manifest);
+        kubectl.apply(manifest);
     }
     kubectl.ok("rollout status statefulset/db --timeout=90s");
     assert_eq!(kubectl.names("pods -l app=db"), ["db-0", "db-1"]);
@@ -139,7 +139,7 @@ fn rounds(name: &str, usual: u64) -> (u64, u64) {
 
 fn begin(kubectl: &Kubectl) {
     for manifest in [MINUTELY, SET, kills::OTHERS] {
-        apply(kubectl, manifest);
+        kubectl.apply(manifest);
     }
     for what in ["statefulset/db", "daemonset/each", "deployment/web"] {
         kubectl.ok(&format!("rollout status {what} --timeout=90s"));
@@ -164,11 +164,6 @@ fn number(name: &str) -> Option<u64> {
         text.parse()
             .unwrap_or_else(|_| panic!("{name}={text}: expected a number")),
     )
-}
-
-fn apply(kubectl: &Kubectl, manifest: &str) {
-    let applied = kubectl.apply_text(&["apply"], manifest);
-    assert_eq!(applied.code, 0, "{applied:?}");
 }
 
 fn a_pod_that_is_deleted_finds_its_data(kubectl: &Kubectl, first: &[String]) {

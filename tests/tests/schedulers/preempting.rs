@@ -24,8 +24,7 @@ fn replica_sets_of_higher_priority_take_the_room_of_others() {
         [("low", 1, 5, 2), ("mid", 2, 2, 4), ("high", 3, 1, 4)]
     {
         let cpu = tenth * tenths;
-        let applied = kubectl.apply_text(&["apply"], &replica_set(name, priority, replicas, cpu));
-        assert_eq!(applied.code, 0, "{applied:?}");
+        kubectl.apply(&replica_set(name, priority, replicas, cpu));
         runs(
             &kubectl,
             name,

@@ -12,7 +12,6 @@ use coracle_tests::{
 };
 
 use super::{
-    apply,
     kept::{Volume, volumes},
     outcome::{Settled, WholeJob},
 };
@@ -153,7 +152,7 @@ pub(super) fn play(
     let mut kills = Kills::default();
     for round in 0..count {
         let job = WholeJob::new(round, random.below(2) == 0);
-        apply(kubectl, &job.manifest());
+        kubectl.apply(&job.manifest());
         kills.jobs.push(job);
         let (web, db) = (random.below(6), 1 + random.below(3));
         kubectl.ok(&format!("scale deployment web --replicas {web}"));
