@@ -23,6 +23,7 @@
 //! | [`interner`] | values that many objects have in common |
 //! | [`percent`] | percent escapes of URLs |
 //! | [`cluster_dns`] | where names of Services are answered |
+//! | [`component_config`] | what configuration files of components have in common |
 //! | [`pod_network`] | how pods of different nodes reach each other |
 //! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
@@ -34,6 +35,7 @@
 pub mod address;
 pub mod channel;
 pub mod cluster_dns;
+pub mod component_config;
 pub mod cron;
 pub mod decode;
 pub mod disruption;

@@ -28,6 +28,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_api::component_config::without_nulls;
 use coracle_telemetry::metrics::MetricsRegistry;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::Value;
@@ -197,16 +198,4 @@ fn time(
         .and_then(|time| time.try_into().ok())
         .map(|time: Duration| if time.is_zero() { unsaid } else { time })
         .ok_or_else(|| ConfigError::at(field, format!("{said:?} is no duration such as 15s")))
-}
-
-/// What is left empty is left out, as Go has it.
-fn without_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(without_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
-        _ => {}
-    }
 }

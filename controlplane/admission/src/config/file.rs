@@ -1,6 +1,7 @@
 //! What files that configure admission have in common: how they are read, and what is said of one
 //! that cannot be.
 
+use coracle_api::component_config::without_nulls;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -25,15 +26,4 @@ pub(crate) fn expect(
 pub(crate) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, AdmissionConfigError> {
     without_nulls(&mut value);
     serde_json::from_value(value).map_err(|error| AdmissionConfigError(error.to_string()))
-}
-
-fn without_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(without_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
-        _ => {}
-    }
 }
