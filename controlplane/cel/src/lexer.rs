@@ -34,6 +34,32 @@ const SIGNS: [&str; 24] = [
 
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
+/// Names that a text may not use; a field may be called so.
+pub(crate) const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// Whether no field can be called so as it is.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    WORDS.contains(&name) || RESERVED.contains(&name)
+}
+
 /// All words, the end last, and what is none.
 pub(crate) fn tokens(chars: &[char]) -> (Vec<Token>, Found) {
     let mut lexer = Lexer { chars, at: 0 };

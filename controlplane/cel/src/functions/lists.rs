@@ -21,6 +21,25 @@ macro_rules! of_each {
     };
 }
 
+/// Those for lists whose values have an order.
+macro_rules! of_ordered {
+    ($id:literal) => {
+        of_each!(
+            $id,
+            [
+                "int",
+                "uint",
+                "double",
+                "bool",
+                "duration",
+                "timestamp",
+                "string",
+                "bytes"
+            ]
+        )
+    };
+}
+
 pub(super) const FUNCTIONS: &[Function] = &[
     function(
         "isSorted",
@@ -43,42 +62,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
         of_each!("_sum_", ["int", "uint", "double", "duration"]),
     )
     .named(walked),
-    function(
-        "max",
-        max,
-        of_each!(
-            "_max_",
-            [
-                "int",
-                "uint",
-                "double",
-                "bool",
-                "duration",
-                "timestamp",
-                "string",
-                "bytes"
-            ]
-        ),
-    )
-    .named(walked),
-    function(
-        "min",
-        min,
-        of_each!(
-            "_min_",
-            [
-                "int",
-                "uint",
-                "double",
-                "bool",
-                "duration",
-                "timestamp",
-                "string",
-                "bytes"
-            ]
-        ),
-    )
-    .named(walked),
+    function("max", max, of_ordered!("_max_")).named(walked),
+    function("min", min, of_ordered!("_min_")).named(walked),
     function(
         "indexOf",
         index_of,

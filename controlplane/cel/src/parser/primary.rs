@@ -3,34 +3,13 @@
 use super::{EXPRESSION, Parsed, Parser, Stop, offset};
 use crate::{
     ast::{Expr, ExprKind, Literal},
-    lexer::Kind,
+    lexer::{Kind, RESERVED},
     literal, macros,
 };
 
 /// What may stand after `{` in a map, as messages list it.
 const MAP: &str = "{'[', '{', '}', '(', '.', ',', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, \
      NUM_UINT, STRING, BYTES, IDENTIFIER}";
-
-/// Names that a text may not use; a field may be called so.
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 impl Parser<'_> {
     pub(super) fn primary(&mut self) -> Parsed<Expr> {

@@ -93,7 +93,7 @@ pub(crate) fn find_field<'f>(
     name: &str,
 ) -> Option<&'f DeclField> {
     fields.get(name).or_else(|| {
-        let reserved = super::names::is_reserved(name);
+        let reserved = crate::lexer::is_reserved(name);
         reserved
             .then(|| fields.get(&*format!("__{name}__")))
             .flatten()

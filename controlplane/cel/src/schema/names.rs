@@ -2,30 +2,7 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/cel/escaping.go`.
 
-/// Words that no field may be called as they are.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+use crate::lexer::is_reserved;
 
 const ESCAPES: [(&str, &str); 4] = [
     ("__", "__underscores__"),
@@ -34,14 +11,9 @@ const ESCAPES: [(&str, &str); 4] = [
     ("/", "__slash__"),
 ];
 
-/// Whether a name is a word of the language.
-pub(super) fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(&name)
-}
-
 /// The name by which an expression selects a property, if it can.
 pub fn escape(name: &str) -> Option<String> {
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
@@ -70,7 +42,7 @@ pub fn unescape(name: &str) -> Option<String> {
     let word = name
         .strip_prefix("__")
         .and_then(|name| name.strip_suffix("__"));
-    if let Some(word) = word.filter(|word| RESERVED.contains(word)) {
+    if let Some(word) = word.filter(|word| is_reserved(word)) {
         return Some(word.into());
     }
     let mut raw = String::with_capacity(name.len());
