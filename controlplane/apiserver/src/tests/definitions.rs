@@ -135,6 +135,15 @@ async fn a_definition_makes_a_kind() {
     );
 }
 
+/// The definition of widgets after a JSON patch.
+async fn patched(admin: &Raw, patch: &Value) -> Value {
+    let path = format!("{DEFINITIONS}/widgets.example.org");
+    let kind = "application/json-patch+json";
+    let (code, changed) = admin.send("PATCH", &path, kind, patch.to_string()).await;
+    assert_eq!(code, 200, "{changed}");
+    changed
+}
+
 #[tokio::test]
 async fn what_a_stricter_schema_forbids_stays_until_it_is_changed() {
     let cluster = cluster(&memory()).await;
@@ -142,17 +151,11 @@ async fn what_a_stricter_schema_forbids_stays_until_it_is_changed() {
     established(&cluster, definition(json!({"type": "integer"}))).await;
     let (code, _) = admin.post(WIDGETS, widget("a", json!({"size": 11}))).await;
     assert_eq!(code, 201);
-    let path = format!("{DEFINITIONS}/widgets.example.org");
     let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
     let patch =
         json!([{"op": "replace", "path": schema, "value": {"type": "integer", "maximum": 10}}]);
-    let kind = "application/json-patch+json";
-    let (code, changed) = admin.send("PATCH", &path, kind, patch.to_string()).await;
-    assert_eq!(
-        (code, &changed["metadata"]["generation"]),
-        (200, &json!(2)),
-        "{changed}"
-    );
+    let changed = patched(admin, &patch).await;
+    assert_eq!(changed["metadata"]["generation"], 2, "{changed}");
     // The schema is served a moment later.
     until(admin, "/openapi/v3/apis/example.org/v1", |_, document| {
         document.to_string().contains("\"maximum\":10")
@@ -299,13 +302,10 @@ async fn neither_writes_nor_events_are_lost_while_a_definition_changes() {
         }
     };
     let changing = async {
-        let path = format!("{DEFINITIONS}/widgets.example.org");
         let at = "/spec/versions/0/schema/openAPIV3Schema/description";
         for round in 0..20 {
             let patch = json!([{"op": "add", "path": at, "value": format!("round {round}")}]);
-            let kind = "application/json-patch+json";
-            let (code, changed) = admin.send("PATCH", &path, kind, patch.to_string()).await;
-            assert_eq!(code, 200, "{changed}");
+            patched(admin, &patch).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

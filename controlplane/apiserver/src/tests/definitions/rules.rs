@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{DEFINITIONS, WIDGETS, cluster, definition, established, memory, until, widget};
+use super::{
+    DEFINITIONS, WIDGETS, cluster, definition, established, memory, patched, until, widget,
+};
 
 /// A definition with rules on its spec, its status and all of it.
 fn ruled() -> Value {
@@ -70,15 +72,12 @@ async fn what_a_new_rule_forbids_stays_until_it_is_changed() {
     established(&cluster, definition(json!({"type": "integer"}))).await;
     let (code, _) = admin.post(WIDGETS, widget("a", json!({"size": 11}))).await;
     assert_eq!(code, 201);
-    let path = format!("{DEFINITIONS}/widgets.example.org");
     let size = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
     let rules = json!([{"rule": "self < 10"}]);
     let patch = json!([
         {"op": "add", "path": format!("{size}/x-kubernetes-validations"), "value": rules},
         {"op": "add", "path": format!("{size}/description"), "value": "Ruled from now on."}]);
-    let kind = "application/json-patch+json";
-    let (code, changed) = admin.send("PATCH", &path, kind, patch.to_string()).await;
-    assert_eq!(code, 200, "{changed}");
+    patched(admin, &patch).await;
     until(admin, "/openapi/v3/apis/example.org/v1", |_, document| {
         document.to_string().contains("Ruled from now on.")
     })
