@@ -2,7 +2,6 @@
 //! elsewhere does: without, translations fail between them and policies do not hold.
 
 use std::{
-    fs,
     io::{self, ErrorKind},
     path::{Path, PathBuf},
 };
@@ -34,23 +33,20 @@ pub enum Bridged {
 /// # Errors
 /// [`CniError::Io`]: it is off, and cannot be turned on.
 pub fn ensure(load: bool) -> Result<Bridged, CniError> {
-    let path = |name| Path::new("/proc/sys/net/bridge").join(name);
-    let settings = SETTINGS.map(path);
+    let settings = SETTINGS.map(|name| Path::new("/proc/sys/net/bridge").join(name));
     // Built in or already loaded on most hosts.
-    let loaded = match fs::metadata(&settings[0]) {
-        Ok(_) => None,
-        Err(_) if load => Some(modprobe::load(MODULE)),
-        Err(_) => None,
+    if let Some(outcome) = turn_on(&settings)? {
+        return Ok(outcome);
+    }
+    let why = match load.then(|| modprobe::load(MODULE)) {
+        None => "it is not loaded".to_owned(),
+        Some(Err(error)) => ErrorChain(&error).to_string(),
+        Some(Ok(())) => match turn_on(&settings)? {
+            Some(outcome) => return Ok(outcome),
+            None => "it is loaded, and not for this network namespace".to_owned(),
+        },
     };
-    turn_on(&settings).map(|outcome| {
-        outcome.unwrap_or_else(|| Bridged::Unfiltered {
-            why: match loaded {
-                Some(Ok(())) => "it is loaded, and not for this network namespace".to_owned(),
-                Some(Err(error)) => ErrorChain(&error).to_string(),
-                None => "it is not loaded".to_owned(),
-            },
-        })
-    })
+    Ok(Bridged::Unfiltered { why })
 }
 
 /// `None` if there are no settings.
@@ -73,6 +69,8 @@ fn is_missing(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

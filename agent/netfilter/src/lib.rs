@@ -72,7 +72,25 @@ impl std::str::FromStr for ProxyMode {
     }
 }
 
-/// The engine for this machine. It has written nothing yet. [`ProxyMode::Auto`] asks the kernel.
+/// What keeps Services on this machine: [`ProxyMode::Auto`] asks the kernel.
+#[must_use]
+pub fn chosen(mode: ProxyMode, network: &ServiceNetwork) -> ProxyMode {
+    if mode != ProxyMode::Auto {
+        return mode;
+    }
+    match services::probe(network) {
+        Ok(()) => {
+            tracing::info!("the kernel has what it takes: nftables keeps Services");
+            ProxyMode::Nftables
+        }
+        Err(error) => {
+            tracing::warn!(error = %ErrorChain(&error), "iptables keeps Services: the kernel does not take their nftables table");
+            ProxyMode::Iptables
+        }
+    }
+}
+
+/// The engine for this machine. It has written nothing yet.
 ///
 /// # Errors
 /// What it needs is not installed.
@@ -81,19 +99,9 @@ pub fn service_engine(
     network: ServiceNetwork,
 ) -> Result<Box<dyn ServiceEngine>, EngineError> {
     let iptables = Iptables::find().map_err(EngineError::new)?;
-    Ok(match mode {
-        ProxyMode::Iptables => over_iptables(iptables, network),
+    Ok(match chosen(mode, &network) {
         ProxyMode::Nftables => Box::new(Services::new(iptables, network)),
-        ProxyMode::Auto => match services::probe(&network) {
-            Ok(()) => {
-                tracing::info!("the kernel has what it takes: nftables keeps Services");
-                Box::new(Services::new(iptables, network))
-            }
-            Err(error) => {
-                tracing::warn!(error = %ErrorChain(&error), "iptables keeps Services: the kernel does not take their nftables table");
-                over_iptables(iptables, network)
-            }
-        },
+        ProxyMode::Iptables | ProxyMode::Auto => over_iptables(iptables, network),
     })
 }
 

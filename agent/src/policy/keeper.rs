@@ -88,7 +88,6 @@ pub(crate) struct Keeper {
     cut_due: bool,
     cut_at: Instant,
     cut_retry: Backoff,
-    cut_fails: bool,
 }
 
 impl Keeper {
@@ -130,7 +129,6 @@ impl Keeper {
             cut_due: false,
             cut_at: now,
             cut_retry: Backoff::new(RETRY_DELAY, LONGEST_RETRY),
-            cut_fails: false,
         }
     }
 
@@ -324,11 +322,10 @@ impl Keeper {
                 self.cut_due = false;
                 self.has_cut = true;
                 self.freed.clear();
-                self.cut_fails = false;
                 self.cut_retry.reset();
             }
             Err(error) => {
-                let is_first = !std::mem::replace(&mut self.cut_fails, true);
+                let is_first = self.cut_retry.failures() == 0;
                 pause = self.cut_retry.pause();
                 let message = format!(
                     "connections that NetworkPolicies refuse may go on, is nf_conntrack_netlink there?: {}",

@@ -79,15 +79,12 @@ impl Attached {
             told.into_iter().map(|key| (key, None)).collect();
         let elsewhere = seen.filter(|seen| *seen.view.node != *self.node);
         views.insert(key.clone(), elsewhere.map(|seen| seen.view.clone()));
-        let of_pod = self.pods.entry(key.clone()).or_default();
-        for one in of_pod.values_mut() {
+        let own = self.pods.get_mut(key);
+        for one in own.into_iter().flat_map(BTreeMap::values_mut) {
             // As it was shown last, also when its successor is shown.
             if let Some(seen) = seen.filter(|seen| seen.uid.as_ref() == Some(&one.uid.0)) {
                 one.labels = seen.view.labels.clone();
             }
-        }
-        if of_pod.is_empty() {
-            self.pods.remove(key);
         }
         let mut by_uid: BTreeMap<&PodUid, Vec<&Attachment>> = BTreeMap::new();
         for one in self.pods.get(key).into_iter().flat_map(BTreeMap::values) {

@@ -11,7 +11,7 @@ use coracle_client::{
     cache::{Cache, Change, Key},
     feed::Feed,
 };
-use coracle_netfilter::{engine::ServiceEngine, service::ServiceNetwork, service_engine};
+use coracle_netfilter::{chosen, engine::ServiceEngine, service::ServiceNetwork, service_engine};
 use ipnet::IpNet;
 
 use super::{News, ProxyConfig, ProxyError, Sources, service_route::ServiceRoute};
@@ -85,10 +85,13 @@ type Writers = (Box<dyn ServiceEngine>, ServiceRoute);
 impl ServiceRanges {
     /// With what is known by now.
     pub(super) fn new(config: &ProxyConfig, sources: &Sources) -> Self {
-        Self {
+        let mut ranges = Self {
             config: config.clone(),
             plan: plan_of(config, sources),
-        }
+        };
+        // Once: other ranges are no reason for another engine.
+        ranges.config.mode = chosen(config.mode, &ranges.network());
+        ranges
     }
 
     /// Others than before, if the ranges are.

@@ -112,6 +112,7 @@ fn beside(dir: &Path) -> Result<Vec<Value>, String> {
 }
 
 /// Reads a list, or one plugin's configuration as a list of one.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn parse(bytes: &[u8]) -> Result<NetworkList, String> {
     from_value(serde_json::from_slice(bytes).map_err(|e| e.to_string())?)
 }
