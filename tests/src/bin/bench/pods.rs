@@ -23,15 +23,15 @@ const CONNECTIONS: usize = 8;
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
 fn pod(name: &str) -> Value {
-    pod_of("bench", name)
+    pod_of("any", name)
 }
 
-/// One of the label `app` that is given.
-fn pod_of(app: &str, name: &str) -> Value {
+/// One of a group, by its label.
+fn pod_of(group: &str, name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": app}},
+        "metadata": {"name": name, "labels": {"app": "bench", "group": group}},
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": false,
@@ -197,25 +197,25 @@ pub(crate) async fn serial(
     let mut turns = Turns::start(target).await?;
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for k in 0..count {
-        let (start, end) = turns.one("bench", &format!("{prefix}-{k}")).await?;
+        let (start, end) = turns.one("any", &format!("{prefix}-{k}")).await?;
         starts.push(start);
         ends.push(end);
     }
     Ok((starts, ends))
 }
 
-/// How much longer pods of the label `app` take to start than others do, in milliseconds, each
-/// beside its neighbour in time: a machine gets faster and slower. A pod of the label is there.
-pub(crate) async fn longer(target: &Target, app: &str, count: usize) -> anyhow::Result<Vec<f64>> {
+/// How much longer pods of a group take to start than others do, in milliseconds, each beside its
+/// neighbour in time: a machine gets faster and slower. A pod of the group is there.
+pub(crate) async fn longer(target: &Target, group: &str, count: usize) -> anyhow::Result<Vec<f64>> {
     let mut turns = Turns::start(target).await?;
-    turns.start_one(app, "resident").await?;
+    turns.start_one(group, "resident").await?;
     let mut longer = Vec::new();
     for k in 0..count {
         let mut of = [Duration::ZERO; 2];
         // Who is first in a pair is not always the same.
         for at in [k % 2, (k + 1) % 2] {
-            let app = [app, "other"][at];
-            (of[at], _) = turns.one(app, &format!("{app}-{k}")).await?;
+            let group = [group, "any"][at];
+            (of[at], _) = turns.one(group, &format!("{group}-{k}")).await?;
         }
         longer.push((of[0].as_secs_f64() - of[1].as_secs_f64()) * 1e3);
     }
@@ -237,13 +237,16 @@ impl Turns {
         })
     }
 
-    async fn one(&mut self, app: &str, name: &str) -> anyhow::Result<(Duration, Duration)> {
-        Ok((self.start_one(app, name).await?, self.end_one(name).await?))
+    async fn one(&mut self, group: &str, name: &str) -> anyhow::Result<(Duration, Duration)> {
+        Ok((
+            self.start_one(group, name).await?,
+            self.end_one(name).await?,
+        ))
     }
 
-    async fn start_one(&mut self, app: &str, name: &str) -> anyhow::Result<Duration> {
+    async fn start_one(&mut self, group: &str, name: &str) -> anyhow::Result<Duration> {
         let begin = Instant::now();
-        let pod = pod_of(app, name);
+        let pod = pod_of(group, name);
         self.connection.json(Method::POST, PODS, Some(&pod)).await?;
         Ok(self.watch.wait(&[name.to_owned()], Seen::Ready).await? - begin)
     }

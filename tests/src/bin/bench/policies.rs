@@ -8,7 +8,7 @@ use crate::{client::Target, cluster::Bench, pods, report::Row};
 const POLICIES: usize = 100;
 const PAIRS: usize = 100;
 const PATH: &str = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
-/// The label of the pods that they select.
+/// The group of the pods that they select.
 const SELECTED: &str = "guarded";
 
 impl Bench {
@@ -46,7 +46,7 @@ fn policy(n: usize) -> Value {
         "kind": "NetworkPolicy",
         "metadata": {"name": format!("policy-{n}")},
         "spec": {
-            "podSelector": {"matchLabels": {"app": SELECTED}},
+            "podSelector": {"matchLabels": {"group": SELECTED}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{
                 "from": [{"podSelector": {"matchLabels": {"app": app}}}],
