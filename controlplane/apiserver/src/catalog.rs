@@ -177,6 +177,18 @@ impl<S> Catalog<S> {
             .find(|serving| serving.info().is_at(group, version, plural))
     }
 
+    /// Who serves a resource, version by version.
+    pub(crate) fn versions_of<'a>(
+        &'a self,
+        group: &'a str,
+        plural: &str,
+    ) -> impl Iterator<Item = &'a Serving<S>> {
+        let places = self.by_plural.get(plural).into_iter().flatten();
+        places
+            .map(|place| &self.served[*place])
+            .filter(move |serving| serving.info().group == group)
+    }
+
     /// Everything, in discovery's order.
     pub(crate) fn all(&self) -> &[Serving<S>] {
         &self.served

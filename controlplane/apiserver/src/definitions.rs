@@ -17,76 +17,110 @@
 //! `pkg/apiserver/customresource_handler.go` of `k8s.io/apiextensions-apiserver` at v1.37.
 
 mod deletion;
+mod heads;
 pub(crate) mod plan;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use coracle_api::{meta, status::Status};
 use coracle_registry::{
-    kinds::apiextensions::definition::{names, served},
+    kinds::apiextensions::definition::{
+        names::{self, Taken},
+        served,
+    },
     part::Part,
     resource::Resource,
-    store::update::UpdateTarget,
+    store::{cache_status, update::UpdateTarget},
     watch_cache::{KeyScope, Selection},
 };
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::plan::Served;
+use self::{deletion::Deletions, heads::Heads, plan::Served};
 use crate::{custom_resources, state::State};
 
 /// Until what failed, or waits for somebody else, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Until all is looked at although nothing has happened.
 const MOST: Duration = Duration::from_secs(3600);
+/// Kinds that are first served with one change of the catalog.
+const AT_ONCE: usize = 100;
 
-/// What of the definitions is served here: whoever changes it waits for its turn.
-pub(crate) type Serving = Arc<Mutex<HashMap<String, Served>>>;
+/// Whoever looks at what is known, or changes what is served, waits for its turn.
+pub(crate) type Serving = Arc<Mutex<Known>>;
+
+/// The definitions, and what of them is served here.
+#[derive(Default)]
+pub(crate) struct Known {
+    heads: Heads,
+    served: HashMap<String, Served>,
+}
 
 /// Serves what is defined now, and no more what is not. Whether all of it could be done.
 pub(crate) async fn serve_all(server: &State, serving: &Serving) -> bool {
     let Some(definitions) = resource(server) else {
         return true;
     };
-    let mut serving = serving.lock().await;
-    let all = definitions.objects(KeyScope::Resource);
-    let (wanted, gone) = plan::serving(&all, &serving);
-    let mut is_done = true;
-    for name in gone {
-        if let Some(before) = serving.remove(&name) {
-            custom_resources::withdraw(server, &before.group, &before.plural).await;
-        }
+    let mut known = serving.lock().await;
+    let Known { heads, served } = &mut *known;
+    let all = heads.read(&definitions);
+    let (wanted, gone) = plan::serving(&all, served);
+    let gone: Vec<Served> = gone.iter().filter_map(|name| served.remove(name)).collect();
+    if !gone.is_empty() {
+        let names: Vec<(&str, &str)> = gone.iter().map(Served::names).collect();
+        custom_resources::withdraw_all(server, &names).await;
     }
-    for definition in wanted {
-        let (name, now) = (meta::name(definition).to_owned(), Served::of(definition));
-        match serve(server, definition).await {
-            Ok(()) => {}
-            // It is never served as it is: nothing is tried again.
-            Err(status) if status.code < 500 => {
-                tracing::warn!(name, message = status.message, "cannot serve a definition");
-            }
-            Err(status) => {
-                tracing::warn!(
-                    name,
-                    message = status.message,
-                    "cannot serve a definition yet"
-                );
-                is_done = false;
-                continue;
-            }
-        }
-        serving.insert(name, now);
+    // Nobody watches what comes; who watches what changes is to wait for nothing else.
+    let is_coming = |one: &&Value| !served.contains_key(meta::name(one));
+    let (coming, changed): (Vec<&Value>, Vec<&Value>) = wanted.into_iter().partition(is_coming);
+    let mut is_done = true;
+    for some in coming.chunks(AT_ONCE).chain(changed.chunks(1)) {
+        is_done &= serve(server, &definitions, served, some).await;
     }
     is_done
 }
 
-async fn serve(server: &State, definition: &Value) -> Result<(), Status> {
-    match served::kind(definition) {
-        Ok(Some(kind)) => custom_resources::serve(server, kind).await,
-        Ok(None) => Ok(()),
-        Err(error) => Err(Status::bad_request(error.to_string())),
+/// Whether all of these could be served.
+async fn serve(
+    server: &State,
+    definitions: &Resource,
+    served: &mut HashMap<String, Served>,
+    some: &[&Value],
+) -> bool {
+    let (mut kinds, mut about) = (Vec::new(), Vec::new());
+    for name in some.iter().map(|head| meta::name(head)) {
+        let Some(definition) = whole(definitions, name) else {
+            continue;
+        };
+        let now = Served::of(&definition);
+        match served::kind(&definition) {
+            Ok(Some(kind)) => {
+                kinds.push(kind);
+                about.push((name, now));
+                continue;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(name, message = %error, "cannot serve a definition");
+            }
+        }
+        // It is never served as it is: nothing is tried again.
+        served.insert(name.to_owned(), now);
     }
+    let went = custom_resources::serve_all(server, kinds).await;
+    let mut is_done = true;
+    for ((name, now), went) in about.into_iter().zip(went) {
+        if let Err(Status { code, message, .. }) = went {
+            tracing::warn!(name, message, "cannot serve a definition");
+            if code >= 500 {
+                is_done = false;
+                continue;
+            }
+        }
+        served.insert(name.to_owned(), now);
+    }
+    is_done
 }
 
 /// Serves what is defined until `server` stops.
@@ -116,13 +150,15 @@ pub(crate) async fn keep(server: Arc<State>, serving: Serving, stop: Cancellatio
     };
     let everything = || Selection::of(KeyScope::Resource);
     let (_, mut watcher) = definitions.cache.snapshot_and_watch(everything());
+    let mut deletions = Deletions::new(&server, &definitions, &serving);
     loop {
-        let is_done = look(&server, &definitions, &serving).await;
+        let is_done = look(&server, &definitions, &serving, &mut deletions).await;
         let retry = if is_done { MOST } else { RETRY };
         tokio::select! {
             () = stop.cancelled() => return,
             () = server.shutdown.cancelled() => return,
             () = tokio::time::sleep(retry) => {}
+            () = deletions.ended() => {}
             news = watcher.next() => if news.is_err() {
                 (_, watcher) = definitions.cache.snapshot_and_watch(everything());
             }
@@ -130,83 +166,87 @@ pub(crate) async fn keep(server: Arc<State>, serving: Serving, stop: Cancellatio
     }
 }
 
-/// Looks at all of them once. Whether nothing is left to do.
-async fn look(server: &State, definitions: &Resource, serving: &Serving) -> bool {
-    let mut is_done = true;
-    for definition in definitions.objects(KeyScope::Resource) {
-        let name = meta::name(&definition).to_owned();
-        let stepped = if meta::is_terminating(&definition) {
-            deletion::step(server, definitions, &definition, serving).await
-        } else {
-            tell(server, definitions, &name, serving)
-                .await
-                .map(|()| true)
-        };
-        match stepped {
-            Ok(is_over) => is_done &= is_over,
-            // Changed or gone meanwhile: its event is on the way.
-            Err(status) if matches!(status.code, 404 | 409) => {}
-            Err(status) => {
-                tracing::warn!(name, message = status.message, "cannot keep a definition");
-                is_done = false;
-            }
-        }
+/// Looks at all of them once: names first, then, once they are served by them, that they are
+/// established. Whether nothing is left to do but what deletions do.
+async fn look(
+    server: &State,
+    definitions: &Resource,
+    serving: &Serving,
+    deletions: &mut Deletions,
+) -> bool {
+    let mut is_done = tell_all(server, definitions, serving, false).await;
+    is_done &= serve_all(server, serving).await;
+    is_done &= tell_all(server, definitions, serving, true).await;
+    let all = serving.lock().await.heads.read(definitions);
+    for definition in all.iter().filter(|one| meta::is_terminating(one)) {
+        deletions.begin(definition);
     }
     is_done
 }
 
-/// Brings the status of a definition in line: names first, then, once it is served by them, that it
-/// is established.
-async fn tell(
+/// Brings the status of all of them in line. Whether that could be done.
+async fn tell_all(
     server: &State,
     definitions: &Resource,
-    name: &str,
     serving: &Serving,
-) -> Result<(), Status> {
-    for is_second in [false, true] {
-        let all = definitions.objects(KeyScope::Resource);
-        let find = |one: &&Value| meta::name(one) == name;
-        let Some(definition) = all
-            .iter()
-            .find(find)
-            .filter(|one| !meta::is_terminating(one))
-        else {
-            return Ok(());
-        };
-        let is_served = is_second && names::is_served(definition) && {
-            serve_all(server, serving).await;
-            is_in_catalog(server, definition)
-        };
-        if let Some(status) = plan::status(definition, &all, is_served) {
-            write_status(server, definitions, definition, status).await?;
-        }
+    may_be_served: bool,
+) -> bool {
+    let all = serving.lock().await.heads.read(definitions);
+    let mut taken = Taken::default();
+    for info in custom_resources::built_in(server) {
+        taken.add_built_in(&info);
     }
-    Ok(())
-}
-
-fn is_in_catalog(server: &State, definition: &Value) -> bool {
-    let (group, plural) = plan::names_of(definition);
-    let catalog = server.catalog.now();
-    catalog.stored().any(|one| one.info.is(group, plural))
+    all.iter().for_each(|definition| taken.add(definition));
+    let mut is_done = true;
+    for definition in all.iter().filter(|one| !meta::is_terminating(one)) {
+        let is_served = may_be_served && names::is_served(definition) && {
+            let (group, plural) = plan::names_of(definition);
+            custom_resources::find(server, group, plural).is_some()
+        };
+        taken.remove(definition);
+        let Some(status) = plan::status(definition, &taken, is_served) else {
+            taken.add(definition);
+            continue;
+        };
+        let mut told = Value::clone(definition);
+        told["status"] = status;
+        taken.add(&told);
+        is_done &= match write_status(server, definitions, told).await {
+            Ok(()) => true,
+            // Changed or gone meanwhile: its event is on the way.
+            Err(status) if matches!(status.code, 404 | 409) => true,
+            Err(status) => {
+                let (name, message) = (meta::name(definition), status.message);
+                tracing::warn!(name, message, "cannot keep a definition");
+                false
+            }
+        };
+    }
+    is_done
 }
 
 /// Writes a status over the one that was seen, and has it in the cache afterwards.
-async fn write_status(
-    server: &State,
-    definitions: &Resource,
-    seen: &Value,
-    status: Value,
-) -> Result<(), Status> {
-    let name = meta::name(seen);
+async fn write_status(server: &State, definitions: &Resource, told: Value) -> Result<(), Status> {
+    let name = meta::name(&told);
     let target = UpdateTarget::own("", name, Part::Status);
-    let changed = server.store.update(definitions, &target, |_| {
-        let mut new = seen.clone();
-        new["status"] = status.clone();
+    let changed = server.store.update(definitions, &target, |old| {
+        let mut new = old.clone();
+        new["status"].clone_from(&told["status"]);
+        meta::set(
+            &mut new,
+            &["metadata", "resourceVersion"],
+            meta::resource_version(&told),
+        );
         Ok(new)
     });
     changed.await?;
-    let caught_up = server.store.cache.catch_up().await;
-    caught_up.map_err(coracle_registry::store::cache_status)
+    server.store.cache.catch_up().await.map_err(cache_status)
+}
+
+/// A definition as the cache has it now.
+fn whole(definitions: &Resource, name: &str) -> Option<Value> {
+    let entry = definitions.cache.get(&definitions.key("", name))?;
+    serde_json::from_slice(&entry.unmanaged()).ok()
 }
 
 fn resource(server: &State) -> Option<Arc<Resource>> {

@@ -6,6 +6,7 @@
 
 use std::{
     cmp::Reverse,
+    collections::{HashMap, HashSet},
     io::{Read as _, Write as _},
     sync::{Arc, OnceLock},
 };
@@ -109,17 +110,18 @@ pub(crate) struct GroupVersion {
 
 impl Published {
     pub(crate) fn new(resources: Vec<Shown>) -> Self {
-        let mut groups: Vec<Group> = Vec::new();
-        let mut versions: Vec<GroupVersion> = Vec::new();
+        let (mut groups, mut versions) = (Vec::new(), Vec::new());
+        let mut places: HashMap<Text, usize> = HashMap::new();
+        let mut known: HashSet<(usize, Text)> = HashSet::new();
         for ApiResource { group, version, .. } in resources.iter().map(|shown| &*shown.info) {
-            if !groups.iter().any(|known| known.name == *group) {
+            let place = *places.entry(group.clone()).or_insert_with(|| {
                 groups.push(Group {
                     name: group.clone(),
                     legacy: OnceLock::new(),
                 });
-            }
-            let is_it = |known: &GroupVersion| known.group == *group && known.version == *version;
-            if !versions.iter().any(is_it) {
+                groups.len() - 1
+            });
+            if known.insert((place, version.clone())) {
                 versions.push(GroupVersion {
                     group: group.clone(),
                     version: version.clone(),
@@ -128,9 +130,8 @@ impl Published {
                 });
             }
         }
-        let place = |group: &Text| groups.iter().position(|known| known.name == *group);
         versions.sort_by(|one, other| {
-            let order = |of: &GroupVersion| place(&of.group);
+            let order = |of: &GroupVersion| places[&of.group];
             let priority = |of| Reverse(VersionPriority::of(of));
             let by_group = order(one).cmp(&order(other));
             by_group.then_with(|| priority(&*one.version).cmp(&priority(&*other.version)))

@@ -2,87 +2,153 @@
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/controller/finalizer/crd_finalizer.go` at v1.37.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use coracle_api::{meta, status::Status};
 use coracle_registry::{
     kinds::apiextensions::definition::{CLEANUP, conditions::Condition},
     part::Part,
     resource::Resource,
-    store::{delete::DeleteOptions, update::UpdateTarget},
-    watch_cache::{KeyScope, ListRequest, Selection},
+    store::{cache_status, delete::DeleteOptions, update::UpdateTarget},
+    watch_cache::{Entry, KeyScope, ListRequest, Selection},
 };
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
+use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{Serving, plan, serve_all, write_status};
-use crate::state::State;
+use super::{RETRY, Serving, plan, serve_all, whole, write_status};
+use crate::{custom_resources, state::State};
 
-/// Deletes what there is of its kind, and lets the definition go when there is nothing more.
-/// Whether that is so.
-pub(super) async fn step(
-    server: &State,
-    definitions: &Resource,
-    definition: &Value,
-    serving: &Serving,
-) -> Result<bool, Status> {
-    if !meta::finalizers(definition).contains(&CLEANUP) {
-        return Ok(true);
-    }
-    // From now on nothing of it is made any more.
-    serve_all(server, serving).await;
-    let Some(resource) = storing(server, definition) else {
-        // It was never served: nothing of it was ever made.
-        release(server, definitions, definition).await?;
-        return Ok(true);
-    };
-    let under_way = terminating(
-        "True",
-        "InstanceDeletionInProgress",
-        "CustomResource deletion is in progress",
-    );
-    told(server, definitions, definition, &under_way).await?;
-    let left = delete_all(server, &resource).await?;
-    if left > 0 {
-        let waiting = terminating(
-            "True",
-            "InstanceDeletionCheck",
-            &format!("could not confirm zero CustomResources remaining: {left} remain"),
-        );
-        told(server, definitions, definition, &waiting).await?;
-        return Ok(false);
-    }
-    release(server, definitions, definition).await?;
-    Ok(true)
+/// Objects of all kinds that are deleted at the same time: the store takes many in one commit.
+const AT_ONCE: usize = 32;
+
+/// The definitions that go, each on its own: one with many objects, or with some that wait for
+/// others, holds up no other definition. Those under way end when this is dropped.
+pub(super) struct Deletions {
+    shared: Arc<Shared>,
+    tasks: JoinSet<String>,
+    /// By name.
+    under_way: HashSet<String>,
 }
 
-fn storing(server: &State, definition: &Value) -> Option<Arc<Resource>> {
-    let (group, plural) = plan::names_of(definition);
-    let catalog = server.catalog.now();
-    catalog
-        .stored()
-        .find(|one| one.info.is(group, plural))
-        .cloned()
+struct Shared {
+    server: Arc<State>,
+    definitions: Arc<Resource>,
+    serving: Serving,
+    places: Semaphore,
 }
 
-/// How many wait for their own finalizers.
-async fn delete_all(server: &State, resource: &Resource) -> Result<usize, Status> {
-    let request = ListRequest::all(Selection::of(KeyScope::Resource));
-    let all = resource.cache.list(&request);
-    let entries = all.map_err(coracle_registry::store::cache_status)?.entries;
-    for entry in &entries {
-        let namespace = entry.namespace().unwrap_or_default();
-        let options = DeleteOptions::default();
-        let deleting = server
-            .store
-            .delete(resource, namespace, entry.name(), &options);
-        match deleting.await {
-            Err(status) if status.code != 404 => return Err(status),
-            _ => {}
+impl Deletions {
+    pub(super) fn new(server: &Arc<State>, definitions: &Arc<Resource>, serving: &Serving) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                server: Arc::clone(server),
+                definitions: Arc::clone(definitions),
+                serving: Arc::clone(serving),
+                places: Semaphore::new(AT_ONCE),
+            }),
+            tasks: JoinSet::new(),
+            under_way: HashSet::new(),
         }
     }
-    let caught_up = server.store.cache.catch_up().await;
-    caught_up.map_err(coracle_registry::store::cache_status)?;
-    Ok(resource.cache.len())
+
+    /// Takes a definition up, if it is not under way.
+    pub(super) fn begin(&mut self, definition: &Arc<Value>) {
+        let name = meta::name(definition).to_owned();
+        if !self.under_way.insert(name.clone()) {
+            return;
+        }
+        let (shared, definition) = (Arc::clone(&self.shared), Arc::clone(definition));
+        let run = async move {
+            match shared.step(&definition).await {
+                Ok(true) => {}
+                // Its event is on the way.
+                Err(status) if matches!(status.code, 404 | 409) => {}
+                Ok(false) => tokio::time::sleep(RETRY).await,
+                Err(status) => {
+                    let message = status.message;
+                    tracing::warn!(name, message, "cannot delete a definition");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+            name
+        };
+        coracle_telemetry::spawn_in(&mut self.tasks, "delete a definition", run);
+    }
+
+    /// Waits until one has got as far as it can for now; for ever if none is under way.
+    pub(super) async fn ended(&mut self) {
+        match self.tasks.join_next().await {
+            Some(Ok(name)) => _ = self.under_way.remove(&name),
+            // Nobody knows which.
+            Some(Err(_)) => self.under_way.clear(),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Shared {
+    /// Deletes what there is of its kind, and lets the definition go when there is nothing more.
+    /// Whether that is so.
+    async fn step(&self, definition: &Value) -> Result<bool, Status> {
+        let (server, definitions) = (&*self.server, &*self.definitions);
+        if !meta::finalizers(definition).contains(&CLEANUP) {
+            return Ok(true);
+        }
+        // From now on nothing of it is made any more.
+        serve_all(server, &self.serving).await;
+        let (group, plural) = plan::names_of(definition);
+        let Some(resource) = custom_resources::find(server, group, plural) else {
+            // It was never served: nothing of it was ever made.
+            release(server, definitions, definition).await?;
+            return Ok(true);
+        };
+        let under_way = terminating(
+            "True",
+            "InstanceDeletionInProgress",
+            "CustomResource deletion is in progress",
+        );
+        told(server, definitions, definition, &under_way).await?;
+        let left = self.delete_all(&resource).await?;
+        if left > 0 {
+            let waiting = terminating(
+                "True",
+                "InstanceDeletionCheck",
+                &format!("could not confirm zero CustomResources remaining: {left} remain"),
+            );
+            told(server, definitions, definition, &waiting).await?;
+            return Ok(false);
+        }
+        release(server, definitions, definition).await?;
+        Ok(true)
+    }
+
+    /// How many wait for their own finalizers.
+    async fn delete_all(&self, resource: &Resource) -> Result<usize, Status> {
+        let store = &self.server.store;
+        let request = ListRequest::all(Selection::of(KeyScope::Resource));
+        let all = resource.cache.list(&request);
+        let entries = all.map_err(cache_status)?.entries;
+        let options = &DeleteOptions::default();
+        let waiting = |entry: &Arc<Entry>| entry.is_terminating();
+        let going = entries.into_iter().filter(|entry| !waiting(entry));
+        let deleting = futures::stream::iter(going).map(|entry: Arc<Entry>| async move {
+            // Never closed.
+            let _place = self.places.acquire().await;
+            let namespace = entry.namespace().unwrap_or_default();
+            let deleting = store.delete(resource, namespace, entry.name(), options);
+            match deleting.await {
+                Err(status) if status.code != 404 => Err(status),
+                _ => Ok(()),
+            }
+        });
+        let deleting = deleting.buffer_unordered(AT_ONCE);
+        deleting
+            .try_for_each(|()| std::future::ready(Ok(())))
+            .await?;
+        store.cache.catch_up().await.map_err(cache_status)?;
+        Ok(resource.cache.len())
+    }
 }
 
 fn terminating(status: &'static str, reason: &str, message: &str) -> Condition {
@@ -100,22 +166,16 @@ async fn told(
     seen: &Value,
     condition: &Condition,
 ) -> Result<(), Status> {
-    let now = definitions.objects(KeyScope::Resource);
-    let Some(mut now) = now
-        .into_iter()
-        .find(|one| meta::uid(one) == meta::uid(seen))
-    else {
-        return Err(Status::not_found(
-            &definitions.group_resource,
-            meta::name(seen),
-        ));
+    let name = meta::name(seen);
+    let now = whole(definitions, name).filter(|now| meta::uid(now) == meta::uid(seen));
+    let Some(mut now) = now else {
+        return Err(Status::not_found(&definitions.group_resource, name));
     };
     if condition.is_in(&now) {
         return Ok(());
     }
-    let before = now.clone();
     condition.set(&mut now);
-    write_status(server, definitions, &before, now["status"].take()).await
+    write_status(server, definitions, now).await
 }
 
 /// Takes the finalizer away, and with the last one the definition goes.

@@ -1,20 +1,23 @@
 //! What is to be done about definitions. Pure.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use coracle_api::meta;
 use coracle_registry::kinds::apiextensions::definition::{
     approval,
     conditions::{self, Condition},
-    names,
+    names::{self, Taken},
 };
 use serde_json::Value;
 
 /// What of a definition is served: another one of these, and its kind is served anew.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Served {
-    pub(crate) group: String,
-    pub(crate) plural: String,
+    group: String,
+    plural: String,
     uid: String,
     generation: Value,
     names: Value,
@@ -33,6 +36,10 @@ impl Served {
             is_terminating: conditions::is_true(definition, "Terminating"),
         }
     }
+
+    pub(super) fn names(&self) -> (&str, &str) {
+        (&self.group, &self.plural)
+    }
 }
 
 /// Group and plural.
@@ -47,21 +54,25 @@ pub(super) fn names_of(definition: &Value) -> (&str, &str) {
 /// Of all definitions those that are to be served, anew or for the first time, and the names of
 /// those that are to be served no more.
 pub(super) fn serving<'a>(
-    all: &'a [Value],
+    all: &'a [Arc<Value>],
     now: &HashMap<String, Served>,
 ) -> (Vec<&'a Value>, Vec<String>) {
-    let served: Vec<&Value> = all.iter().filter(|one| names::is_served(one)).collect();
-    let is_there = |name: &String| served.iter().any(|one| meta::name(one) == name);
-    let gone = now.keys().filter(|name| !is_there(name)).cloned().collect();
+    let served: Vec<&Value> = all
+        .iter()
+        .map(|one| &**one)
+        .filter(|one| names::is_served(one))
+        .collect();
+    let there: HashSet<&str> = served.iter().map(|one| meta::name(one)).collect();
+    let is_gone = |name: &&String| !there.contains(name.as_str());
+    let gone = now.keys().filter(is_gone).cloned().collect();
     let is_new = |one: &&Value| now.get(meta::name(one)) != Some(&Served::of(one));
     (served.iter().copied().filter(is_new).collect(), gone)
 }
 
-/// The status that a definition is to have, if it is not the one that it has.
-pub(super) fn status(definition: &Value, all: &[Value], is_served: bool) -> Option<Value> {
-    let (group, _) = names_of(definition);
-    let taken = names::Taken::by_others(all.iter(), group, meta::name(definition));
-    let (accepted, named) = names::accepted(definition, &taken);
+/// The status that a definition is to have, if it is not the one that it has. `taken` is what all
+/// others have.
+pub(super) fn status(definition: &Value, taken: &Taken, is_served: bool) -> Option<Value> {
+    let (accepted, named) = names::accepted(definition, taken);
     let mut new = definition.clone();
     if !new["status"].is_object() {
         new["status"] = serde_json::json!({});
@@ -120,16 +131,19 @@ mod tests {
     #[test]
     fn names_come_first_then_it_is_served_then_it_is_established() {
         let mut one = definition("a", json!({"storedVersions": ["v1"]}));
-        let all = [one.clone()];
+        let nothing = Taken::default();
         let is = |one: &Value, kind: &str| conditions::is_true(one, kind);
-        one["status"] = status(&one, &all, false).unwrap();
+        one["status"] = status(&one, &nothing, false).unwrap();
         assert_eq!(one["status"]["acceptedNames"], one["spec"]["names"]);
         assert!(is(&one, "NamesAccepted") && !is(&one, "Established"));
-        assert_eq!(status(&one, &all, false), None);
-        assert_eq!(serving(&[one.clone()], &HashMap::new()).0.len(), 1);
-        one["status"] = status(&one, &all, true).unwrap();
+        assert_eq!(status(&one, &nothing, false), None);
+        assert_eq!(
+            serving(&[Arc::new(one.clone())], &HashMap::new()).0.len(),
+            1
+        );
+        one["status"] = status(&one, &nothing, true).unwrap();
         assert!(is(&one, "Established"));
-        assert_eq!(status(&one, &all, true), None);
+        assert_eq!(status(&one, &nothing, true), None);
         assert_eq!(one["status"]["storedVersions"], json!(["v1"]));
     }
 
@@ -139,8 +153,9 @@ mod tests {
         let first = definition("a", json!({"acceptedNames": names}));
         let mut second = definition("b", json!({}));
         second["spec"]["names"]["kind"] = "A".into();
-        let all = [first, second.clone()];
-        second["status"] = status(&second, &all, false).unwrap();
+        let mut taken = Taken::default();
+        taken.add(&first);
+        second["status"] = status(&second, &taken, false).unwrap();
         assert!(!names::is_served(&second));
         let conditions = second["status"]["conditions"].to_string();
         assert!(conditions.contains("KindConflict") && conditions.contains("NotAccepted"));
@@ -149,12 +164,12 @@ mod tests {
     #[test]
     fn what_changes_is_served_anew_and_its_status_is_no_part_of_it() {
         let mut one = definition("a", json!({}));
-        one["status"] = status(&one, &[], false).unwrap();
+        one["status"] = status(&one, &Taken::default(), false).unwrap();
         let now = HashMap::from([(meta::name(&one).to_owned(), Served::of(&one))]);
-        one["status"] = status(&one, &[], true).unwrap();
-        assert_eq!(serving(&[one.clone()], &now), (vec![], vec![]));
+        one["status"] = status(&one, &Taken::default(), true).unwrap();
+        assert_eq!(serving(&[Arc::new(one.clone())], &now), (vec![], vec![]));
         one["metadata"]["generation"] = 2.into();
-        assert_eq!(serving(&[one.clone()], &now).0, [&one]);
+        assert_eq!(serving(&[Arc::new(one.clone())], &now).0, [&one]);
         assert_eq!(
             serving(&[], &now),
             (vec![], vec!["as.example.org".to_owned()])

@@ -344,3 +344,33 @@ async fn a_name_is_given_once() {
     .await;
     assert_eq!(cluster.admin.get(gadgets).await.0, 200);
 }
+
+#[tokio::test]
+async fn what_is_built_in_is_nobody_elses_and_stays() {
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    let group = "rbac.authorization.k8s.io";
+    let roles = format!("/apis/{group}/v1/namespaces/default/roles");
+    let role = json!({"metadata": {"name": "mine"}, "rules": []});
+    assert_eq!(admin.post(&roles, role).await.0, 201);
+    for (plural, kind, reason) in [
+        ("roles", "Other", "PluralConflict"),
+        ("others", "Role", "ListKindConflict"),
+    ] {
+        let mut other = definition(json!({"type": "integer"}));
+        let name = format!("{plural}.{group}");
+        other["metadata"] = json!({"name": name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved"}});
+        other["spec"]["group"] = group.into();
+        other["spec"]["names"] = json!({"plural": plural, "kind": kind});
+        assert_eq!(admin.post(DEFINITIONS, other).await.0, 201);
+        let path = format!("{DEFINITIONS}/{name}");
+        let refused = until(admin, &path, |_, now| has(now, "NamesAccepted", "False")).await;
+        assert!(refused.to_string().contains(reason), "{refused}");
+        assert!(has(&refused, "Established", "False"), "{refused}");
+        assert_eq!(admin.delete(&path, json!({})).await.0, 200);
+        until(admin, &path, |code, _| code == 404).await;
+    }
+    let (code, _) = admin.get(&format!("{roles}/mine")).await;
+    assert_eq!(code, 200);
+}

@@ -316,13 +316,14 @@ fn who_has_a_name_keeps_it() {
         json!({"plural": "as", "singular": "a", "kind": "A", "listKind": "AList", "shortNames": ["x"]}),
     );
     let second = named("b", "bs", "A", Value::Null);
-    let all = [first.clone(), second.clone()];
-    let taken = |own: &str| names::Taken::by_others(all.iter(), "example.org", own);
-    let (given, told) = names::accepted(&second, &taken("b"));
+    let mut taken = names::Taken::default();
+    taken.add(&first);
+    let (given, told) = names::accepted(&second, &taken);
     assert_eq!((told.status, &*told.reason), ("False", "ListKindConflict"));
     assert_eq!(told.message, "\"AList\" is already in use");
     assert_eq!(given, json!({"plural": "bs"}));
-    let (given, told) = names::accepted(&first, &taken("a"));
+    taken.remove(&first);
+    let (given, told) = names::accepted(&first, &taken);
     assert_eq!(
         (told.status, given),
         ("True", first["status"]["acceptedNames"].clone())

@@ -3,13 +3,14 @@
 //! Source: `ValidateCustomResourceDefinitionNames`, and
 //! `k8s.io/apiextensions-apiserver/pkg/controller/status/naming_controller.go` at v1.37.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use coracle_api::{name, status::FieldErrors};
 use serde_json::{Map, Value};
 
 use super::conditions::{self, Condition};
 use crate::{
+    api_resource::ApiResource,
     check,
     value::{items, string},
 };
@@ -55,40 +56,92 @@ fn label(errors: &mut FieldErrors, path: &str, value: &Value, but: &str) {
     }
 }
 
-/// What the definitions of a group have been given.
+/// The names that are given, group by group, and how often each.
 #[derive(Debug, Default)]
-pub struct Taken {
-    resources: HashSet<String>,
-    kinds: HashSet<String>,
+pub struct Taken(HashMap<String, Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    resources: HashMap<String, usize>,
+    kinds: HashMap<String, usize>,
 }
 
 impl Taken {
-    /// By all of these but the one of this name.
-    pub fn by_others<'a>(all: impl Iterator<Item = &'a Value>, group: &str, own: &str) -> Self {
-        let mut taken = Self::default();
-        let others =
-            all.filter(|one| one["spec"]["group"] == group && one["metadata"]["name"] != own);
-        for other in others {
-            let names = &other["status"]["acceptedNames"];
-            let text =
-                |field: &str| Some(string(&names[field]).to_owned()).filter(|t| !t.is_empty());
-            taken
-                .resources
-                .extend(["plural", "singular"].into_iter().filter_map(text));
-            let short = items(&names["shortNames"])
-                .iter()
-                .map(string)
-                .map(str::to_owned);
-            taken.resources.extend(short);
-            taken
-                .kinds
-                .extend(["kind", "listKind"].into_iter().filter_map(text));
+    /// What a definition has been given is taken.
+    pub fn add(&mut self, definition: &Value) {
+        let names = self.of_group(string(&definition["spec"]["group"]));
+        for (sort, name) in given(definition) {
+            *names.of(sort).entry(name.to_owned()).or_default() += 1;
         }
-        taken
+    }
+
+    /// It is no more.
+    pub fn remove(&mut self, definition: &Value) {
+        let names = self.of_group(string(&definition["spec"]["group"]));
+        for (sort, name) in given(definition) {
+            let of = names.of(sort);
+            match of.get_mut(name) {
+                Some(times) if *times > 1 => *times -= 1,
+                _ => drop(of.remove(name)),
+            }
+        }
+    }
+
+    /// Names of a kind that nobody has defined are taken for good.
+    pub fn add_built_in(&mut self, info: &ApiResource) {
+        let names = self.of_group(&info.group);
+        let resources = [&info.plural, &info.singular].into_iter();
+        for name in resources.chain(&*info.short_names) {
+            *names.resources.entry(name.to_string()).or_default() += 1;
+        }
+        for name in [info.kind.to_string(), format!("{}List", info.kind)] {
+            *names.kinds.entry(name).or_default() += 1;
+        }
+    }
+
+    fn of_group(&mut self, group: &str) -> &mut Names {
+        self.0.entry(group.to_owned()).or_default()
+    }
+
+    fn has(&self, group: &str, sort: Sort, name: &str) -> bool {
+        let of = |names: &Names| match sort {
+            Sort::Resource => names.resources.contains_key(name),
+            Sort::Kind => names.kinds.contains_key(name),
+        };
+        self.0.get(group).is_some_and(of)
     }
 }
 
+impl Names {
+    fn of(&mut self, sort: Sort) -> &mut HashMap<String, usize> {
+        match sort {
+            Sort::Resource => &mut self.resources,
+            Sort::Kind => &mut self.kinds,
+        }
+    }
+}
+
+/// What a name must be alone among.
+#[derive(Debug, Clone, Copy)]
+enum Sort {
+    Resource,
+    Kind,
+}
+
+fn given(definition: &Value) -> impl Iterator<Item = (Sort, &str)> {
+    let names = &definition["status"]["acceptedNames"];
+    let short = items(&names["shortNames"]).iter();
+    let resources = [&names["plural"], &names["singular"]].into_iter();
+    let resources = resources.chain(short).map(|name| (Sort::Resource, name));
+    let kinds = [&names["kind"], &names["listKind"]].into_iter();
+    let all = resources.chain(kinds.map(|name| (Sort::Kind, name)));
+    all.map(|(sort, name)| (sort, string(name)))
+        .filter(|(_, name)| !name.is_empty())
+}
+
 /// The names that a definition has from now on, and whether it has all that it asked for.
+///
+/// `taken` is what all others have.
 #[must_use]
 pub fn accepted(definition: &Value, taken: &Taken) -> (Value, Condition) {
     let (asked, had) = (
@@ -97,19 +150,22 @@ pub fn accepted(definition: &Value, taken: &Taken) -> (Value, Condition) {
     );
     let mut names: Map<String, Value> = had.as_object().cloned().unwrap_or_default();
     let mut refused: Option<(&str, String)> = None;
-    for (field, reason, used) in [
-        ("plural", "PluralConflict", &taken.resources),
-        ("singular", "SingularConflict", &taken.resources),
-        ("shortNames", "ShortNamesConflict", &taken.resources),
-        ("kind", "KindConflict", &taken.kinds),
-        ("listKind", "ListKindConflict", &taken.kinds),
+    let group = string(&definition["spec"]["group"]);
+    for (field, reason, sort) in [
+        ("plural", "PluralConflict", Sort::Resource),
+        ("singular", "SingularConflict", Sort::Resource),
+        ("shortNames", "ShortNamesConflict", Sort::Resource),
+        ("kind", "KindConflict", Sort::Kind),
+        ("listKind", "ListKindConflict", Sort::Kind),
     ] {
         let wanted = &asked[field];
         let texts: Vec<&str> = match wanted {
             Value::Array(list) => list.iter().map(string).collect(),
             one => vec![string(one)],
         };
-        let conflicts = texts.into_iter().filter(|text| used.contains(*text));
+        let conflicts = texts
+            .into_iter()
+            .filter(|text| taken.has(group, sort, text));
         let conflicts: Vec<String> = conflicts
             .map(|text| format!("{text:?} is already in use"))
             .collect();
