@@ -68,6 +68,21 @@ pub(crate) fn no_such_overload<'v>() -> Evaluated<'v> {
     Err(EvalError::no_such_overload())
 }
 
+/// Functions of one name are charged alike but for `ip`, which tells its arguments apart. `exact`
+/// says that types tell which overload it is.
+pub(crate) fn charged(functions: &[&'static Function], exact: bool) -> Option<Count> {
+    let named = functions.iter().find_map(|function| match function.cost {
+        Cost::Named(count) => Some(count),
+        _ => None,
+    });
+    named.or_else(|| {
+        functions.iter().find_map(|function| match function.cost {
+            Cost::Overload(count) if exact => Some(count),
+            _ => None,
+        })
+    })
+}
+
 /// Size of an argument.
 pub(crate) fn size(args: &[Option<&Value<'_>>], at: usize) -> u64 {
     args.get(at).copied().flatten().map_or(1, Value::size)

@@ -79,5 +79,8 @@ pub(crate) fn traversal(size: u64) -> u64 {
     reason = "upstream computes in doubles; the cast saturates"
 )]
 pub(crate) fn factor(size: u64, factor: f64) -> u64 {
-    (size as f64 * factor).ceil() as u64
+    let exact = size as f64 * factor;
+    // Not `ceil`: it is a call, and this is asked for every text that is compared.
+    let whole = exact as u64;
+    whole.saturating_add(u64::from(exact > whole as f64))
 }

@@ -11,7 +11,7 @@ pub(super) mod calls;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::node::{Accumulate, Fold, Members, Node, uncancelled};
+use super::node::{Accumulate, Fold, Members, Node, Quantifier, uncancelled};
 use crate::{
     functions::{equal::equal, regexes},
     meter::Meter,
@@ -82,6 +82,7 @@ impl<'v, 'm, 'i> Evaluation<'v, 'm, 'i> {
                 Ok(Value::Map(Map::Object(name.clone(), Arc::new(values))))
             }
             Node::Fold(fold) => self.fold(fold),
+            Node::Quantifier(quantifier) => self.quantifier(quantifier),
             Node::Accumulate(accumulate) => self.accumulate(accumulate),
         }
     }
@@ -176,37 +177,79 @@ impl<'v, 'm, 'i> Evaluation<'v, 'm, 'i> {
         let init = self.node(&fold.init);
         let init = uncancelled(init)?;
         self.locals[fold.accumulator] = init;
-        match &range {
-            Value::List(list) => self.fold_list(fold, list)?,
+        self.each(&range, (fold.first, fold.second), |own| own.step(fold))?;
+        self.node(&fold.result)
+    }
+
+    /// Costs what the loop costs that upstream makes of it: before each turn it is asked whether to
+    /// go on, and what is carried is looked at in the turn and at the end.
+    fn quantifier(&mut self, quantifier: &'v Quantifier) -> Evaluated<'v> {
+        let range = self.node(&quantifier.range)?;
+        let decides = quantifier.decides;
+        // What is carried, if it is `exists` its negation, and what makes an error of it true.
+        let asking = if decides { 3 } else { 2 };
+        let (mut is_decided, mut failed) = (false, None);
+        self.each(&range, (quantifier.first, quantifier.second), |own| {
+            own.meter.step()?;
+            own.meter.charge(asking)?;
+            if is_decided {
+                return Ok(false);
+            }
+            own.meter.charge(1)?;
+            let error = match own.node(&quantifier.predicate) {
+                Ok(Value::Bool(bool)) => {
+                    is_decided = bool == decides;
+                    return Ok(true);
+                }
+                Ok(_) => EvalError::no_such_overload(),
+                Err(error) if error.is_cancelled() => return Err(error),
+                Err(error) => error,
+            };
+            failed.get_or_insert(error);
+            Ok(true)
+        })?;
+        self.meter.charge(1)?;
+        match failed {
+            Some(error) if !is_decided => Err(error),
+            _ => Ok(Value::Bool(is_decided == decides)),
+        }
+    }
+
+    /// Goes through a list or a map until `turn` says that it is the end.
+    fn each(
+        &mut self,
+        range: &Value<'v>,
+        (first, second): (usize, Option<usize>),
+        mut turn: impl FnMut(&mut Self) -> Result<bool, EvalError>,
+    ) -> Result<(), EvalError> {
+        match range {
+            Value::List(list) => {
+                for (element, at) in list.iter().zip(0..) {
+                    match second {
+                        Some(second) => {
+                            self.locals[first] = Ok(Value::Int(at));
+                            self.locals[second] = element;
+                        }
+                        None => self.locals[first] = element,
+                    }
+                    if !turn(self)? {
+                        break;
+                    }
+                }
+            }
             Value::Map(map) => {
                 for key in map.keys() {
-                    if let Some(second) = fold.second {
+                    if let Some(second) = second {
                         let value = map.get(&key);
                         self.locals[second] = value.unwrap_or(Ok(Value::Null));
                     }
-                    self.locals[fold.first] = Ok(key);
-                    if !self.step(fold)? {
+                    self.locals[first] = Ok(key);
+                    if !turn(self)? {
                         break;
                     }
                 }
             }
             _ => return Err(EvalError::no_such_overload()),
-        }
-        self.node(&fold.result)
-    }
-
-    fn fold_list(&mut self, fold: &'v Fold, list: &List<'v>) -> Result<(), EvalError> {
-        for (element, at) in list.iter().zip(0..) {
-            match fold.second {
-                Some(second) => {
-                    self.locals[fold.first] = Ok(Value::Int(at));
-                    self.locals[second] = element;
-                }
-                None => self.locals[fold.first] = element,
-            }
-            if !self.step(fold)? {
-                break;
-            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use regex::Regex;
 
 use crate::{
-    function::Function,
+    function::{Count, Function},
     value::{EvalError, Evaluated, Key, Value},
 };
 
@@ -29,6 +29,8 @@ pub(super) enum Node {
     Map(Vec<(Node, Node, bool)>),
     Object(Arc<str>, Vec<(Arc<str>, Node, bool)>),
     Fold(Box<Fold>),
+    /// `all` and `exists`, which carry nothing but whether it is decided.
+    Quantifier(Box<Quantifier>),
     /// What a loop carries, with something added to it.
     Accumulate(Box<Accumulate>),
 }
@@ -40,6 +42,14 @@ pub(super) struct Attribute {
     pub(super) qualifiers: Vec<Qualifier>,
     /// Whether it is only asked if the last one is there.
     pub(super) test_only: bool,
+}
+
+impl Attribute {
+    /// Whether it is just this variable of a loop.
+    pub(super) fn is_local(&self, place: usize) -> bool {
+        let is_it = matches!(self.base, Base::Local(own) if own == place);
+        is_it && self.qualifiers.is_empty() && !self.test_only
+    }
 }
 
 #[derive(Debug)]
@@ -69,10 +79,8 @@ pub(super) struct Call {
     pub(super) name: &'static str,
     /// Those that it may be; the first that takes the arguments is.
     pub(super) functions: Vec<&'static Function>,
-    /// Whether types say which overload it is.
-    pub(super) exact: bool,
-    /// Whether it costs one unit whatever its arguments are.
-    pub(super) plain: bool,
+    /// What it costs; `None` for one unit whatever its arguments are.
+    pub(super) cost: Option<Count>,
     pub(super) args: Vec<Node>,
 }
 
@@ -94,6 +102,17 @@ pub(super) struct Fold {
     pub(super) condition: Node,
     pub(super) step: Node,
     pub(super) result: Node,
+}
+
+#[derive(Debug)]
+pub(super) struct Quantifier {
+    pub(super) range: Node,
+    /// Places of the loop's variables.
+    pub(super) first: usize,
+    pub(super) second: Option<usize>,
+    pub(super) predicate: Node,
+    /// What decides it: false of `all`, true of `exists`.
+    pub(super) decides: bool,
 }
 
 #[derive(Debug)]

@@ -7,13 +7,13 @@ mod fold;
 
 use std::{collections::HashMap, sync::Arc};
 
-use self::fold::{accumulated, folded_list, folded_map, membership};
+use self::fold::{accumulated, folded_list, folded_map, membership, quantifier};
 use super::node::{Attribute, Base, Call, Fold, Node, Qualifier, QualifierKind};
 use crate::{
     ast::{Ast, Comprehension, Expr, ExprId, ExprKind, Literal},
     checked::{Checked, Reference},
     env::{self, Env, Named},
-    function::{Cost, Function},
+    function::{Cost, Function, charged},
     functions::{convert::CONVERSIONS, regexes},
     meter::Meter,
     source::{Issue, Issues},
@@ -194,9 +194,12 @@ impl Planner<'_> {
         });
         let call = Call {
             name,
+            cost: if plain {
+                None
+            } else {
+                charged(&functions, exact)
+            },
             functions,
-            exact,
-            plain,
             args: nodes,
         };
         self.folded_call(expr, call)
@@ -308,7 +311,7 @@ impl Planner<'_> {
         self.scope.truncate(accumulator + 1);
         let result = self.node(&fold.result)?;
         self.scope.truncate(accumulator);
-        Ok(Node::Fold(Box::new(Fold {
+        Ok(quantifier(Fold {
             range,
             first,
             second,
@@ -317,7 +320,7 @@ impl Planner<'_> {
             condition,
             step,
             result,
-        })))
+        }))
     }
 
     fn push(&mut self, name: &Arc<str>) -> usize {
@@ -332,8 +335,7 @@ fn undeclared() -> Node {
     Node::Call(Box::new(Call {
         name: "",
         functions: Vec::new(),
-        exact: false,
-        plain: true,
+        cost: None,
         args: Vec::new(),
     }))
 }

@@ -1,10 +1,15 @@
 //! Looking into values.
 
+use serde_json::Value as Json;
+
 use super::{
     super::node::{Attribute, Base, Node, Qualifier, QualifierKind, uncancelled},
     Evaluation,
 };
-use crate::value::{EvalError, Evaluated, Value};
+use crate::{
+    schema::{DeclKind, DeclType, find_field},
+    value::{EvalError, Evaluated, Map, Value},
+};
 
 impl<'v> Evaluation<'v, '_, '_> {
     /// A name, and what is looked for in its value. `observed` is false where upstream does not
@@ -13,6 +18,11 @@ impl<'v> Evaluation<'v, '_, '_> {
         if let (Base::Local(place), []) = (&attribute.base, &*attribute.qualifiers) {
             self.meter.charge(u64::from(observed))?;
             return self.locals[*place].clone();
+        }
+        if let Some((found, of)) = self.fields(attribute) {
+            let steps = attribute.qualifiers.len() as u64;
+            self.meter.charge(u64::from(observed) + steps)?;
+            return of.value(found);
         }
         let base = self.base(&attribute.base);
         let base = uncancelled(base)?;
@@ -65,6 +75,40 @@ impl<'v> Evaluation<'v, '_, '_> {
             }
         }
         Ok(if optional { Value::some(value) } else { value })
+    }
+
+    /// A field of an object, or of an object in it, as it is there: most of what rules look at.
+    /// `None` of all else, also where something is missing or not as it should be.
+    fn fields(&self, attribute: &Attribute) -> Option<(&'v Json, &'v DeclType)> {
+        let base = match attribute.base {
+            Base::Variable(at) => self.variables.get(at)?,
+            Base::Local(place) => self.locals[place].as_ref().ok()?,
+            Base::Value(_) | Base::Conditional(_) => return None,
+        };
+        let (Value::Map(Map::Json(map, of)), false) = (base, attribute.test_only) else {
+            return None;
+        };
+        let (mut map, mut of, mut found): (_, _, Option<&'v Json>) = (*map, *of, None);
+        for qualifier in &attribute.qualifiers {
+            if let Some(Json::Object(within)) = found {
+                map = within;
+            } else if found.is_some() {
+                return None;
+            }
+            let QualifierKind::Field(name) = &qualifier.kind else {
+                return None;
+            };
+            let field = match &of.kind {
+                DeclKind::Object { fields, .. } => find_field(fields, name)?,
+                _ => return None,
+            };
+            let value = map.get(&*field.json_name).filter(|value| !value.is_null());
+            (found, of) = (Some(value?), &*field.of);
+            if qualifier.optional {
+                return None;
+            }
+        }
+        Some((found?, of))
     }
 
     fn base(&mut self, base: &'v Base) -> Evaluated<'v> {

@@ -5,7 +5,7 @@ use super::{
     Evaluation,
 };
 use crate::{
-    function::{Cost, Function},
+    function::Function,
     meter::Meter,
     value::{EvalError, Evaluated, Value},
 };
@@ -104,10 +104,7 @@ impl<'v> Evaluation<'v, '_, '_> {
         if value.as_ref().is_err_and(EvalError::is_cancelled) {
             return value;
         }
-        let charged = match call.plain {
-            true => 1,
-            false => cost(call, args, value.as_ref().ok()),
-        };
+        let charged = cost(call, args, value.as_ref().ok());
         self.meter.charge(charged)?;
         value
     }
@@ -131,16 +128,6 @@ pub(in super::super) fn apply<'v>(
     (last.call)(meter, args)
 }
 
-/// Functions of one name are charged alike but for `ip`, which tells its arguments apart.
 fn cost(call: &Call, args: &[Option<&Value<'_>>], value: Option<&Value<'_>>) -> u64 {
-    let costs = call.functions.iter().map(|function| function.cost);
-    let named = costs.clone().find_map(|cost| match cost {
-        Cost::Named(count) => Some(count),
-        _ => None,
-    });
-    let overload = costs.clone().find_map(|cost| match cost {
-        Cost::Overload(count) if call.exact => Some(count),
-        _ => None,
-    });
-    named.or(overload).map_or(1, |count| count(args, value))
+    call.cost.map_or(1, |count| count(args, value))
 }

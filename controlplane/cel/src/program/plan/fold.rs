@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::super::node::{Accumulate, Base, Call, Members, Node};
+use super::super::node::{Accumulate, Base, Call, Fold, Members, Node, Quantifier};
 use crate::{
     build::ACCUMULATOR,
     value::{Key, List, Map, Value},
@@ -97,10 +97,7 @@ pub(super) fn accumulated(step: Node, accumulator: usize, name: &str) -> Node {
 
 fn adds(call: &Call, accumulator: usize) -> bool {
     let to_accumulator = match call.args.first() {
-        Some(Node::Attribute(attribute)) => {
-            attribute.qualifiers.is_empty()
-                && matches!(attribute.base, Base::Local(place) if place == accumulator)
-        }
+        Some(Node::Attribute(attribute)) => attribute.is_local(accumulator),
         _ => false,
     };
     let one_more = match (call.name, call.args.get(1)) {
@@ -109,4 +106,42 @@ fn adds(call: &Call, accumulator: usize) -> bool {
         _ => false,
     };
     to_accumulator && one_more
+}
+
+/// A loop that only carries whether it is decided, without what is carried.
+pub(super) fn quantifier(fold: Fold) -> Node {
+    let decides = match (&fold.init, &fold.condition) {
+        (Node::Const(Value::Bool(true)), Node::NotStrictlyFalse(goes_on)) => {
+            is_carried(goes_on, &fold).then_some(false)
+        }
+        (Node::Const(Value::Bool(false)), Node::NotStrictlyFalse(goes_on)) => match &**goes_on {
+            Node::Call(call) if call.name == "!_" && is_carried(&call.args[0], &fold) => Some(true),
+            _ => None,
+        },
+        _ => None,
+    };
+    let joins =
+        |operands: &[Node; 2]| is_carried(&operands[0], &fold) && is_carried(&fold.result, &fold);
+    let is_one = match (decides, &fold.step) {
+        (Some(false), Node::And(operands)) | (Some(true), Node::Or(operands)) => joins(operands),
+        _ => false,
+    };
+    let Some(decides) = decides.filter(|_| is_one) else {
+        return Node::Fold(Box::new(fold));
+    };
+    let (Node::And(operands) | Node::Or(operands)) = fold.step else {
+        unreachable!("it was just looked at");
+    };
+    let [_, predicate] = *operands;
+    Node::Quantifier(Box::new(Quantifier {
+        range: fold.range,
+        first: fold.first,
+        second: fold.second,
+        predicate,
+        decides,
+    }))
+}
+
+fn is_carried(node: &Node, fold: &Fold) -> bool {
+    matches!(node, Node::Attribute(attribute) if attribute.is_local(fold.accumulator))
 }
