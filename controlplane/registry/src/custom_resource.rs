@@ -209,7 +209,7 @@ impl CustomResourceStrategy {
 
     /// With what breaks rules in CEL, which are about objects of the right form alone.
     fn ruled(&self, mut errors: FieldErrors, new: &Value, old: Option<&Value>) -> FieldErrors {
-        let published = || Rules::read(self.schema.published());
+        let published = || Rules::read(&self.schema.published());
         let Some(rules) = self.rules.get_or_init(published) else {
             return errors;
         };

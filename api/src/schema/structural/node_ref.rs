@@ -139,8 +139,8 @@ impl<'a> Typed for NodeRef<'a> {
             }
             At::Root(node) | At::Node(node) => {
                 let is_object = matches!(self.0, At::Root(_)) || node.is_embedded;
-                for (name, member) in &node.properties {
-                    if !(is_object && OF_EVERY_OBJECT.contains(&name.as_str())) {
+                for (name, member) in node.properties.iter() {
+                    if !(is_object && OF_EVERY_OBJECT.contains(&name)) {
                         found(name, Self::node(member));
                     }
                 }
@@ -178,7 +178,7 @@ impl<'a> Typed for NodeRef<'a> {
     fn default(self) -> Option<Value> {
         match self.0 {
             At::Metadata(place) | At::Table(place) => place.default(),
-            At::Root(node) | At::Node(node) => node.default.clone(),
+            At::Root(node) | At::Node(node) => node.default.as_deref().cloned(),
             At::Free | At::Text => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Kind, ListType, Node};
+use super::{Kind, ListType, Node, Properties};
 
 /// Deeper than any schema that people write, and far from what a stack holds.
 const LEVELS: usize = 64;
@@ -38,7 +38,7 @@ fn read(schema: &Value, path: &str, levels: usize) -> Result<Node, ReadStructura
     let flag = |name: &str| map.get(name).and_then(Value::as_bool).unwrap_or(false);
     let mut node = Node {
         kind: kind(map).map_err(refused)?,
-        default: map.get("default").cloned(),
+        default: map.get("default").cloned().map(Box::new),
         nullable: flag("nullable"),
         preserves_unknown: flag("x-kubernetes-preserve-unknown-fields"),
         is_embedded: flag("x-kubernetes-embedded-resource"),
@@ -46,20 +46,15 @@ fn read(schema: &Value, path: &str, levels: usize) -> Result<Node, ReadStructura
             .get("x-kubernetes-map-type")
             .is_some_and(|kind| kind == "atomic"),
         list: list_type(map),
-        list_keys: texts(map.get("x-kubernetes-list-map-keys")),
+        list_keys: texts(map.get("x-kubernetes-list-map-keys")).into(),
         ..Node::default()
     };
-    for (name, property) in map
-        .get("properties")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
-        node.properties.insert(
-            name.clone(),
-            read(property, &super::joined(path, name), left)?,
-        );
-    }
+    let properties = map.get("properties").and_then(Value::as_object);
+    let properties = properties.into_iter().flatten().map(|(name, property)| {
+        let read = read(property, &super::joined(path, name), left)?;
+        Ok((name.as_str().into(), read))
+    });
+    node.properties = properties.collect::<Result<Properties, ReadStructural>>()?;
     match map.get("additionalProperties") {
         None | Some(Value::Bool(false)) => {}
         Some(Value::Bool(true)) => node.additional = Some(Box::new(anything())),

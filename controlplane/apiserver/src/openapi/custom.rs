@@ -37,8 +37,7 @@ pub(crate) fn definitions(info: &Arc<ApiResource>, schema: &Arc<Structural>) -> 
     }
 }
 
-fn object(info: &ApiResource, published: &Value, prefix: &str) -> Value {
-    let mut schema = published.clone();
+fn object(info: &ApiResource, mut schema: Value, prefix: &str) -> Value {
     if prefix == V2 {
         as_v2(&mut schema);
     }
