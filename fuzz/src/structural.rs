@@ -21,7 +21,7 @@ pub(crate) fn schema_and_value(data: &[u8]) {
     else {
         return;
     };
-    let wrong = rules::check(&schema, "spec.validation.openAPIV3Schema", false);
+    let wrong = rules::check(&schema, "spec.validation.openAPIV3Schema", false).violations;
     let _ = (
         rules::unknown_formats(&schema),
         rules::has_validations(&schema),

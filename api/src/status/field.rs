@@ -28,6 +28,8 @@ pub struct FieldErrors {
     bytes: usize,
     /// How many are not.
     more: usize,
+    /// What is wrong and was so before.
+    tolerated: Vec<FieldError>,
 }
 
 /// One thing wrong with one field.
@@ -147,6 +149,11 @@ impl FieldErrors {
         self.push(FieldErrorKind::Duplicate, path, Some(value), "");
     }
 
+    /// The same where the value says nothing: it is not shown.
+    pub fn duplicate_unshown(&mut self, path: impl Into<String>) {
+        self.push(FieldErrorKind::Duplicate, path, None, "");
+    }
+
     /// The same, with what makes it one.
     pub fn duplicate_because(
         &mut self,
@@ -251,6 +258,24 @@ impl FieldErrors {
             self.add(kind, path, || body);
         }
         self.more += others.more;
+        self.tolerate(others.tolerated);
+    }
+
+    /// Takes over what another validation found, which is no reason to refuse: its writer is
+    /// warned.
+    pub fn tolerate_all(&mut self, others: Self) {
+        self.tolerate(others.told);
+        self.tolerate(others.tolerated);
+    }
+
+    /// What is wrong and no reason to refuse.
+    pub fn tolerated(&self) -> impl Iterator<Item = &FieldError> {
+        self.tolerated.iter()
+    }
+
+    fn tolerate(&mut self, others: Vec<FieldError>) {
+        let room = MOST.saturating_sub(self.tolerated.len());
+        self.tolerated.extend(others.into_iter().take(room));
     }
 
     /// The entries of `details.causes`.

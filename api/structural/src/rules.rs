@@ -9,7 +9,9 @@
 //! v1.37.
 
 mod complete;
+mod convert;
 mod defaults;
+mod field_path;
 mod keywords;
 mod structure;
 
@@ -17,6 +19,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+pub use self::field_path::{Brackets, Field, field_at};
 use crate::{format::Format, violation::Violations};
 
 /// Keywords that the root may have where `status` is a subresource.
@@ -51,15 +54,41 @@ const AT_ROOT: [(&str, &str); 22] = [
 /// Deeper than any schema that people write.
 const LEVELS: usize = 64;
 
+/// What is wrong with a schema.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// What is not allowed, in upstream's order.
+    pub violations: Violations,
+    /// Where keywords are wrong: rules in CEL that are around it cannot be compiled. `None` where
+    /// no rule can be, because the schema as a whole is not structural.
+    keywords: Option<Vec<String>>,
+}
+
+impl Checked {
+    /// Whether rules of the schema at `path` can be compiled.
+    #[must_use]
+    pub fn is_sound(&self, path: &str) -> bool {
+        let is_in = |place: &String| match place.strip_prefix(path) {
+            Some(rest) => rest.is_empty() || rest.starts_with('.'),
+            None => false,
+        };
+        let keywords = self.keywords.as_ref();
+        keywords.is_some_and(|places| !places.iter().any(is_in))
+    }
+}
+
 /// What of a schema at `path` is not allowed. `has_status` says whether `status` is a subresource
 /// of the version.
 #[must_use]
-pub fn check(schema: &Value, path: &str, has_status: bool) -> Violations {
+pub fn check(schema: &Value, path: &str, has_status: bool) -> Checked {
     let mut found = Violations::default();
     if is_too_deep(schema, LEVELS) {
         let detail = format!("must not be nested deeper than {LEVELS} levels");
         found.forbidden(path, detail);
-        return found;
+        return Checked {
+            violations: found,
+            keywords: None,
+        };
     }
     if has_status {
         check_root(schema, path, &mut found);
@@ -68,36 +97,29 @@ pub fn check(schema: &Value, path: &str, has_status: bool) -> Violations {
         let path = format!("{path}.nullable");
         found.forbidden(&path, "nullable cannot be true at the root");
     }
-    let mut structural = structure::check(schema, path);
-    structural.extend(complete::check(schema, path));
-    structural.sort();
-    if structural.is_empty() {
-        structural.extend(defaults::check(schema, path));
+    let unsupported = convert::unsupported(schema);
+    let mut is_structural = unsupported.is_none();
+    if is_structural {
+        let mut structural = structure::check(schema, path);
+        structural.extend(complete::check(schema, path));
+        structural.sort();
+        if structural.is_empty() {
+            structural.extend(defaults::check(schema, path));
+        }
+        is_structural = structural.is_empty();
+        found.extend(structural);
     }
-    found.extend(structural);
-    found.extend(keywords::check(schema, path));
-    found
-}
-
-/// The schema of the field that a path such as `.spec.colour` leads to.
-///
-/// # Errors
-/// Why it leads to none, in upstream's words.
-pub fn field_at<'a>(schema: &'a Value, path: &str) -> Result<&'a Value, String> {
-    let Some(names) = path.strip_prefix('.') else {
-        let first: String = path.chars().take(1).collect();
-        return Err(format!("expected [ or . but got: {first}"));
-    };
-    names.split('.').try_fold(schema, |schema, name| {
-        if name.is_empty() {
-            return Err("unexpected end of JSON path".to_owned());
-        }
-        if name.contains(['[', ']']) {
-            return Err("array notation is not allowed".to_owned());
-        }
-        let property = schema["properties"].get(name);
-        property.ok_or_else(|| "does not refer to a valid field".to_owned())
-    })
+    let keywords = keywords::check(schema, path);
+    let places = keywords.iter().map(|one| one.path.clone()).collect();
+    let is_all_told = keywords.more() == 0;
+    found.extend(keywords);
+    if let Some(what) = unsupported.filter(|_| found.is_empty()) {
+        found.invalid(path, &"".into(), what);
+    }
+    Checked {
+        violations: found,
+        keywords: (is_structural && is_all_told).then_some(places),
+    }
 }
 
 /// Whether any schema has rules in CEL.

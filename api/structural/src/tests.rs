@@ -1,5 +1,6 @@
 //! Cases after upstream's tests, retold as tables.
 
+mod keywords;
 mod rules;
 mod update;
 mod values;

@@ -54,6 +54,23 @@ pub enum Wrong {
     },
 }
 
+impl Wrong {
+    /// What texts of it are ordered by.
+    fn order(&self) -> String {
+        match self {
+            Self::Required { detail } => format!("Required value: {detail}"),
+            Self::Invalid { value, detail } | Self::TypeInvalid { value, detail } => {
+                format!("Invalid value: {value}: {detail}")
+            }
+            Self::NotSupported { value, .. } => format!("Unsupported value: {value}"),
+            Self::TooLong { max } => format!("Too long: {max}"),
+            Self::TooMany { actual, .. } => format!("Too many: {actual}"),
+            Self::Duplicate { value } => format!("Duplicate value: {value}"),
+            Self::Forbidden { detail } => format!("Forbidden: {detail}"),
+        }
+    }
+}
+
 /// All that is wrong with a value, in the order found; equal ones once.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Violations {
@@ -120,10 +137,10 @@ impl Violations {
         self.add(path, Wrong::NotSupported { value, supported });
     }
 
-    /// As text, for an order that does not hang on the walk.
+    /// By their texts, for an order that does not hang on the walk.
     pub(crate) fn sort(&mut self) {
         self.told
-            .sort_by_cached_key(|one| format!("{} {:?}", one.path, one.what));
+            .sort_by_cached_key(|one| format!("{}: {}", one.path, one.what.order()));
     }
 
     fn push(&mut self, one: Violation) {

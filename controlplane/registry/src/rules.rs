@@ -3,7 +3,6 @@
 //! | module | does |
 //! |---|---|
 //! | `rule` | one rule, compiled |
-//! | `field_path` | which field a rule's error is about |
 //! | `tree` | all rules of a schema, where they stand in it |
 //! | `definition` | what of the rules of a definition is refused, and what they may cost |
 //! | `evaluate` | objects against them |
@@ -17,7 +16,6 @@
 
 mod definition;
 mod evaluate;
-mod field_path;
 mod place;
 mod rule;
 mod tree;

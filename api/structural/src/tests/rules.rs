@@ -8,11 +8,17 @@ use crate::rules;
 /// What is told of a schema of the property `x`; its path is `p.properties[x]`.
 fn told(schema: Value) -> Vec<String> {
     let schema = json!({"type": "object", "properties": {"x": schema}});
-    shown(rules::check(&schema, "p", false))
+    shown(rules::check(&schema, "p", false).violations)
+}
+
+/// The same, without that path.
+fn relative(schema: &Value) -> Vec<String> {
+    let own = |line: String| line.replace("p.properties[x].", "");
+    told(schema.clone()).into_iter().map(own).collect()
 }
 
 fn root(schema: Value, has_status: bool) -> Vec<String> {
-    shown(rules::check(&schema, "p", has_status))
+    shown(rules::check(&schema, "p", has_status).violations)
 }
 
 #[test]
@@ -161,22 +167,45 @@ fn the_root_is_an_object_of_its_own() {
 
 #[test]
 fn fields_are_found_by_their_paths() {
-    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"colour": {"type": "string"}}}}});
-    assert_eq!(
-        rules::field_at(&schema, ".spec.colour").unwrap()["type"],
-        "string"
-    );
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "colour": {"type": "string"}, "list": {"type": "array", "items": {"type": "string"}},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}}}}}});
+    let found = |path: &str, brackets| {
+        let found = rules::field_at(&schema, path, brackets);
+        found.map(|field| format!("{}: {}", field.shown, field.schema["type"]))
+    };
+    let not = |why: &str| Err(why.to_owned());
     for (path, expect) in [
-        ("spec", "expected [ or . but got: s"),
-        (".spec.size", "does not refer to a valid field"),
-        (".spec.", "unexpected end of JSON path"),
-        (".spec.list[0]", "array notation is not allowed"),
+        (".spec.colour", Ok("spec.colour: \"string\"".to_owned())),
+        (
+            ".spec.labels.a",
+            Ok("spec.labels[a]: \"string\"".to_owned()),
+        ),
+        ("spec", not("expected [ or . but got: spec")),
+        (".spec.size", not("does not refer to a valid field")),
+        (".spec.colour.x", not("does not refer to a valid field")),
+        (".spec.", not("unexpected end of JSON path")),
+        (".spec.list[0]", not("array notation is not allowed")),
     ] {
-        assert_eq!(
-            rules::field_at(&schema, path).unwrap_err(),
-            expect,
-            "{path}"
-        );
+        assert_eq!(found(path, rules::Brackets::Forbidden), expect, "{path}");
+    }
+    for (path, expect) in [
+        (
+            r".spec.labels['a.b\'c']",
+            Ok("spec.labels[a.b'c]: \"string\"".to_owned()),
+        ),
+        (
+            ".spec.list[0]",
+            not("expected single quoted string but got 0"),
+        ),
+        (".spec['colour'", not("unexpected end of JSON path")),
+        (".spec['colour'.", not("expected ] but got .")),
+        (
+            r".spec['\x']",
+            not(r"invalid string literal: invalid escape char \x"),
+        ),
+    ] {
+        assert_eq!(found(path, rules::Brackets::Allowed), expect, "{path}");
     }
 }
 
@@ -203,4 +232,92 @@ fn what_is_nested_without_end_is_refused() {
         root(schema, false),
         ["p: Forbidden: must not be nested deeper than 64 levels"]
     );
+}
+
+#[test]
+fn alternatives_only_say_what_values_are() {
+    let alternatives = |one: Value| json!({"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [one]});
+    for (one, expect) in [
+        (
+            json!({"properties": {"a": {"maxLength": 3}}, "required": ["a"]}),
+            vec![],
+        ),
+        (
+            json!({"additionalProperties": {"maxLength": 3}}),
+            vec!["additionalProperties: Forbidden: must be undefined to be structural"],
+        ),
+        (
+            json!({"title": "a", "description": "b", "nullable": true}),
+            vec![
+                "description: Forbidden: must be empty to be structural",
+                "nullable: Forbidden: must be false to be structural",
+                "title: Forbidden: must be empty to be structural",
+            ],
+        ),
+        (
+            json!({"x-kubernetes-preserve-unknown-fields": true}),
+            vec!["x-kubernetes-preserve-unknown-fields: Forbidden: must be false to be structural"],
+        ),
+        (
+            json!({"x-kubernetes-validations": [{"rule": "true"}]}),
+            vec!["x-kubernetes-validations: Forbidden: must be empty to be structural"],
+        ),
+        (
+            json!({"properties": {"metadata": {"required": ["name"]}}}),
+            vec!["properties[metadata]: Forbidden: must not be specified in a nested context"],
+        ),
+    ] {
+        let found = relative(&alternatives(one.clone()));
+        let expect: Vec<String> = expect
+            .iter()
+            .map(|line| format!("anyOf[0].{line}"))
+            .collect();
+        let nested: Vec<&String> = found
+            .iter()
+            .filter(|line| line.starts_with("anyOf"))
+            .collect();
+        assert_eq!(nested, expect.iter().collect::<Vec<_>>(), "{one}");
+    }
+}
+
+#[test]
+fn the_deeper_of_two_paths_is_told_first() {
+    // By their texts, in which a dot is before a colon.
+    let schema = json!({"items": {"$comment": "no type"}, "properties": {"a": {}}});
+    assert_eq!(
+        relative(&schema),
+        [
+            "items.type: Required value: must not be empty for specified array items",
+            "properties[a].type: Required value: must not be empty for specified object fields",
+            "type: Required value: must not be empty for specified object fields",
+        ]
+    );
+    let metadata =
+        json!({"type": "object", "properties": {"metadata": {"type": "string", "maxLength": 1}}});
+    assert_eq!(
+        shown(rules::check(&metadata, "p", false).violations),
+        [
+            "p.properties[metadata].type: Invalid value: \"string\": must be object",
+            "p.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+        ]
+    );
+}
+
+#[test]
+fn rules_are_compiled_beside_what_else_is_wrong() {
+    let odd = json!({"type": "string", "uniqueItems": true});
+    let schema = json!({"type": "object", "properties": {
+        "a": {"type": "object", "properties": {"odd": odd}}, "ab": {"type": "string"}}});
+    let checked = rules::check(&schema, "p", false);
+    assert_eq!(checked.violations.iter().count(), 1);
+    for (path, is_sound) in [
+        ("p", false),
+        ("p.properties[a]", false),
+        ("p.properties[a].properties[odd]", false),
+        ("p.properties[ab]", true),
+    ] {
+        assert_eq!(checked.is_sound(path), is_sound, "{path}");
+    }
+    let untyped = json!({"type": "object", "properties": {"a": {}}});
+    assert!(!rules::check(&untyped, "p", false).is_sound("p.properties[b]"));
 }

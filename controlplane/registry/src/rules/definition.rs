@@ -18,9 +18,16 @@ const MOST_TOLD: usize = 4;
 /// The most bytes of a request.
 const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 
-/// What is wrong with the rules of a schema that is otherwise in order, and with defaults by them.
-pub(crate) fn errors(schema: &Value, path: &str) -> FieldErrors {
-    let mut found = Found::default();
+/// What is wrong with the rules of a schema, and with defaults by them. `is_sound` says of which
+/// parts of it, by their paths, the rules can be compiled.
+pub(crate) fn errors(schema: &Value, path: &str, is_sound: impl Fn(&str) -> bool) -> FieldErrors {
+    let mut found = Found {
+        is_sound: &is_sound,
+        of_fields: FieldErrors::new(),
+        errors: FieldErrors::new(),
+        total: 0,
+        dearest: Vec::new(),
+    };
     let Some(root) = tree::read(schema) else {
         return found.errors;
     };
@@ -31,10 +38,12 @@ pub(crate) fn errors(schema: &Value, path: &str) -> FieldErrors {
     };
     found.node(&root, &place);
     found.all(path);
-    if found.errors.is_empty() {
+    if found.errors.is_empty() && found.of_fields.is_empty() && is_sound(path) {
         found.defaults(&root, path);
     }
-    found.errors
+    let mut errors = found.of_fields;
+    errors.extend(found.errors);
+    errors
 }
 
 /// A part of a schema.
@@ -46,8 +55,10 @@ struct Place {
     uncorrelatable: Option<String>,
 }
 
-#[derive(Default)]
-struct Found {
+struct Found<'a> {
+    is_sound: &'a dyn Fn(&str) -> bool,
+    /// Told first, as all that is no expression.
+    of_fields: FieldErrors,
     errors: FieldErrors,
     total: u64,
     dearest: Vec<(String, u64)>,
@@ -64,11 +75,11 @@ impl Place {
     }
 }
 
-impl Found {
+impl Found<'_> {
     /// What is in it first, as upstream. Whether its fields' paths are in order: if not, nothing
     /// is compiled around them.
     fn node(&mut self, node: &Node, place: &Place) -> bool {
-        let mut is_sound = true;
+        let mut is_sound = (self.is_sound)(&place.path);
         if let Some(additional) = &node.additional {
             is_sound &= self.node(additional, &place.child(node, "additionalProperties"));
         }
@@ -89,7 +100,7 @@ impl Found {
             if rule.field.is_none() {
                 let path = format!("{}.x-kubernetes-validations[{at}].fieldPath", place.path);
                 let what = "fieldPath must be a valid path";
-                self.errors.invalid(path, &json!(rule.field_path), what);
+                self.of_fields.invalid(path, &json!(rule.field_path), what);
                 is_sound = false;
             }
         }

@@ -40,15 +40,19 @@ pub(super) fn object(rules: &Node, object: &Value, old: Option<&Value>) -> Field
     Evaluation::run(rules, at)
 }
 
-/// What a default breaks: its own past, for rules about changes.
+/// What a default breaks: once with itself as its past, for rules about changes, and once without.
 pub(super) fn default(rules: &Node, default: &Value, path: &str) -> FieldErrors {
-    let at = At {
-        path: &Path::Root(path),
-        value: default,
-        old: Some(default),
-        was: Was::default(),
+    let of = |old| {
+        let at = At {
+            path: &Path::Root(path),
+            value: default,
+            old,
+            was: Was::default(),
+        };
+        Evaluation::run(rules, at)
     };
-    Evaluation::run(rules, at)
+    let errors = of(Some(default));
+    if errors.is_empty() { of(None) } else { errors }
 }
 
 /// A value in an object.
@@ -107,7 +111,6 @@ impl Evaluation {
                     let same = by_key.get(&key_of(keys, value)).copied();
                     (same.filter(|_| at.old.is_some()), same)
                 }
-                Elements::Index => (None, old.get(index)),
                 Elements::Apart => (None, None),
             };
             let path = Path::Index(at.path, index);
@@ -243,9 +246,6 @@ impl Evaluation {
         variables: &'v [CelValue<'v>],
         at: At<'_>,
     ) {
-        if !rule.uses_old() && at.was.is_unchanged() {
-            return;
-        }
         let path = at.path.with(rule.field.as_deref().unwrap_or_default());
         let detail = match self.message(rule, variables) {
             Ok(made) => made.unwrap_or_else(|| match rule.message.trim() {
@@ -257,12 +257,21 @@ impl Evaluation {
                 return self.errors.invalid(path, &json!(node.kind), why);
             }
         };
-        let kind = json!(node.kind);
+        let mut errors = FieldErrors::new();
+        // Objects and lists are too much to show.
+        let is_shown = !matches!(node.kind.as_str(), "object" | "array");
         match rule.reason.as_deref() {
-            Some("FieldValueForbidden") => self.errors.forbidden(path, detail),
-            Some("FieldValueRequired") => self.errors.required(path, detail),
-            Some("FieldValueDuplicate") => self.errors.duplicate(path, &kind),
-            _ => self.errors.invalid(path, &kind, detail),
+            Some("FieldValueForbidden") => errors.forbidden(path, detail),
+            Some("FieldValueRequired") => errors.required(path, detail),
+            Some("FieldValueDuplicate") if is_shown => errors.duplicate(path, at.value),
+            Some("FieldValueDuplicate") => errors.duplicate_unshown(path),
+            _ if is_shown => errors.invalid(path, at.value, detail),
+            _ => errors.invalid_unshown(path, detail),
+        }
+        if !rule.uses_old() && at.was.is_unchanged() {
+            self.errors.tolerate_all(errors);
+        } else {
+            self.errors.extend(errors);
         }
     }
 

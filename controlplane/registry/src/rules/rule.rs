@@ -10,9 +10,9 @@ use coracle_cel::{
     schema::{DeclType, DeclTypes},
     types::Type,
 };
+use coracle_structural::rules::{Brackets, field_at};
 use serde_json::{Value, json};
 
-use super::field_path;
 use crate::value::string;
 
 /// A rule of a schema.
@@ -85,7 +85,9 @@ impl Rule {
             text: text("rule"),
             message: text("message"),
             reason: rule["reason"].as_str().map(str::to_owned),
-            field: field_path::read(&field_path, schema),
+            field: field_at(schema, &field_path, Brackets::Allowed)
+                .map(|field| field.shown)
+                .ok(),
             message_text,
             field_path,
             optional_old,

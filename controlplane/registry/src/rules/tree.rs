@@ -31,8 +31,6 @@ pub(super) struct Node {
 pub(super) enum Elements {
     /// Those with the same keys.
     Keys(Vec<String>),
-    /// Those at the same place, but only to leave out what was wrong before.
-    Index,
     /// None.
     Apart,
 }
@@ -122,8 +120,7 @@ fn elements(schema: &Value) -> Elements {
             let keys = items(&schema["x-kubernetes-list-map-keys"]).iter();
             Elements::Keys(keys.map(|key| string(key).to_owned()).collect())
         }
-        None => Elements::Index,
-        Some(_) => Elements::Apart,
+        _ => Elements::Apart,
     }
 }
 

@@ -88,6 +88,8 @@ pub struct PreparedUpdate {
     pub object: Value,
     /// Whether it was to replace one version alone.
     is_conditional: bool,
+    /// What is wrong with it and was so before.
+    tolerated: Vec<String>,
 }
 
 impl Store {
@@ -204,6 +206,7 @@ impl Update<'_> {
         Ok(PreparedUpdate {
             object,
             is_conditional,
+            tolerated: Vec::new(),
         })
     }
 
@@ -221,6 +224,7 @@ impl Update<'_> {
         }
         let errors = validate(resource, target.part, new, old);
         if errors.is_empty() {
+            changed.tolerated = errors.tolerated().map(ToString::to_string).collect();
             return Ok(());
         }
         Err(Status::invalid(&resource.gvk, target.name, errors))
@@ -248,12 +252,14 @@ impl Update<'_> {
         let PreparedUpdate {
             object,
             is_conditional,
+            tolerated,
         } = changed;
-        let warnings = if target.part == Part::Main {
+        let mut warnings = if target.part == Part::Main {
             resource.warnings(&object, Some(&self.current.object))
         } else {
             Vec::new()
         };
+        warnings.extend(tolerated);
         let found = match self.write(resource, object, companion).await? {
             OptimisticWrite::Succeeded(json) => {
                 let json = self.resource.shown_json(json);

@@ -109,35 +109,31 @@ impl Strategy for CustomResourceDefinition {
             );
         }
         errors.extend(self.validate(object));
-        errors.extend(definition::approval::errors(object, None));
         errors
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = definition::spec_errors(object);
-        definition::status_errors(object, &mut errors);
-        if object["spec"]["preserveUnknownFields"] == true {
-            let what = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-            errors.invalid("spec.preserveUnknownFields", &true.into(), what);
-        }
+        errors.extend(rest(object, None));
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
-        let mut errors = self.validate(new);
+        let mut errors = definition::spec_errors(new);
         let is_established = conditions::is_true(old, "Established");
         let established: &[&str] = &["spec.scope", "spec.names.kind"];
         let always = ["spec.group", "spec.names.plural"];
         for path in established.iter().filter(|_| is_established).chain(&always) {
             check::immutable_field(&mut errors, path, new, old);
         }
-        errors.extend(definition::approval::errors(new, Some(old)));
+        errors.extend(rest(new, Some(old)));
         errors
     }
 
+    /// Versions that are stored may be taken back: who has migrated all objects says so here.
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        definition::status_errors(new, &mut errors);
+        definition::accepted_names_errors(new, &mut errors);
         errors
     }
 
@@ -177,6 +173,19 @@ impl Strategy for CustomResourceDefinition {
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {
         vec![cells::name(object), cells::created_at(object)]
     }
+}
+
+/// What is wrong besides the spec, which is told last.
+fn rest(new: &Value, old: Option<&Value>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    definition::accepted_names_errors(new, &mut errors);
+    definition::stored_versions_errors(new, &mut errors);
+    errors.extend(definition::approval::errors(new, old));
+    if new["spec"]["preserveUnknownFields"] == true {
+        let what = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.invalid("spec.preserveUnknownFields", &true.into(), what);
+    }
+    errors
 }
 
 #[cfg(test)]

@@ -76,11 +76,16 @@ pub(super) fn spec_errors(definition: &Value) -> FieldErrors {
     errors
 }
 
-/// What is wrong with `status`.
-pub(super) fn status_errors(definition: &Value, errors: &mut FieldErrors) {
-    let status = &definition["status"];
-    names::allowed(errors, "status.acceptedNames", &status["acceptedNames"]);
-    let (path, stored) = ("status.storedVersions", &status["storedVersions"]);
+/// What is wrong with `status.acceptedNames`.
+pub(super) fn accepted_names_errors(definition: &Value, errors: &mut FieldErrors) {
+    let names = &definition["status"]["acceptedNames"];
+    names::allowed(errors, "status.acceptedNames", names);
+}
+
+/// What is wrong with `status.storedVersions`.
+pub(super) fn stored_versions_errors(definition: &Value, errors: &mut FieldErrors) {
+    let stored = &definition["status"]["storedVersions"];
+    let path = "status.storedVersions";
     if items(stored).is_empty() {
         return errors.invalid(path, &json!([]), "must have at least one stored version");
     }

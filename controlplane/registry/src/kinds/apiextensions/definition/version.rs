@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use coracle_api::{name, schema::structural::field_errors, status::FieldErrors};
-use coracle_structural::rules;
+use coracle_structural::rules::{self, Brackets};
 use serde_json::Value;
 
 use crate::{
@@ -122,7 +122,10 @@ fn deprecation(errors: &mut FieldErrors, path: &str, version: &Value) {
     if text.is_empty() {
         errors.invalid(&*path, warning, "must not be an empty string");
     }
-    if let Some((at, _)) = text.char_indices().find(|(_, letter)| letter.is_control()) {
+    if let Some((at, _)) = text
+        .char_indices()
+        .find(|(_, letter)| !is_printable(*letter))
+    {
         let what = format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {at}"
         );
@@ -130,18 +133,25 @@ fn deprecation(errors: &mut FieldErrors, path: &str, version: &Value) {
     }
 }
 
+/// As Go counts it: of blanks the plain one alone.
+fn is_printable(letter: char) -> bool {
+    letter == ' ' || !(letter.is_control() || letter.is_whitespace() || is_invisible(letter))
+}
+
+/// What orders text and is not seen.
+fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
 fn schema(errors: &mut FieldErrors, path: &str, version: &Value) {
     let schema = &version["schema"]["openAPIV3Schema"];
     if schema.is_object() {
         let has_status = !version["subresources"]["status"].is_null();
         let path = format!("{path}.openAPIV3Schema");
-        let wrong = rules::check(schema, &path, has_status);
-        // Of a schema that is not in order nobody knows what expressions may say.
-        let is_sound = wrong.is_empty();
-        errors.extend(field_errors(wrong));
-        if is_sound {
-            errors.extend(definition_errors(schema, &path));
-        }
+        let checked = rules::check(schema, &path, has_status);
+        let ruled = definition_errors(schema, &path, |path| checked.is_sound(path));
+        errors.extend(field_errors(checked.violations));
+        errors.extend(ruled);
     }
 }
 
@@ -217,31 +227,28 @@ fn json_path(errors: &mut FieldErrors, path: &str, value: &Value) -> bool {
 
 fn selectable_fields(errors: &mut FieldErrors, path: &str, version: &Value) {
     let schema = &version["schema"]["openAPIV3Schema"];
-    let mut seen: HashSet<&str> = HashSet::new();
+    let mut seen: HashSet<String> = HashSet::new();
     for (at, field) in items(&version["selectableFields"]).iter().enumerate() {
         let (path, value) = (format!("{path}[{at}].jsonPath"), &field["jsonPath"]);
-        let text = string(value);
         if !check::required(errors, &path, value) {
             continue;
         }
-        let found = match rules::field_at(schema, text) {
+        let found = match rules::field_at(schema, string(value), Brackets::Forbidden) {
             Ok(found) => found,
             Err(why) => {
                 errors.invalid(path, value, format!("is an invalid path: {why}"));
                 continue;
             }
         };
-        if text.starts_with(".metadata") {
+        if found.shown == "metadata" || found.shown.starts_with("metadata.") {
             errors.invalid(&*path, value, "must not point to fields in metadata");
         }
-        if !matches!(
-            found["type"].as_str(),
-            Some("string" | "boolean" | "integer")
-        ) {
+        let kind = string(&found.schema["type"]);
+        if !matches!(kind, "string" | "boolean" | "integer") {
             let what = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
             errors.invalid(&*path, value, what);
         }
-        if !seen.insert(text) {
+        if !seen.insert(found.shown) {
             errors.duplicate(path, value);
         }
     }
