@@ -82,6 +82,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         if wanted("api") || wanted("memory") {
             bench.memory()?;
         }
+        if wanted("kinds") {
+            bench.kinds()?;
+        }
         if wanted("workloads") {
             bench.workloads()?;
         }

@@ -19,6 +19,7 @@ mod compare;
 mod etcd;
 mod figures;
 mod identity;
+mod kinds;
 mod memory;
 mod names;
 mod pods;
@@ -88,6 +89,9 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
             "service-forget" => service::forget(kubeconfig).await,
             "api" => api::rates(kubeconfig).await,
             "many" => api::many_objects(kubeconfig).await,
+            "kinds-objects" => kinds::objects::measure(kubeconfig).await,
+            "kinds-full" => kinds::objects::fill(kubeconfig).await,
+            "kinds-many" => kinds::definitions::measure(kubeconfig).await,
             "maps-memory" => memory::of_config_maps(kubeconfig).await,
             "pods-memory" => memory::of_pods(kubeconfig).await,
             "watchers" => watchers::delivery(kubeconfig).await,
