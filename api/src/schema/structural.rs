@@ -128,6 +128,12 @@ impl Structural {
         defaulting::default(NodeRef::of(self), object);
     }
 
+    /// How much work it is to validate an object, if that is much more than to read it.
+    #[must_use]
+    pub fn labour(&self, object: &Value) -> usize {
+        self.values().labour(object)
+    }
+
     /// What does not fit.
     #[must_use]
     pub fn validate(&self, object: &Value) -> FieldErrors {

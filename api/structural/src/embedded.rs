@@ -16,7 +16,7 @@ impl Schema {
     #[must_use]
     pub fn validate_embedded(&self, object: &Value) -> Violations {
         let mut found = Violations::default();
-        self.0.check_embedded(object, "", &mut found);
+        self.root.check_embedded(object, "", &mut found);
         found
     }
 }

@@ -10,8 +10,11 @@ use std::{fmt::Write as _, sync::OnceLock};
 
 use regex::{Regex, RegexBuilder};
 
-/// Bytes of one that is compiled.
-const SIZE: usize = 4 << 20;
+/// Bytes of one that is compiled: the least of these that it fits into is what it counts for.
+const SIZES: [usize; 4] = [16 << 10, 128 << 10, 1 << 20, LARGEST];
+const LARGEST: usize = 4 << 20;
+/// Bytes of all patterns of a schema, compiled: they stay once they have been asked.
+const MOST: usize = 32 << 20;
 /// Go repeats no more often.
 const MOST_TIMES: u32 = 1000;
 /// Signs of a repetition, with room for one that is too often.
@@ -38,21 +41,52 @@ impl Pattern {
     }
 
     pub(crate) fn matches(&self, text: &str) -> bool {
-        let compiled = self.compiled.get_or_init(|| compile(&self.text).ok());
+        let compile = || compile(&self.text).ok().map(|(regex, _)| regex);
+        let compiled = self.compiled.get_or_init(compile);
         compiled.as_ref().is_some_and(|regex| regex.is_match(text))
     }
 }
 
-/// Reads a pattern.
+/// Room for the patterns of a schema.
+pub(crate) struct Room(usize);
+
+impl Room {
+    pub(crate) fn new() -> Self {
+        Self(MOST)
+    }
+
+    /// Whether there is room for a pattern, which is one.
+    ///
+    /// # Errors
+    /// What is wrong with it, about as Go says it.
+    pub(crate) fn take(&mut self, pattern: &str) -> Result<(), String> {
+        if self.0 == 0 {
+            return Err(format!(
+                "all patterns together take more than {MOST} bytes when they are compiled"
+            ));
+        }
+        let taken = compile(pattern).map(|(_, size)| size);
+        // What was given up as too large took as long as the largest.
+        self.0 = self.0.saturating_sub(*taken.as_ref().unwrap_or(&LARGEST));
+        taken.map(drop)
+    }
+}
+
+/// Reads a pattern, and says what it counts for.
 ///
 /// # Errors
 /// What is wrong with it, about as Go says it.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+fn compile(pattern: &str) -> Result<(Regex, usize), String> {
     let translated = Translation::of(pattern)?;
-    RegexBuilder::new(&translated)
-        .size_limit(SIZE)
-        .build()
-        .map_err(|_| format!("error parsing regexp: `{pattern}`"))
+    let mut builder = RegexBuilder::new(&translated);
+    for size in SIZES {
+        match builder.size_limit(size).build() {
+            Ok(regex) => return Ok((regex, size)),
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            Err(_) => break,
+        }
+    }
+    Err(format!("error parsing regexp: `{pattern}`"))
 }
 
 /// A pattern of Go's on its way into the engine's terms.
@@ -313,10 +347,26 @@ mod tests {
             (r"^(?i)ab$", "AB", "cd"),
             ("^[+-]$", "-", "a"),
         ] {
-            let regex = compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+            let (regex, _) = compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
             assert!(regex.is_match(fits), "{pattern} fits {fits}");
             assert!(!regex.is_match(misfits), "{pattern} does not fit {misfits}");
         }
+    }
+
+    #[test]
+    fn many_that_are_large_have_no_room() {
+        let (mut small, mut large) = (Room::new(), Room::new());
+        for _ in 0..1000 {
+            small.take("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").unwrap();
+        }
+        let taken = (0..50).map_while(|_| large.take(r"\pL{60}").ok()).count();
+        assert_eq!(taken, 8);
+        let why = large.take("^a$").unwrap_err();
+        assert!(why.contains("all patterns together"), "{why}");
+        let mut none = Room::new();
+        let refused = (0..50).map(|_| none.take(r"\pL{999}").unwrap_err());
+        let refused: Vec<String> = refused.collect();
+        assert!(refused[0].starts_with("error parsing regexp") && refused[49] == why);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod convert;
 mod defaults;
 mod field_path;
 mod keywords;
+mod patterns;
 mod structure;
 
 use std::collections::BTreeSet;
@@ -102,6 +103,7 @@ pub fn check(schema: &Value, path: &str, has_status: bool) -> Checked {
     if is_structural {
         let mut structural = structure::check(schema, path);
         structural.extend(complete::check(schema, path));
+        structural.extend(patterns::check(schema, path));
         structural.sort();
         if structural.is_empty() {
             structural.extend(defaults::check(schema, path));

@@ -15,7 +15,11 @@ const LEVELS: usize = 64;
 
 /// What values a kind allows.
 #[derive(Debug, Default)]
-pub struct Schema(pub(crate) Node);
+pub struct Schema {
+    pub(crate) root: Node,
+    /// How many schemas are alternatives, or in some: each is asked for a value anew.
+    alternatives: usize,
+}
 
 /// Why a schema is not taken.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -115,7 +119,50 @@ impl Schema {
     /// # Errors
     /// No object, or nested too deep: permanent.
     pub fn read(schema: &Value) -> Result<Self, ReadSchema> {
-        Ok(Self(node(schema, LEVELS)?))
+        let root = node(schema, LEVELS)?;
+        let alternatives = root.alternatives(false);
+        Ok(Self { root, alternatives })
+    }
+
+    /// At most about how many times a value of an object is looked at, where alternatives multiply
+    /// that; else 0.
+    #[must_use]
+    pub fn labour(&self, object: &Value) -> usize {
+        if self.alternatives == 0 {
+            return 0;
+        }
+        self.alternatives.saturating_mul(count(object))
+    }
+}
+
+impl Node {
+    fn alternatives(&self, is_one: bool) -> usize {
+        let below = self.properties.values().chain(self.items.as_deref());
+        let below = below.chain(match &self.additional {
+            Additional::Of(each) => Some(&**each),
+            _ => None,
+        });
+        let below = below.map(|node| node.alternatives(is_one)).sum::<usize>();
+        let within = self.junctors.as_deref().map_or(0, |junctors| {
+            let Junctors {
+                all_of,
+                any_of,
+                one_of,
+                not,
+            } = junctors;
+            let all = all_of.iter().chain(any_of).chain(one_of).chain(not);
+            all.map(|node| node.alternatives(true)).sum()
+        });
+        usize::from(is_one) + below + within
+    }
+}
+
+/// Of values in a value.
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(list) => list.iter().map(count).sum(),
+        Value::Object(map) => map.values().map(count).sum(),
+        _ => 0,
     }
 }
 

@@ -27,13 +27,13 @@ impl Schema {
     /// junctors.
     #[must_use]
     pub fn validate(&self, value: &Value) -> Violations {
-        self.0.check(value, None, "").violations
+        self.root.check(value, None, "").violations
     }
 
     /// What does not fit and was not there before.
     #[must_use]
     pub fn validate_update(&self, new: &Value, old: &Value) -> Violations {
-        self.0.check(new, Some(old), "").violations
+        self.root.check(new, Some(old), "").violations
     }
 }
 
@@ -146,6 +146,9 @@ impl Node {
         let is_one = |choice: &Value| !choice.is_null() && same_value(choice, value);
         if self.choices.is_empty() || self.choices.iter().any(is_one) {
             out.matches += 1;
+            return;
+        }
+        if out.violations.only_counts(path) {
             return;
         }
         let text = |choice: &Value| {

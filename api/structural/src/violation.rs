@@ -8,6 +8,8 @@ use serde_json::Value;
 
 /// Most that is told of one value; the rest is counted.
 const MOST: usize = 100;
+/// Bytes of values and of choices that are told with it: each may be as large as an object.
+const MOST_BYTES: usize = 1 << 20;
 /// What upstream prints for the path of a junctor's violation, and of the object itself.
 pub(crate) const NOWHERE: &str = "<nil>";
 
@@ -75,6 +77,8 @@ impl Wrong {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Violations {
     told: Vec<Violation>,
+    /// About how many.
+    bytes: usize,
     more: usize,
 }
 
@@ -143,15 +147,59 @@ impl Violations {
             .sort_by_cached_key(|one| format!("{}: {}", one.path, one.what.order()));
     }
 
+    /// As one that is told there: for what is dear to make, and would only be counted. Whether it
+    /// was.
+    pub(crate) fn only_counts(&mut self, path: &str) -> bool {
+        let is_known = || self.told.iter().any(|one| one.path == path);
+        let counts = self.is_full() && !is_known();
+        self.more += usize::from(counts);
+        counts
+    }
+
+    fn is_full(&self) -> bool {
+        self.told.len() >= MOST || self.bytes >= MOST_BYTES
+    }
+
     fn push(&mut self, one: Violation) {
         if self.told.contains(&one) {
             return;
         }
-        if self.told.len() < MOST {
-            self.told.push(one);
-        } else {
+        if self.is_full() {
             self.more += 1;
+        } else {
+            self.bytes += one.what.size();
+            self.told.push(one);
         }
+    }
+}
+
+impl Wrong {
+    fn size(&self) -> usize {
+        match self {
+            Self::Required { detail } | Self::Forbidden { detail } => detail.len(),
+            Self::Invalid { value, detail } | Self::TypeInvalid { value, detail } => {
+                size(value) + detail.len()
+            }
+            Self::NotSupported { value, supported } => {
+                let choices = supported.iter().map(String::len);
+                size(value) + choices.sum::<usize>()
+            }
+            Self::Duplicate { value } => size(value),
+            Self::TooLong { .. } | Self::TooMany { .. } => 0,
+        }
+    }
+}
+
+/// Of a value's JSON, about.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(size).sum(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(name, value)| name.len() + size(value))
+            .sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
     }
 }
 

@@ -183,6 +183,15 @@ impl<'a> Typed for NodeRef<'a> {
         }
     }
 
+    fn keeps_null(self) -> bool {
+        match self.0 {
+            At::Metadata(place) | At::Table(place) => place.keeps_null(),
+            // As large as it may be, it is not copied to see that it is there.
+            At::Root(node) | At::Node(node) => node.nullable || node.default.is_some(),
+            At::Free | At::Text => true,
+        }
+    }
+
     fn shape(self) -> Shape<Self> {
         let node = match self.0 {
             At::Metadata(place) | At::Table(place) => return Self::seen(place.shape()),

@@ -54,6 +54,25 @@ fn what_is_absent_is_defaulted() {
 }
 
 #[test]
+fn a_default_in_a_list_does_not_grow_without_bound() {
+    let mode = json!({"type": "string", "default": "x".repeat(1000)});
+    let items = json!({"type": "object", "properties": {"mode": mode}});
+    let list = json!({"type": "array", "items": items});
+    let schema = json!({"type": "object", "properties": {"list": list}});
+    let schema = Structural::read(&schema).unwrap();
+    let defaulted = |count: usize| {
+        let mut object = json!({"list": vec![json!({}); count]});
+        schema.default(&mut object);
+        let list = object["list"].as_array().unwrap();
+        list.iter().filter(|one| one["mode"].is_string()).count()
+    };
+    assert_eq!(defaulted(1000), 1000);
+    // What has not all of them is more than a store takes.
+    let some = defaulted(20_000);
+    assert!((3000..5000).contains(&some), "{some}");
+}
+
+#[test]
 fn what_does_not_fit_is_told() {
     for (spec, expect) in [
         (

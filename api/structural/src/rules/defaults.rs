@@ -10,11 +10,31 @@ use crate::{
     violation::{Violation, Violations, child},
 };
 
+/// Bytes of all defaults of a schema, as JSON: each object that is read has them again.
+const MOST: usize = 64 << 10;
+
 /// What is wrong with the defaults of a schema that is structural.
 pub(super) fn check(schema: &Value, path: &str) -> Violations {
     let mut found = Violations::default();
+    let size = size(schema);
+    if size > MOST {
+        let what = format!("all defaults together take {size} bytes; they may take {MOST}");
+        found.forbidden(path, what);
+        return found;
+    }
     walk(schema, path, true, &mut found);
     found
+}
+
+fn size(schema: &Value) -> usize {
+    let default = schema.get("default").filter(|default| !default.is_null());
+    let own = default.map_or(0, |default| default.to_string().len());
+    let below = ["items", "additionalProperties"]
+        .into_iter()
+        .filter_map(|name| schema.get(name).filter(|below| below.is_object()));
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let below = below.chain(properties.map(|(_, property)| property));
+    own + below.map(size).sum::<usize>()
 }
 
 fn walk(schema: &Value, path: &str, is_root: bool, found: &mut Violations) {

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::is_zero;
 use crate::{
-    pattern,
     schema::flag,
     violation::{Violations, child},
 };
@@ -178,12 +177,6 @@ fn values(schema: &Value, skips_any: bool, skips_first: bool, path: &str, found:
     }
     if let Some(not) = schema.get("not").filter(|not| not.is_object()) {
         nested(not, false, &child(path, "not"), found);
-    }
-    if let Some(text) = schema["pattern"].as_str().filter(|text| !text.is_empty())
-        && let Err(why) = pattern::compile(text)
-    {
-        let what = format!("must be a valid regular expression, but isn't: {why}");
-        found.invalid(&child(path, "pattern"), &text.into(), what);
     }
 }
 

@@ -321,3 +321,30 @@ fn rules_are_compiled_beside_what_else_is_wrong() {
     let untyped = json!({"type": "object", "properties": {"a": {}}});
     assert!(!rules::check(&untyped, "p", false).is_sound("p.properties[b]"));
 }
+
+#[test]
+fn what_would_be_too_large_in_every_object_or_process_is_refused() {
+    let many = |count: usize, one: Value| {
+        let all = (0..count).map(|at| (format!("p{at}"), one.clone()));
+        root(
+            json!({"type": "object", "properties": Value::Object(all.collect())}),
+            false,
+        )
+    };
+    let text = json!({"type": "string", "default": "x".repeat(1000)});
+    assert_eq!(many(60, text.clone()), Vec::<String>::new());
+    assert_eq!(
+        many(70, text),
+        ["p: Forbidden: all defaults together take 70140 bytes; they may take 65536"]
+    );
+    let pattern = json!({"type": "string", "pattern": "\\pL{60}"});
+    assert_eq!(many(8, pattern.clone()), Vec::<String>::new());
+    let told = many(9, pattern);
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].ends_with(
+            "all patterns together take more than 33554432 bytes when they are compiled"
+        ),
+        "{told:?}"
+    );
+}

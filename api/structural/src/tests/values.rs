@@ -314,3 +314,23 @@ fn objects_within_say_what_they_are() {
         );
     }
 }
+
+#[test]
+fn what_is_told_is_bounded_in_bytes() {
+    let choices: Vec<String> = (0..20_000)
+        .map(|at| format!("choice-number-{at:05}"))
+        .collect();
+    let schema = json!({"type": "array", "items": {"type": "string", "enum": choices}});
+    let schema = Schema::read(&schema).unwrap();
+    let found = schema.validate(&json!(vec!["other"; 50]));
+    assert_eq!((found.iter().count(), found.more()), (3, 47));
+}
+
+#[test]
+fn alternatives_multiply_the_labour() {
+    let one = json!({"type": "integer", "anyOf": [{"minimum": 1}, {"allOf": [{"maximum": 2}]}]});
+    let schema = Schema::read(&json!({"type": "array", "items": one})).unwrap();
+    assert_eq!(schema.labour(&json!([1, 2, 3])), 3 * 4);
+    let plain = Schema::read(&json!({"type": "array", "items": {"type": "integer"}})).unwrap();
+    assert_eq!(plain.labour(&json!([1, 2, 3])), 0);
+}
