@@ -12,7 +12,7 @@
 //! | [`value`], `data`, `containers`, `time` | values, over JSON that is borrowed |
 //! | `function`, `functions` | functions: declared, done, charged |
 //! | `program` | from a checked tree to what is evaluated, and its evaluation |
-//! | `meter` | budget and interruption |
+//! | `meter`, `patterns` | budget and interruption; regular expressions and how large they are |
 //!
 //! [`parse()`], [`check()`], [`Program::new`], [`Program::evaluate`]: in this order. A [`Program`]
 //! is made once, and evaluated over and over, by many at the same time.
@@ -36,6 +36,7 @@ mod literal;
 mod macros;
 mod meter;
 mod parser;
+mod patterns;
 mod program;
 mod range;
 pub mod schema;

@@ -1,6 +1,6 @@
 //! What an evaluation may cost, and what it has.
 
-use crate::value::EvalError;
+use crate::{patterns::Patterns, value::EvalError};
 
 /// How much an evaluation may do that upstream's costs do not count: elements that are copied and
 /// compared. It is what keeps values that are in themselves many times from being walked for ever.
@@ -19,6 +19,7 @@ pub struct Meter<'a> {
     most_work: u64,
     steps: u32,
     interrupted: Option<&'a dyn Fn() -> bool>,
+    pub(crate) patterns: Patterns,
 }
 
 impl<'a> Meter<'a> {
@@ -31,6 +32,7 @@ impl<'a> Meter<'a> {
             most_work: MAX_WORK,
             steps: 0,
             interrupted: None,
+            patterns: Patterns::default(),
         }
     }
 

@@ -22,6 +22,7 @@ use crate::{
 pub struct Program {
     root: Node,
     locals: usize,
+    patterns: usize,
     variables: Vec<Arc<str>>,
 }
 
@@ -43,12 +44,19 @@ impl Program {
     }
 
     fn planned(ast: &Ast, env: &Env, checked: Option<&Checked>) -> Result<Self, Issues> {
-        let (root, locals) = plan::plan(ast, env, checked)?;
+        let plan = plan::plan(ast, env, checked)?;
         Ok(Self {
-            root,
-            locals,
+            root: plan.root,
+            locals: plan.locals,
+            patterns: plan.patterns,
             variables: env.variables().map(Arc::from).collect(),
         })
+    }
+
+    /// Bytes that its regular expressions take at most: by far the largest part of a program that
+    /// has some.
+    pub fn patterns_size(&self) -> usize {
+        self.patterns
     }
 
     /// Evaluates it with values for the variables of its environment, in their order; those beyond

@@ -185,3 +185,66 @@ fn many_faults_are_told_in_few_words() {
         "{outcome}"
     );
 }
+
+/// Who writes an object may choose the expression that a rule searches with.
+#[test]
+fn what_is_compiled_of_values_is_paid_for() {
+    let env = Env::new()
+        .variable("l", Type::list(Type::String))
+        .variable("p", Type::String);
+    let worked = |text: &str, patterns: Vec<&str>, p: &'static str| {
+        let checked = parse(text).and_then(|ast| check(ast, &env));
+        let program = Program::new(&checked.expect("it compiles")).expect("it has a program");
+        let list = patterns.into_iter().map(Value::string).collect();
+        let mut meter = Meter::new(u64::MAX);
+        let variables = [Value::list(list), Value::string(p)];
+        let outcome = program.evaluate(&mut meter, &variables).map(drop);
+        (
+            outcome.map_err(|error| error.is_cancelled()),
+            meter.worked(),
+        )
+    };
+    // One that is asked again and again is made once.
+    let (outcome, work) = worked("l.all(x, x.matches(p))", vec!["a"; 1000], r"\pL{15}|a");
+    assert_eq!(outcome, Ok(()));
+    assert!(work < 1_000_000, "{work}");
+    // What takes long to refuse is not refused for nothing, and not without end.
+    let other: Vec<String> = (0..1000).map(|at| format!(r"\pL{{99}}{at}")).collect();
+    let other = other.iter().map(String::as_str).collect();
+    let (outcome, _) = worked("l.all(x, p.matches(x))", other, "a");
+    assert_eq!(outcome, Err(true));
+}
+
+/// What stays of a program is bounded.
+#[test]
+fn the_patterns_of_an_expression_have_a_size() {
+    let program = |count: usize| {
+        let all = (0..count).map(|at| format!(r"'a'.matches('\\pL{{15}}{at}')"));
+        let text = all.collect::<Vec<_>>().join(" || ");
+        let checked = parse(&text).and_then(|ast| check(ast, &Env::new()));
+        let program = Program::new(&checked.expect("it compiles"));
+        program.map(|program| program.patterns_size())
+    };
+    assert_eq!(program(2).ok(), Some(2 << 20));
+    let refused = program(50).expect_err("they are too many").to_string();
+    assert!(
+        refused.contains("take more than 4194304 bytes together"),
+        "{refused}"
+    );
+}
+
+/// Walking along a long text is paid for, where upstream's costs do not see it.
+#[test]
+fn letters_are_looked_for_within_bounds() {
+    let env = Env::new()
+        .variable("l", Type::list(Type::Int))
+        .variable("s", Type::String);
+    for text in ["l.all(x, s.size() > x)", "l.all(x, s.charAt(x) == 'a')"] {
+        let checked = parse(text).and_then(|ast| check(ast, &env));
+        let program = Program::new(&checked.expect("it compiles")).expect("it has a program");
+        let list = Value::list((0..20_000).map(Value::Int).collect());
+        let variables = [list, Value::string("a".repeat(500_000))];
+        let outcome = program.evaluate(&mut Meter::new(1_000_000), &variables);
+        assert!(outcome.is_err_and(|error| error.is_cancelled()), "{text}");
+    }
+}

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 use crate::{
     ast::{Expr, ExprId, ExprKind, Literal},
     checked::Reference,
-    functions::regexes,
-    time,
+    patterns, time,
 };
 
 /// All literal arguments of an expression that cannot be, and why.
@@ -16,10 +15,10 @@ pub(super) fn refused(
     root: &Expr,
     references: &HashMap<ExprId, Reference>,
 ) -> Vec<(ExprId, String)> {
-    let mut refused = Vec::new();
+    let (mut refused, mut compiled) = (Vec::new(), 0);
     walk(root, &mut |expr| {
         let is_call = matches!(references.get(&expr.id), Some(Reference::Call { .. }));
-        if is_call && let Some(issue) = call(expr) {
+        if is_call && let Some(issue) = call(expr, &mut compiled) {
             refused.push(issue);
         }
     });
@@ -66,7 +65,9 @@ fn walk(expr: &Expr, visit: &mut impl FnMut(&Expr)) {
     }
 }
 
-fn call(expr: &Expr) -> Option<(ExprId, String)> {
+/// `compiled` counts the bytes of regular expressions: beyond what a program may have of them,
+/// nobody needs to know more.
+fn call(expr: &Expr, compiled: &mut usize) -> Option<(ExprId, String)> {
     let ExprKind::Call {
         function,
         target,
@@ -86,7 +87,12 @@ fn call(expr: &Expr) -> Option<(ExprId, String)> {
     let fits = match &**function {
         "duration" => time::duration(text).is_some(),
         "timestamp" => time::timestamp(text).is_some(),
-        _ => regexes::compile(text).is_ok(),
+        _ if *compiled > patterns::MOST => true,
+        _ => {
+            let made = patterns::compile(text);
+            *compiled += made.as_ref().map_or(patterns::LARGEST, |made| made.size);
+            made.is_ok()
+        }
     };
     (!fits).then(|| (arg.id, format!("invalid {function} argument")))
 }

@@ -1,16 +1,20 @@
-//! Regular expressions. Like Go's, those of the `regex` crate take time that is linear in the text.
+//! Functions of regular expressions.
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use crate::{
     function::{Function, function, size},
     meter::Meter,
+    patterns::{LARGEST, compile},
     range::{factor, traversal},
     value::{EvalError, Evaluated, Value},
 };
 
-/// Bytes that a compiled expression may take.
-const MAX_COMPILED: usize = 1 << 20;
+/// Bytes that are made in the time of one step.
+const MADE: usize = 4;
+/// Bytes that are gone through in the time of one step, for each byte of the text: a few states of
+/// those that an expression has are asked at a time.
+const ASKED: usize = 2048;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function(
@@ -47,35 +51,41 @@ fn searched(args: &[Option<&Value<'_>>], _: Option<&Value<'_>>) -> u64 {
     text.saturating_mul(factor(size(args, 1), 0.25))
 }
 
-/// Compiles an expression.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-    let mut builder = RegexBuilder::new(pattern);
-    builder
-        .size_limit(MAX_COMPILED)
-        .dfa_size_limit(MAX_COMPILED);
-    builder.build().map_err(|error| error.to_string())
-}
-
-fn compiled(meter: &mut Meter<'_>, pattern: &Value<'_>) -> Result<Regex, EvalError> {
-    let pattern = pattern.as_str()?;
-    // Compiling takes far longer than the search that upstream charges for.
-    meter.work(1000 + pattern.len() * 100)?;
-    compile(pattern).map_err(|error| EvalError::new(format!("Illegal regex: {error}")))
+/// Compiles an expression that comes of values. Those that were asked last are known: one is asked
+/// for each element of a list.
+fn compiled(
+    meter: &mut Meter<'_>,
+    text: &Value<'_>,
+    pattern: &Value<'_>,
+) -> Result<Regex, EvalError> {
+    let (text, pattern) = (text.as_str()?, pattern.as_str()?);
+    let known = match meter.patterns.find(pattern) {
+        Some(known) => known,
+        None => {
+            // Compiling takes far longer than the search that upstream charges for.
+            meter.work(1000 + pattern.len() * 100)?;
+            let made = compile(pattern);
+            meter.work(made.as_ref().map_or(LARGEST, |made| made.size) / MADE)?;
+            meter.patterns.keep(pattern, made)
+        }
+    };
+    let known = known.map_err(|error| EvalError::new(format!("Illegal regex: {error}")))?;
+    meter.work(text.len().saturating_mul(known.size) / ASKED)?;
+    Ok(known.regex)
 }
 
 fn matches<'v>(meter: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
-    let text = args[0].as_str()?;
-    let pattern = compiled(meter, &args[1])?;
-    Ok(Value::Bool(pattern.is_match(text)))
+    let pattern = compiled(meter, &args[0], &args[1])?;
+    Ok(Value::Bool(pattern.is_match(args[0].as_str()?)))
 }
 
 fn find<'v>(meter: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
-    let pattern = compiled(meter, &args[1])?;
+    let pattern = compiled(meter, &args[0], &args[1])?;
     call("find", &pattern, args)
 }
 
 fn find_all<'v>(meter: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
-    let pattern = compiled(meter, &args[1])?;
+    let pattern = compiled(meter, &args[0], &args[1])?;
     call("findAll", &pattern, args)
 }
 

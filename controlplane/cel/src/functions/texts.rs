@@ -8,6 +8,11 @@ use crate::{
     value::{EvalError, Evaluated, Value},
 };
 
+/// Bytes of a text whose letters are counted in the time of one step.
+const COUNTED: usize = 256;
+/// Bytes of a text that are walked along, letter by letter.
+const WALKED: usize = 32;
+
 pub(super) const FUNCTIONS: &[Function] = &[
     function(
         "size",
@@ -159,7 +164,11 @@ fn go_double(double: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-fn length<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
+fn length<'v>(meter: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
+    if let Value::String(text) = &args[0] {
+        // Its letters are counted, which upstream does for nothing.
+        meter.work(text.len() / COUNTED)?;
+    }
     match &args[0] {
         value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_)) => {
             Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
@@ -196,8 +205,9 @@ fn place(text: &str, at: i64) -> Result<usize, EvalError> {
     places.nth(index).ok_or_else(|| out_of_range(at))
 }
 
-fn char_at<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
+fn char_at<'v>(meter: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
     let text = args[0].as_str()?;
+    meter.work(text.len() / WALKED)?;
     let rest = &text[place(text, args[1].as_int()?)?..];
     Ok(Value::string(
         rest.chars().next().map(String::from).unwrap_or_default(),

@@ -9,6 +9,15 @@ use crate::{
     value::{EvalError, Evaluated, Key, Value},
 };
 
+/// What a program is made of.
+pub(super) struct Plan {
+    pub(super) root: Node,
+    /// How many variables of loops there are at once.
+    pub(super) locals: usize,
+    /// Bytes of regular expressions.
+    pub(super) patterns: usize,
+}
+
 /// A part of a program.
 #[derive(Debug)]
 pub(super) enum Node {

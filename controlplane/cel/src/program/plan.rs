@@ -8,14 +8,15 @@ mod fold;
 use std::{collections::HashMap, sync::Arc};
 
 use self::fold::{accumulated, folded_list, folded_map, membership, quantifier};
-use super::node::{Attribute, Base, Call, Fold, Node, Qualifier, QualifierKind};
+use super::node::{Attribute, Base, Call, Fold, Node, Plan, Qualifier, QualifierKind};
 use crate::{
     ast::{Ast, Comprehension, Expr, ExprId, ExprKind, Literal},
     checked::{Checked, Reference},
     env::{self, Env, Named},
     function::{Cost, Function, charged},
-    functions::{convert::CONVERSIONS, regexes},
+    functions::convert::CONVERSIONS,
     meter::Meter,
+    patterns,
     source::{Issue, Issues},
     types::Type,
     value::{Text, Value},
@@ -26,12 +27,7 @@ const CONSTANT_BUDGET: u64 = 1_000_000;
 
 type Planned<T> = Result<T, Issue>;
 
-/// A program's root, and how many variables of loops there are at once.
-pub(super) fn plan(
-    ast: &Ast,
-    env: &Env,
-    checked: Option<&Checked>,
-) -> Result<(Node, usize), Issues> {
+pub(super) fn plan(ast: &Ast, env: &Env, checked: Option<&Checked>) -> Result<Plan, Issues> {
     let mut planner = Planner {
         ast,
         env,
@@ -39,9 +35,14 @@ pub(super) fn plan(
         checked,
         scope: Vec::new(),
         locals: 0,
+        patterns: 0,
     };
     match planner.node(&ast.root) {
-        Ok(root) => Ok((root, planner.locals)),
+        Ok(root) => Ok(Plan {
+            root,
+            locals: planner.locals,
+            patterns: planner.patterns,
+        }),
         Err(issue) => Err(Issues::one(ast.source.clone(), issue)),
     }
 }
@@ -54,6 +55,7 @@ struct Planner<'a> {
     /// Names of loops' variables, by their places.
     scope: Vec<Arc<str>>,
     locals: usize,
+    patterns: usize,
 }
 
 impl Planner<'_> {
@@ -280,8 +282,16 @@ impl Planner<'_> {
         if let ("matches" | "find" | "findAll", Some(Node::Const(Value::String(pattern)))) =
             (call.name, call.args.get(1))
         {
-            let regex = regexes::compile(pattern).map_err(|error| self.issue(expr, error))?;
-            return Ok(Node::Regex(Box::new(call), regex));
+            if self.patterns > patterns::MOST {
+                let what = format!(
+                    "regular expressions take more than {} bytes together when they are compiled",
+                    patterns::MOST
+                );
+                return Err(self.issue(expr, what));
+            }
+            let compiled = patterns::compile(pattern).map_err(|error| self.issue(expr, error))?;
+            self.patterns += compiled.size;
+            return Ok(Node::Regex(Box::new(call), compiled.regex));
         }
         if let ("@in", [_, Node::Const(Value::List(_))]) = (call.name, &*call.args) {
             return Ok(membership(call));
