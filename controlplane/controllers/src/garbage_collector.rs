@@ -46,7 +46,7 @@ mod tests;
 
 use graph::{FOREGROUND, Graph, ORPHAN, Place, Snapshot, Uid, Work};
 use operations::Operations;
-use plan::{Settlement, Verdict};
+use plan::{Owner, Settlement, Verdict};
 
 /// Objects worked on at once.
 const WORKERS: usize = 8;
@@ -168,9 +168,17 @@ impl GarbageCollector {
     }
 
     fn removed(&self, uid: &str) {
+        self.gone(uid, Graph::remove);
+    }
+
+    fn deleted(&self, uid: &str) {
+        self.gone(uid, Graph::delete);
+    }
+
+    fn gone(&self, uid: &str, take_in: impl Fn(&mut Graph, &str) -> Vec<Work>) {
         let mut graph = self.graph.lock();
         let namespace = graph.namespace(uid);
-        let work = graph.remove(uid);
+        let work = take_in(&mut graph, uid);
         drop(graph);
         if let Some(namespace) = namespace.filter(|name| !name.is_empty()) {
             self.removals.tell(Gone::In(&namespace));
@@ -216,7 +224,17 @@ impl GarbageCollector {
         let mut verdicts = Vec::with_capacity(references.len());
         for reference in references {
             let owner = self.operations.owner(reference, &node.place.namespace);
-            verdicts.push(plan::judge(reference, &owner.await?));
+            let owner = match owner.await? {
+                Owner::Unserved if self.graph.lock().was_deleted(&reference.uid) => Owner::Absent,
+                Owner::Unserved => {
+                    return Err(ReconcileError::NotYet(format!(
+                        "owner kind {}/{} is not served",
+                        reference.api_version, reference.kind
+                    )));
+                }
+                owner => owner,
+            };
+            verdicts.push(plan::judge(reference, &owner));
         }
         self.settle(&node, &live, &verdicts).await?;
         Ok(None)

@@ -59,6 +59,8 @@ struct Node {
     is_virtual: bool,
     /// A virtual one of which it is known that it does not exist.
     is_gone: bool,
+    /// Its deletion was seen.
+    was_deleted: bool,
     /// How often the server has shown a virtual one that no watch shows.
     asked: u32,
 }
@@ -124,6 +126,7 @@ impl Graph {
             .or_insert_with(|| Node::unseen(place.clone()));
         node.place = place;
         (node.is_virtual, node.is_gone, node.asked) = (false, false, 0);
+        node.was_deleted = false;
         node.deleting = deleting;
         if orphaning && !node.orphaning {
             work.push(Work::Orphan(uid.clone()));
@@ -240,6 +243,21 @@ impl Graph {
         work
     }
 
+    /// The same of one whose deletion was seen: it is gone also where nobody serves its kind any
+    /// more.
+    pub(super) fn delete(&mut self, uid: &str) -> Vec<Work> {
+        let work = self.remove(uid);
+        if let Some(gone) = self.nodes.get_mut(uid) {
+            gone.was_deleted = true;
+        }
+        work
+    }
+
+    /// Whether the deletion of an object that others name was seen.
+    pub(super) fn was_deleted(&self, uid: &str) -> bool {
+        self.nodes.get(uid).is_some_and(|node| node.was_deleted)
+    }
+
     /// Takes in that the server has nothing at `place`. An object of this uid that was seen
     /// elsewhere meanwhile stays.
     pub(super) fn absent(&mut self, uid: &str, place: &Place) -> Vec<Work> {
@@ -309,6 +327,7 @@ impl Node {
             orphaning: false,
             is_virtual: true,
             is_gone: false,
+            was_deleted: false,
             asked: 0,
         }
     }

@@ -192,7 +192,7 @@ async fn watch(
             Event::Delete(object) => {
                 let uid = object.metadata.uid.as_deref().unwrap_or_default();
                 known.remove(uid);
-                collector.removed(uid);
+                collector.deleted(uid);
             }
         }
     }

@@ -52,13 +52,9 @@ impl Operations {
         reference: &OwnerReference,
         namespace: &str,
     ) -> Result<Owner, ReconcileError> {
-        let api_version = &reference.api_version;
-        let (group, _) = api_version.rsplit_once('/').unwrap_or(("", ""));
+        let (group, _) = reference.api_version.rsplit_once('/').unwrap_or(("", ""));
         let Some(served) = self.kinds.get(group, &reference.kind) else {
-            return Err(ReconcileError::NotYet(format!(
-                "owner kind {api_version}/{} is not served",
-                reference.kind
-            )));
+            return Ok(Owner::Unserved);
         };
         if served.namespaced && namespace.is_empty() {
             // Upstream leaves such an object alone as well.

@@ -15,6 +15,8 @@ pub(super) enum Owner {
     Absent,
     /// It has a namespace, and the object that names it has none: nothing can be asked.
     OutOfReach,
+    /// Nobody serves its kind: what became of it can only have been seen.
+    Unserved,
 }
 
 /// The state of an owner.
@@ -44,7 +46,7 @@ pub(super) enum Settlement {
 /// Judges the owner that `reference` means.
 pub(super) fn judge(reference: &OwnerReference, found: &Owner) -> Verdict {
     match found {
-        Owner::OutOfReach => Verdict::Solid,
+        Owner::OutOfReach | Owner::Unserved => Verdict::Solid,
         Owner::Live(live) if live.uid.as_deref() == Some(&reference.uid) => {
             if live.deletion_timestamp.is_some() && has_finalizer(live, FOREGROUND) {
                 Verdict::Waiting

@@ -229,3 +229,22 @@ fn what_is_never_seen_is_asked_for_less_and_less() {
         "seen and gone, it begins anew"
     );
 }
+
+#[test]
+fn whose_end_was_seen_is_gone_until_it_is_seen_again() {
+    let mut world = World(Graph::default());
+    for owner in ["deleted", "unseen"] {
+        world.see(owner, &[], &[], false);
+        world.see(
+            "child",
+            &[("deleted", false), ("unseen", false)],
+            &[],
+            false,
+        );
+    }
+    assert_eq!(world.0.delete("deleted"), [delete("child")]);
+    assert_eq!(world.0.remove("unseen"), [delete("child")]);
+    assert!(world.0.was_deleted("deleted") && !world.0.was_deleted("unseen"));
+    world.see("deleted", &[], &[], false);
+    assert!(!world.0.was_deleted("deleted"));
+}
