@@ -154,6 +154,11 @@ pub(crate) struct Catalog<S> {
 
 impl<S> Catalog<S> {
     pub(crate) fn new(served: Vec<Serving<S>>) -> Self {
+        Self::after(None, served)
+    }
+
+    /// The one that comes after another.
+    fn after(before: Option<&Self>, served: Vec<Serving<S>>) -> Self {
         let mut by_plural: HashMap<Text, Vec<usize>> = HashMap::new();
         for (place, serving) in served.iter().enumerate() {
             by_plural
@@ -161,7 +166,8 @@ impl<S> Catalog<S> {
                 .or_default()
                 .push(place);
         }
-        let published = Published::new(served.iter().map(Serving::shown).collect());
+        let shown = served.iter().map(Serving::shown).collect();
+        let published = Published::new(shown, before.map(|before| &before.published));
         Self {
             served,
             by_plural,
@@ -242,7 +248,9 @@ impl<S> Catalogs<S> {
 impl<S> CatalogWriter<'_, S> {
     /// Puts another catalog in the place of the present one.
     pub(crate) fn change(&self, change: impl FnOnce(Vec<Serving<S>>) -> Vec<Serving<S>>) {
-        let next = Arc::new(Catalog::new(change(self.catalogs.now().served.clone())));
+        let now = self.catalogs.now();
+        let next = Arc::new(Catalog::after(Some(&now), change(now.served.clone())));
+        drop(now);
         let before = std::mem::replace(&mut *self.catalogs.now.write(), next);
         // Its documents, if nobody has it any more, outside of the lock.
         drop(before);

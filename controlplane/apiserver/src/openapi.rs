@@ -17,14 +17,14 @@ mod parameters;
 mod paths;
 pub(crate) mod v2;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use bytes::Bytes;
 use coracle_api::{
     resource::Gvk,
     schema::{self, Type},
 };
-use coracle_registry::{api_resource::ApiResource, strategy::Subresource};
+use coracle_registry::{api_resource::ApiResource, beside::beside, strategy::Subresource};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -38,21 +38,19 @@ pub(crate) fn index(published: &Published) -> Bytes {
     // Hashes, because whole documents would stay in memory for nothing. They cost one build of
     // each.
     let make = || {
-        let paths: Map<String, Value> = published
-            .versions
-            .iter()
-            .map(|GroupVersion { group, version, .. }| {
-                let name = document_name(group, version);
-                let hash = hex::encode_upper(Sha256::digest(
-                    document(published, group, version).as_bytes(),
-                ));
-                let url = format!("/openapi/v3/{name}?hash={hash}");
-                (name, json!({"serverRelativeURL": url}))
-            })
-            .collect();
+        let hash = |of: &GroupVersion| {
+            let hash = || hex::encode_upper(Sha256::digest(document(published, of).as_bytes()));
+            of.openapi_v3.hash.get_or_init(hash).clone()
+        };
+        let of_version = |of: &GroupVersion| {
+            let name = document_name(&of.group, &of.version);
+            let url = format!("/openapi/v3/{name}?hash={}", hash(of));
+            (name, json!({"serverRelativeURL": url}))
+        };
+        let paths: Map<String, Value> = published.versions.iter().map(of_version).collect();
         json!({"paths": paths}).to_string().into()
     };
-    published.openapi_v3_index.get_or_init(make).clone()
+    made(&published.openapi_v3_index, make).clone()
 }
 
 /// The document of `api/v1` or `apis/apps/v1`; `None` is 404.
@@ -61,13 +59,18 @@ pub(crate) fn of_version<'a>(published: &'a Published, name: &str) -> Option<&'a
         Some(version) => ("", version),
         None => name.strip_prefix("apis/")?.split_once('/')?,
     };
-    let make = || Compressed::of(document(published, group, version).as_bytes());
-    Some(
-        published
-            .version(group, version)?
-            .openapi_v3
-            .get_or_init(make),
-    )
+    let of = published.version(group, version)?;
+    let make = || Compressed::of(document(published, of).as_bytes());
+    Some(made(&of.openapi_v3.document, make))
+}
+
+/// What is kept, made beside the runtime's threads if it is not there yet: with a thousand kinds it
+/// takes seconds, and who asks for the same waits for it.
+pub(crate) fn made<T>(kept: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
+    match kept.get() {
+        Some(kept) => kept,
+        None => beside(|| kept.get_or_init(make)),
+    }
 }
 
 /// `api/v1`, `apis/apps/v1`.
@@ -79,8 +82,8 @@ fn document_name(group: &str, version: &str) -> String {
     }
 }
 
-fn document(published: &Published, group: &str, version: &str) -> String {
-    let all: Vec<&Shown> = published.of_version(group, version).collect();
+fn document(published: &Published, of: &GroupVersion) -> String {
+    let all: Vec<&Shown> = of.resources(published).collect();
     let mut all_paths = Map::new();
     for shown in &all {
         paths::of_resource(&mut all_paths, shown);

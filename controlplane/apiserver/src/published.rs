@@ -6,7 +6,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     io::{Read as _, Write as _},
     sync::{Arc, OnceLock},
 };
@@ -103,17 +103,30 @@ pub(crate) struct Group {
 pub(crate) struct GroupVersion {
     pub(crate) group: Text,
     pub(crate) version: Text,
+    /// Places in [`Published::resources`].
+    places: Vec<usize>,
     /// `/apis/GROUP/VERSION`: the legacy list of its resources.
     pub(crate) legacy: OnceLock<Bytes>,
-    pub(crate) openapi_v3: OnceLock<Compressed>,
+    /// Shared with what was told before, if its resources are the same.
+    pub(crate) openapi_v3: Arc<OpenApiV3>,
+}
+
+/// The document of a group in one version.
+#[derive(Default)]
+pub(crate) struct OpenApiV3 {
+    /// Without quotes: asked for far more often than the document.
+    pub(crate) hash: OnceLock<String>,
+    pub(crate) document: OnceLock<Compressed>,
 }
 
 impl Published {
-    pub(crate) fn new(resources: Vec<Shown>) -> Self {
+    /// What is told of these, with those documents of `before` that say the same.
+    pub(crate) fn new(resources: Vec<Shown>, before: Option<&Self>) -> Self {
         let (mut groups, mut versions) = (Vec::new(), Vec::new());
         let mut places: HashMap<Text, usize> = HashMap::new();
-        let mut known: HashSet<(usize, Text)> = HashSet::new();
-        for ApiResource { group, version, .. } in resources.iter().map(|shown| &*shown.info) {
+        let mut known: HashMap<(usize, Text), usize> = HashMap::new();
+        for (of_resource, shown) in resources.iter().enumerate() {
+            let ApiResource { group, version, .. } = &*shown.info;
             let place = *places.entry(group.clone()).or_insert_with(|| {
                 groups.push(Group {
                     name: group.clone(),
@@ -121,14 +134,20 @@ impl Published {
                 });
                 groups.len() - 1
             });
-            if known.insert((place, version.clone())) {
+            let at = *known.entry((place, version.clone())).or_insert_with(|| {
                 versions.push(GroupVersion {
                     group: group.clone(),
                     version: version.clone(),
+                    places: Vec::new(),
                     legacy: OnceLock::new(),
-                    openapi_v3: OnceLock::new(),
+                    openapi_v3: Arc::default(),
                 });
-            }
+                versions.len() - 1
+            });
+            versions[at].places.push(of_resource);
+        }
+        if let Some(before) = before {
+            before.hand_on(&resources, &mut versions);
         }
         versions.sort_by(|one, other| {
             let order = |of: &GroupVersion| places[&of.group];
@@ -148,6 +167,26 @@ impl Published {
         }
     }
 
+    /// Shares the documents of versions whose resources are the same.
+    fn hand_on(&self, resources: &[Shown], versions: &mut [GroupVersion]) {
+        let known = self.versions.iter();
+        let known: HashMap<(&str, &str), &GroupVersion> = known
+            .map(|known| ((&*known.group, &*known.version), known))
+            .collect();
+        for version in versions {
+            let before = known.get(&(&*version.group, &*version.version));
+            let is_same = |before: &&&GroupVersion| {
+                let pairs = before.places.iter().zip(&version.places);
+                let mut pairs = pairs.map(|(old, new)| (&self.resources[*old], &resources[*new]));
+                before.places.len() == version.places.len()
+                    && pairs.all(|(old, new)| Arc::ptr_eq(&old.info, &new.info))
+            };
+            if let Some(before) = before.filter(is_same) {
+                version.openapi_v3 = Arc::clone(&before.openapi_v3);
+            }
+        }
+    }
+
     /// A group in one version, if it has resources.
     pub(crate) fn version(&self, group: &str, version: &str) -> Option<&GroupVersion> {
         self.versions
@@ -156,14 +195,9 @@ impl Published {
     }
 
     /// The resources of a group in one version.
-    pub(crate) fn of_version<'a>(
-        &'a self,
-        group: &'a str,
-        version: &'a str,
-    ) -> impl Iterator<Item = &'a Shown> {
-        self.resources
-            .iter()
-            .filter(move |shown| shown.info.group == group && shown.info.version == version)
+    pub(crate) fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Shown> {
+        let of = self.version(group, version).into_iter();
+        of.flat_map(|of| of.resources(self))
     }
 
     /// The versions of a group.
@@ -172,6 +206,13 @@ impl Published {
             .iter()
             .filter(move |known| known.group == group)
             .map(|known| &*known.version)
+    }
+}
+
+impl GroupVersion {
+    /// Its resources.
+    pub(crate) fn resources<'a>(&'a self, of: &'a Published) -> impl Iterator<Item = &'a Shown> {
+        self.places.iter().map(|place| &of.resources[*place])
     }
 }
 
@@ -220,5 +261,43 @@ impl Compressed {
             .read_to_end(&mut document)
             .expect("it was compressed here");
         document
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_not_changed_is_not_made_again() {
+        let kind = |group: &'static str, plural: &'static str| {
+            Arc::new(ApiResource::new(group, "v1", plural.to_uppercase(), plural))
+        };
+        let published = |all: &[&Arc<ApiResource>], before: Option<&Published>| {
+            let shown = all.iter().map(|info| Shown {
+                info: Arc::clone(info),
+                definitions: None,
+            });
+            Published::new(shown.collect(), before)
+        };
+        let (same, old, new) = (kind("a", "as"), kind("b", "bs"), kind("b", "bs"));
+        let more = kind("a", "more");
+        let first = published(&[&same, &old], None);
+        let is_kept = |after: &Published, group: &str| {
+            let of = |from: &Published| Arc::clone(&from.version(group, "v1").unwrap().openapi_v3);
+            Arc::ptr_eq(&of(&first), &of(after))
+        };
+        let second = published(&[&new, &same], Some(&first));
+        assert!(is_kept(&second, "a") && !is_kept(&second, "b"));
+        assert!(!is_kept(
+            &published(&[&same, &more, &old], Some(&first)),
+            "a"
+        ));
+        let resources = second.of_version("b", "v1");
+        assert!(
+            resources
+                .map(|shown| &shown.info)
+                .all(|info| Arc::ptr_eq(info, &new))
+        );
     }
 }

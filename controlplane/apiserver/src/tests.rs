@@ -82,5 +82,6 @@ pub(crate) fn published() -> Published {
             .chain(projected)
             .chain(server::virtuals().map(|serving| serving.shown()))
             .collect(),
+        None,
     )
 }

@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use crate::{
     api_resource::{ApiResource, Text},
+    beside::beside,
     cells,
     json_path::JsonPath,
     lifecycle::{self, Lifecycle},
@@ -167,6 +168,9 @@ const UNRULED: [FieldErrorKind; 5] = [
     FieldErrorKind::TypeInvalid,
 ];
 
+/// Looks at values that are a few milliseconds of a thread that others wait for.
+const MOST_AT_HAND: usize = 20_000;
+
 /// Defaults, validation and columns of a custom kind, by its structural schema.
 struct CustomResourceStrategy {
     schema: Arc<Structural>,
@@ -207,10 +211,27 @@ impl CustomResourceStrategy {
         member == "metadata" || (self.has_status && member == "status")
     }
 
+    /// Checks an object, beside the others if that takes long.
+    fn in_its_place(&self, object: &Value, check: impl FnOnce() -> FieldErrors) -> FieldErrors {
+        if self.schema.labour(object) > MOST_AT_HAND {
+            beside(check)
+        } else {
+            check()
+        }
+    }
+
+    fn rules(&self) -> Option<&Rules> {
+        let read = || Rules::read(&self.schema.published());
+        let rules = match self.rules.get() {
+            Some(rules) => rules,
+            None => beside(|| self.rules.get_or_init(read)),
+        };
+        rules.as_ref()
+    }
+
     /// With what breaks rules in CEL, which are about objects of the right form alone.
     fn ruled(&self, mut errors: FieldErrors, new: &Value, old: Option<&Value>) -> FieldErrors {
-        let published = || Rules::read(&self.schema.published());
-        let Some(rules) = self.rules.get_or_init(published) else {
+        let Some(rules) = self.rules() else {
             return errors;
         };
         if errors.iter().any(|error| UNRULED.contains(&error.kind)) {
@@ -261,11 +282,13 @@ impl Strategy for CustomResourceStrategy {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        self.ruled(self.schema.validate(object), object, None)
+        let errors = self.in_its_place(object, || self.schema.validate(object));
+        self.ruled(errors, object, None)
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
-        self.ruled(self.schema.validate_update(new, old), new, Some(old))
+        let errors = self.in_its_place(new, || self.schema.validate_update(new, old));
+        self.ruled(errors, new, Some(old))
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> FieldErrors {

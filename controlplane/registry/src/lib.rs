@@ -16,6 +16,7 @@
 //! | [`kinds`] | the built-in kinds, a folder a group, a strategy a file |
 //! | [`custom_resource`], [`json_path`] | the one strategy of kinds that come at run time, and the paths into their objects |
 //! | `rules` | their rules in CEL |
+//! | [`beside`] | what takes long, beside the runtime's threads |
 //! | [`projected`] | kinds that show some of another's objects, each made once for all who watch |
 //! | `storage_version` | kinds of several versions: stored in one, read and written in each |
 //! | [`store`] | the generic store: create, update, delete, and what is written with an object |
@@ -35,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api_resource;
+pub mod beside;
 pub mod cells;
 pub mod check;
 pub mod custom_resource;

@@ -122,8 +122,9 @@ fn what_is_only_read_is_explained_and_has_no_operation_that_writes() {
 #[test]
 fn every_reference_has_its_schema() {
     let published = published();
-    for GroupVersion { group, version, .. } in &published.versions {
-        let text = document(&published, group, version);
+    for of in &published.versions {
+        let GroupVersion { group, version, .. } = of;
+        let text = document(&published, of);
         let value: Value = serde_json::from_str(&text).unwrap();
         let schemas = value["components"]["schemas"].as_object().unwrap();
         for part in text.split(REF_PREFIX).skip(1) {
@@ -147,8 +148,8 @@ fn golden_operations() -> Vec<Value> {
 
 fn our_operations() -> BTreeSet<[String; 4]> {
     let (mut all, published) = (BTreeSet::new(), published());
-    for GroupVersion { group, version, .. } in &published.versions {
-        let document: Value = serde_json::from_str(&document(&published, group, version)).unwrap();
+    for of in &published.versions {
+        let document: Value = serde_json::from_str(&document(&published, of)).unwrap();
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item
                 .as_object()

@@ -9,7 +9,7 @@
 use coracle_api::schema;
 use serde_json::{Map, Value, json};
 
-use super::{gnostic, own_schemas, paths, roots};
+use super::{gnostic, made, own_schemas, paths, roots};
 use crate::published::{Compressed, Published, Shown};
 
 const REF_PREFIX: &str = "#/definitions/";
@@ -63,7 +63,7 @@ pub(crate) fn cached(published: &Published, form: Form) -> &Compressed {
         Form::Json => &published.openapi_v2.json,
         Form::Protobuf => &published.openapi_v2.protobuf,
     };
-    kept.get_or_init(|| Compressed::of(&document(published, form)))
+    made(kept, || Compressed::of(&document(published, form)))
 }
 
 /// The whole document.

@@ -374,3 +374,24 @@ async fn what_is_built_in_is_nobody_elses_and_stays() {
     let (code, _) = admin.get(&format!("{roles}/mine")).await;
     assert_eq!(code, 200);
 }
+
+#[tokio::test]
+async fn a_kind_is_served_by_no_other_plural() {
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    established(&cluster, definition(json!({"type": "integer"}))).await;
+    let path = format!("{DEFINITIONS}/widgets.example.org");
+    let names = json!({"status": {"acceptedNames": {"plural": "gadgets", "kind": "Gadget"}}});
+    let (code, _) = admin.merge(&format!("{path}/status"), names).await;
+    assert_eq!(code, 200);
+    until(admin, &path, |_, now| {
+        now["status"]["acceptedNames"]["kind"] == "Widget"
+    })
+    .await;
+    until(admin, WIDGETS, |code, list| {
+        code == 200 && list["kind"] == "WidgetList"
+    })
+    .await;
+    let gadgets = "/apis/example.org/v1/namespaces/default/gadgets";
+    assert_eq!(admin.get(gadgets).await.0, 404);
+}

@@ -15,13 +15,31 @@ use super::{
     rule::{Compiled, Rule},
     tree::{Elements, Node},
 };
+use crate::beside::beside;
 
-/// What evaluating one expression may cost.
-const MOST_OF_ONE: u64 = 1_000_000;
-/// What all rules of an object may cost together.
-const MOST_OF_ALL: u64 = 10_000_000;
-/// What all rules of an object may do together of what costs do not see.
-const MOST_WORK: u64 = 3 * MOST_OF_ALL;
+/// What rules may spend.
+#[derive(Clone, Copy)]
+struct Budget {
+    /// On one expression.
+    one: u64,
+    /// On all rules of an object together.
+    all: u64,
+    /// On what costs do not see.
+    work: u64,
+}
+
+/// Upstream's, and a bound on the rest: a second, where much is compiled.
+const MOST: Budget = Budget {
+    one: 1_000_000,
+    all: 10_000_000,
+    work: 30_000_000,
+};
+/// A millisecond of a thread that others wait for.
+const AT_HAND: Budget = Budget {
+    one: 30_000,
+    all: 30_000,
+    work: 30_000,
+};
 /// The longest message that an expression makes, in bytes.
 const LONGEST_MESSAGE: usize = 5 * 1024;
 
@@ -37,7 +55,11 @@ pub(super) fn object(rules: &Node, object: &Value, old: Option<&Value>) -> Field
         old,
         was: Was::of(pair.as_ref()),
     };
-    Evaluation::run(rules, at)
+    let (found, is_all) = Evaluation::run(rules, at, AT_HAND);
+    if is_all {
+        return found;
+    }
+    beside(|| Evaluation::run(rules, at, MOST).0)
 }
 
 /// What a default breaks: once with itself as its past, for rules about changes, and once without.
@@ -49,7 +71,7 @@ pub(super) fn default(rules: &Node, default: &Value, path: &str) -> FieldErrors 
             old,
             was: Was::default(),
         };
-        Evaluation::run(rules, at)
+        Evaluation::run(rules, at, MOST).0
     };
     let errors = of(Some(default));
     if errors.is_empty() { of(None) } else { errors }
@@ -67,23 +89,25 @@ struct At<'a> {
 
 struct Evaluation {
     /// What may still be spent.
-    left: u64,
-    left_work: u64,
+    left: Budget,
     /// No more is evaluated.
     is_over: bool,
+    /// Because too much was spent.
+    is_spent: bool,
     errors: FieldErrors,
 }
 
 impl Evaluation {
-    fn run(rules: &Node, at: At<'_>) -> FieldErrors {
+    /// What was found, and whether the budget was enough for all of it.
+    fn run(rules: &Node, at: At<'_>, budget: Budget) -> (FieldErrors, bool) {
         let mut evaluation = Self {
-            left: MOST_OF_ALL,
-            left_work: MOST_WORK,
+            left: budget,
             is_over: false,
+            is_spent: false,
             errors: FieldErrors::new(),
         };
         evaluation.value(rules, at);
-        evaluation.errors
+        (evaluation.errors, !evaluation.is_spent)
     }
 
     fn value(&mut self, node: &Node, at: At<'_>) {
@@ -171,7 +195,7 @@ impl Evaluation {
             if self.is_over {
                 return;
             }
-            if self.left == 0 {
+            if self.left.all == 0 {
                 return self.end(node, at, NO_BUDGET);
             }
             let compiled = match &rule.program {
@@ -231,10 +255,12 @@ impl Evaluation {
         compiled: &'v Compiled,
         variables: &'v [CelValue<'v>],
     ) -> Option<Evaluated<'v>> {
-        let mut meter = Meter::new(MOST_OF_ONE).work_at_most(self.left_work);
+        let mut meter = Meter::new(self.left.one).work_at_most(self.left.work);
         let found = compiled.program.evaluate(&mut meter, variables);
-        self.left = self.left.checked_sub(meter.cost())?;
-        self.left_work = self.left_work.saturating_sub(meter.worked());
+        self.left.work = self.left.work.saturating_sub(meter.worked());
+        let left = self.left.all.checked_sub(meter.cost());
+        self.is_spent |= left.is_none() || found.as_ref().is_err_and(EvalError::is_cancelled);
+        self.left.all = left?;
         Some(found)
     }
 
@@ -313,6 +339,7 @@ impl Evaluation {
     fn end(&mut self, node: &Node, at: At<'_>, what: impl AsRef<str>) {
         self.invalid(node, at, what);
         self.is_over = true;
+        self.is_spent = true;
     }
 }
 

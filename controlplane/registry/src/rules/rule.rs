@@ -1,6 +1,6 @@
 //! One rule, compiled.
 
-use std::sync::Arc;
+use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use coracle_cel::{
     Program, check,
@@ -46,7 +46,12 @@ pub(super) struct Compiled {
 pub(super) struct Typed {
     pub(super) of: Arc<DeclType>,
     pub(super) types: Arc<DeclTypes>,
+    /// Bytes that regular expressions of all rules of the schema may still take.
+    pub(super) room: Rc<Cell<usize>>,
 }
+
+/// Bytes that regular expressions of all rules of a schema may take: they stay.
+pub(super) const MOST_PATTERNS: usize = 32 << 20;
 
 /// What an expression is for.
 #[derive(Clone, Copy)]
@@ -140,6 +145,11 @@ impl Typed {
     }
 
     fn program(&self, text: &str, env: &Env, sort: Sort) -> Result<Compiled, String> {
+        if self.room.get() == 0 {
+            return Err(format!(
+                "regular expressions of all rules together take more than {MOST_PATTERNS} bytes when they are compiled"
+            ));
+        }
         let checked = parse(text).and_then(|ast| check(ast, env));
         let checked =
             checked.map_err(|issues| format!("{}compilation failed: {issues}", sort.name))?;
@@ -149,6 +159,8 @@ impl Typed {
         let program = Program::new(&checked);
         let program =
             program.map_err(|issues| format!("{}instantiation failed: {issues}", sort.program))?;
+        let left = self.room.get().saturating_sub(program.patterns_size());
+        self.room.set(left);
         Ok(Compiled {
             program,
             cost: estimate(&checked, &|path, _| self.of.size_at(path)).max,

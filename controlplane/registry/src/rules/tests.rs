@@ -358,3 +358,20 @@ fn what_expressions_cannot_name_has_rules_too() {
         "p.properties[spec].x-kubernetes-validations: Internal error: internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"
     );
 }
+
+#[test]
+fn patterns_of_all_rules_have_a_size() {
+    let rules: Vec<Value> = (0..200)
+        .map(|at| json!({"rule": format!("self.name.matches('\\\\pL{{15}}{at}')")}))
+        .collect();
+    let with = |count: usize| {
+        let mut schema = sizes();
+        schema["x-kubernetes-validations"] = rules[..count].into();
+        refused(&spec(schema))
+    };
+    assert_eq!(with(10), "");
+    assert!(
+        with(200)
+            .contains("regular expressions of all rules together take more than 33554432 bytes")
+    );
+}

@@ -1,12 +1,12 @@
 //! All rules of a schema, where they stand in it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cell::Cell, collections::BTreeMap, rc::Rc, sync::Arc};
 
 use coracle_cel::schema::{DeclKind, DeclType, DeclTypes, decl_type, escape};
 use coracle_structural::rules::has_validations;
 use serde_json::Value;
 
-use super::rule::{Rule, Typed};
+use super::rule::{MOST_PATTERNS, Rule, Typed};
 use crate::value::{items, string};
 
 /// A part of a schema with rules, its own or of what is in it.
@@ -40,13 +40,14 @@ pub(super) fn read(schema: &Value) -> Option<Node> {
     if !has_validations(schema) {
         return None;
     }
-    node(schema, typed(schema, true).as_ref())
+    let room = Rc::new(Cell::new(MOST_PATTERNS));
+    node(schema, typed(schema, true, room).as_ref())
 }
 
-fn typed(schema: &Value, is_root: bool) -> Option<Typed> {
+fn typed(schema: &Value, is_root: bool, room: Rc<Cell<usize>>) -> Option<Typed> {
     let of = decl_type(schema, "self", is_root)?;
     let types = Arc::new(DeclTypes::new([&of]));
-    Some(Typed { of, types })
+    Some(Typed { of, types, room })
 }
 
 fn node(schema: &Value, typed: Option<&Typed>) -> Option<Node> {
@@ -100,8 +101,17 @@ fn child(schema: &Value, parent: Option<&Typed>, of: Option<Arc<DeclType>>) -> O
         (Some(parent), Some(of)) => Some(Typed {
             of,
             types: Arc::clone(&parent.types),
+            room: Rc::clone(&parent.room),
         }),
-        _ => typed(schema, schema["x-kubernetes-embedded-resource"] == true),
+        (parent, _) => {
+            let fresh = || Rc::new(Cell::new(MOST_PATTERNS));
+            let room = parent.map_or_else(fresh, |parent| Rc::clone(&parent.room));
+            typed(
+                schema,
+                schema["x-kubernetes-embedded-resource"] == true,
+                room,
+            )
+        }
     };
     node(schema, own.as_ref())
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::definition::{self, CLEANUP, conditions};
 use crate::{
+    beside::beside,
     cells::{self, CREATED_AT, NAME},
     check, fill,
     lifecycle::{self, Lifecycle},
@@ -113,13 +114,14 @@ impl Strategy for CustomResourceDefinition {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = definition::spec_errors(object);
+        // Patterns and rules are compiled.
+        let mut errors = beside(|| definition::spec_errors(object));
         errors.extend(rest(object, None));
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
-        let mut errors = definition::spec_errors(new);
+        let mut errors = beside(|| definition::spec_errors(new));
         let is_established = conditions::is_true(old, "Established");
         let established: &[&str] = &["spec.scope", "spec.names.kind"];
         let always = ["spec.group", "spec.names.plural"];

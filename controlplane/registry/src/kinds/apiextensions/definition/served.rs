@@ -35,7 +35,8 @@ pub fn kind(definition: &Value) -> Result<Option<CustomResource>, ReadStructural
         owned(&spec["group"]),
         "",
         owned(&names["kind"]),
-        owned(&names["plural"]),
+        // The definition's own name, whatever somebody has written into its status.
+        owned(&spec["names"]["plural"]),
     );
     info.singular = owned(&names["singular"]);
     info.short_names = items(&names["shortNames"]).iter().map(owned).collect();
