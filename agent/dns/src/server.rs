@@ -170,6 +170,7 @@ async fn questions(mut stream: TcpStream, from: IpAddr, resolver: Arc<Resolver>,
         if !matches!(timeout(SENDING, stream.write_all(&sent)).await, Ok(Ok(()))) {
             return;
         }
+        seat.is_answered();
     }
 }
 

@@ -6,16 +6,13 @@
 //! it is, however many others only wait; and when all come back at once, such as after a restart,
 //! they do not push each other out before they could speak.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::Counted;
 
 /// Most connections from one address whose clients have not shown who they are.
 const OF_A_STRANGER: usize = 256;
@@ -32,17 +29,9 @@ pub struct Connections {
 
 #[derive(Default)]
 struct State {
-    next: u64,
-    /// In the order in which they came.
-    strangers: BTreeMap<u64, Stranger>,
-    by_source: HashMap<IpAddr, usize>,
+    /// Since when each is there.
+    strangers: Counted<Instant>,
     settled: usize,
-}
-
-struct Stranger {
-    source: IpAddr,
-    since: Instant,
-    leave: CancellationToken,
 }
 
 /// One of them, as long as it lives.
@@ -68,35 +57,18 @@ impl Connections {
     #[must_use]
     pub fn admit(self: &Arc<Self>, source: IpAddr) -> Option<Slot> {
         let mut state = self.state.lock();
-        if state
-            .by_source
-            .get(&source)
-            .is_some_and(|count| *count >= OF_A_STRANGER)
-        {
-            state.evict(|stranger| {
-                stranger.source == source && stranger.since.elapsed() >= INTRODUCTION
-            });
+        if state.strangers.count_of(source) >= OF_A_STRANGER {
+            state.evict(|from, since| from == source && since.elapsed() >= INTRODUCTION);
         }
         let most = if source.is_loopback() {
             self.most + FOR_LOOPBACK
         } else {
             self.most
         };
-        if state.settled + state.strangers.len() >= most && !state.evict(|_| true) {
+        if state.settled + state.strangers.count() >= most && !state.evict(|_, _| true) {
             return None;
         }
-        let number = state.next;
-        state.next += 1;
-        let leave = CancellationToken::new();
-        state.strangers.insert(
-            number,
-            Stranger {
-                source,
-                since: Instant::now(),
-                leave: leave.clone(),
-            },
-        );
-        *state.by_source.entry(source).or_default() += 1;
+        let (number, leave) = state.strangers.add(source, Instant::now());
         Some(Slot {
             connections: Arc::clone(self),
             number,
@@ -109,36 +81,21 @@ impl Connections {
     #[must_use]
     pub fn counted(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.strangers.len(), state.settled)
+        (state.strangers.count(), state.settled)
     }
 }
 
 impl State {
     /// Sends the oldest of these away; whether there was one.
-    fn evict(&mut self, is_one: impl Fn(&Stranger) -> bool) -> bool {
-        let Some(number) = self
-            .strangers
-            .iter()
-            .find(|(_, stranger)| is_one(stranger))
-            .map(|(number, _)| *number)
-        else {
+    fn evict(&mut self, is_one: impl Fn(IpAddr, &Instant) -> bool) -> bool {
+        let mut strangers = self.strangers.all();
+        let oldest = strangers.find(|(_, source, since)| is_one(*source, since));
+        let Some(number) = oldest.map(|(number, ..)| number) else {
             return false;
         };
-        if let Some(stranger) = self.remove(number) {
-            stranger.leave.cancel();
-        }
+        drop(strangers);
+        self.strangers.send_away(number);
         true
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Stranger> {
-        let stranger = self.strangers.remove(&number)?;
-        if let Some(count) = self.by_source.get_mut(&stranger.source) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_source.remove(&stranger.source);
-            }
-        }
-        Some(stranger)
     }
 }
 
@@ -147,7 +104,7 @@ impl Slot {
     pub fn settle(&self) {
         let mut state = self.connections.state.lock();
         // One that has just been sent away stays away.
-        if state.remove(self.number).is_some() {
+        if state.strangers.remove(self.number) {
             state.settled += 1;
             self.is_settled
                 .store(true, std::sync::atomic::Ordering::Relaxed);
@@ -167,7 +124,7 @@ impl Drop for Slot {
         if *self.is_settled.get_mut() {
             state.settled -= 1;
         } else {
-            state.remove(self.number);
+            state.strangers.remove(self.number);
         }
     }
 }
@@ -183,8 +140,6 @@ mod tests {
     }
 
     fn counted(connections: &Connections) -> (usize, usize) {
-        let by_source: usize = connections.state.lock().by_source.values().sum();
-        assert_eq!(by_source, connections.counted().0);
         connections.counted()
     }
 

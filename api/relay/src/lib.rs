@@ -2,7 +2,7 @@
 //!
 //! The API server does it between a client and a node, the agent between the API server and a pod.
 //! Both have a port that anybody reaches: [`Connections`] says who goes when there are too many,
-//! [`Peer`] when one is gone.
+//! [`Peer`] when one is gone. [`Counted`] is for others who choose by another rule.
 //!
 //! Not tokio's `copy_bidirectional`: that drops what it holds when a read fails, and ends both
 //! directions when one fails. A node that ends its connection without TLS' own farewell, or a
@@ -15,11 +15,13 @@
 )]
 
 mod connections;
+mod counted;
 mod peer;
 
 use std::time::Duration;
 
 pub use connections::{Connections, Slot};
+pub use counted::Counted;
 pub use peer::Peer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 

@@ -85,7 +85,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-bpf", &[]),
     ("coracle-netfilter", &["coracle-telemetry"]),
     ("coracle-policy", &["coracle-api", "coracle-netfilter"]),
-    ("coracle-dns", &["coracle-telemetry"]),
+    ("coracle-dns", &["coracle-relay", "coracle-telemetry"]),
     (
         "coracle-cni",
         &[

@@ -1,15 +1,13 @@
 //! Who may keep a connection open: so many of one asker, and so many in all.
 //!
 //! When all are taken, whoever has fewer than the one who has most takes one from there: the
-//! connection that has been silent for longest. So a few who open all they may and say nothing keep
-//! nobody else out, and nobody is sent away for one who has as many.
+//! connection that has been silent for longest, and only then one that waits for its answer. So a
+//! few who open all they may and say nothing keep nobody else out, and nobody is sent away for one
+//! who has as many.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
 
+use coracle_relay::Counted;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,19 +26,14 @@ pub(super) struct Seats {
     taken: Arc<Mutex<Taken>>,
 }
 
-#[derive(Debug, Default)]
-struct Taken {
-    next: u64,
-    open: BTreeMap<u64, Open>,
-    by_asker: HashMap<IpAddr, usize>,
-}
+type Taken = Counted<Heard>;
 
-#[derive(Debug)]
-struct Open {
-    asker: IpAddr,
+/// Those who go first come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Heard {
+    is_waiting: bool,
     /// When it has last asked something, or came.
-    heard: Instant,
-    leave: CancellationToken,
+    at: Instant,
 }
 
 /// One of them, given back when dropped.
@@ -64,23 +57,19 @@ impl Seats {
     /// `None` for one who has enough.
     pub(super) fn take(&self, asker: IpAddr) -> Option<Seat> {
         let mut taken = self.taken.lock();
-        let own = taken.by_asker.get(&asker).copied().unwrap_or(0);
+        let own = taken.count_of(asker);
         if own >= self.limits.each {
             return None;
         }
-        if taken.open.len() >= self.limits.total {
-            taken.evict_for(own)?;
+        if taken.count() >= self.limits.total {
+            let number = silent_of_most(&taken, own)?;
+            taken.send_away(number);
         }
-        let number = taken.next;
-        taken.next += 1;
-        let leave = CancellationToken::new();
-        let open = Open {
-            asker,
-            heard: Instant::now(),
-            leave: leave.clone(),
+        let heard = Heard {
+            is_waiting: false,
+            at: Instant::now(),
         };
-        taken.open.insert(number, open);
-        *taken.by_asker.entry(asker).or_default() += 1;
+        let (number, leave) = taken.add(asker, heard);
         Some(Seat {
             taken: Arc::clone(&self.taken),
             number,
@@ -89,32 +78,16 @@ impl Seats {
     }
 }
 
-// === impl Taken ===
-
-impl Taken {
-    /// Sends one away for an asker who has `own`; `None` if nobody has more.
-    fn evict_for(&mut self, own: usize) -> Option<()> {
-        let most = self.by_asker.values().copied().max()?;
-        if most <= own {
-            return None;
-        }
-        let of_most = self.open.iter();
-        let of_most = of_most.filter(|(_, open)| self.by_asker.get(&open.asker) == Some(&most));
-        let (number, _) = of_most.min_by_key(|(_, open)| open.heard)?;
-        self.remove(*number)?.leave.cancel();
-        Some(())
+/// Who goes for an asker who has `own`; `None` if nobody has more.
+fn silent_of_most(taken: &Taken, own: usize) -> Option<u64> {
+    let most = taken.most();
+    if most <= own {
+        return None;
     }
-
-    fn remove(&mut self, number: u64) -> Option<Open> {
-        let open = self.open.remove(&number)?;
-        if let Some(count) = self.by_asker.get_mut(&open.asker) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_asker.remove(&open.asker);
-            }
-        }
-        Some(open)
-    }
+    let of_most = taken.all();
+    let of_most = of_most.filter(|(_, asker, _)| taken.count_of(*asker) == most);
+    let first = of_most.min_by_key(|(_, _, heard)| **heard);
+    first.map(|(number, ..)| number)
 }
 
 // === impl Seat ===
@@ -122,8 +95,20 @@ impl Taken {
 impl Seat {
     /// It has asked something.
     pub(super) fn asks(&self) {
-        if let Some(open) = self.taken.lock().open.get_mut(&self.number) {
-            open.heard = Instant::now();
+        self.is_heard(true);
+    }
+
+    /// It has its answer.
+    pub(super) fn is_answered(&self) {
+        self.is_heard(false);
+    }
+
+    fn is_heard(&self, is_waiting: bool) {
+        if let Some(heard) = self.taken.lock().get_mut(self.number) {
+            *heard = Heard {
+                is_waiting,
+                at: Instant::now(),
+            };
         }
     }
 
@@ -153,9 +138,7 @@ mod tests {
 
     fn counted(seats: &Seats) -> (usize, usize) {
         let taken = seats.taken.lock();
-        let counted: usize = taken.by_asker.values().sum();
-        assert_eq!(counted, taken.open.len());
-        (counted, taken.by_asker.len())
+        (taken.count(), taken.most())
     }
 
     #[tokio::test(start_paused = true)]
@@ -177,8 +160,33 @@ mod tests {
         let fourth = seats.take(asker(4)).unwrap();
         assert!(gone(&greedy[2]) && !gone(&second) && !gone(&third) && !gone(&fourth));
         assert!(seats.take(asker(4)).is_none(), "all have one");
-        assert_eq!(counted(&seats), (4, 4));
+        assert_eq!(counted(&seats), (4, 1));
         drop((greedy, second, third, fourth));
         assert_eq!(counted(&seats), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_an_answer_goes_after_who_is_idle() {
+        let seats = Seats::new(LIMITS);
+        let mut greedy = Vec::new();
+        for _ in 0..3 {
+            greedy.extend(seats.take(asker(1)));
+        }
+        let other = seats.take(asker(2)).unwrap();
+        // The slow question is the oldest; who had its answer meanwhile is idle.
+        greedy[0].asks();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for seat in &greedy[1..] {
+            seat.asks();
+            seat.is_answered();
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let third = seats.take(asker(3)).unwrap();
+        let gone: Vec<bool> = greedy
+            .iter()
+            .map(|seat| seat.leave.is_cancelled())
+            .collect();
+        assert_eq!(gone, [false, true, false]);
+        assert!(!other.leave.is_cancelled() && !third.leave.is_cancelled());
     }
 }
