@@ -69,8 +69,9 @@ impl Listeners {
     }
 
     fn look_at(&self, now: Instant) -> Vec<HostPort> {
-        let sockets = (self.sockets)();
+        // Before the tables are read: of two looks at once, the later table is kept.
         let mut known = self.doubtful.lock();
+        let sockets = (self.sockets)();
         let before = known.take();
         let mut doubtful = Doubtful::new();
         let listens = |socket: &Socket| {
