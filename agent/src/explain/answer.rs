@@ -352,7 +352,7 @@ impl fmt::Display for Listing {
         )?;
         for fact in &self.facts {
             match &fact.lines[..] {
-                [one] => write!(f, "\n{:<22}{one}", fact.what)?,
+                [one] => write!(f, "\n{:<21} {one}", fact.what)?,
                 lines => {
                     write!(f, "\n{}", fact.what)?;
                     for line in lines {

@@ -82,8 +82,8 @@ pub struct QuestionError {
 
 const SUBJECT: &str =
     "NAMESPACE/POD, svc/NAMESPACE/NAME or netpol/NAMESPACE/NAME (without a namespace: default)";
-const SOURCE: &str = "NAMESPACE/POD, an address, node or node/NAME";
-const TARGET: &str = "NAMESPACE/POD, svc/NAMESPACE/NAME, an address or node, with :PORT and /udp or /sctp where it needs them";
+const SOURCE: &str = "NAMESPACE/POD, an address of one sender, node or node/NAME";
+const TARGET: &str = "NAMESPACE/POD, svc/NAMESPACE/NAME, an address of one receiver or node, with :PORT and /udp or /sctp where it needs them";
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// What a word before the first slash makes of the rest.
@@ -166,7 +166,7 @@ impl Place {
             return Some(Self::Node(None));
         }
         if let Ok(address) = word.trim_matches(['[', ']']).parse() {
-            return Some(Self::Address(address));
+            return is_ones(address).then_some(Self::Address(address));
         }
         match kind_and_name(word)? {
             (Kind::Pod, name) => Some(Self::Pod(name)),
@@ -175,6 +175,15 @@ impl Place {
             (Kind::Policy, _) => None,
         }
     }
+}
+
+/// What is sent to everybody, or to nobody, has no way that could be told.
+fn is_ones(address: IpAddr) -> bool {
+    let is_everybodys = match address {
+        IpAddr::V4(address) => address.is_broadcast(),
+        IpAddr::V6(_) => false,
+    };
+    !(is_everybodys || address.is_multicast() || address.is_unspecified())
 }
 
 impl Target {
@@ -290,6 +299,10 @@ mod tests {
             assert_eq!(Target::parse(word), Some(expect), "{word}");
         }
         for word in ["10.0.0.1:0", "10.0.0.1:70000", "a/b:", "web:80", ":80"] {
+            assert_eq!(Target::parse(word), None, "{word}");
+        }
+        // Nobody's, and everybody's.
+        for word in ["0.0.0.0:80", "[::]:80", "255.255.255.255:80", "224.0.0.1:80", "[ff02::1]:80"] {
             assert_eq!(Target::parse(word), None, "{word}");
         }
     }
