@@ -13,7 +13,7 @@ use coracle_cni::{
     netlink::{Netlink, NetlinkError},
 };
 use coracle_netfilter::{
-    nftables::policies::{Left, Policies, PoliciesError},
+    nftables::policies::{Left, NodeNetwork, Policies, PoliciesError, RefusedPolicies},
     policy::{Change, Plan},
     refused,
 };
@@ -63,8 +63,9 @@ pub(super) struct Enforcer {
 
 impl Enforcer {
     /// What a predecessor has left stays until there is a plan.
-    pub(super) fn begin(own_service_ips: Vec<IpAddr>, has_bridge: bool) -> Self {
-        let left = Left::find(own_service_ips.clone())
+    pub(super) fn begin(node: NodeNetwork) -> Self {
+        let has_bridge = node.bridge.is_some();
+        let left = Left::find(node.clone())
             .inspect_err(|error| {
                 tracing::debug!(error = %ErrorChain(error), "cannot see whether NetworkPolicy rules are left");
             })
@@ -75,7 +76,7 @@ impl Enforcer {
             );
         }
         Self {
-            engine: Policies::new(own_service_ips),
+            engine: Policies::new(node),
             left,
             has_bridge,
             load_at: None,
@@ -98,6 +99,11 @@ impl Enforcer {
         written?;
         bridged?;
         Ok(())
+    }
+
+    /// Whose rules the kernel has refused since the last call: they let nothing through.
+    pub(super) fn take_refused(&mut self) -> Vec<RefusedPolicies> {
+        self.engine.take_refused()
     }
 
     /// What is written, or shall be.

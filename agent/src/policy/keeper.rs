@@ -4,7 +4,7 @@ mod told;
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
-use coracle_netfilter::{policy::PolicyKey, refused};
+use coracle_netfilter::{nftables::policies::NodeNetwork, policy::PolicyKey, refused};
 use coracle_policy::{objects::PodKey, tracker::Tracker};
 use coracle_telemetry::{Backoff, ErrorChain};
 use tokio::{
@@ -39,8 +39,8 @@ pub(crate) struct KeeperConfig {
     pub(crate) node_name: String,
     /// Where this node answers names.
     pub(crate) dns_address: Option<IpAddr>,
-    /// Whether pods are on a bridge of this node's own network.
-    pub(crate) has_bridge: bool,
+    /// The bridge of this node's own network, which has all pods.
+    pub(crate) bridge: Option<String>,
     /// What was attached before.
     pub(crate) attached: Vec<Attachment>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Keeper {
     heard: Heard,
     events: EventRecorder,
     dns_address: Option<IpAddr>,
-    has_bridge: bool,
+    bridge: Option<String>,
     known: Known,
     attached: Attached,
     tracker: Tracker,
@@ -115,7 +115,7 @@ impl Keeper {
             heard,
             events,
             dns_address: config.dns_address,
-            has_bridge: config.has_bridge,
+            bridge: config.bridge,
             known: Known::Nothing,
             attached,
             tracker,
@@ -242,6 +242,7 @@ impl Keeper {
         }
         self.cut_due |= refused::may_refuse(&change);
         let outcome = self.on_enforcer(move |kernel| kernel.apply(&change)).await;
+        self.tell_of_refused();
         let why = match outcome {
             Ok(()) => {
                 if self.retry_at.take().is_some() {
@@ -276,6 +277,7 @@ impl Keeper {
     async fn look(&mut self) {
         let started = Instant::now();
         let seen = self.on_enforcer(Enforcer::look).await;
+        self.tell_of_refused();
         let mut pause = LOOK_INTERVAL;
         match seen {
             Ok(Seen::AllRight) => {}
@@ -347,10 +349,12 @@ impl Keeper {
         work: impl FnOnce(&mut Enforcer) -> T + Send + 'static,
     ) -> T {
         let before = self.enforcer.take();
-        let (own_service_ip, has_bridge) = (self.dns_address, self.has_bridge);
+        let node = NodeNetwork {
+            own_service_ips: self.dns_address.into_iter().collect(),
+            bridge: self.bridge.clone(),
+        };
         let (enforcer, outcome) = blocking(move || {
-            let begin = || Enforcer::begin(own_service_ip.into_iter().collect(), has_bridge);
-            let mut enforcer = before.unwrap_or_else(begin);
+            let mut enforcer = before.unwrap_or_else(|| Enforcer::begin(node));
             let outcome = work(&mut enforcer);
             (enforcer, outcome)
         })

@@ -106,7 +106,7 @@ async fn pods_start_and_do_not() {
     let config = KeeperConfig {
         node_name: "own".to_owned(),
         dns_address: None,
-        has_bridge: false,
+        bridge: None,
         attached: Vec::new(),
     };
     let keeper = Keeper::new(sources, heard, events, config);

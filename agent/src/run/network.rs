@@ -149,7 +149,7 @@ fn spawn_policies(
     let keeper_config = KeeperConfig {
         node_name: config.node_name.clone(),
         dns_address: config.dns_address(),
-        has_bridge: config.cni_conf_dir.is_none(),
+        bridge: config.cni_conf_dir.is_none().then(|| config.bridge.clone()),
         attached,
     };
     let sources = policy::Sources::new(informers);

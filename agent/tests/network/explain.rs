@@ -17,7 +17,11 @@ use coracle_agent::{
     },
     proxy::Sources,
 };
-use coracle_netfilter::{ProxyMode, nftables::policies::Policies, policy::PolicyKey};
+use coracle_netfilter::{
+    ProxyMode,
+    nftables::policies::{NodeNetwork, Policies},
+    policy::PolicyKey,
+};
 use coracle_netns::NetNs;
 use coracle_policy::{
     objects::{Labels, PodKey, PodView},
@@ -82,7 +86,7 @@ impl Ground {
             .unwrap();
         let mut ground = Self {
             tracker: Tracker::new(&node.name),
-            policies: Policies::new(Vec::new()),
+            policies: Policies::new(NodeNetwork::default()),
             node,
             outside,
             pods: pods.into(),

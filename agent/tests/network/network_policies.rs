@@ -6,6 +6,7 @@ mod echo;
 mod families;
 mod links;
 mod raw;
+mod refused;
 mod repair;
 mod world;
 
@@ -14,7 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_netfilter::{ProxyMode, nftables::policies::Policies, policy::PolicyKey};
+use coracle_netfilter::{
+    ProxyMode,
+    nftables::policies::{NodeNetwork, Policies},
+    policy::PolicyKey,
+};
 use coracle_policy::{
     objects::{Labels, PodKey, PodView},
     policy::Policy,
@@ -244,7 +249,10 @@ fn the_node_s_own_service_is_asked_by_those_who_may() {
         })
         .unwrap();
     let mut tracker = Tracker::new("n1");
-    let mut engine = Policies::new(vec![own.into()]);
+    let mut engine = Policies::new(NodeNetwork {
+        own_service_ips: vec![own.into()],
+        bridge: None,
+    });
     let dns = PodView {
         key: PodKey::new("kube-system", "dns"),
         labels: Labels::new([("k8s-app", "kube-dns")]),

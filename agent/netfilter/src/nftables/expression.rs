@@ -85,8 +85,10 @@ pub(super) enum Field {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meta {
     Mark,
-    /// Name of the link that it comes from.
+    /// Name of the link that it comes from: of the bridge, for what a bridge passes on.
     InputName,
+    /// The same of the link that it leaves by.
+    OutputName,
     Transport,
 }
 
@@ -96,6 +98,7 @@ impl Meta {
         match self {
             Self::Mark => 3,
             Self::InputName => 6,
+            Self::OutputName => 7,
             Self::Transport => 16,
         }
     }

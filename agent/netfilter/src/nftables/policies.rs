@@ -14,8 +14,9 @@
 //! A packet costs two look-ups, however many policies and pods there are. A pod that comes or goes
 //! is an element of some groups; only a policy that changes makes chains. Without a policy that
 //! selects a pod of this node there is no table. Output is left alone: what the node itself sends
-//! (probes) reaches its pods.
+//! (probes) reaches its pods. A chain that the kernel refuses stops no other: see [`aside`].
 
+mod aside;
 mod difference;
 mod layout;
 mod left;
@@ -24,8 +25,8 @@ mod rules;
 
 use std::{collections::BTreeMap, io, net::IpAddr};
 
-pub use self::left::Left;
-use self::{difference::Before, rules::Packets};
+use self::{aside::Aside, difference::Before, rules::Packets};
+pub use self::{aside::RefusedPolicies, left::Left};
 use super::{
     batch::Batch,
     kept::Kept,
@@ -59,13 +60,23 @@ impl From<CommitError> for PoliciesError {
     }
 }
 
+/// What the rules have to know of the node.
+#[derive(Debug, Clone, Default)]
+pub struct NodeNetwork {
+    /// What the node serves itself at addresses of Services.
+    pub own_service_ips: Vec<IpAddr>,
+    /// The one bridge that has all pods. `None`: they may be anywhere.
+    pub bridge: Option<String>,
+}
+
 /// Keeps the tables of policies.
 #[derive(Debug)]
 pub struct Policies {
-    /// What the node serves itself at addresses of Services.
-    own_service_ips: Vec<IpAddr>,
+    node: NodeNetwork,
     plan: Plan,
     kept: BTreeMap<Family, Kept>,
+    /// Chains that the kernel refuses; in the plan they let nothing through.
+    aside: Aside,
     suspect: bool,
     /// When the tables were found to be right.
     verified: Generation,
@@ -74,23 +85,24 @@ pub struct Policies {
 impl Policies {
     /// Knows nothing of the kernel's tables yet: the first [`Self::reconcile`] compares.
     #[must_use]
-    pub fn new(own_service_ips: Vec<IpAddr>) -> Self {
+    pub fn new(node: NodeNetwork) -> Self {
         Self {
-            own_service_ips,
+            node,
             plan: Plan::default(),
             kept: BTreeMap::new(),
+            aside: Aside::default(),
             suspect: true,
             verified: Generation::default(),
         }
     }
 
-    /// What the kernel shall hold.
+    /// What the kernel shall hold. What it refuses lets nothing through in here.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Carries a change out: a transaction a family. After an error everything is compared.
+    /// Carries a change out: two transactions a family. After an error everything is compared.
     ///
     /// # Errors
     /// [`PoliciesError`]; the plan is the new one all the same.
@@ -100,6 +112,7 @@ impl Policies {
         }
         let before = Before::of(&self.plan, change);
         self.plan.apply(change);
+        self.aside.forget(&change.chains_removed);
         if self.suspect {
             return self.reconcile().map(|_| ());
         }
@@ -124,17 +137,36 @@ impl Policies {
     /// # Errors
     /// [`PoliciesError`].
     pub fn reconcile(&mut self) -> Result<bool, PoliciesError> {
-        if !self.suspect && self.verified.is_current() {
+        let is_back = self.aside.take_back(&mut self.plan);
+        if !is_back && !self.suspect && self.verified.is_current() {
             return Ok(false);
+        }
+        if is_back {
+            // A chain of the same name says something else now.
+            self.kept.clear();
         }
         self.suspect = true;
         self.verified = Generation::now();
         let mut differed = false;
-        for family in Family::ALL {
-            differed |= self.compare(family)?;
+        loop {
+            match self.compare_all() {
+                Ok(differs) => {
+                    self.suspect = false;
+                    return Ok(differed | differs);
+                }
+                // Each time it is fewer.
+                Err(PoliciesError::Write(_)) if self.aside.set_aside(&mut self.plan) => {
+                    self.kept.clear();
+                    differed = true;
+                }
+                Err(error) => return Err(error),
+            }
         }
-        self.suspect = false;
-        Ok(differed)
+    }
+
+    /// Whose chains the kernel has refused since the last call.
+    pub fn take_refused(&mut self) -> Vec<RefusedPolicies> {
+        self.aside.take_news()
     }
 
     /// Whether the kernel refused what was written last, or nothing was yet.
@@ -159,9 +191,11 @@ impl Policies {
         change: &Change,
         before: &Before,
     ) -> Result<(), PoliciesError> {
-        self.commit(difference::batch(family, change, before))?;
+        for batch in difference::batches(family, change, before) {
+            self.commit(batch)?;
+        }
         if !change.chains_made.is_empty() || !change.chains_removed.is_empty() {
-            let layout = layout::layout(family, &self.plan, &self.own_service_ips);
+            let layout = layout::layout(family, &self.plan, &self.node);
             self.kept(family).learn(&layout);
         }
         Ok(())
@@ -179,6 +213,14 @@ impl Policies {
         self.kept.entry(family).or_insert_with(new)
     }
 
+    fn compare_all(&mut self) -> Result<bool, PoliciesError> {
+        let mut differed = false;
+        for family in Family::ALL {
+            differed |= self.compare(family)?;
+        }
+        Ok(differed)
+    }
+
     /// Compares one family's table, and writes what differs.
     fn compare(&mut self, family: Family) -> Result<bool, PoliciesError> {
         if !self.is_needed(family) {
@@ -190,7 +232,7 @@ impl Policies {
             return Ok(was_there);
         }
         let held = self.kept(family).held(None).map_err(PoliciesError::List)?;
-        let layout = layout::layout(family, &self.plan, &self.own_service_ips);
+        let layout = layout::layout(family, &self.plan, &self.node);
         let elements = layout::elements(family, &self.plan);
         let batch = batch_to(&layout, held.as_ref(), &elements);
         let differs = !batch.is_empty();
@@ -218,5 +260,7 @@ fn batch_to(layout: &Layout, held: Option<&Held>, elements: &Elements) -> Batch 
 /// # Errors
 /// [`PoliciesError`].
 pub fn remove() -> Result<(), PoliciesError> {
-    Policies::new(Vec::new()).reconcile().map(|_| ())
+    Policies::new(NodeNetwork::default())
+        .reconcile()
+        .map(|_| ())
 }

@@ -1,11 +1,17 @@
 //! What others are told of policies: by events, and when they ask.
 
-use coracle_netfilter::policy::{Plan, PolicyKey};
+use coracle_netfilter::{
+    nftables::policies::RefusedPolicies,
+    policy::{Plan, PolicyKey},
+};
 use coracle_telemetry::ErrorChain;
 use tokio::time::Instant;
 
 use super::{
-    super::{enforcer::EnforceError, plan::PolicyPlan},
+    super::{
+        enforcer::{EnforceError, Enforcer},
+        plan::PolicyPlan,
+    },
     Keeper,
 };
 use crate::events::EventType;
@@ -36,12 +42,26 @@ impl Keeper {
             .node(EventType::Warning, "NetworkPolicyUnreadable", message);
     }
 
+    /// What their pods have open is cut, too.
+    pub(super) fn tell_of_refused(&mut self) {
+        let refused = self.enforcer.as_mut().map(Enforcer::take_refused);
+        for RefusedPolicies { policies, why } in refused.into_iter().flatten() {
+            self.cut_due = true;
+            let message = format!(
+                "the kernel refuses rules of NetworkPolicies, which let nothing through on this node until they change or it takes them: {}: {why}",
+                listed(&policies)
+            );
+            tracing::error!("{message}");
+            self.events
+                .node(EventType::Warning, "NetworkPoliciesRefused", message);
+        }
+    }
+
     pub(super) fn tell_of_overfull(&self, policies: &[PolicyKey]) {
-        let names: Vec<String> = policies.iter().take(8).map(ToString::to_string).collect();
         let message = format!(
-            "{} NetworkPolicies that select one pod have too many rules together, and let nothing through on this node: {}...",
+            "{} NetworkPolicies that select one pod have too many rules together, and let nothing through on this node: {}",
             policies.len(),
-            names.join(", ")
+            listed(policies)
         );
         self.events
             .node(EventType::Warning, "NetworkPoliciesTooLarge", message);
@@ -66,4 +86,16 @@ impl Keeper {
         }
         why
     }
+}
+
+/// In one event.
+const NAMED: usize = 8;
+
+fn listed(policies: &[PolicyKey]) -> String {
+    let names = policies.iter().take(NAMED).map(ToString::to_string);
+    let mut listed = names.collect::<Vec<_>>().join(", ");
+    if policies.len() > NAMED {
+        listed.push_str(&format!(" and {} more", policies.len() - NAMED));
+    }
+    listed
 }

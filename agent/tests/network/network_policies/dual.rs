@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use coracle_netfilter::service::Protocol;
+use coracle_netfilter::{nftables::policies::NodeNetwork, service::Protocol};
 use coracle_netns::NetNs;
 use coracle_policy::objects::{Labels, NamedPort, PodKey, PodView};
 use serde_json::Value;
@@ -78,7 +78,7 @@ impl Dual {
             .iter()
             .flat_map(|(ns, _)| PORTS.map(move |port| listen(ns, port)));
         let mut dual = Self {
-            enforcer: Enforcer::new(&node),
+            enforcer: Enforcer::of(&node, NodeNetwork::default()),
             node,
             _listening: listening.collect(),
             pods,

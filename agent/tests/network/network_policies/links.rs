@@ -6,14 +6,16 @@ use std::{
 };
 
 use coracle_cni::bridge::mac;
+use coracle_netfilter::nftables::policies::{NodeNetwork, Policies};
 use coracle_netns::NetNs;
 use serde_json::json;
 
 use super::{
     raw::{Ipv4, Sniffer, UDP, heard, mac_of, send, udp},
+    repair::whole,
     world::{Cluster, PATIENCE, deny, of},
 };
-use crate::harness::{lab, wait_for};
+use crate::harness::{ip, lab, wait_for};
 
 const PORT: u16 = 9000;
 const QUIET: Duration = Duration::from_millis(200);
@@ -52,6 +54,64 @@ fn what_goes_to_everybody_goes_past_no_policy() {
     for to in everybody {
         assert_eq!(hears(&cluster, to), [false, false], "{to:?}");
     }
+}
+
+/// Two machines on a bridge of somebody else, beside pods that a policy selects.
+#[test]
+fn what_others_bridges_carry_to_everybody_is_none_of_our_business() {
+    let Some(lab) = lab("np-others") else { return };
+    let mut cluster = Cluster::new(&lab);
+    cluster.policy("deny", deny("a"));
+    let machines = ["vm1", "vm2"].map(|name| cluster.nodes[0].request(name).0);
+    cluster.nodes[0]
+        .ns
+        .run(|| ip(&["link", "add", "br9", "up", "type", "bridge"]))
+        .unwrap();
+    for (number, machine) in (1..).zip(&machines) {
+        let (port, peer) = (format!("vm{number}"), format!("eth{number}"));
+        let path = machine.path().to_str().unwrap();
+        cluster.nodes[0]
+            .ns
+            .run(|| {
+                ip(&["link", "add", &port, "type", "veth", "peer", "name", &peer]);
+                ip(&["link", "set", &port, "master", "br9", "up"]);
+                ip(&["link", "set", &peer, "netns", path]);
+            })
+            .unwrap();
+        machine
+            .run(|| {
+                ip(&["link", "set", &peer, "up"]);
+                ip(&[
+                    "addr",
+                    "add",
+                    &format!("192.0.2.{number}/24"),
+                    "brd",
+                    "+",
+                    "dev",
+                    &peer,
+                ]);
+            })
+            .unwrap();
+    }
+    let hears = || {
+        let heard = heard(&machines[0], PORT, || {
+            let sent = machines[1].run(|| {
+                let socket = UdpSocket::bind("192.0.2.2:0").unwrap();
+                socket.set_broadcast(true).unwrap();
+                socket.send_to(b"x", (Ipv4Addr::BROADCAST, PORT))
+            });
+            sent.unwrap().unwrap();
+        });
+        heard.is_some()
+    };
+    wait_for("the machines", hears);
+    assert!(hears());
+    // Where pods may be on any bridge, it ends.
+    let mut anywhere = Policies::new(NodeNetwork::default());
+    let node = &cluster.nodes[0];
+    let change = whole(cluster.enforcers[0].engine.plan());
+    node.ns.run(|| anywhere.apply(&change).unwrap()).unwrap();
+    assert!(!hears());
 }
 
 #[test]

@@ -6,7 +6,11 @@ use coracle_netfilter::{
 };
 use serde_json::json;
 
-use super::{echo::Echo, table, tables, world::Cluster};
+use super::{
+    echo::Echo,
+    table, tables,
+    world::{Cluster, on_bridge},
+};
 use crate::harness::{lab, output};
 
 #[test]
@@ -58,7 +62,7 @@ fn what_others_break_is_mended_and_a_successor_takes_over() {
     // The next agent finds it right, and no packet notices.
     let plan = cluster.enforcers[0].engine.plan().clone();
     let change = whole(&plan);
-    let mut next = Policies::new(Vec::new());
+    let mut next = Policies::new(on_bridge());
     let node = &cluster.nodes[0];
     node.ns.run(|| next.apply(&change).unwrap()).unwrap();
     assert_eq!((next.plan(), table(node)), (&plan, right));
@@ -78,7 +82,7 @@ fn rules_of_an_ended_agent_are_not_open_when_others_remove_them() {
         Some(json!({"podSelector": {"matchLabels": {"pod": "a"}}, "ingress": [{"from": from_b}]})),
     );
     let node = &cluster.nodes[0];
-    let mut left = node.ns.run(|| Left::find(Vec::new()).unwrap()).unwrap();
+    let mut left = node.ns.run(|| Left::find(on_bridge()).unwrap()).unwrap();
     let mut keep = || node.ns.run(|| left.keep().unwrap()).unwrap();
     let nft = |command: &str| {
         let command: Vec<&str> = command.split(' ').collect();
@@ -97,7 +101,7 @@ fn rules_of_an_ended_agent_are_not_open_when_others_remove_them() {
         assert!(!keep(), "{harm}");
     }
     // The successor has a plan.
-    let mut next = Policies::new(Vec::new());
+    let mut next = Policies::new(on_bridge());
     let plan = cluster.enforcers[0].engine.plan().clone();
     let change = whole(&plan);
     node.ns.run(|| next.apply(&change).unwrap()).unwrap();
@@ -105,7 +109,7 @@ fn rules_of_an_ended_agent_are_not_open_when_others_remove_them() {
 }
 
 /// From nothing to a plan.
-fn whole(plan: &Plan) -> Change {
+pub(super) fn whole(plan: &Plan) -> Change {
     let mut change = Change::default();
     change.groups.made = plan.groups.keys().cloned().collect();
     change.groups.added = plan.groups.clone();

@@ -7,7 +7,7 @@ use std::{
 
 use coracle_agent::network::cni::CniNetwork;
 use coracle_netfilter::{
-    nftables::policies::Policies,
+    nftables::policies::{NodeNetwork, Policies},
     policy::{Change, PolicyKey},
     refused,
     service::Protocol,
@@ -25,6 +25,14 @@ use crate::harness::{Lab, Node, Pod, Running, wait_for};
 /// A local connection is made within a millisecond.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
+/// A node whose pods are on the own network's bridge.
+pub(super) fn on_bridge() -> NodeNetwork {
+    NodeNetwork {
+        own_service_ips: Vec::new(),
+        bridge: Some("coracle0".to_owned()),
+    }
+}
+
 /// What one node enforces.
 pub(super) struct Enforcer {
     pub(super) tracker: Tracker,
@@ -33,9 +41,13 @@ pub(super) struct Enforcer {
 
 impl Enforcer {
     pub(super) fn new(node: &Node) -> Self {
+        Self::of(node, on_bridge())
+    }
+
+    pub(super) fn of(node: &Node, network: NodeNetwork) -> Self {
         Self {
             tracker: Tracker::new(&node.name),
-            engine: Policies::new(Vec::new()),
+            engine: Policies::new(network),
         }
     }
 

@@ -44,8 +44,17 @@ impl Before {
     }
 }
 
-/// What carries a change out in a table that is right.
-pub(super) fn batch(family: Family, change: &Change, before: &Before) -> Batch {
+/// What carries a change out in a table that is right: transactions one after the other.
+///
+/// Chains are made before anything leads to them. Of a packet that is on its way while a transaction
+/// takes effect, the kernel looks elements up as they are after it, and runs chains as they were
+/// before: a new one would have no rules, and let it through.
+pub(super) fn batches(family: Family, change: &Change, before: &Before) -> [Batch; 2] {
+    [made(family, change), led(family, change, before)]
+}
+
+/// Sets that are new, and chains that nothing leads to yet.
+fn made(family: Family, change: &Change) -> Batch {
     let packets = Packets(family);
     let table = packets.table();
     let mut batch = Batch::new();
@@ -60,8 +69,7 @@ pub(super) fn batch(family: Family, change: &Change, before: &Before) -> Batch {
     for group in &change.port_groups.made {
         batch.add_set(&table, &packets.port_group(group), next());
     }
-    let members = Members::of(family, change);
-    for (set, keys) in &members.added {
+    for (set, keys) in &Members::of_new(family, change).added {
         batch.add_elements(&table, set, keys.iter().map(|key| (key, &Data::None)));
     }
     for (chain, made) in &change.chains_made {
@@ -74,6 +82,18 @@ pub(super) fn batch(family: Family, change: &Change, before: &Before) -> Batch {
         for rule in packets.rules(chain, made) {
             batch.add_rule(&table, &name, &rule);
         }
+    }
+    batch
+}
+
+/// Who is led where, and what nobody needs any more.
+fn led(family: Family, change: &Change, before: &Before) -> Batch {
+    let packets = Packets(family);
+    let table = packets.table();
+    let mut batch = Batch::new();
+    let members = Members::of_old(family, change);
+    for (set, keys) in &members.added {
+        batch.add_elements(&table, set, keys.iter().map(|key| (key, &Data::None)));
     }
     lead(family, change, before, &mut batch);
     for (set, keys) in &members.dropped {
@@ -145,7 +165,35 @@ struct Members {
 }
 
 impl Members {
-    fn of(family: Family, change: &Change) -> Self {
+    /// Of sets that are new.
+    fn of_new(family: Family, change: &Change) -> Self {
+        let mut new = Change::default();
+        new.groups.added = change.groups.added.clone();
+        new.groups
+            .added
+            .retain(|id, _| change.groups.made.contains(id));
+        new.port_groups.added = change.port_groups.added.clone();
+        let made = &change.port_groups.made;
+        new.port_groups.added.retain(|id, _| made.contains(id));
+        Self::all(family, &new)
+    }
+
+    /// Of those that were there.
+    fn of_old(family: Family, change: &Change) -> Self {
+        let mut old = Change {
+            groups: change.groups.clone(),
+            port_groups: change.port_groups.clone(),
+            ..Change::default()
+        };
+        old.groups
+            .added
+            .retain(|id, _| !change.groups.made.contains(id));
+        let made = &change.port_groups.made;
+        old.port_groups.added.retain(|id, _| !made.contains(id));
+        Self::all(family, &old)
+    }
+
+    fn all(family: Family, change: &Change) -> Self {
         let is_ours = |address: &IpAddr| Family::of(*address) == family;
         let groups = |of: &BTreeMap<_, BTreeSet<IpAddr>>| {
             let sets = of.iter().map(|(id, addresses)| {

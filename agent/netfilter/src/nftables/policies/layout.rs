@@ -8,6 +8,7 @@ use super::{
         table::{Chain as Hooked, Hook, Kind, Layout, Set, Values},
         transition::Elements,
     },
+    NodeNetwork,
     names::*,
     rules::Packets,
 };
@@ -20,7 +21,7 @@ use crate::{
 /// to pass the chains of others.
 const PRIORITY: i32 = -10;
 /// What makes a plan's table.
-pub(super) fn layout(family: Family, plan: &Plan, own_service_ips: &[IpAddr]) -> Layout {
+pub(super) fn layout(family: Family, plan: &Plan, node: &NodeNetwork) -> Layout {
     let packets = Packets(family);
     let mut sets = vec![
         Set::exact(name::TO, packets.address(), Values::Verdicts),
@@ -35,11 +36,16 @@ pub(super) fn layout(family: Family, plan: &Plan, own_service_ips: &[IpAddr]) ->
         sets.extend(constants.into_iter().map(|(set, _)| set));
         chains.push((chain_name(id), None, packets.rules(id, chain)));
     }
-    let own = own_service_ips
+    let own = node
+        .own_service_ips
         .iter()
         .filter(|ip| Family::of(**ip) == family);
     for (name, hook, rules) in [
-        (name::FORWARD, Hook::Forward, packets.forward()),
+        (
+            name::FORWARD,
+            Hook::Forward,
+            packets.forward(node.bridge.as_deref()),
+        ),
         (
             name::INPUT,
             Hook::Input,

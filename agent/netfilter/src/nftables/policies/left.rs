@@ -12,7 +12,7 @@ use super::{
         kernel::{self, Present},
         table::Table,
     },
-    Policies, PoliciesError,
+    NodeNetwork, Policies, PoliciesError,
     names::{MAPS, name},
     rules::Packets,
 };
@@ -25,7 +25,7 @@ use crate::{
 /// Watches over it.
 #[derive(Debug)]
 pub struct Left {
-    own_service_ips: Vec<IpAddr>,
+    node: NodeNetwork,
     found: Found,
     /// When it was found to be as it was.
     verified: Generation,
@@ -34,14 +34,14 @@ pub struct Left {
 }
 
 impl Left {
-    /// Looks what there is. `own_service_ips` as for [`Policies::new`].
+    /// Looks what there is. `node` as for [`Policies::new`].
     ///
     /// # Errors
     /// [`PoliciesError::List`].
-    pub fn find(own_service_ips: Vec<IpAddr>) -> Result<Self, PoliciesError> {
+    pub fn find(node: NodeNetwork) -> Result<Self, PoliciesError> {
         let verified = Generation::now();
         Ok(Self {
-            own_service_ips,
+            node,
             found: Found::look().map_err(PoliciesError::List)?,
             verified,
             shut: None,
@@ -78,7 +78,7 @@ impl Left {
             self.verified = verified;
             return Ok(false);
         }
-        let mut shut = Policies::new(self.own_service_ips.clone());
+        let mut shut = Policies::new(self.node.clone());
         shut.apply(&self.found.selected.shut())?;
         self.shut = Some(shut);
         Ok(true)

@@ -28,6 +28,8 @@ const EVERYBODY: [u32; 2] = [3, 5];
 /// FIN, SYN, RST and ACK, and what the first packet of a connection has of them.
 const FLAGS: u8 = 0x17;
 const SYN: u8 = 0x02;
+/// `IFNAMSIZ`.
+const LINK_NAME_BYTES: usize = 16;
 
 /// A table's packets, as far as they differ with the family.
 #[derive(Debug, Clone, Copy)]
@@ -239,7 +241,7 @@ impl Packets {
         }
     }
 
-    pub(super) fn forward(self) -> Vec<Rule> {
+    pub(super) fn forward(self, bridge: Option<&str>) -> Vec<Rule> {
         let mut rules = vec![
             when(
                 in_state(state::ESTABLISHED, self.scratch()),
@@ -250,7 +252,7 @@ impl Packets {
         if self.0 == Family::Ipv6 {
             rules.extend(DISCOVERY.map(|kind| self.is_discovery(kind)));
         }
-        rules.extend(self.to_everybody());
+        rules.extend(self.to_everybody(bridge));
         let itself = Expression::Contains {
             set: name::ITSELF.to_owned(),
             key: self.source(),
@@ -309,12 +311,34 @@ impl Packets {
     }
 
     /// Who gets what a bridge carries to everybody cannot be told by its destination, so that
-    /// nobody does.
-    fn to_everybody(self) -> Vec<Rule> {
+    /// nobody does: of the bridge that has all pods, or, if that is not known, of any.
+    fn to_everybody(self, bridge: Option<&str>) -> Vec<Rule> {
+        let places = match bridge {
+            Some(name) => [Meta::InputName, Meta::OutputName]
+                .map(|link| self.is_link(link, name))
+                .to_vec(),
+            None => vec![Vec::new()],
+        };
+        let kinds = self.kinds_of_everybody();
+        let of_place = |place: &Rule| -> Vec<Rule> {
+            let all = kinds.iter().map(|kind| [&place[..], kind].concat());
+            all.map(|matches| when(matches, Verdict::Drop)).collect()
+        };
+        places.iter().flat_map(of_place).collect()
+    }
+
+    fn is_link(self, link: Meta, name: &str) -> Rule {
+        let mut padded = name.as_bytes().to_vec();
+        padded.resize(LINK_NAME_BYTES, 0);
+        let at = self.source();
+        vec![Expression::Meta(link, at), Expression::Equal(at, padded)]
+    }
+
+    fn kinds_of_everybody(self) -> Vec<Rule> {
         let at = self.destination();
         let of_kind = |kind: u32| {
             let kind = Expression::is(at, kind.to_ne_bytes());
-            when(vec![Expression::DestinationKind(at), kind], Verdict::Drop)
+            vec![Expression::DestinationKind(at), kind]
         };
         let multicast = || {
             // ff00::/8, which the kernel's routes do not tell from others.
@@ -325,8 +349,7 @@ impl Packets {
                 mask: first.clone(),
                 flip: vec![0; 16],
             };
-            let matches = vec![self.load_destination(), bits, Expression::Equal(at, first)];
-            when(matches, Verdict::Drop)
+            vec![self.load_destination(), bits, Expression::Equal(at, first)]
         };
         match self.0 {
             Family::Ipv4 => EVERYBODY.map(of_kind).to_vec(),
@@ -359,7 +382,7 @@ mod tests {
                     |part| matches!(part, Expression::Contains { set, .. } if set == name::ITSELF),
                 )
             };
-            let rules = packets.forward();
+            let rules = packets.forward(None);
             let own: Vec<&Rule> = rules.iter().filter(is_own).collect();
             let translated = of_connection(Connection::Status, STATUS_DNAT, packets.scratch());
             assert_eq!(own.len(), 1, "{family:?}");

@@ -188,6 +188,7 @@ impl NftablesTracer {
                         name.resize(16, 0);
                         name
                     }
+                    Meta::OutputName => unreachable!("no rule of Services reads {meta:?}"),
                 };
                 load(all, *to, &value);
                 Step::Next
