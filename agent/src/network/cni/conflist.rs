@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::capabilities::{self, Capabilities};
 
 /// A network: plugins called one after the other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NetworkList {
     pub(super) name: String,
     #[serde(rename = "cniVersion", default = "oldest_version")]
@@ -25,6 +25,8 @@ pub(super) struct NetworkList {
     pub(super) plugins: Vec<Map<String, Value>>,
 }
 
+/// Of a configuration.
+const MOST_BYTES: u64 = 1 << 20;
 /// The newest version of the specification that is spoken here.
 const NEWEST_VERSION: [u32; 3] = [1, 1, 0];
 
@@ -64,7 +66,7 @@ pub(super) fn load(dir: &Path) -> Result<NetworkList, String> {
 ///
 /// Source: `NetworkConfFromFile` in containernetworking/cni `libcni/conf.go`.
 pub(super) fn read(file: &Path) -> Result<NetworkList, String> {
-    let bytes = fs::read(file).map_err(|e| e.to_string())?;
+    let bytes = bytes(file).map_err(|e| e.to_string())?;
     let mut value: Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
     let alone = match value.get("loadOnlyInlinedPlugins") {
         Some(given) => switch("loadOnlyInlinedPlugins", given)?,
@@ -90,6 +92,19 @@ pub(super) fn read(file: &Path) -> Result<NetworkList, String> {
     from_value(value)
 }
 
+/// Of a file, and not of what never ends or never begins.
+fn bytes(file: &Path) -> io::Result<Vec<u8>> {
+    let about = fs::metadata(file)?;
+    let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    if !about.is_file() {
+        return Err(refused("it is no regular file".to_owned()));
+    }
+    if about.len() > MOST_BYTES {
+        return Err(refused(format!("it has more than {MOST_BYTES} bytes")));
+    }
+    fs::read(file)
+}
+
 /// Every `*.conf` in `dir`, by name; none without the folder.
 fn beside(dir: &Path) -> Result<Vec<Value>, String> {
     let told = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
@@ -105,7 +120,7 @@ fn beside(dir: &Path) -> Result<Vec<Value>, String> {
         .collect();
     files.sort();
     let read = |file: &PathBuf| {
-        let bytes = fs::read(file).map_err(|error| told(file, &error))?;
+        let bytes = bytes(file).map_err(|error| told(file, &error))?;
         serde_json::from_slice::<Value>(&bytes).map_err(|error| told(file, &error))
     };
     files.iter().map(read).collect()

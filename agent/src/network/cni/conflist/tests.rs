@@ -146,3 +146,29 @@ fn a_broken_first_file_is_not_skipped() {
     write("10-a.conflist", r#"{"name":"a","plugins":[{"type":"a"}]}"#);
     assert_eq!(load(dir.path()).unwrap().name, "a");
 }
+
+#[test]
+fn what_is_no_file_or_has_no_end_is_told_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("1.conflist");
+    nix::unistd::mkfifo(&list, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let why = load(dir.path()).unwrap_err();
+    assert!(why.contains("it is no regular file"), "{why}");
+    fs::remove_file(&list).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &list).unwrap();
+    let why = load(dir.path()).unwrap_err();
+    assert!(why.contains("it is no regular file"), "{why}");
+    fs::remove_file(&list).unwrap();
+    let file = fs::File::create(&list).unwrap();
+    file.set_len(MOST_BYTES + 1).unwrap();
+    let why = load(dir.path()).unwrap_err();
+    assert!(why.contains("it has more than 1048576 bytes"), "{why}");
+    // Written by a name, and led to by another, as operators' daemons do.
+    fs::remove_file(&list).unwrap();
+    let elsewhere = dir.path().join("net.d");
+    std::os::unix::fs::symlink(dir.path(), &elsewhere).unwrap();
+    let text = r#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"p"}]}"#;
+    fs::write(dir.path().join("written"), text).unwrap();
+    std::os::unix::fs::symlink("written", &list).unwrap();
+    assert_eq!(load(&elsewhere).unwrap().name, "n");
+}

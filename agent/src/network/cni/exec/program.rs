@@ -17,7 +17,7 @@ use nix::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 /// For what a plugin says: results have a few hundred bytes.
@@ -25,6 +25,8 @@ const OUTPUT_MAX: u64 = 1 << 20;
 /// How often, and how far apart, a program that is being written is tried again.
 const RETRIES: usize = 5;
 const PAUSE: Duration = Duration::from_secs(1);
+/// For what an ended plugin has said.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a plugin with `input` on its stdin to its end, or until this is dropped: then it ends with
 /// all that it has started.
@@ -46,8 +48,12 @@ pub(super) async fn answer(mut plugin: Command, input: String) -> io::Result<Out
         Ok(())
     };
     // The first that fails ends the plugin.
-    let ((), stdout, stderr, status) =
-        tokio::try_join!(write, read(stdout), read(stderr), child.wait())?;
+    let said = async { tokio::try_join!(write, read(stdout), read(stderr)) };
+    tokio::pin!(said);
+    let (((), stdout, stderr), status) = tokio::select! {
+        said = &mut said => (said?, child.wait().await?),
+        status = child.wait() => (rest(said).await?, status?),
+    };
     group.has_ended();
     Ok(Output {
         status,
@@ -68,6 +74,18 @@ async fn spawn(plugin: &mut Command) -> io::Result<Child> {
         }
     }
     plugin.spawn()
+}
+
+/// What is still on its way when a plugin has ended. Whatever it has left behind may keep its output
+/// open for ever.
+async fn rest<T>(said: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match timeout(GRACE, said).await {
+        Ok(said) => said,
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "it has ended, and what it has started keeps its output open",
+        )),
+    }
 }
 
 /// All that a plugin says, which is held in memory.
@@ -151,6 +169,32 @@ mod tests {
                 "it writes more than 1048576 bytes"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn what_an_ended_plugin_leaves_behind_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let started = dir.path().join("started");
+        let mut shell = Command::new("sh");
+        let script = "sleep 600 & echo $! >\"$0\"; echo {}";
+        shell.args(["-c", script]).arg(&started);
+        let run = timeout(Duration::from_secs(20), answer(shell, "{}".to_owned()));
+        let error = run.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("keeps its output open"), "{error}");
+        let pid = fs::read_to_string(&started).unwrap();
+        let stat = std::path::Path::new("/proc").join(pid.trim()).join("stat");
+        let is_there = || fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") Z "));
+        let gone = timeout(Duration::from_secs(20), async {
+            while is_there() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        });
+        gone.await.unwrap();
+        // What lets go of the output may stay.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 1 >/dev/null 2>&1 & echo {}"]);
+        let output = answer(shell, "{}".to_owned()).await.unwrap();
+        assert_eq!(output.stdout, b"{}\n");
     }
 
     #[tokio::test]
