@@ -61,7 +61,7 @@ pub fn host_name(container_id: &str, ifname: &str) -> String {
 }
 
 /// Whether [`host_name`] makes such names.
-pub(crate) fn is_host_name(name: &str) -> bool {
+pub fn is_host_name(name: &str) -> bool {
     name.strip_prefix(HOST)
         .is_some_and(|rest| rest.len() == 11 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
 }

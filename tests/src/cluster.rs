@@ -87,6 +87,17 @@ impl Cluster {
     /// A server and `count` nodes that join by token and pull through `registries`, all on hosts of
     /// their own.
     pub fn server_and_nodes(count: u8, server_extra: &[&str]) -> Self {
+        let cluster = Self::server_and_nodes_with(count, server_extra, |_, _| Vec::new());
+        cluster.wait_ready(usize::from(count));
+        cluster
+    }
+
+    /// The same with more words for the agent of each node. Waits for none of them.
+    pub fn server_and_nodes_with(
+        count: u8,
+        server_extra: &[&str],
+        node_extra: impl Fn(&Site, &str) -> Vec<String>,
+    ) -> Self {
         let mut site = Site::new();
         let address = site.add_host("server", 1);
         let data = site.subdir("server-data");
@@ -130,6 +141,7 @@ impl Cluster {
                 "--registries".to_owned(),
                 registries.to_string_lossy().into_owned(),
             ]);
+            args.extend(node_extra(&cluster.site, &name));
             cluster.nodes.push(Node {
                 name,
                 address,
@@ -139,7 +151,6 @@ impl Cluster {
             });
             cluster.start_agent(cluster.nodes.len() - 1);
         }
-        cluster.wait_ready(usize::from(count));
         cluster
     }
 

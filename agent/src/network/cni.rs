@@ -10,6 +10,7 @@ mod capabilities;
 pub(crate) mod chain;
 mod conflist;
 mod exec;
+mod former;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod own;
@@ -18,10 +19,10 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use coracle_telemetry::ErrorChain;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use tokio_util::sync::CancellationToken;
 
-use self::own::OwnNetwork;
+use self::{former::Former, own::OwnNetwork};
 use crate::{
     blocking::blocking,
     network::{NetworkError, PodNetwork, PodNetworkRequest},
@@ -65,28 +66,28 @@ pub struct CniNetwork {
 
 #[derive(Debug, Clone)]
 enum Backend {
-    /// The user's plugins.
-    Configured(Arc<exec::Plugins>),
-    /// Coracle's own, and what others have put after it.
-    Own(OwnNetwork, Option<Arc<exec::Plugins>>),
+    /// The user's plugins, and what an earlier run without them has left.
+    Configured(Arc<exec::Plugins>, Former),
+    /// Coracle's own, and what others have put after it, now or in an earlier run.
+    Own(OwnNetwork, Arc<exec::Plugins>),
 }
 
 impl CniNetwork {
     /// Makes the object; changes nothing on the node.
     #[must_use]
     pub fn new(config: CniConfig) -> Self {
+        let (dirs, state) = (&config.plugin_dirs, &config.state_dir);
         let backend = match &config.conf_dir {
-            Some(dir) => Backend::Configured(Arc::new(exec::Plugins::new(
-                dir.clone(),
-                &config.plugin_dirs,
-                &config.state_dir,
-            ))),
+            Some(dir) => {
+                let plugins = exec::Plugins::new(dir.clone(), dirs, state);
+                let bridge = config.bridge.clone();
+                let former = Former::new(OwnNetwork::new(config), bridge);
+                Backend::Configured(Arc::new(plugins), former)
+            }
             None => {
-                let chained = config.chain_dir.as_ref().map(|dir| {
-                    let file = chain::path(dir);
-                    exec::Plugins::chained(file, &config.plugin_dirs, &config.state_dir)
-                });
-                Backend::Own(OwnNetwork::new(config), chained.map(Arc::new))
+                let file = config.chain_dir.as_ref().map(|dir| chain::path(dir));
+                let chained = exec::Plugins::chained(file, dirs, state);
+                Backend::Own(OwnNetwork::new(config), Arc::new(chained))
             }
         };
         Self { backend }
@@ -134,12 +135,12 @@ impl CniNetwork {
     /// [`NetworkError`]; calling again is the way on.
     pub async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
         match &self.backend {
-            Backend::Configured(plugins) => plugins.gc(valid).await,
+            Backend::Configured(plugins, former) => {
+                let plugins = plugins.gc(valid).await;
+                former.gc(valid).await.and(plugins)
+            }
             Backend::Own(_, chained) => {
-                let chained = match chained {
-                    Some(plugins) => plugins.gc(valid).await,
-                    None => Ok(()),
-                };
+                let chained = chained.gc(valid).await;
                 let valid = valid.to_vec();
                 let own = self.on_own(move |own| own.gc(&valid)).await;
                 own.and(chained)
@@ -151,10 +152,18 @@ impl CniNetwork {
     /// tells what they said last. Only waits where the network is the own one alone.
     pub async fn keep_status(&self, shutdown: CancellationToken) {
         match &self.backend {
-            Backend::Configured(plugins) | Backend::Own(_, Some(plugins)) => {
+            Backend::Configured(plugins, _) | Backend::Own(_, plugins) => {
                 plugins.keep_status(shutdown).await;
             }
-            Backend::Own(_, None) => shutdown.cancelled().await,
+        }
+    }
+
+    /// The range of this node's own network, all of whose pods it has attached.
+    #[must_use]
+    pub fn own_range(&self) -> Option<Ipv4Net> {
+        match &self.backend {
+            Backend::Configured(..) => None,
+            Backend::Own(own, _) => own.conf().map(|conf| conf.ipam.subnet),
         }
     }
 
@@ -164,7 +173,7 @@ impl CniNetwork {
         work: impl FnOnce(&OwnNetwork) -> Result<T, NetworkError> + Send + 'static,
     ) -> Result<T, NetworkError> {
         match &self.backend {
-            Backend::Configured(_) => Ok(T::default()),
+            Backend::Configured(..) => Ok(T::default()),
             Backend::Own(own, _) => {
                 let own = own.clone();
                 blocking(move || work(&own)).await
@@ -177,15 +186,12 @@ impl CniNetwork {
 impl PodNetwork for CniNetwork {
     async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
         match &self.backend {
-            Backend::Configured(plugins) => plugins.add(request, None).await,
+            Backend::Configured(plugins, _) => plugins.add(request, None).await,
             Backend::Own(own, chained) => {
                 own.begin(&request.sandbox_id);
                 let wanted = request.clone();
                 let result = self.on_own(move |own| own.setup(&wanted)).await?;
-                let Some(plugins) = chained else {
-                    return Ok(result.addresses());
-                };
-                let added = plugins.add(request, Some(&result)).await;
+                let added = chained.add(request, Some(&result)).await;
                 if added.is_err()
                     && let Err(undo) = self.teardown(request).await
                 {
@@ -198,13 +204,13 @@ impl PodNetwork for CniNetwork {
 
     async fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
         match &self.backend {
-            Backend::Configured(plugins) => plugins.del(request).await,
+            Backend::Configured(plugins, former) => {
+                let plugins = plugins.del(request).await;
+                former.teardown(request).await.and(plugins)
+            }
             Backend::Own(own, chained) => {
                 // Last come, first gone; whoever fails keeps no other from its part.
-                let chained = match chained {
-                    Some(plugins) => plugins.del(request).await,
-                    None => Ok(()),
-                };
+                let chained = chained.del(request).await;
                 let released = request.clone();
                 self.on_own(move |own| own.teardown(&released)).await?;
                 // Ends by itself after two seconds; what it would miss at the agent's end, `gc`
@@ -220,24 +226,21 @@ impl PodNetwork for CniNetwork {
 
     async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
         match &self.backend {
-            Backend::Configured(plugins) => plugins.check(request).await,
+            Backend::Configured(plugins, _) => plugins.check(request).await,
             Backend::Own(_, chained) => {
                 let asked = request.clone();
                 self.on_own(move |own| own.check(&asked)).await?;
-                match chained {
-                    Some(plugins) => plugins.check(request).await,
-                    None => Ok(()),
-                }
+                chained.check(request).await
             }
         }
     }
 
     fn ready(&self) -> Result<(), NetworkError> {
         match &self.backend {
-            Backend::Configured(plugins) => plugins.ready(),
+            Backend::Configured(plugins, former) => former.ready().and(plugins.ready()),
             Backend::Own(own, chained) => {
                 own.ready()?;
-                chained.as_ref().map_or(Ok(()), |plugins| plugins.ready())
+                chained.ready()
             }
         }
     }

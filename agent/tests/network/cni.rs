@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod chain;
+mod former;
 mod host_ports;
 mod plugins;
 

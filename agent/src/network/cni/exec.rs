@@ -56,6 +56,8 @@ enum Source {
     Directory(PathBuf),
     /// In this file, after the own network's.
     Chain(PathBuf),
+    /// Nowhere any more: the own network is alone, but for what an earlier run has attached.
+    Past,
 }
 
 impl Source {
@@ -63,6 +65,7 @@ impl Source {
         let loaded = match self {
             Self::Directory(dir) => conflist::load(dir),
             Self::Chain(file) => chain::after_own(file),
+            Self::Past => Ok(NetworkList::default()),
         };
         loaded.map_err(|why| NetworkError::NotReady { why })
     }
@@ -84,9 +87,14 @@ impl Plugins {
         Self::of(Source::Directory(conf_dir), plugin_dirs, state_dir)
     }
 
-    /// Those that others have put after the own network's in `file`.
-    pub(super) fn chained(file: PathBuf, plugin_dirs: &[PathBuf], state_dir: &Path) -> Self {
-        Self::of(Source::Chain(file), plugin_dirs, state_dir)
+    /// Those that others have put after the own network's in `file`, if they can.
+    pub(super) fn chained(
+        file: Option<PathBuf>,
+        plugin_dirs: &[PathBuf],
+        state_dir: &Path,
+    ) -> Self {
+        let source = file.map_or(Source::Past, Source::Chain);
+        Self::of(source, plugin_dirs, state_dir)
     }
 
     fn of(source: Source, plugin_dirs: &[PathBuf], state_dir: &Path) -> Self {
@@ -107,7 +115,7 @@ impl Plugins {
         for index in 0..list.plugins.len() {
             let kind = conflist::plugin_type(&list, index);
             find(&self.plugin_dirs, kind).ok_or_else(|| NetworkError::NotReady {
-                why: self.not_found(kind),
+                why: not_found(&self.plugin_dirs, kind),
             })?;
         }
         self.told(&list)
@@ -132,6 +140,7 @@ impl Plugins {
             return Ok(own.addresses());
         }
         let mut cached = Cached::new(list, request, capabilities);
+        cached.plugin_dirs.clone_from(&self.plugin_dirs);
         self.cache.put(&request.sandbox_id, &cached).await?;
         let added = self.add_all(&request.sandbox_id, &cached, own).await;
         match added.and_then(|result| Ok((addresses(&result)?, result))) {
@@ -152,7 +161,7 @@ impl Plugins {
 
     pub(super) async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
         let cached = self.cache.get(&request.sandbox_id).await;
-        if cached.is_none() && matches!(self.source, Source::Chain(_)) {
+        if cached.is_none() && !matches!(self.source, Source::Directory(_)) {
             // Nobody came after the own network then.
             return Ok(());
         }
@@ -211,19 +220,30 @@ impl Plugins {
         conf: &Value,
         limit: Duration,
     ) -> Result<Vec<u8>, NetworkError> {
+        let call = (kind, command);
+        Self::call_in(&self.plugin_dirs, call, about, conf, limit).await
+    }
+
+    /// The same of a plugin that is in one of these directories.
+    async fn call_in(
+        dirs: &[PathBuf],
+        (kind, command): (&str, &'static str),
+        about: &[(&str, OsString)],
+        conf: &Value,
+        limit: Duration,
+    ) -> Result<Vec<u8>, NetworkError> {
         let exec = |source| NetworkError::Exec {
             plugin: kind.to_owned(),
             command,
             source,
         };
-        let (dirs, wanted) = (self.plugin_dirs.clone(), kind.to_owned());
-        let found = blocking(move || find(&dirs, &wanted)).await;
+        let (all, wanted) = (dirs.to_vec(), kind.to_owned());
+        let found = blocking(move || find(&all, &wanted)).await;
         let path = found.ok_or_else(|| {
-            let why = self.not_found(kind);
+            let why = not_found(dirs, kind);
             exec(io::Error::new(io::ErrorKind::NotFound, why))
         })?;
-        let search =
-            std::env::join_paths(&self.plugin_dirs).map_err(|e| exec(io::Error::other(e)))?;
+        let search = std::env::join_paths(dirs).map_err(|e| exec(io::Error::other(e)))?;
         let mut plugin = Command::new(path);
         plugin
             .env("CNI_COMMAND", command)
@@ -251,15 +271,11 @@ impl Plugins {
             message,
         })
     }
+}
 
-    fn not_found(&self, kind: &str) -> String {
-        let dirs: Vec<String> = self
-            .plugin_dirs
-            .iter()
-            .map(|dir| dir.display().to_string())
-            .collect();
-        format!("CNI plugin {kind} is in none of {}", dirs.join(", "))
-    }
+fn not_found(dirs: &[PathBuf], kind: &str) -> String {
+    let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+    format!("CNI plugin {kind} is in none of {}", dirs.join(", "))
 }
 
 fn find(dirs: &[PathBuf], kind: &str) -> Option<PathBuf> {

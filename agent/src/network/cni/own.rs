@@ -113,11 +113,34 @@ impl OwnNetwork {
             self.refresh_mtu()?;
             return self.repair();
         }
+        self.refuse_others(subnet)?;
         let mtu = self.mtu(None);
         let conf = self.generate(subnet, mtu);
         conf.validate().map_err(failed("ADD"))?;
         prepare(&conf).map_err(failed("ADD"))?;
         self.remember(conf)
+    }
+
+    /// Of two bridges with addresses of one range only one gets its packets.
+    fn refuse_others(&self, subnet: Ipv4Net) -> Result<(), NetworkError> {
+        let looked = || -> Result<_, CniError> {
+            let mut netlink = Netlink::open()?;
+            Ok((netlink.links()?, netlink.addresses()?))
+        };
+        let (links, addresses) = looked().map_err(failed("ADD"))?;
+        let other = addresses.iter().find_map(|(index, net)| {
+            let link = links.iter().find(|link| link.index == *index)?;
+            let is_others = link.is_bridge && link.name != self.shared.config.bridge;
+            (is_others && subnet.contains(&net.addr())).then_some((&link.name, net))
+        });
+        match other {
+            None => Ok(()),
+            Some((name, net)) => Err(NetworkError::NotReady {
+                why: format!(
+                    "bridge {name} has {net}, of this node's range for pods, {subnet}: if the network that it belongs to is gone, `ip link delete {name}`"
+                ),
+            }),
+        }
     }
 
     /// Blocks.
@@ -280,6 +303,27 @@ impl OwnNetwork {
         self.publish(&conf).map_err(failed("ADD"))?;
         *self.shared.conf.lock() = Some(conf);
         Ok(())
+    }
+
+    /// Another network has followed it.
+    pub(super) fn forget(&self) -> Result<(), CniError> {
+        let path = &self.shared.file;
+        match fs::remove_file(path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(CniError::Io {
+                    operation: "remove",
+                    path: path.clone(),
+                    source,
+                });
+            }
+            _ => {}
+        }
+        *self.shared.conf.lock() = None;
+        chain::withdraw(&self.shared.config.state_dir).map_err(|source| CniError::Io {
+            operation: "take back the network's configuration that is named by",
+            path: self.shared.config.state_dir.clone(),
+            source,
+        })
     }
 
     /// For those who chain onto it; takes back what an earlier run has written for nobody.

@@ -38,6 +38,9 @@ pub(super) struct Cached {
     port_mappings: Vec<PortMapping>,
     #[serde(default)]
     pub(super) capabilities: Capabilities,
+    /// Where the plugins were, for an agent that is told of others or none.
+    #[serde(default)]
+    pub(super) plugin_dirs: Vec<PathBuf>,
     pub(super) result: Option<Value>,
 }
 
@@ -53,6 +56,7 @@ impl Cached {
             netns: request.netns.clone(),
             port_mappings: request.port_mappings.clone(),
             capabilities,
+            plugin_dirs: Vec::new(),
             result: None,
         }
     }

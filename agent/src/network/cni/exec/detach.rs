@@ -106,13 +106,15 @@ impl Plugins {
         let netns = exists.then_some(cached.netns.as_path());
         let hears_result = conflist::knows_check(&cached.list.cni_version);
         let result = cached.result.as_ref().filter(|_| hears_result);
+        let mut dirs = self.plugin_dirs.clone();
+        dirs.extend_from_slice(&cached.plugin_dirs);
         let mut first = Ok(());
         for index in (0..cached.list.plugins.len()).rev() {
             let kind = conflist::plugin_type(&cached.list, index);
             let conf = conflist::plugin_conf(&cached.list, index, result, &cached.capabilities);
             let limit = part_of(end, index + 1);
             let about = cached.about(id, netns);
-            let done = self.call(kind, "DEL", &about, &conf, limit).await;
+            let done = Self::call_in(&dirs, (kind, "DEL"), &about, &conf, limit).await;
             first = first.and(done.map(drop));
         }
         first

@@ -11,7 +11,7 @@ use coracle_telemetry::ErrorChain;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Plugins, conflist};
+use super::{Plugins, Source, conflist};
 use crate::network::{NetworkError, cni::capabilities::Capabilities};
 
 /// Between two questions.
@@ -20,8 +20,11 @@ const PAUSE: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Plugins {
-    /// Asks until `shutdown`.
+    /// Asks until `shutdown`, if there can be anybody to ask.
     pub(in crate::network::cni) async fn keep_status(&self, shutdown: CancellationToken) {
+        if matches!(self.source, Source::Past) {
+            return shutdown.cancelled().await;
+        }
         let ask = async {
             loop {
                 self.ask_status().await;
