@@ -33,6 +33,7 @@
 //! | [`image`] | pulls, imports and keeps images |
 //! | [`network`] | attaches pods to the network, routes between nodes |
 //! | [`explain`], `inquiries` | where packets go and why, for who asks; questions to the tasks that own a plan |
+//! | `connections` | the kernel's table of connections: makes room in it, tells when it is full |
 //! | [`proxy`] | has `coracle-netfilter` program Services |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 
@@ -42,6 +43,7 @@ mod backoff;
 mod balancer;
 mod blocking;
 pub mod config;
+mod connections;
 mod container_config;
 mod context;
 mod dns;

@@ -3,6 +3,7 @@
 
 mod bandwidth;
 pub mod cni;
+pub(crate) mod places;
 pub mod port_map;
 pub(crate) mod published;
 pub mod routes;

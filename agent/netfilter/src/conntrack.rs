@@ -4,8 +4,11 @@
 //! was, and passes where its first packet did. Knows nothing of Services or pods: who calls
 //! decides which flows are wrong.
 
+mod table;
+
 use std::{io, net::IpAddr};
 
+pub use self::table::{Table, table};
 use crate::{
     netlink::{
         self, ACK, DONE, DUMP, ERROR, Family, Head, Messages, NESTED, REQUEST, attribute, find,

@@ -12,6 +12,7 @@ use super::{Groups, Parts, REPAIR_INTERVAL, RESTART, parts::Guarded};
 use crate::{
     AgentConfig,
     blocking::blocking,
+    connections::Connections,
     dns::{self, DnsConfig, Names},
     events::{EventRecorder, EventType},
     explain::{self, Gatherer},
@@ -45,7 +46,7 @@ pub(super) fn spawn(
     let view = parts.rules.clone();
     let herald = Herald {
         node: config.node_name.clone(),
-        events,
+        events: events.clone(),
         rules_lost: Arc::clone(&rules_lost),
         view,
     };
@@ -71,12 +72,7 @@ pub(super) fn spawn(
     tasks.keep("service-proxy", RESTART, health, move |stop| {
         proxy::run(sources.clone(), proxy_config.clone(), stop)
     });
-    if let Some(cni) = cni.cloned() {
-        let stop = shutdown.clone();
-        tasks.add("ask CNI plugins for their status", async move {
-            cni.keep_status(stop).await;
-        });
-    }
+    watch(tasks, parts, events);
     if foreign {
         // A foreign network routes by itself; what an earlier run with the own one left would be in
         // its way.
@@ -95,6 +91,21 @@ pub(super) fn spawn(
     tasks.keep("routes", RESTART, health, move |stop| {
         routes::run(source.clone(), routes_config.clone(), stop)
     });
+}
+
+/// What looks after connections and plugins.
+fn watch(tasks: &mut Tasks, parts: &Parts, events: EventRecorder) {
+    let stop = tasks.stop();
+    let connections = Connections::new(parts.places.clone(), parts.cni.clone(), events);
+    tasks.add(
+        "watch the table of connections",
+        connections.run(stop.clone()),
+    );
+    if let Some(cni) = parts.cni.clone() {
+        tasks.add("ask CNI plugins for their status", async move {
+            cni.keep_status(stop).await;
+        });
+    }
 }
 
 /// What answers names, or, if others do, nothing that is in their way.

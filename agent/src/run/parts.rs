@@ -14,6 +14,7 @@ use crate::{
     network::{
         PodNetwork,
         cni::{CniConfig, CniNetwork},
+        places::{Places, PlacingNetwork},
         published::{PublishedPorts, TellingNetwork},
     },
     pod_manager::checkpoint,
@@ -43,6 +44,8 @@ pub(crate) struct Parts {
     pub(crate) guarded: Option<Guarded>,
     /// What the pods publish on the node.
     pub(crate) published: PublishedPorts,
+    /// Which addresses the pods have.
+    pub(crate) places: Places,
     /// Who listens on the node.
     pub(crate) listeners: Listeners,
     /// Pods that ran without a record as the runtime started, and were ended.
@@ -83,7 +86,9 @@ pub(crate) async fn real_parts(
     });
     let (guard, heard) = Guard::new();
     let published = PublishedPorts::default();
-    let telling = TellingNetwork::new(cni.clone(), published.clone());
+    let places = Places::default();
+    let placing = PlacingNetwork::new(cni.clone(), places.clone());
+    let telling = TellingNetwork::new(placing, published.clone());
     let network: Arc<dyn PodNetwork> = Arc::new(GuardedNetwork::new(telling, guard));
     let shim_path = match &config.shim_path {
         Some(path) => path.clone(),
@@ -101,7 +106,10 @@ pub(crate) async fn real_parts(
     .map_err(|source| AgentError::Runtime { source })?;
     release_vanished(&runtime, &cni).await;
     let attached = runtime.attached().into_iter();
-    let attached = attached.inspect(|(request, _)| published.add(request));
+    let attached = attached.inspect(|(request, addresses)| {
+        published.add(request);
+        places.add(request, addresses);
+    });
     let attached = attached.map(|(request, addresses)| attachment(&request, &addresses));
     let guarded = Guarded {
         heard,
@@ -119,6 +127,7 @@ pub(crate) async fn real_parts(
         rules: RulesView::default(),
         guarded: Some(guarded),
         published,
+        places,
         listeners: Listeners::default(),
     })
 }

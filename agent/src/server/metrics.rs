@@ -9,10 +9,12 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use coracle_netfilter::conntrack;
 use coracle_telemetry::metrics::{Exposition, Kind, ProcessFigures};
 
 use super::{ServerContext, usage::Look};
 use crate::{
+    blocking::blocking,
     pod::PodExt,
     runtime::types::{ContainerState, ContainerStatus, SandboxState},
     volume::Room,
@@ -50,6 +52,7 @@ pub(super) async fn agent(server: &ServerContext) -> String {
         count(desired),
     );
     connections(server, &mut out);
+    connection_table(&mut out).await;
     volumes(server, &mut out).await;
     ProcessFigures::own().write(&mut out);
     out.finish()
@@ -90,6 +93,35 @@ fn connections(server: &ServerContext, out: &mut Exposition) {
     );
     for (state, number) in [("admitted", admitted), ("unidentified", strangers)] {
         out.sample(name, &[("state", state)], count(number));
+    }
+}
+
+/// Nothing where the kernel follows no connections.
+async fn connection_table(out: &mut Exposition) {
+    let Ok(table) = blocking(conntrack::table).await else {
+        return;
+    };
+    for (name, kind, help, figure) in [
+        (
+            "coracle_conntrack_entries",
+            Kind::Gauge,
+            "Connections in the kernel's table",
+            table.count,
+        ),
+        (
+            "coracle_conntrack_entries_limit",
+            Kind::Gauge,
+            "Connections that the kernel's table has room for",
+            table.most,
+        ),
+        (
+            "coracle_conntrack_dropped_packets_total",
+            Kind::Counter,
+            "Packets that were dropped for want of room in the kernel's table of connections, or because they came at once",
+            table.dropped,
+        ),
+    ] {
+        out.single(name, kind, help, bytes(figure));
     }
 }
 

@@ -112,6 +112,7 @@ impl Cluster {
             client_ca: None,
             rules: crate::proxy::health::RulesView::default(),
             guarded: None,
+            places: crate::network::places::Places::default(),
             published: crate::network::published::PublishedPorts::default(),
             listeners: crate::admission::listening::Listeners::default(),
             lost_pods: std::mem::take(&mut self.lost_pods),
