@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
 pub use crate::types::Types;
@@ -95,6 +95,41 @@ pub struct Env {
     variables: Vec<(Arc<str>, Type)>,
     types: Vec<Arc<dyn Types>>,
     mixed: bool,
+    /// Where the variable stands whose fields are other expressions, and which they are.
+    composed: Option<(usize, Arc<Composition>)>,
+}
+
+/// The fields of one variable, each of which is the value of another expression that is evaluated
+/// when it is asked for. Fields are added as they are compiled: an expression sees those before it.
+#[derive(Debug, Default)]
+pub struct Composition(RwLock<HashMap<Arc<str>, (usize, Type)>>);
+
+/// The type of the variable that has them.
+const COMPOSED: &str = "kubernetes.variables";
+
+impl Composition {
+    /// Adds a field that is evaluated at a place; one of the same name is no longer seen.
+    pub fn add(&self, name: Arc<str>, place: usize, of: &Type) {
+        let mut fields = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        fields.insert(name, (place, composed_type(of)));
+    }
+
+    fn field(&self, name: &str) -> Option<(usize, Type)> {
+        let fields = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        fields.get(name).cloned()
+    }
+}
+
+/// What is left of a type in a field: objects and what has functions of its own become dynamic.
+fn composed_type(of: &Type) -> Type {
+    match of {
+        Type::List(element) => Type::list(composed_type(element)),
+        Type::Map(entry) => Type::map(composed_type(&entry.0), composed_type(&entry.1)),
+        Type::Object(_) | Type::Opaque(..) | Type::Type(_) | Type::Param(_) | Type::Error => {
+            Type::Dyn
+        }
+        other => other.clone(),
+    }
 }
 
 /// What a name stands for.
@@ -125,6 +160,13 @@ impl Env {
         self
     }
 
+    /// With one more variable, whose fields are other expressions. It has no value by itself.
+    #[must_use]
+    pub fn composed(mut self, name: &str, of: Arc<Composition>) -> Self {
+        self.composed = Some((self.variables.len(), of));
+        self.variable(name, Type::object(COMPOSED))
+    }
+
     /// With lists and maps whose elements are of different types, which Kubernetes refuses.
     #[must_use]
     pub fn mixed_literals(mut self) -> Self {
@@ -151,7 +193,17 @@ impl Env {
         TYPE_NAMES.get(name).map(Named::Type)
     }
 
+    /// The place of what is evaluated for a field of the variable at a place.
+    pub(crate) fn composed_at(&self, variable: usize, field: &str) -> Option<usize> {
+        let (at, composition) = self.composed.as_ref()?;
+        let found = (*at == variable).then(|| composition.field(field));
+        found.flatten().map(|(place, _)| place)
+    }
+
     pub(crate) fn field(&self, type_name: &str, field: &str) -> Option<Type> {
+        if let Some((_, composition)) = self.composed.as_ref().filter(|_| type_name == COMPOSED) {
+            return composition.field(field).map(|(_, of)| of);
+        }
         let mut types = self.types.iter();
         types.find_map(|types| types.field(type_name, field))
     }

@@ -13,6 +13,7 @@
 //! | `function`, `functions` | functions: declared, done, charged |
 //! | `program` | from a checked tree to what is evaluated, and its evaluation |
 //! | `meter`, `patterns` | budget and interruption; regular expressions and how large they are |
+//! | [`admission`] | expressions of policies and match conditions |
 //!
 //! [`parse()`], [`check()`], [`Program::new`], [`Program::evaluate`]: in this order. A [`Program`]
 //! is made once, and evaluated over and over, by many at the same time.
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod ast;
 mod build;
 mod checked;
@@ -50,4 +52,4 @@ pub use checker::check;
 pub use functions::{Authorizer, Check, Decision, authorizer, resource_check};
 pub use meter::Meter;
 pub use parser::parse;
-pub use program::Program;
+pub use program::{Composed, Program};

@@ -14,7 +14,7 @@ use crate::{
     env::Env,
     meter::Meter,
     source::Issues,
-    value::{Evaluated, Value},
+    value::{EvalError, Evaluated, Value},
 };
 
 /// An expression that can be evaluated, over and over and at the same time.
@@ -24,6 +24,22 @@ pub struct Program {
     locals: usize,
     patterns: usize,
     variables: Vec<Arc<str>>,
+    composed: Vec<usize>,
+}
+
+/// The values of the composed variable's fields, made when they are asked for.
+pub trait Composed<'v> {
+    /// What is evaluated at a place.
+    fn value(&self, place: usize) -> Evaluated<'v>;
+}
+
+/// Of an environment that has none.
+struct Uncomposed;
+
+impl<'v> Composed<'v> for Uncomposed {
+    fn value(&self, _: usize) -> Evaluated<'v> {
+        Err(EvalError::new("no such attribute(s): variables"))
+    }
 }
 
 impl Program {
@@ -50,6 +66,7 @@ impl Program {
             locals: plan.locals,
             patterns: plan.patterns,
             variables: env.variables().map(Arc::from).collect(),
+            composed: plan.composed,
         })
     }
 
@@ -69,8 +86,29 @@ impl Program {
         meter: &mut Meter<'_>,
         variables: &'v [Value<'v>],
     ) -> Evaluated<'v> {
-        let names = &self.variables;
-        let mut evaluation = eval::Evaluation::new(meter, (names, variables), self.locals);
-        evaluation.node(&self.root)
+        self.evaluate_composed(meter, variables, &Uncomposed)
+    }
+
+    /// The same with the fields of the composed variable.
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    pub fn evaluate_composed<'v>(
+        &'v self,
+        meter: &mut Meter<'_>,
+        variables: &'v [Value<'v>],
+        composed: &dyn Composed<'v>,
+    ) -> Evaluated<'v> {
+        let given = eval::Given {
+            names: &self.variables,
+            values: variables,
+            composed,
+        };
+        eval::Evaluation::new(meter, given, self.locals).node(&self.root)
+    }
+
+    /// The fields of the composed variable that it asks for.
+    pub fn composed(&self) -> &[usize] {
+        &self.composed
     }
 }

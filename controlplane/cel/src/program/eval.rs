@@ -11,7 +11,10 @@ pub(super) mod calls;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::node::{Accumulate, Fold, Members, Node, Quantifier, uncancelled};
+use super::{
+    Composed,
+    node::{Accumulate, Fold, Members, Node, Quantifier, uncancelled},
+};
 use crate::{
     functions::{equal::equal, regexes},
     meter::Meter,
@@ -22,25 +25,26 @@ const LIST: u64 = 10;
 const MAP: u64 = 30;
 const OBJECT: u64 = 40;
 
+/// What names stand for.
+pub(super) struct Given<'v, 'c> {
+    pub(super) names: &'v [Arc<str>],
+    pub(super) values: &'v [Value<'v>],
+    pub(super) composed: &'c dyn Composed<'v>,
+}
+
 /// One evaluation of a program.
 pub(super) struct Evaluation<'v, 'm, 'i> {
-    names: &'v [Arc<str>],
     meter: &'m mut Meter<'i>,
-    variables: &'v [Value<'v>],
+    given: Given<'v, 'm>,
     locals: Vec<Evaluated<'v>>,
 }
 
 impl<'v, 'm, 'i> Evaluation<'v, 'm, 'i> {
-    /// With the names of variables, and their values.
-    pub(super) fn new(
-        meter: &'m mut Meter<'i>,
-        (names, variables): (&'v [Arc<str>], &'v [Value<'v>]),
-        locals: usize,
-    ) -> Self {
+    /// With so many variables of loops.
+    pub(super) fn new(meter: &'m mut Meter<'i>, given: Given<'v, 'm>, locals: usize) -> Self {
         Self {
-            names,
             meter,
-            variables,
+            given,
             locals: vec![Ok(Value::Null); locals],
         }
     }

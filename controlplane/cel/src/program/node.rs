@@ -16,6 +16,8 @@ pub(super) struct Plan {
     pub(super) locals: usize,
     /// Bytes of regular expressions.
     pub(super) patterns: usize,
+    /// Fields of the composed variable that it asks for.
+    pub(super) composed: Vec<usize>,
 }
 
 /// A part of a program.
@@ -64,6 +66,8 @@ impl Attribute {
 #[derive(Debug)]
 pub(super) enum Base {
     Variable(usize),
+    /// A field of the variable that is composed.
+    Composed(usize),
     Local(usize),
     Value(Node),
     Conditional([Node; 3]),

@@ -36,12 +36,14 @@ pub(super) fn plan(ast: &Ast, env: &Env, checked: Option<&Checked>) -> Result<Pl
         scope: Vec::new(),
         locals: 0,
         patterns: 0,
+        composed: Vec::new(),
     };
     match planner.node(&ast.root) {
         Ok(root) => Ok(Plan {
             root,
             locals: planner.locals,
             patterns: planner.patterns,
+            composed: planner.composed,
         }),
         Err(issue) => Err(Issues::one(ast.source.clone(), issue)),
     }
@@ -56,6 +58,7 @@ struct Planner<'a> {
     scope: Vec<Arc<str>>,
     locals: usize,
     patterns: usize,
+    composed: Vec<usize>,
 }
 
 impl Planner<'_> {
@@ -147,12 +150,30 @@ impl Planner<'_> {
             return Ok(node);
         }
         let mut attribute = into_attribute(self.node(operand)?);
+        if let Some(place) = self.composed(&attribute, field) {
+            // That it is there is known by now.
+            return Ok(match test_only {
+                true => Node::Const(Value::Bool(true)),
+                false => self::attribute(Base::Composed(place)),
+            });
+        }
         attribute.qualifiers.push(Qualifier {
             kind: QualifierKind::Field(field.clone()),
             optional: false,
         });
         attribute.test_only = test_only;
         Ok(Node::Attribute(Box::new(attribute)))
+    }
+
+    /// The place of a field of the composed variable.
+    fn composed(&mut self, attribute: &Attribute, field: &str) -> Option<usize> {
+        let Base::Variable(at) = attribute.base else {
+            return None;
+        };
+        let place = attribute.qualifiers.is_empty().then_some(at);
+        let place = place.and_then(|at| self.env.composed_at(at, field))?;
+        self.composed.push(place);
+        Some(place)
     }
 
     fn call(

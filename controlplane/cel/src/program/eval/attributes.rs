@@ -81,9 +81,9 @@ impl<'v> Evaluation<'v, '_, '_> {
     /// `None` of all else, also where something is missing or not as it should be.
     fn fields(&self, attribute: &Attribute) -> Option<(&'v Json, &'v DeclType)> {
         let base = match attribute.base {
-            Base::Variable(at) => self.variables.get(at)?,
+            Base::Variable(at) => self.given.values.get(at)?,
             Base::Local(place) => self.locals[place].as_ref().ok()?,
-            Base::Value(_) | Base::Conditional(_) => return None,
+            Base::Value(_) | Base::Conditional(_) | Base::Composed(_) => return None,
         };
         let (Value::Map(Map::Json(map, of)), false) = (base, attribute.test_only) else {
             return None;
@@ -113,13 +113,18 @@ impl<'v> Evaluation<'v, '_, '_> {
 
     fn base(&mut self, base: &'v Base) -> Evaluated<'v> {
         match base {
-            Base::Variable(at) => match self.variables.get(*at) {
+            Base::Variable(at) => match self.given.values.get(*at) {
                 Some(value) => Ok(value.clone()),
                 None => Err(EvalError::new(format!(
                     "no such attribute(s): {}",
-                    self.names[*at]
+                    self.given.names[*at]
                 ))),
             },
+            // The look into the variable that has it.
+            Base::Composed(place) => {
+                self.meter.charge(1)?;
+                self.given.composed.value(*place)
+            }
             Base::Local(place) => self.locals[*place].clone(),
             Base::Value(node) => self.node(node),
             Base::Conditional([condition, yes, no]) => match self.node(condition)? {
