@@ -78,6 +78,34 @@ pub fn apply(
     }
 }
 
+/// Merges `config`, some of an object of this schema, into `live`; nobody comes to own anything of
+/// it.
+///
+/// # Errors
+/// In upstream's words: elements that cannot be told apart, or values that would be replaced as a
+/// whole, with all in them that `config` does not name.
+pub fn merge(schema: &Schema, live: &Value, config: &Value) -> Result<Value, String> {
+    match schema {
+        Schema::BuiltIn(ty) => merge_along(TypeRef::of(*ty), live, config),
+        Schema::Structural(schema) => merge_along(NodeRef::of(schema), live, config),
+    }
+}
+
+fn merge_along(root: impl Typed, live: &Value, config: &Value) -> Result<Value, String> {
+    let shape = root.shape();
+    typed::check(config, shape, "")
+        .map_err(|why| format!("failed to convert patch object to typed object: {why}"))?;
+    let mut atomics = Vec::new();
+    typed::atomics(config, shape, "", &mut atomics);
+    if !atomics.is_empty() {
+        return Err(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+            atomics.join(", ")
+        ));
+    }
+    Ok(typed::merge(live.clone(), config, shape))
+}
+
 fn apply_along(
     root: impl Typed,
     live: Option<&Value>,

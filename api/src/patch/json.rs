@@ -50,6 +50,22 @@ pub fn apply(object: &Value, patch: &[u8]) -> Result<Value, Status> {
             None => error.to_string(),
         })
     })?;
+    applied(object, operations)?.ok_or_else(does_not_fit)
+}
+
+/// The same with a patch that was made here; `None` if a `test` of it does not hold.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_value(object: &Value, patch: &Value) -> Result<Option<Value>, Status> {
+    let operations = Vec::deserialize(patch);
+    applied(
+        object,
+        operations.map_err(|error| Status::bad_request(error.to_string()))?,
+    )
+}
+
+fn applied(object: &Value, operations: Vec<Operation>) -> Result<Option<Value>, Status> {
     if operations.len() > MAX_OPERATIONS {
         let count = operations.len();
         let why = format!(
@@ -67,9 +83,14 @@ pub fn apply(object: &Value, patch: &[u8]) -> Result<Value, Status> {
         work: MAX_WORK,
     };
     for operation in operations {
-        run(&mut object, operation, &mut budget).ok_or_else(does_not_fit)?;
+        let is_test = operation.op == "test";
+        match run(&mut object, operation, &mut budget) {
+            Some(()) => {}
+            None if is_test => return Ok(None),
+            None => return Err(does_not_fit()),
+        }
     }
-    Ok(object)
+    Ok(Some(object))
 }
 
 /// What is left of the limits. Every method is `None` once one is reached.

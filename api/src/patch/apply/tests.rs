@@ -63,6 +63,40 @@ fn elements_that_cannot_be_told_apart_are_refused() {
 }
 
 #[test]
+fn what_is_merged_is_nobodys_and_replaces_nothing_as_a_whole() {
+    let live = object(&containers(&json!([{"name": "a", "image": "x"}])));
+    let merged = |config: &Value| merge(&deployment(), &live, &object(config));
+    assert_eq!(
+        merged(&containers(
+            &json!([{"name": "b"}, {"name": "a", "tty": true}])
+        )),
+        Ok(object(&containers(
+            &json!([{"name": "b"}, {"name": "a", "image": "x", "tty": true}])
+        )))
+    );
+    for (config, why) in [
+        (
+            containers(
+                &json!([{"name": "a", "command": ["x"], "resources": {"claims": [{"name": "c"}]}}]),
+            ),
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: \
+             .spec.template.spec.containers[0].command",
+        ),
+        (
+            json!({"selector": {"matchLabels": {"a": "b"}}}),
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.selector",
+        ),
+        (
+            containers(&json!([{"image": "x"}])),
+            "failed to convert patch object to typed object: .spec.template.spec.containers: element 0: \
+             associative list with keys has an element that omits key field \"name\" (and doesn't have default value)",
+        ),
+    ] {
+        assert_eq!(merged(&config), Err(why.to_owned()));
+    }
+}
+
+#[test]
 fn a_created_object_belongs_to_its_applier() {
     let created = applied(
         None,

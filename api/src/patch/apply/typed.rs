@@ -175,6 +175,31 @@ pub(super) fn check<T: Typed>(value: &Value, shape: Shape<T>, path: &str) -> Res
     }
 }
 
+/// The paths of lists, maps and structs that are written as a whole. Not along the members of maps,
+/// as upstream.
+pub(super) fn atomics<T: Typed>(
+    value: &Value,
+    shape: Shape<T>,
+    path: &str,
+    found: &mut Vec<String>,
+) {
+    match (shape, value) {
+        (Shape::Leaf, Value::Object(_) | Value::Array(_)) => found.push(path.to_owned()),
+        (shape @ Shape::Struct(_), Value::Object(map)) => {
+            for (name, value) in map {
+                let child = shape.child(&format!("f:{name}"));
+                atomics(value, child, &format!("{path}.{name}"), found);
+            }
+        }
+        (shape @ Shape::Keyed(..), Value::Array(items)) => {
+            for (at, item) in items.iter().enumerate() {
+                atomics(item, shape.child(""), &format!("{path}[{at}]"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Merges `config` into `live`.
 pub(super) fn merge<T: Typed>(live: Value, config: &Value, shape: Shape<T>) -> Value {
     match (shape.for_value(config), live, config) {

@@ -92,7 +92,7 @@ fn admission(kind: &str) -> Value {
             "validations": [{"expression": "true"}]}}),
         "MutatingAdmissionPolicy" => json!({"spec": {"matchConstraints": policy_constraints(),
             "reinvocationPolicy": "Never",
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}}),
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'test'}]"}}]}}),
         "ValidatingAdmissionPolicyBinding" => json!({"spec": {"policyName": "p",
             "validationActions": ["Deny"]}}),
         "MutatingAdmissionPolicyBinding" => json!({"spec": {"policyName": "p"}}),

@@ -3,9 +3,10 @@
 //! Source: `pkg/registry/admissionregistration/mutatingadmissionpolicy/strategy.go` at v1.37.
 
 use coracle_api::status::FieldErrors;
+use coracle_cel::{admission::Sort, types::Type};
 use serde_json::Value;
 
-use super::policies;
+use super::policies::{self, expressions::Expressions};
 use crate::{
     cells::{AGE, NAME, integer},
     check,
@@ -55,40 +56,16 @@ impl Strategy for MutatingAdmissionPolicy {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
         policies::policy(&mut errors, spec);
+        let matching = &spec["matchConstraints"];
+        policies::mutable_operations(&mut errors, "spec.matchConstraints", matching);
+        let expressions = Expressions::new(&mut errors, spec, true);
         let mutations = items(&spec["mutations"]);
         if mutations.is_empty() {
-            errors.required("spec.mutations", "mutations must be specified");
+            errors.required("spec.mutations", "mutations must contain at least one item");
         }
         for (index, mutation) in mutations.iter().enumerate() {
             let path = format!("spec.mutations[{index}]");
-            let (kind, field) = match string(&mutation["patchType"]) {
-                "ApplyConfiguration" => ("ApplyConfiguration", "applyConfiguration"),
-                "JSONPatch" => ("JSONPatch", "jsonPatch"),
-                "" => {
-                    errors.required(format!("{path}.patchType"), "");
-                    continue;
-                }
-                _ => {
-                    let types = ["ApplyConfiguration", "JSONPatch"];
-                    errors.not_supported(
-                        format!("{path}.patchType"),
-                        &mutation["patchType"],
-                        &types,
-                    );
-                    continue;
-                }
-            };
-            if mutation[field].is_null() {
-                errors.required(
-                    format!("{path}.{field}"),
-                    format!("must be specified when patchType is {kind}"),
-                );
-            } else if string(&mutation[field]["expression"]).trim().is_empty() {
-                errors.required(
-                    format!("{path}.{field}.expression"),
-                    "expression is not specified",
-                );
-            }
+            check_mutation(&mut errors, &path, mutation, &expressions);
         }
         let policies = ["IfNeeded", "Never"];
         check::one_of(
@@ -109,6 +86,51 @@ impl Strategy for MutatingAdmissionPolicy {
     }
 }
 
+fn check_mutation(
+    errors: &mut FieldErrors,
+    path: &str,
+    mutation: &Value,
+    expressions: &Expressions,
+) {
+    let at = format!("{path}.patchType");
+    let kind = string(&mutation["patchType"]);
+    let (field, other, result) = match kind {
+        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", Type::object("Object")),
+        "JSONPatch" => (
+            "jsonPatch",
+            "applyConfiguration",
+            Type::list(Type::object("JSONPatch")),
+        ),
+        "" => return errors.required(at, ""),
+        _ => {
+            let types = ["ApplyConfiguration", "JSONPatch"];
+            return errors.not_supported(at, &mutation["patchType"], &types);
+        }
+    };
+    if mutation[field].is_null() {
+        let why = format!("must be specified when patchType is {kind}");
+        errors.required(format!("{path}.{field}"), why);
+    } else {
+        let at = format!("{path}.{field}.expression");
+        match string(&mutation[field]["expression"]).trim() {
+            "" => errors.required(at, ""),
+            text => {
+                let sort = Sort {
+                    results: &[result],
+                    has_authorizer: true,
+                    has_patches: true,
+                };
+                expressions.check(errors, at, (text, text), sort);
+            }
+        }
+    }
+    if !mutation[other].is_null() {
+        let why = format!("must not be specified when patchType is {kind}");
+        let shown = format!("{{{other}}}").into();
+        errors.invalid(format!("{path}.{other}"), &shown, why);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -122,13 +144,13 @@ mod tests {
             "reinvocationPolicy": "Never",
             "matchConstraints": {"resourceRules": [
                 {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]},
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}});
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'test'}]"}}]}});
         for (pointer, value, expect) in [
             ("/spec/failurePolicy", json!("Ignore"), ""),
             (
                 "/spec/mutations",
                 json!([]),
-                "spec.mutations: Required value: mutations must be specified",
+                "spec.mutations: Required value: mutations must contain at least one item",
             ),
             (
                 "/spec/mutations/0/jsonPatch",
@@ -139,6 +161,66 @@ mod tests {
                 "/spec/reinvocationPolicy",
                 Value::Null,
                 "spec.reinvocationPolicy: Required value",
+            ),
+        ] {
+            let found = create_errors(
+                &MutatingAdmissionPolicy,
+                with(&policy, pointer, value.clone()),
+            );
+            assert_eq!(found, expect, "{pointer} = {value}");
+        }
+    }
+
+    #[test]
+    fn mutations_are_compiled_when_they_are_written() {
+        let policy = json!({"metadata": {"name": "p"}, "spec": {
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [
+                {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]},
+            "variables": [{"name": "side", "expression": "Object.spec.containers{name: 'side'}"}],
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {
+                "expression": "Object{spec: Object.spec{containers: [variables.side]}}"}}]}});
+        let apply = |text: &str| json!([{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}}]);
+        let patch =
+            |text: &str| json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": text}}]);
+        for (pointer, value, expect) in [
+            ("/spec/failurePolicy", json!("Fail"), ""),
+            ("/spec/mutations", apply("Object{}"), ""),
+            (
+                "/spec/mutations",
+                patch("[JSONPatch{op: 'add', path: '/a', value: 1}]"),
+                "",
+            ),
+            (
+                "/spec/mutations",
+                apply("[1]"),
+                "spec.mutations[0].applyConfiguration.expression: Invalid value: \"[1]\": must evaluate to Object but \
+                 got list(int)",
+            ),
+            (
+                "/spec/mutations",
+                apply("Object.spec{}"),
+                "spec.mutations[0].applyConfiguration.expression: Invalid value: \"Object.spec{}\": must evaluate to \
+                 Object but got Object.spec",
+            ),
+            (
+                "/spec/mutations",
+                patch("Object{}"),
+                "spec.mutations[0].jsonPatch.expression: Invalid value: \"Object{}\": must evaluate to \
+                 list(JSONPatch) but got Object",
+            ),
+            (
+                "/spec/mutations",
+                json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": " "}, "applyConfiguration": {}}]),
+                "[spec.mutations[0].jsonPatch.expression: Required value, \
+                 spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified \
+                 when patchType is JSONPatch]",
+            ),
+            (
+                "/spec/matchConstraints/resourceRules/0/operations",
+                json!(["DELETE"]),
+                "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \
+                 \"*\", \"CONNECT\", \"CREATE\", \"UPDATE\"",
             ),
         ] {
             let found = create_errors(

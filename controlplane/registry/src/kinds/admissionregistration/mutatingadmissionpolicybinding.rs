@@ -41,8 +41,10 @@ impl Strategy for MutatingAdmissionPolicyBinding {
 
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        policies::binding(&mut errors, &object["spec"]);
-
+        let spec = &object["spec"];
+        policies::binding(&mut errors, spec);
+        let matching = &spec["matchResources"];
+        policies::mutable_operations(&mut errors, "spec.matchResources", matching);
         errors
     }
 

@@ -2,9 +2,11 @@
 //!
 //! Source: `pkg/apis/admissionregistration/validation/validation.go` at v1.37.
 
+pub(super) mod expressions;
+
 use std::collections::HashSet;
 
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::rules;
@@ -66,18 +68,13 @@ pub(super) fn default_binding(object: &mut Value) {
 
 /// What holds for every policy.
 pub(super) fn policy(errors: &mut FieldErrors, spec: &Value) {
-    let kind = &spec["paramKind"];
-    if kind.is_object() {
-        for field in ["apiVersion", "kind"] {
-            check::required(errors, &format!("spec.paramKind.{field}"), &kind[field]);
-        }
-    }
     check::one_of(
         errors,
         "spec.failurePolicy",
         &spec["failurePolicy"],
         &["Fail", "Ignore"],
     );
+    param_kind_errors(errors, &spec["paramKind"]);
     let matching = &spec["matchConstraints"];
     if matching.is_null() {
         errors.required("spec.matchConstraints", "");
@@ -88,26 +85,88 @@ pub(super) fn policy(errors: &mut FieldErrors, spec: &Value) {
         }
     }
     rules::conditions(errors, "spec.matchConditions", &spec["matchConditions"]);
-    let mut names = HashSet::new();
-    for (index, variable) in items(&spec["variables"]).iter().enumerate() {
-        let path = format!("spec.variables[{index}]");
-        if check::required(errors, &format!("{path}.name"), &variable["name"])
-            && !names.insert(&variable["name"])
-        {
-            errors.duplicate(format!("{path}.name"), &variable["name"]);
+}
+
+fn param_kind_errors(errors: &mut FieldErrors, kind: &Value) {
+    if !kind.is_object() {
+        return;
+    }
+    const VERSION: &str = "spec.paramKind.apiVersion";
+    let api_version = string(&kind["apiVersion"]);
+    let parts: Vec<&str> = api_version.split('/').collect();
+    match *parts {
+        [""] => errors.required(VERSION, ""),
+        [version] => version_errors(errors, ("", version), &kind["apiVersion"]),
+        [group, version] => version_errors(errors, (group, version), &kind["apiVersion"]),
+        _ => {
+            let why = format!("unexpected GroupVersion string: {api_version}");
+            errors.invalid(VERSION, &kind["apiVersion"], why);
         }
-        check::required(
-            errors,
-            &format!("{path}.expression"),
-            &variable["expression"],
-        );
+    }
+    match string(&kind["kind"]) {
+        "" => errors.required("spec.paramKind.kind", ""),
+        name => {
+            let messages = name::dns_1035_label_errors(&name.to_lowercase());
+            if !messages.is_empty() {
+                let why = messages.join(",");
+                let why = format!("may have mixed case, but should otherwise match: {why}");
+                errors.invalid("spec.paramKind.kind", &kind["kind"], why);
+            }
+        }
+    }
+}
+
+fn version_errors(errors: &mut FieldErrors, (group, version): (&str, &str), shown: &Value) {
+    const PATH: &str = "spec.paramKind.apiVersion";
+    let mut told = |value: &str, messages: Vec<String>| {
+        if !messages.is_empty() {
+            errors.invalid(PATH, &value.into(), messages.join(","));
+        }
+    };
+    if !group.is_empty() {
+        told(group, name::dns_subdomain_errors(group));
+    }
+    if !version.is_empty() {
+        told(version, name::dns_1035_label_errors(version));
+    } else {
+        errors.invalid(PATH, shown, "version must be specified");
     }
 }
 
 fn constraints(errors: &mut FieldErrors, path: &str, matching: &Value) {
     rules::selectors(errors, path, matching);
     for list in RULES {
-        rules::all(errors, &format!("{path}.{list}"), &matching[*list]);
+        let path = format!("{path}.{list}");
+        for (index, rule) in items(&matching[*list]).iter().enumerate() {
+            resource_names(errors, &format!("{path}[{index}].resourceNames"), rule);
+        }
+        rules::all(errors, &path, &matching[*list]);
+    }
+}
+
+fn resource_names(errors: &mut FieldErrors, path: &str, rule: &Value) {
+    let mut seen = HashSet::new();
+    for (index, name) in items(&rule["resourceNames"]).iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        for message in name::path_segment_errors(string(name)) {
+            errors.invalid(&*path, name, message);
+        }
+        if !seen.insert(name) {
+            errors.duplicate(path, name);
+        }
+    }
+}
+
+/// What is deleted has nothing that could be changed.
+pub(super) fn mutable_operations(errors: &mut FieldErrors, path: &str, matching: &Value) {
+    const MUTABLE: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
+    for rule in items(&matching["resourceRules"]) {
+        for operation in items(&rule["operations"]) {
+            if !MUTABLE.contains(&string(operation)) {
+                let path = format!("{path}.resourceRules.operations");
+                errors.not_supported(path, operation, MUTABLE);
+            }
+        }
     }
 }
 
@@ -116,34 +175,39 @@ pub(super) fn binding(errors: &mut FieldErrors, spec: &Value) {
     if check::required(errors, "spec.policyName", &spec["policyName"]) {
         check::dns_subdomain(errors, "spec.policyName", &spec["policyName"]);
     }
-    let param = &spec["paramRef"];
-    if param.is_object() {
-        let (has_name, has_selector) = (
-            !string(&param["name"]).is_empty(),
-            param["selector"].is_object(),
-        );
-        match (has_name, has_selector) {
-            (true, true) => errors.forbidden(
-                "spec.paramRef.name",
-                "name and selector are mutually exclusive",
-            ),
-            (false, false) => {
-                errors.required("spec.paramRef", "one of name or selector must be specified")
-            }
-            _ => {}
-        }
-        check::label_selector(errors, "spec.paramRef.selector", &param["selector"]);
-        let action = &param["parameterNotFoundAction"];
-        check::one_of(
-            errors,
-            "spec.paramRef.parameterNotFoundAction",
-            action,
-            &["Allow", "Deny"],
-        );
-    }
+    param_ref(errors, &spec["paramRef"]);
     if spec["matchResources"].is_object() {
         constraints(errors, "spec.matchResources", &spec["matchResources"]);
     }
+}
+
+fn param_ref(errors: &mut FieldErrors, param: &Value) {
+    const EXCLUSIVE: &str = "name and selector are mutually exclusive";
+    if !param.is_object() {
+        return;
+    }
+    let (name, has_selector) = (string(&param["name"]), param["selector"].is_object());
+    if !name.is_empty() {
+        for message in name::path_segment_errors(name) {
+            errors.invalid("spec.paramRef.name", &param["name"], message);
+        }
+        if has_selector {
+            errors.forbidden("spec.paramRef.name", EXCLUSIVE);
+        }
+    }
+    check::label_selector(errors, "spec.paramRef.selector", &param["selector"]);
+    if has_selector && !name.is_empty() {
+        errors.forbidden("spec.paramRef.selector", EXCLUSIVE);
+    }
+    if !has_selector && name.is_empty() {
+        errors.required("spec.paramRef", "one of name or selector must be specified");
+    }
+    check::one_of(
+        errors,
+        "spec.paramRef.parameterNotFoundAction",
+        &param["parameterNotFoundAction"],
+        &["Deny", "Allow"],
+    );
 }
 
 /// `apps/v1/Deployment`, or that none is set.
