@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["coracle-telemetry", "coracle-store"],
     ),
     ("coracle-cel", &["coracle-api"]),
+    ("coracle-webhook", &["coracle-telemetry"]),
     (
         "coracle-registry",
         &[
@@ -31,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-cel",
             "coracle-store",
             "coracle-structural",
+            "coracle-webhook",
         ],
     ),
     (
@@ -44,6 +46,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-store",
             "coracle-registry",
             "coracle-auth",
+            "coracle-cel",
+            "coracle-webhook",
         ],
     ),
     (
@@ -57,6 +61,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-registry",
             "coracle-auth",
             "coracle-admission",
+            "coracle-webhook",
         ],
     ),
     (

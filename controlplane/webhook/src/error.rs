@@ -1,0 +1,118 @@
+//! Why there is no answer. What is said is what Go's client says: people look for it.
+
+use std::{error::Error as _, io};
+
+use crate::{answer::MAX_ANSWER, dial::DialError, tls};
+
+/// Why a call has brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// It cannot be called at all: the configuration is to be mended.
+    #[error("could not get REST client: {0}")]
+    Setup(#[source] SetupError),
+    /// The exchange did not come to an end.
+    #[error("Post {url:?}: {why}")]
+    Exchange {
+        /// What was called.
+        url: String,
+        /// What became of it.
+        #[source]
+        why: ExchangeError,
+    },
+    /// It answered, and not with a success.
+    #[error("{message}")]
+    Answered {
+        /// HTTP's.
+        code: u16,
+        /// The Status that it sent, or what its code means.
+        message: String,
+    },
+}
+
+impl CallError {
+    /// The code of the answer, if there was one.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Answered { code, .. } => Some(*code),
+            Self::Setup(_) | Self::Exchange { .. } => None,
+        }
+    }
+}
+
+/// Why a webhook cannot be called.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// It has no address.
+    #[error("Unparsable URL: {url:?}")]
+    Url {
+        /// As it was written.
+        url: String,
+    },
+    /// Nobody can be believed.
+    #[error("unable to load root certificates: unable to parse bytes as PEM block")]
+    CaBundle,
+    /// The machine's own authorities cannot be read.
+    #[error("unable to load root certificates of this machine")]
+    SystemRoots(#[source] io::Error),
+    /// TLS as such.
+    #[error("cannot set up TLS")]
+    Tls(#[source] rustls::Error),
+}
+
+/// What became of an exchange.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// It took too long.
+    #[error("context deadline exceeded")]
+    Deadline,
+    /// There is no way to the Service.
+    #[error("{0}")]
+    Dial(#[source] DialError),
+    /// There is no way to the host of a URL.
+    #[error("dial tcp {address}: {}", spoken(.source))]
+    Connect {
+        /// Host and port.
+        address: String,
+        /// What the system says of it.
+        source: io::Error,
+    },
+    /// Somebody else answers there, or in another way.
+    #[error("{}", tls::spoken(.0))]
+    Tls(#[source] io::Error),
+    /// What was said was no HTTP, or it broke off.
+    #[error("{}", http(.0))]
+    Http(#[source] hyper::Error),
+    /// The other side has gone before anything was sent.
+    #[error("EOF")]
+    Gone,
+    /// More than is read.
+    #[error("the answer is longer than {MAX_ANSWER} bytes")]
+    TooLong,
+}
+
+/// An error of the system in Go's words.
+pub(crate) fn spoken(error: &io::Error) -> String {
+    let known = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused",
+        io::ErrorKind::ConnectionReset => "connection reset by peer",
+        io::ErrorKind::HostUnreachable => "connect: no route to host",
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable",
+        io::ErrorKind::UnexpectedEof => "EOF",
+        _ => return error.to_string(),
+    };
+    known.to_owned()
+}
+
+fn http(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() {
+        return "EOF".to_owned();
+    }
+    if error.is_parse() {
+        return format!("net/http: malformed HTTP response: {error}");
+    }
+    match error.source().and_then(|cause| cause.downcast_ref()) {
+        Some(cause) => spoken(cause),
+        None => error.to_string(),
+    }
+}

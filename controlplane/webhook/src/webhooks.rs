@@ -1,0 +1,128 @@
+//! The clients of all webhooks. One is made at the first call, and forgotten when others are used
+//! more.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
+
+use crate::{
+    client::Client,
+    config::ClientConfig,
+    dial::Dialer,
+    error::{CallError, SetupError},
+};
+
+/// Webhooks whose connections are kept, as upstream.
+const MOST_CLIENTS: usize = 200;
+/// Between two looks for connections that have been idle for long.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// Calls webhooks. Cheap to clone: all have the same connections.
+#[derive(Clone)]
+pub struct Webhooks {
+    dialer: Arc<dyn Dialer>,
+    clients: Arc<Mutex<Clients>>,
+}
+
+struct Clients {
+    by_config: HashMap<ClientConfig, Known>,
+    swept: Instant,
+}
+
+struct Known {
+    client: Arc<Client>,
+    used: Instant,
+}
+
+impl Webhooks {
+    /// That reach Services by `dialer`.
+    pub fn new(dialer: Arc<dyn Dialer>) -> Self {
+        let clients = Clients {
+            by_config: HashMap::new(),
+            swept: Instant::now(),
+        };
+        Self {
+            dialer,
+            clients: Arc::new(Mutex::new(clients)),
+        }
+    }
+
+    /// Posts `body`, which is JSON, and returns the body of a success. It is over within
+    /// `timeout`, and sent once.
+    ///
+    /// Cancel safe: who drops it ends the exchange.
+    ///
+    /// # Errors
+    /// [`CallError`]: whether to go on without an answer is the caller's decision.
+    pub async fn post(
+        &self,
+        config: &ClientConfig,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, CallError> {
+        let client = self.client(config).await.map_err(CallError::Setup)?;
+        client.post(&*self.dialer, body, timeout).await
+    }
+
+    async fn client(&self, config: &ClientConfig) -> Result<Arc<Client>, SetupError> {
+        if let Some(client) = self.clients.lock().find(config) {
+            return Ok(client);
+        }
+        let own = config.clone();
+        let made = spawn_blocking(move || Client::new(&own)).await;
+        // It does not panic, and is not told to end.
+        let made = made.unwrap_or_else(|error| {
+            let source = std::io::Error::other(error);
+            Err(SetupError::SystemRoots(source))
+        })?;
+        Ok(self.clients.lock().add(config, Arc::new(made)))
+    }
+}
+
+impl std::fmt::Debug for Webhooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhooks")
+            .field("clients", &self.clients.lock().by_config.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Clients {
+    fn find(&mut self, config: &ClientConfig) -> Option<Arc<Client>> {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.swept) > SWEEP {
+            self.swept = now;
+            self.by_config
+                .values()
+                .for_each(|known| known.client.sweep(now));
+        }
+        let known = self.by_config.get_mut(config)?;
+        known.used = now;
+        Some(Arc::clone(&known.client))
+    }
+
+    /// Unless somebody was faster.
+    fn add(&mut self, config: &ClientConfig, client: Arc<Client>) -> Arc<Client> {
+        if let Some(known) = self.find(config) {
+            return known;
+        }
+        if self.by_config.len() >= MOST_CLIENTS {
+            let oldest = self.by_config.iter().min_by_key(|(_, known)| known.used);
+            if let Some(oldest) = oldest.map(|(config, _)| config.clone()) {
+                self.by_config.remove(&oldest);
+            }
+        }
+        let known = Known {
+            client: Arc::clone(&client),
+            used: Instant::now(),
+        };
+        self.by_config.insert(config.clone(), known);
+        client
+    }
+}
