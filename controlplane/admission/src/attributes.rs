@@ -4,11 +4,13 @@
 
 use std::{collections::BTreeMap, fmt, ops::Deref};
 
-use coracle_api::{meta, status::Status};
+use coracle_api::{meta, resource::Gvk, status::Status};
 use coracle_auth::user::UserInfo;
-use coracle_registry::{api_resource::ApiResource, store::WriteOptions};
+use coracle_registry::{api_resource::ApiResource, store::WriteOptions, strategy::Subresource};
 use parking_lot::Mutex;
 use serde_json::Value;
+
+use crate::{reinvocation::Reinvocation, told::Told};
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,17 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// As rules of webhooks and policies have it, such as `CREATE`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+
     /// Whether something is there afterwards that was not there before, in this form.
     #[must_use]
     pub fn writes(self) -> bool {
@@ -51,6 +64,8 @@ pub struct Request<'a> {
     pub name: &'a str,
     /// As the request says.
     pub options: WriteOptions,
+    /// What else it says of itself, for who is told of it.
+    pub told: Told<'a>,
 }
 
 impl<'a> Request<'a> {
@@ -67,7 +82,25 @@ impl<'a> Request<'a> {
             is_changed: false,
             warnings: Mutex::default(),
             audit: Mutex::default(),
+            reinvocation: Reinvocation::default(),
         }
+    }
+
+    /// The kind of the object, if it is not that of the resource: that of an eviction, of the
+    /// options of a stream.
+    pub fn foreign_kind(&self) -> Option<Gvk> {
+        Self::foreign(self.subresource, self.resource)
+    }
+
+    /// The kind of the object where the resource is shown as another one.
+    pub fn kind_as(&self, resource: &ApiResource) -> Gvk {
+        Self::foreign(self.subresource, resource).unwrap_or_else(|| resource.gvk())
+    }
+
+    fn foreign(subresource: &str, resource: &ApiResource) -> Option<Gvk> {
+        let subresource = Subresource::named(subresource)?;
+        let (group, version, kind) = subresource.foreign_kind(&resource.kind)?;
+        Some(Gvk::new(group, version, kind))
     }
 
     /// Whether this is about objects of this kind of the core group, not about what is below them.
@@ -84,6 +117,8 @@ pub struct Attributes<'a> {
     is_changed: bool,
     warnings: Mutex<Vec<String>>,
     audit: Mutex<BTreeMap<String, String>>,
+    /// Whether plugins that change a write look at it once more.
+    pub reinvocation: Reinvocation,
 }
 
 /// What a look at a write has brought.

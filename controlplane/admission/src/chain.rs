@@ -129,6 +129,15 @@ impl Chain {
     /// # Errors
     /// What the first says that refuses.
     pub async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        self.mutate_once(attributes).await?;
+        if attributes.reinvocation.begins_again() {
+            // Sidecars come with what the plugins that went before have never seen.
+            self.mutate_once(attributes).await?;
+        }
+        Ok(())
+    }
+
+    async fn mutate_once(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
         for plugin in &self.ordered {
             if plugin.handles(attributes.operation, attributes.resource) {
                 plugin.mutate(attributes).await?;

@@ -8,7 +8,10 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`attributes`] | a write as admission sees it |
+//! | [`attributes`], [`told`] | a write as admission sees it, and what the client says of it |
+//! | [`matching`] | which requests a webhook or a policy is about, and what its expressions see |
+//! | [`kinds`] | which kinds are served |
+//! | `reinvocation` | what is looked at once more because others have changed it |
 //! | [`plugin`] | what a plugin is |
 //! | [`parts`] | what plugins are made from |
 //! | [`config`] | what they are told from outside |
@@ -40,7 +43,9 @@ mod certificates;
 pub mod chain;
 pub mod config;
 mod default_toleration_seconds;
+pub mod kinds;
 mod limit_ranger;
+pub mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
 pub mod parts;
@@ -48,6 +53,7 @@ pub mod plugin;
 mod pod;
 mod pod_security;
 mod priority;
+pub mod reinvocation;
 mod resource_quota;
 mod role_escalation;
 mod runtime_class;
@@ -56,10 +62,13 @@ mod service_account_tokens;
 mod storage_class;
 mod storage_protection;
 mod taint_nodes_by_condition;
+pub mod told;
 
 pub use attributes::{Attributes, Operation, Request};
 pub use chain::{Chain, Turn};
 pub use config::{AdmissionConfig, AdmissionConfigError};
+pub use kinds::Kinds;
 pub use parts::Parts;
 pub use plugin::Plugin;
 pub use pod_security::metrics::PodSecurityMetrics;
+pub use told::Told;

@@ -4,9 +4,10 @@ use std::{net::IpAddr, sync::Arc};
 
 use coracle_auth::{authn::service_account::TokenSigner, authz};
 use coracle_registry::{resource::Registry, store::Store};
+use coracle_webhook::Webhooks;
 use ipnet::IpNet;
 
-use crate::{config::AdmissionConfig, pod_security::metrics::PodSecurityMetrics};
+use crate::{config::AdmissionConfig, kinds::Kinds, pod_security::metrics::PodSecurityMetrics};
 
 /// What plugins need of the server.
 #[derive(Clone)]
@@ -15,6 +16,10 @@ pub struct Parts {
     pub store: Store,
     /// The kinds.
     pub registry: Arc<Registry>,
+    /// The same with those that come and go.
+    pub kinds: Arc<dyn Kinds>,
+    /// For webhooks.
+    pub webhooks: Webhooks,
     /// For rights that only an object shows the need of.
     pub authorizer: Arc<authz::UnionAuthorizer>,
     /// For tokens that Secrets ask for.

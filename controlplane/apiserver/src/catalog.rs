@@ -13,7 +13,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use coracle_api::{schema::Schema, status::Status};
+use coracle_admission::Kinds;
+use coracle_api::{resource::Gvk, schema::Schema, status::Status};
 use coracle_auth::user::UserInfo;
 use coracle_registry::{
     api_resource::{ApiResource, Text},
@@ -206,6 +207,27 @@ impl<S> Catalog<S> {
             Serving::Stored(resource) => Some(resource),
             Serving::Virtual(_) => None,
         })
+    }
+}
+
+impl<S> Kinds for Catalogs<S> {
+    fn at(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        match self.now().find(group, version, plural)? {
+            Serving::Stored(resource) => Some(Arc::clone(resource)),
+            Serving::Virtual(_) => None,
+        }
+    }
+
+    fn of_kind(&self, gvk: &Gvk) -> Option<Arc<Resource>> {
+        let catalog = self.now();
+        catalog.stored().find(|one| one.gvk == *gvk).cloned()
+    }
+
+    fn alike(&self, resource: &Resource) -> Vec<Arc<Resource>> {
+        let catalog = self.now();
+        let is_alike =
+            |one: &&Arc<Resource>| one.prefix == resource.prefix && one.projected.is_none();
+        catalog.stored().filter(is_alike).cloned().collect()
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod watch;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use coracle_admission::{Operation, Request};
+use coracle_admission::{Operation, Request, Told};
 use coracle_api::{
     decode::{self, ContentType, Decoded, FieldValidation},
     resource::{GroupResource, Gvk},
@@ -35,6 +35,7 @@ use crate::{
     catalog, encoding,
     limits::BODY_LIMIT,
     reply::Reply,
+    request_info::Verb,
     state::State,
     table::{
         self, IncludeObject, ListMeta, TableOptions,
@@ -155,6 +156,26 @@ impl<'a> Call<'a> {
             },
             name: info.name.as_ref(),
             options,
+            told: self.told(operation),
+        }
+    }
+
+    /// What it says of itself besides. That of a deletion is in its body as well.
+    fn told(&self, operation: Operation) -> Told<'a> {
+        let kind = match operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update if self.info.verb == Verb::Patch => "PatchOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+            Operation::Connect => return Told::default(),
+        };
+        let text = |name| self.query.text(name).unwrap_or_default();
+        Told {
+            kind,
+            field_manager: text("fieldManager"),
+            field_validation: text("fieldValidation"),
+            force: self.query.flag("force"),
+            delete: None,
         }
     }
 

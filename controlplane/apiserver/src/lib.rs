@@ -40,6 +40,7 @@
 //! | `encoding`, [`table`] | answers in protobuf, YAML and indented JSON; as Table and metadata alone |
 //! | `gzip` | compresses large answers |
 //! | `metrics` | what `/metrics` tells of this server |
+//! | `service_dialer` | how webhooks are reached that are Services |
 //! | `slow` | what the log tells of requests that took long |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `unstored` | bindings, component statuses |
@@ -88,6 +89,7 @@ mod review;
 mod route;
 mod serve;
 pub mod server;
+mod service_dialer;
 mod slow;
 mod source;
 mod state;

@@ -9,7 +9,7 @@ mod selectors;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_admission::{Operation, Request};
+use coracle_admission::{Operation, Request, Told};
 use coracle_api::{
     decode::{self, FieldValidation},
     meta,
@@ -150,6 +150,10 @@ async fn create(about: &ApiResource, call: Call<'_, State>) -> Result<Reply, Sta
         namespace: &info.namespace,
         name: "",
         options: call.write_options()?,
+        told: Told {
+            kind: "CreateOptions",
+            ..Told::default()
+        },
     };
     let content = content_type(call.headers)?;
     let decoded = decode::decode(&call.body, content, &about.gvk(), FieldValidation::Ignore)?;

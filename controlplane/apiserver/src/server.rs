@@ -26,6 +26,7 @@ use coracle_registry::{
 };
 use coracle_store::Backend;
 use coracle_telemetry::{ExponentialBackoff, Health, Tasks, metrics::MetricsRegistry};
+use coracle_webhook::Webhooks;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +45,7 @@ use crate::{
     metrics_api,
     pki::PkiError,
     review, serve,
+    service_dialer::ServiceDialer,
     slow::SlowRequests,
     state::State,
     subresource, unstored,
@@ -94,9 +96,13 @@ impl ApiServer {
         let store = Store { backend, cache };
         let signer = Arc::new(signer);
         let authorizer = Arc::new(UnionAuthorizer::new(&registry));
+        let catalog = Arc::new(Catalogs::new(Catalog::new(served(&registry))));
+        let dialer = Arc::new(ServiceDialer::default());
         let chain = admission::Chain::new(&admission::Parts {
             store: store.clone(),
             registry: Arc::clone(&registry),
+            kinds: Arc::clone(&catalog) as _,
+            webhooks: Webhooks::new(Arc::clone(&dialer) as _),
             authorizer: Arc::clone(&authorizer),
             signer: Arc::clone(&signer),
             cluster_ca: config.pki.ca.cert_pem.clone(),
@@ -119,7 +125,7 @@ impl ApiServer {
                 tokens,
             ),
             authorizer,
-            catalog: Catalogs::new(Catalog::new(served(&registry))),
+            catalog,
             registry,
             signer,
             node_tls,
@@ -132,6 +138,7 @@ impl ApiServer {
             health: Health::default(),
             config,
         });
+        dialer.serve(Arc::downgrade(&state));
         bootstrap::start(&state).await?;
         // The first request finds all roles.
         state

@@ -31,7 +31,7 @@ pub(crate) struct State {
     /// The kinds that are built in.
     pub(crate) registry: Arc<Registry>,
     /// What is served.
-    pub(crate) catalog: Catalogs<Self>,
+    pub(crate) catalog: Arc<Catalogs<Self>>,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<UnionAuthorizer>,
     pub(crate) signer: Arc<TokenSigner>,

@@ -1,6 +1,6 @@
 //! DELETE of one object, and of a collection.
 
-use coracle_admission::{Operation, Request};
+use coracle_admission::{Operation, Request, Told};
 use coracle_api::{
     decode, meta,
     resource::Gvk,
@@ -98,13 +98,14 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
     )))
 }
 
-fn request<'a>(call: &'a Call<'_>, options: &DeleteOptions) -> Request<'a> {
-    call.admission_request(
-        Operation::Delete,
-        WriteOptions {
-            dry_run: options.dry_run,
-        },
-    )
+fn request<'a>(call: &'a Call<'_>, options: &'a DeleteOptions) -> Request<'a> {
+    let dry_run = options.dry_run;
+    let request = call.admission_request(Operation::Delete, WriteOptions { dry_run });
+    let told = Told {
+        delete: Some(options),
+        ..request.told
+    };
+    Request { told, ..request }
 }
 
 fn success(call: &Call<'_>, object: &Value) -> Value {

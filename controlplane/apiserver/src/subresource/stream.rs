@@ -40,6 +40,7 @@ use crate::{
 pub(crate) use identity::tls_config as node_tls_config;
 use negotiate::Form;
 use port_forward::Pod;
+pub(crate) use proxy::connect_to_service;
 pub(super) use proxy::{path_behind, serve as proxy};
 use remote_command::Expected;
 use spdy::session::{self, Stream};
@@ -55,7 +56,7 @@ pub(super) async fn log(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>
         .transpose()?;
     let pod = pod(call).await?;
     let container = location::container(&pod, call.query.text("container"))?;
-    let Some(agent) = location::agent_of(call, &pod).await? else {
+    let Some(agent) = location::agent_of(call.server, &pod).await? else {
         // As upstream: a pod that is on no node yet has said nothing, which is no failure.
         return Ok(Reply::new(StatusCode::NO_CONTENT, "", Body::Empty).into_response());
     };
@@ -107,7 +108,7 @@ pub(super) async fn upgrade(
             )
         }
     };
-    let Some(agent) = location::agent_of(call, &pod).await? else {
+    let Some(agent) = location::agent_of(call.server, &pod).await? else {
         return Err(Status::bad_request(format!(
             "pod {} does not have a host assigned",
             call.info.name

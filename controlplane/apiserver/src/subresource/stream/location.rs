@@ -30,30 +30,25 @@ pub(crate) struct Target {
 }
 
 /// The agent of the node that the pod is on; `None` while it is on none.
-pub(super) async fn agent_of(call: &Call<'_>, pod: &Value) -> Result<Option<Agent>, Status> {
+pub(super) async fn agent_of(server: &State, pod: &Value) -> Result<Option<Agent>, Status> {
     let name = meta::get_str(pod, &["spec", "nodeName"]);
     if name.is_empty() {
         return Ok(None);
     }
-    agent(call, name).await.map(Some)
+    agent(server, name).await.map(Some)
 }
 
 /// The agent of a node.
-pub(crate) async fn agent(call: &Call<'_>, name: &str) -> Result<Agent, Status> {
-    let nodes = call
-        .server
+pub(crate) async fn agent(server: &State, name: &str) -> Result<Agent, Status> {
+    let nodes = server
         .registry
         .core("nodes")
         .ok_or_else(Status::no_such_path)?;
-    let current = call
-        .server
-        .store
-        .current(nodes, &nodes.key("", name))
-        .await?;
+    let current = server.store.current(nodes, &nodes.key("", name)).await?;
     let node = current
         .ok_or_else(|| Status::not_found(&nodes.group_resource, name))?
         .object;
-    agent_on(call.server, &node)
+    agent_on(server, &node)
 }
 
 /// The same, of a node at hand. Its status is what the node says of itself.

@@ -18,6 +18,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
+use coracle_webhook::Io;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header,
     request::Parts,
@@ -31,7 +32,6 @@ use rustls::{
     crypto::CryptoProvider,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use super::{
@@ -42,6 +42,7 @@ use crate::{
     body::Body,
     endpoints::Call,
     reply::{Reply, TEXT},
+    state::State,
 };
 use backend::{Backend, Id};
 use rewrite::Place;
@@ -50,9 +51,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// For the head of the answer: some pages take their time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 const HTML: &str = "text/html";
-
-trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// Serves a request of any method to `behind`, a path of what runs there.
 pub(crate) async fn serve(
@@ -72,19 +70,7 @@ pub(crate) async fn serve(
         ))
     })?;
     let backend = backend::find(call, &id).await?;
-    let stream: Box<dyn Io> = match &backend {
-        Backend::Agent(agent) => Box::new(node::open(call.server, agent).await?),
-        Backend::Pod { pod, port } => Box::new(TokioIo::new(
-            node::tunnel(call.server, pod, *port, Side::Pod)
-                .await
-                .map_err(failed)?,
-        )),
-        Backend::Address(address) => {
-            let connecting =
-                tokio::time::timeout(HANDSHAKE_TIMEOUT, tokio::net::TcpStream::connect(address));
-            Box::new(connecting.await.map_err(failed)?.map_err(failed)?)
-        }
-    };
+    let stream = connect(call.server, &backend).await?;
     let stream = if id.is_https && !matches!(backend, Backend::Agent(_)) {
         encrypt(stream).await?
     } else {
@@ -106,6 +92,33 @@ pub(crate) async fn serve(
         Err(_) => return Err(failed("timed out waiting for an answer")),
     };
     relay(call, parts, response, &backend.host())
+}
+
+async fn connect(server: &State, backend: &Backend) -> Result<Box<dyn Io>, Status> {
+    Ok(match backend {
+        Backend::Agent(agent) => Box::new(node::open(server, agent).await?),
+        Backend::Pod { pod, port } => Box::new(TokioIo::new(
+            node::tunnel(server, pod, *port, Side::Pod)
+                .await
+                .map_err(failed)?,
+        )),
+        Backend::Address(address) => {
+            let connecting =
+                tokio::time::timeout(HANDSHAKE_TIMEOUT, tokio::net::TcpStream::connect(address));
+            Box::new(connecting.await.map_err(failed)?.map_err(failed)?)
+        }
+    })
+}
+
+/// A connection to a port of a Service, by the way that its proxy goes.
+pub(crate) async fn connect_to_service(
+    server: &State,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<Box<dyn Io>, Status> {
+    let backend = backend::of_service(server, namespace, name, port).await?;
+    connect(server, &backend).await
 }
 
 /// The path behind the proxy, as it was sent.

@@ -1,6 +1,6 @@
 //! What is counted, and what is kept for an audit.
 
-use coracle_admission::{Operation, Request};
+use coracle_admission::{Operation, Request, Told};
 use coracle_registry::store::WriteOptions;
 
 use super::*;
@@ -74,6 +74,7 @@ async fn what_an_audit_is_to_know_comes_with_the_write() {
         namespace: "n",
         name: "p",
         options: WriteOptions::default(),
+        told: Told::default(),
     };
     let mut pod = privileged("p");
     let seen = server

@@ -84,7 +84,8 @@ pub(super) fn policy(errors: &mut FieldErrors, spec: &Value) {
             errors.required("spec.matchConstraints.resourceRules", "");
         }
     }
-    rules::conditions(errors, "spec.matchConditions", &spec["matchConditions"]);
+    let (conditions, has_params) = (&spec["matchConditions"], spec["paramKind"].is_object());
+    rules::conditions(errors, "spec.matchConditions", conditions, has_params);
 }
 
 fn param_kind_errors(errors: &mut FieldErrors, kind: &Value) {

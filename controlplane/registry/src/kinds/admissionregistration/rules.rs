@@ -5,10 +5,11 @@
 use std::collections::BTreeSet;
 
 use coracle_api::status::FieldErrors;
+use coracle_cel::types::Type;
 use serde_json::Value;
 
 use crate::{
-    check, fill,
+    check, expressions, fill,
     value::{items, string},
 };
 
@@ -114,20 +115,34 @@ fn resources(errors: &mut FieldErrors, path: &str, list: &Value) {
     }
 }
 
-/// Conditions: named expressions.
-pub(super) fn conditions(errors: &mut FieldErrors, path: &str, conditions: &Value) {
+/// Conditions: named expressions, which may name `params` where the request has some.
+pub(super) fn conditions(
+    errors: &mut FieldErrors,
+    path: &str,
+    conditions: &Value,
+    has_params: bool,
+) {
     let conditions = items(conditions);
+    if conditions.is_empty() {
+        return;
+    }
     if conditions.len() > MAX_CONDITIONS {
         errors.too_many(path, conditions.len(), MAX_CONDITIONS);
     }
+    let env = expressions::env(has_params);
     let mut names = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        check::required(
-            errors,
-            &format!("{path}.expression"),
-            &condition["expression"],
-        );
+        let at = format!("{path}.expression");
+        match string(&condition["expression"]).trim() {
+            "" => errors.required(at, ""),
+            text => {
+                let compiled = expressions::compile(text, &env, &Type::Bool);
+                if let Err(why) = compiled {
+                    errors.invalid(at, &text.into(), why);
+                }
+            }
+        }
         if check::required(errors, &format!("{path}.name"), &condition["name"]) {
             check::qualified_name(errors, &format!("{path}.name"), &condition["name"]);
             if !names.insert(string(&condition["name"])) {

@@ -117,7 +117,12 @@ fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {
         );
     }
     client_config(errors, &at("clientConfig"), &webhook["clientConfig"]);
-    rules::conditions(errors, &at("matchConditions"), &webhook["matchConditions"]);
+    rules::conditions(
+        errors,
+        &at("matchConditions"),
+        &webhook["matchConditions"],
+        false,
+    );
 }
 
 fn review_versions(errors: &mut FieldErrors, path: &str, versions: &Value) {

@@ -14,7 +14,7 @@ use super::super::{
     location::{self, Agent},
     port_forward::Pod,
 };
-use crate::endpoints::Call;
+use crate::{endpoints::Call, state::State};
 
 /// `[http:|https:]NAME[:PORT]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,50 +70,101 @@ impl Backend {
 
 /// Finds it out.
 pub(super) async fn find(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status> {
+    let place = Place {
+        server: call.server,
+        namespace: &call.info.namespace,
+    };
     match &*call.resource.info.plural {
-        "nodes" => location::agent(call, id.name).await.map(Backend::Agent),
+        "nodes" => location::agent(call.server, id.name)
+            .await
+            .map(Backend::Agent),
         "pods" => {
-            let pod = object(call, "pods", id.name).await?;
+            let pod = place.object("pods", id.name).await?;
             let port = pod_port(&pod, id.port)
                 .ok_or_else(|| Status::bad_request(format!("invalid port {:?}", id.port)))?;
-            on_node(call, &pod, port).await
+            place.on_node(&pod, port).await
         }
-        _ => service(call, id).await,
+        _ => place.service(id.name, id.port).await,
     }
 }
 
-async fn object(call: &Call<'_>, plural: &str, name: &str) -> Result<Value, Status> {
-    let resource = call
-        .server
-        .registry
-        .core(plural)
-        .ok_or_else(Status::no_such_path)?;
-    let current = call
-        .server
-        .store
-        .current(resource, &resource.key(&call.info.namespace, name))
-        .await?;
-    current
-        .map(|current| current.object)
-        .ok_or_else(|| Status::not_found(&resource.group_resource, name))
+/// The same for a port of a Service that no request names.
+pub(super) async fn of_service(
+    server: &State,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<Backend, Status> {
+    let place = Place { server, namespace };
+    place.service(name, &port.to_string()).await
 }
 
-async fn on_node(call: &Call<'_>, pod: &Value, port: u16) -> Result<Backend, Status> {
-    let Some(agent) = location::agent_of(call, pod).await? else {
-        return Err(Status::bad_request(format!(
-            "pod {} does not have a host assigned",
-            meta::name(pod)
-        )));
-    };
-    let (namespace, name) = (call.info.namespace.to_string(), meta::name(pod).to_owned());
-    Ok(Backend::Pod {
-        pod: Pod {
-            agent,
-            namespace,
-            name,
-        },
-        port,
-    })
+/// Where it is looked for.
+struct Place<'a> {
+    server: &'a State,
+    namespace: &'a str,
+}
+
+impl Place<'_> {
+    async fn object(&self, plural: &str, name: &str) -> Result<Value, Status> {
+        let (registry, store) = (&self.server.registry, &self.server.store);
+        let resource = registry.core(plural).ok_or_else(Status::no_such_path)?;
+        let key = resource.key(self.namespace, name);
+        let current = store.current(resource, &key).await?;
+        current
+            .map(|current| current.object)
+            .ok_or_else(|| Status::not_found(&resource.group_resource, name))
+    }
+
+    async fn on_node(&self, pod: &Value, port: u16) -> Result<Backend, Status> {
+        let Some(agent) = location::agent_of(self.server, pod).await? else {
+            return Err(Status::bad_request(format!(
+                "pod {} does not have a host assigned",
+                meta::name(pod)
+            )));
+        };
+        let (namespace, name) = (self.namespace.to_owned(), meta::name(pod).to_owned());
+        Ok(Backend::Pod {
+            pod: Pod {
+                agent,
+                namespace,
+                name,
+            },
+            port,
+        })
+    }
+
+    async fn service(&self, name: &str, port: &str) -> Result<Backend, Status> {
+        let service = self.object("services", name).await?;
+        let unavailable = |why: &str| {
+            let message = format!("no {why} available for service {name:?}");
+            Status::new(503, Reason::ServiceUnavailable, message)
+        };
+        let port_name = port_name(&service, port).ok_or_else(|| unavailable("service port"))?;
+        let endpoints = self
+            .object("endpoints", name)
+            .await
+            .map_err(|_| unavailable("endpoints"))?;
+        let found = candidates(&endpoints, &port_name);
+        if found.is_empty() {
+            return Err(unavailable("endpoints"));
+        }
+        let (address, port) = found[rand::rng().random_range(0..found.len())];
+        let target = &address["targetRef"];
+        if target["kind"] == "Pod" {
+            let pod = self
+                .object("pods", meta::get_str(target, &["name"]))
+                .await?;
+            return self.on_node(&pod, port).await;
+        }
+        let ip: IpAddr = meta::get_str(address, &["ip"])
+            .parse()
+            .map_err(|_| unavailable("endpoints"))?;
+        if !may_be_dialled(ip) {
+            return Err(Status::bad_request("address not allowed"));
+        }
+        Ok(Backend::Address(SocketAddr::new(ip.to_canonical(), port)))
+    }
 }
 
 /// The port of that number, or the first one that a container names, or 80.
@@ -127,35 +178,6 @@ fn pod_port(pod: &Value, asked: &str) -> Option<u16> {
         .next()
         .and_then(|port| u16::try_from(meta::get_i64(port, &["containerPort"])?).ok());
     Some(first.unwrap_or(80))
-}
-
-async fn service(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status> {
-    let service = object(call, "services", id.name).await?;
-    let unavailable = |why: &str| {
-        let message = format!("no {why} available for service {:?}", id.name);
-        Status::new(503, Reason::ServiceUnavailable, message)
-    };
-    let name = port_name(&service, id.port).ok_or_else(|| unavailable("service port"))?;
-    let endpoints = object(call, "endpoints", id.name)
-        .await
-        .map_err(|_| unavailable("endpoints"))?;
-    let found = candidates(&endpoints, &name);
-    if found.is_empty() {
-        return Err(unavailable("endpoints"));
-    }
-    let (address, port) = found[rand::rng().random_range(0..found.len())];
-    let target = &address["targetRef"];
-    if target["kind"] == "Pod" {
-        let pod = object(call, "pods", meta::get_str(target, &["name"])).await?;
-        return on_node(call, &pod, port).await;
-    }
-    let ip: IpAddr = meta::get_str(address, &["ip"])
-        .parse()
-        .map_err(|_| unavailable("endpoints"))?;
-    if !may_be_dialled(ip) {
-        return Err(Status::bad_request("address not allowed"));
-    }
-    Ok(Backend::Address(SocketAddr::new(ip.to_canonical(), port)))
 }
 
 /// The name of the Service's port that is meant by a name or a number, or by nothing. One that it

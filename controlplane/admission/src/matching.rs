@@ -1,0 +1,44 @@
+//! Which requests a webhook or a policy is about, and what its expressions see of one.
+//!
+//! ```text
+//! Criteria::find: rules (those left out first) > equivalent resources > namespaceSelector > objectSelector  -> Invocation
+//! Forms::shown: the objects in the version of the Invocation
+//! MatchConditions::judge: expressions about them
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`rules`] | operations, groups, versions, resources, scopes |
+//! | [`criteria`] | rules with selectors and a match policy, as they are written |
+//! | [`exempt`] | what nobody is asked about |
+//! | [`namespaces`] | the namespace that a request is in |
+//! | [`forms`] | objects in one version of their kind, and back |
+//! | [`review`] | the request as `AdmissionRequest` has it |
+//! | [`variables`] | what expressions see |
+//! | [`conditions`] | match conditions |
+//!
+//! What is written was validated when it was stored; what cannot be read all the same matches
+//! nothing or fails, as upstream has it.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/generic/webhook.go` and
+//! `.../plugin/policy/matching/matching.go` at v1.37.
+
+pub mod conditions;
+pub mod criteria;
+pub mod exempt;
+pub mod forms;
+pub mod namespaces;
+pub mod review;
+pub mod rules;
+pub mod variables;
+
+#[cfg(test)]
+mod tests;
+
+pub use conditions::{MatchConditions, Verdict};
+pub use criteria::{Criteria, Invocation};
+pub use exempt::is_exempt;
+pub use forms::Forms;
+pub use namespaces::Namespaces;
+pub use rules::{About, Rule};
+pub use variables::Variables;
