@@ -10,7 +10,7 @@ use coracle_registry::{api_resource::ApiResource, store::WriteOptions, strategy:
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{reinvocation::Reinvocation, told::Told};
+use crate::{policy::reinvocation::PolicyReinvocation, reinvocation::Reinvocation, told::Told};
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +83,7 @@ impl<'a> Request<'a> {
             warnings: Mutex::default(),
             audit: Mutex::default(),
             reinvocation: Reinvocation::default(),
+            policies: PolicyReinvocation::default(),
         }
     }
 
@@ -119,6 +120,8 @@ pub struct Attributes<'a> {
     audit: Mutex<BTreeMap<String, String>>,
     /// Whether plugins that change a write look at it once more.
     pub reinvocation: Reinvocation,
+    /// The same of each policy.
+    pub(crate) policies: PolicyReinvocation,
 }
 
 /// What a look at a write has brought.
@@ -150,6 +153,16 @@ impl Attributes<'_> {
     pub fn object_mut(&mut self) -> &mut Value {
         self.is_changed = true;
         self.object
+    }
+
+    /// Begins the turn of the policies in the second look.
+    pub(crate) fn enter_policies(&mut self) {
+        self.policies.enter(self.object);
+    }
+
+    /// Ends the turn of the policies.
+    pub(crate) fn leave_policies(&mut self) {
+        self.policies.leave(self.object);
     }
 
     /// As it is stored; `None` for a new object.

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use coracle_api::status::Status;
 use coracle_registry::store::companions::{Companion, Companions, Write};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     attributes::{Attributes, Request},
@@ -23,6 +24,7 @@ use crate::{
     parts::Parts,
     plugin::Plugin,
     pod_security::PodSecurity,
+    policy::{mutating::MutatingAdmissionPolicy, validating::ValidatingAdmissionPolicy},
     priority::Priority,
     resource_quota::{NAME as RESOURCE_QUOTA, QuotaLock, ResourceQuota},
     role_escalation::RoleEscalation,
@@ -39,6 +41,7 @@ pub struct Chain {
     ordered: Vec<Box<dyn Plugin>>,
     lifecycle: NamespaceLifecycle,
     quota: Option<ResourceQuota>,
+    policies: (MutatingAdmissionPolicy, ValidatingAdmissionPolicy),
 }
 
 /// What admission says in the transaction of one write, and its turn at the quotas of its
@@ -73,6 +76,8 @@ impl Companion for Turn<'_> {
 impl Chain {
     /// All that there are.
     pub fn new(parts: &Parts) -> Self {
+        let mutating = MutatingAdmissionPolicy::new(parts);
+        let validating = ValidatingAdmissionPolicy::new(parts);
         let ordered: Vec<Box<dyn Plugin>> = vec![
             Box::new(NamespaceLifecycle::new(parts)),
             Box::new(LimitRanger::new(parts)),
@@ -90,8 +95,10 @@ impl Chain {
             Box::new(CertificateSigning::new(parts)),
             Box::new(ClusterTrustBundleAttest::new(parts)),
             Box::new(CertificateSubjectRestriction),
-            // What calls out belongs here: MutatingAdmissionPolicy, MutatingAdmissionWebhook,
-            // ValidatingAdmissionPolicy, ValidatingAdmissionWebhook.
+            Box::new(mutating.clone()),
+            // What calls out belongs here: MutatingAdmissionWebhook before the validating policies,
+            // ValidatingAdmissionWebhook after them.
+            Box::new(validating.clone()),
             Box::new(CertificateRequester),
             Box::new(PodCertificateSigning::new(parts)),
             Box::new(ServiceAccountTokens::new(parts)),
@@ -101,7 +108,20 @@ impl Chain {
             ordered,
             lifecycle: NamespaceLifecycle::new(parts),
             quota: ResourceQuota::new(parts),
+            policies: (mutating, validating),
         }
+    }
+
+    /// Takes in the policies that there are: before the first write is admitted.
+    pub fn refresh_policies(&self) {
+        self.policies.0.refresh();
+        self.policies.1.refresh();
+    }
+
+    /// Takes in policies as they change, and compiles them, until `stop`.
+    pub async fn follow_policies(&self, stop: &CancellationToken) {
+        let (mutating, validating) = &self.policies;
+        tokio::join!(mutating.follow(stop), validating.follow(stop));
     }
 
     /// The same with one more where those are that call out, before our own.

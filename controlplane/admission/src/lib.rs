@@ -11,6 +11,7 @@
 //! | [`attributes`], [`told`] | a write as admission sees it, and what the client says of it |
 //! | [`matching`] | which requests a webhook or a policy is about, and what its expressions see |
 //! | [`kinds`] | which kinds are served |
+//! | `policy` | ValidatingAdmissionPolicies and MutatingAdmissionPolicies |
 //! | `reinvocation` | what is looked at once more because others have changed it |
 //! | [`plugin`] | what a plugin is |
 //! | [`parts`] | what plugins are made from |
@@ -52,6 +53,7 @@ pub mod parts;
 pub mod plugin;
 mod pod;
 mod pod_security;
+mod policy;
 mod priority;
 pub mod reinvocation;
 mod resource_quota;

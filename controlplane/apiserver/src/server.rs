@@ -150,6 +150,7 @@ impl ApiServer {
         // So it finds all kinds.
         let serving = definitions::Serving::default();
         definitions::serve_all(&state, &serving).await;
+        state.admission.refresh_policies();
         state.bootstrapped.store(true, Ordering::Release);
         keep_house(&state, &serving);
         Ok(Arc::new(Self { state, serving }))
@@ -247,6 +248,11 @@ fn keep_house(state: &Arc<State>, serving: &definitions::Serving) {
         bootstrap::repair(Arc::clone(&repairing))
     });
     let (following, serving) = (Arc::clone(state), Arc::clone(serving));
+    let admitting = Arc::clone(state);
+    housekeeping.keep("policies", HOUSEKEEPING, &state.health, move |stop| {
+        let server = Arc::clone(&admitting);
+        async move { server.admission.follow_policies(&stop).await }
+    });
     housekeeping.keep("definitions", HOUSEKEEPING, &state.health, move |_| {
         definitions::follow(Arc::clone(&following), Arc::clone(&serving))
     });

@@ -28,6 +28,7 @@ mod nodes;
 mod pod_admission;
 mod pod_peers;
 mod pod_security;
+mod policies;
 mod quota;
 mod raw;
 mod rbac;

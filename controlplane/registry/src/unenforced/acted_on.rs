@@ -30,8 +30,8 @@ const EVENTS: ActedOn = By("controlplane/apiserver/src/event_expiry.rs");
 const NO_CSI: ActedOn = Nobody("nodes have no CSI drivers");
 const NO_DEVICES: ActedOn = Nobody("no device is given to a pod, and pods that claim one wait");
 const NO_QUEUES: ActedOn = Nobody("requests are not queued by it");
-const NO_REFUSALS: ActedOn = Nobody("no request is refused by it");
-const NO_CHANGES: ActedOn = Nobody("no request is changed by it");
+const REFUSALS: ActedOn = By("controlplane/admission/src/policy/validating.rs");
+const CHANGES: ActedOn = By("controlplane/admission/src/policy/mutating.rs");
 const VOLUMES: ActedOn = By("controlplane/controllers/src/volume/binder.rs");
 const NO_WEBHOOKS: ActedOn = Nobody("its webhooks are never called");
 
@@ -84,11 +84,11 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
         By("controlplane/admission/src/service_account.rs"),
     ),
     ("", "services", By("agent/src/proxy.rs")),
-    (ADMISSION, "mutatingadmissionpolicies", NO_CHANGES),
-    (ADMISSION, "mutatingadmissionpolicybindings", NO_CHANGES),
+    (ADMISSION, "mutatingadmissionpolicies", CHANGES),
+    (ADMISSION, "mutatingadmissionpolicybindings", CHANGES),
     (ADMISSION, "mutatingwebhookconfigurations", NO_WEBHOOKS),
-    (ADMISSION, "validatingadmissionpolicies", NO_REFUSALS),
-    (ADMISSION, "validatingadmissionpolicybindings", NO_REFUSALS),
+    (ADMISSION, "validatingadmissionpolicies", REFUSALS),
+    (ADMISSION, "validatingadmissionpolicybindings", REFUSALS),
     (ADMISSION, "validatingwebhookconfigurations", NO_WEBHOOKS),
     (
         "apiextensions.k8s.io",

@@ -1,0 +1,352 @@
+//! MutatingAdmissionPolicy: policies that change what is written.
+//!
+//! Source: `.../policy/mutating/dispatcher.go`, `.../policy/generic/policy_dispatcher.go` at v1.37.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use coracle_api::{
+    meta,
+    resource::Gvk,
+    schema::{self, Schema},
+    status::{Cause, Reason, Status},
+};
+use coracle_auth::authz::UnionAuthorizer;
+use coracle_registry::api_resource::ApiResource;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    index::{Binding, Hook, Index},
+    is_exempt,
+    mutation::{Mutator, Target},
+    params::Params,
+    reinvocation::Key,
+    view::View,
+};
+use crate::{
+    attributes::{Attributes, Operation},
+    kinds::Kinds,
+    matching::{Forms, Invocation, Namespaces, Verdict, forms::keep_managers},
+    parts::Parts,
+    plugin::Plugin,
+};
+
+const KINDS: [&str; 2] = [
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+];
+
+/// The policies of this kind.
+#[derive(Clone)]
+pub(crate) struct MutatingAdmissionPolicy(Option<Arc<Inner>>);
+
+struct Inner {
+    index: Index<Mutator>,
+    params: Params,
+    kinds: Arc<dyn Kinds>,
+    namespaces: Namespaces,
+    authorizer: Arc<UnionAuthorizer>,
+}
+
+/// One policy with one binding and one parameter.
+struct Call<'a> {
+    hook: &'a Hook<Mutator>,
+    binding: &'a Binding,
+    invocation: Invocation,
+    params: Value,
+}
+
+/// Why a policy could not do its work.
+struct Failure {
+    message: String,
+    /// What it makes of the refusal, if not Forbidden.
+    reason: Option<Reason>,
+}
+
+impl MutatingAdmissionPolicy {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        let index = Index::new(&parts.registry, KINDS, Mutator::compile);
+        Self(index.map(|index| {
+            Arc::new(Inner {
+                index,
+                params: Params::new(parts.store.clone(), Arc::clone(&parts.kinds)),
+                kinds: Arc::clone(&parts.kinds),
+                namespaces: Namespaces::new(parts),
+                authorizer: Arc::clone(&parts.authorizer),
+            })
+        }))
+    }
+
+    /// Takes in what there is now.
+    pub(crate) fn refresh(&self) {
+        if let Some(inner) = &self.0 {
+            inner.index.refresh();
+        }
+    }
+
+    /// Takes in what changes until `stop`.
+    pub(crate) async fn follow(&self, stop: &CancellationToken) {
+        match &self.0 {
+            Some(inner) => inner.index.follow(stop).await,
+            None => stop.cancelled().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Plugin for MutatingAdmissionPolicy {
+    fn name(&self) -> &'static str {
+        "MutatingAdmissionPolicy"
+    }
+
+    fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
+        let has_policies = self.0.as_ref().is_some_and(|inner| !inner.index.is_empty());
+        has_policies && operation != Operation::Delete && !is_exempt(resource)
+    }
+
+    async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        let Some(inner) = &self.0 else { return Ok(()) };
+        let (hooks, mut failures) = (inner.index.hooks(), Vec::new());
+        let mut calls = Vec::new();
+        for hook in &*hooks {
+            inner
+                .calls(hook, attributes, &mut calls, &mut failures)
+                .await;
+        }
+        if attributes.reinvocation.is_again() {
+            attributes.enter_policies();
+        }
+        for call in &calls {
+            inner.call(call, attributes, &mut failures).await?;
+            // One evaluation may take long: others go on between two.
+            tokio::task::yield_now().await;
+        }
+        attributes.leave_policies();
+        match failures.is_empty() {
+            true => Ok(()),
+            false => Err(refusal(attributes, failures)),
+        }
+    }
+}
+
+impl Inner {
+    /// The parts of a policy that a write is about.
+    async fn calls<'a>(
+        &self,
+        hook: &'a Hook<Mutator>,
+        attributes: &Attributes<'_>,
+        calls: &mut Vec<Call<'a>>,
+        failures: &mut Vec<Failure>,
+    ) {
+        let found = hook
+            .constraints
+            .find(attributes, &*self.kinds, &self.namespaces)
+            .await;
+        let invocation = match found {
+            Ok(Some(invocation)) => invocation,
+            Ok(None) => return,
+            Err(status) => {
+                return failures.extend(hook.misconfigured(None, &status.message));
+            }
+        };
+        let kind = match self.params.kind(hook) {
+            Ok(kind) => kind,
+            Err(why) => return failures.extend(hook.misconfigured(None, &why)),
+        };
+        for binding in &hook.bindings {
+            let params = match self.is_bound(binding, attributes).await {
+                Ok(false) => continue,
+                Ok(true) => {
+                    let namespace = attributes.namespace;
+                    self.params.collect(&kind, binding, namespace).await
+                }
+                Err(why) => Err(why),
+            };
+            match params {
+                Ok(params) => calls.extend(params.into_iter().map(|params| Call {
+                    hook,
+                    binding,
+                    invocation: invocation.clone(),
+                    params,
+                })),
+                Err(why) => failures.extend(hook.misconfigured(Some(binding), &why)),
+            }
+        }
+    }
+
+    async fn is_bound(
+        &self,
+        binding: &Binding,
+        attributes: &Attributes<'_>,
+    ) -> Result<bool, String> {
+        let Some(criteria) = &binding.matching else {
+            return Ok(true);
+        };
+        let found = criteria
+            .find(attributes, &*self.kinds, &self.namespaces)
+            .await;
+        found
+            .map(|found| found.is_some())
+            .map_err(|status| status.message)
+    }
+
+    async fn call(
+        &self,
+        call: &Call<'_>,
+        attributes: &mut Attributes<'_>,
+        failures: &mut Vec<Failure>,
+    ) -> Result<(), Status> {
+        let Call { hook, binding, .. } = call;
+        let mutator = &hook.evaluator;
+        let forms = Forms::of(attributes, &*self.kinds);
+        let namespace = self.namespaces.of(attributes).await?;
+        if !mutator.conditions.is_empty() {
+            let view = View::new(attributes, (&forms, &call.invocation), namespace.clone())?;
+            let values = view.values(attributes, &self.authorizer, &call.params);
+            let values = values.map_err(Status::internal)?;
+            match mutator.conditions.judge(&values.variables) {
+                Verdict::Matches => {}
+                Verdict::Excluded(_) => return Ok(()),
+                Verdict::Failed { why, .. } => {
+                    failures.extend(hook.failed(binding, &why));
+                    return Ok(());
+                }
+            }
+        }
+        let key = call.key();
+        if attributes.reinvocation.is_again() && !attributes.policies.is_due(&key) {
+            return Ok(());
+        }
+        let is_changed = self
+            .mutate(call, attributes, (&forms, namespace), failures)
+            .await?;
+        if is_changed {
+            attributes.policies.changed();
+            attributes.reinvocation.want();
+        }
+        if mutator.is_reinvoked {
+            attributes.policies.asked(key);
+        }
+        Ok(())
+    }
+
+    /// Whether something is otherwise afterwards.
+    async fn mutate(
+        &self,
+        call: &Call<'_>,
+        attributes: &mut Attributes<'_>,
+        (forms, namespace): (&Forms, Option<Value>),
+        failures: &mut Vec<Failure>,
+    ) -> Result<bool, Status> {
+        if attributes.object().is_null() {
+            return Ok(false);
+        }
+        let gvk = call.invocation.kind(attributes);
+        let schema = self.schema(&gvk)?;
+        let target = Target {
+            gvk: &gvk,
+            schema: &schema,
+        };
+        let mut is_changed = false;
+        for mutation in &call.hook.evaluator.mutations {
+            let invocation = &call.invocation;
+            let view = View::new(attributes, (forms, invocation), namespace.clone())?;
+            let made = view
+                .values(attributes, &self.authorizer, &call.params)
+                .and_then(|values| {
+                    let object = (&view.object, &target);
+                    call.hook.evaluator.mutated(mutation, &values, object)
+                });
+            let made = match made {
+                Ok(made) => made,
+                Err(why) => {
+                    failures.extend(call.hook.failed(call.binding, &why));
+                    continue;
+                }
+            };
+            if made == view.object {
+                continue;
+            }
+            let mut made = forms.decoded(invocation, &gvk, &made)?;
+            keep_managers(&mut made, &view.object);
+            if made != view.object {
+                *attributes.object_mut() = forms.back(invocation, made)?;
+                is_changed = true;
+            }
+        }
+        Ok(is_changed)
+    }
+
+    /// What objects of a kind look like.
+    fn schema(&self, gvk: &Gvk) -> Result<Schema, Status> {
+        let served = self.kinds.of_kind(gvk);
+        let schema = served.and_then(|resource| resource.schema.clone());
+        let built_in = || schema::table().by_gvk(gvk).map(Schema::BuiltIn);
+        schema.or_else(built_in).ok_or_else(|| {
+            Status::service_unavailable(format!(
+                "Resource kind {gvk} not found. There can be a delay between when CustomResourceDefinitions are created and when they are available."
+            ))
+        })
+    }
+}
+
+impl Call<'_> {
+    fn key(&self) -> Key {
+        Key {
+            policy: self.hook.name.clone(),
+            binding: self.binding.name.clone(),
+            params: (
+                meta::namespace(&self.params).to_owned(),
+                meta::name(&self.params).to_owned(),
+            ),
+        }
+    }
+}
+
+impl Hook<Mutator> {
+    fn misconfigured(&self, binding: Option<&Binding>, why: &str) -> Option<Failure> {
+        let what = if binding.is_some() { "binding" } else { "policy" };
+        let message = format!("failed to configure {what}: {why}");
+        self.failure(binding, &message, None)
+    }
+
+    fn failed(&self, binding: &Binding, why: &str) -> Option<Failure> {
+        self.failure(Some(binding), why, Some(Reason::Invalid))
+    }
+
+    fn failure(
+        &self,
+        binding: Option<&Binding>,
+        why: &str,
+        reason: Option<Reason>,
+    ) -> Option<Failure> {
+        let policy = &self.name;
+        let message = match binding {
+            Some(Binding { name, .. }) => {
+                format!("policy '{policy}' with binding '{name}' denied request: {why}")
+            }
+            None => format!("policy {policy:?} denied request: {why}"),
+        };
+        self.is_strict.then_some(Failure { message, reason })
+    }
+}
+
+/// The first failure gives its message and reason; all are causes.
+fn refusal(attributes: &Attributes<'_>, failures: Vec<Failure>) -> Status {
+    let mut status = attributes.forbidden("admission request denied by policy");
+    if let Some(first) = failures.first() {
+        status.message.clone_from(&first.message);
+        status.reason = first.reason.unwrap_or(status.reason);
+    }
+    let causes = failures.into_iter().map(|failure| Cause {
+        message: failure.message,
+        ..Cause::default()
+    });
+    status
+        .details
+        .get_or_insert_default()
+        .causes
+        .extend(causes);
+    status
+}

@@ -1,0 +1,198 @@
+//! Parameters: from ConfigMaps, from custom resources, by name and by selector, and none.
+
+use super::*;
+
+/// Labels that a ConfigMap's data lists are required.
+const REQUIRED: &str = "params.data.all(name, name in object.metadata.labels && \
+    object.metadata.labels[name] == params.data[name])";
+
+fn of_configmaps(validation: &str) -> Value {
+    json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": validation, "messageExpression": "'wants ' + params.metadata.name"}]})
+}
+
+fn labelled(labels: Value) -> Value {
+    let mut pod = pod("a", false);
+    pod["metadata"]["labels"] = labels;
+    pod
+}
+
+fn reference(name: &str, action: &str) -> Value {
+    json!({"paramRef": {"name": name, "parameterNotFoundAction": action}})
+}
+
+#[tokio::test]
+async fn each_namespace_may_have_its_own() {
+    let Cluster { admin, .. } = cluster().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    made(&admin, NAMESPACES, namespace).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    made(
+        &admin,
+        &format!("{NAMESPACES}/other/serviceaccounts"),
+        account,
+    )
+    .await;
+    made(
+        &admin,
+        CONFIGMAPS,
+        configmap("labels", json!({"team": "a"})),
+    )
+    .await;
+    let others = format!("{NAMESPACES}/other/configmaps");
+    made(&admin, &others, configmap("labels", json!({"team": "b"}))).await;
+    validating(
+        &admin,
+        "pods",
+        of_configmaps(REQUIRED),
+        reference("labels", "Deny"),
+    )
+    .await;
+    let answer = refused(&admin, PODS, &labelled(json!({"team": "b"}))).await;
+    assert!(
+        answer.message().ends_with("denied request: wants labels"),
+        "{}",
+        answer.message()
+    );
+    let elsewhere = format!("{NAMESPACES}/other/pods");
+    made(&admin, &elsewhere, labelled(json!({"team": "b"}))).await;
+    made(&admin, PODS, labelled(json!({"team": "a"}))).await;
+    // What changes holds for the next write.
+    let one = format!("{CONFIGMAPS}/labels");
+    let change = json!({"data": {"team": "c"}});
+    assert_eq!(write(&admin, "PATCH", &one, &change).await.code, 200);
+    let mut next = labelled(json!({"team": "c"}));
+    next["metadata"]["name"] = "next".into();
+    made(&admin, PODS, next).await;
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_allowed_or_denied() {
+    for (action, code) in [("Allow", 201), ("Deny", 422)] {
+        let Cluster { admin, .. } = cluster().await;
+        made(&admin, CONFIGMAPS, configmap("there", json!({"a": "b"}))).await;
+        validating(
+            &admin,
+            "pods",
+            of_configmaps(REQUIRED),
+            reference("there", action),
+        )
+        .await;
+        refused(&admin, PODS, &pod("a", false)).await;
+        let one = format!("{CONFIGMAPS}/there");
+        assert_eq!(write(&admin, "DELETE", &one, &json!({})).await.code, 200);
+        let answer = write(&admin, "POST", PODS, &pod("a", false)).await;
+        assert_eq!(answer.code, code, "{action}");
+        if code == 422 {
+            assert_eq!(
+                answer.message(),
+                "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed to \
+                 configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_selector_hands_over_all_that_it_selects() {
+    let Cluster { admin, .. } = cluster().await;
+    for name in ["one", "two"] {
+        let mut map = configmap(name, json!({name: "yes"}));
+        map["metadata"]["labels"] = json!({"of": "policy"});
+        made(&admin, CONFIGMAPS, map).await;
+    }
+    let selector = json!({"paramRef": {"selector": {"matchLabels": {"of": "policy"}},
+        "parameterNotFoundAction": "Deny", "namespace": "default"}});
+    validating(&admin, "pods", of_configmaps(REQUIRED), selector).await;
+    let answer = refused(&admin, PODS, &labelled(json!({"one": "yes"}))).await;
+    assert!(answer.message().ends_with("wants two"));
+    let answer = refused(&admin, PODS, &labelled(json!({"two": "yes"}))).await;
+    assert!(answer.message().ends_with("wants one"));
+    made(
+        &admin,
+        PODS,
+        labelled(json!({"one": "yes", "two": "yes"})),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn references_that_do_not_fit_are_told() {
+    let in_namespace = json!({"paramRef": {"name": "a", "parameterNotFoundAction": "Allow"}});
+    let of_cluster = json!({"paramRef": {"name": "a", "namespace": "default", "parameterNotFoundAction": "Allow"}});
+    for (kind, api_version, reference, path, why) in [
+        (
+            "ConfigMap",
+            "v1",
+            &in_namespace,
+            "namespaces",
+            "failed to configure binding: cannot use namespaced paramRef in policy binding that matches cluster-scoped \
+             resources",
+        ),
+        (
+            "Namespace",
+            "v1",
+            &of_cluster,
+            "namespaces",
+            "failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
+        ),
+        (
+            "Widget",
+            "example.org/v1",
+            &in_namespace,
+            "namespaces",
+            "failed to configure policy: failed to find resource referenced by paramKind: 'example.org/v1, Kind=Widget'",
+        ),
+    ] {
+        let Cluster { admin, .. } = cluster().await;
+        let spec = json!({"paramKind": {"apiVersion": api_version, "kind": kind},
+            "validations": [{"expression": "true"}]});
+        validating(&admin, path, spec, reference.clone()).await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+        let answer = refused(&admin, NAMESPACES, &namespace).await;
+        assert!(answer.message().ends_with(why), "{}", answer.message());
+    }
+}
+
+/// Kinds that come while the policy is there, as operators bring them.
+#[tokio::test]
+async fn custom_resources_are_parameters_as_soon_as_they_are_served() {
+    let Cluster { admin, .. } = cluster().await;
+    let spec = json!({"paramKind": {"apiVersion": "example.org/v1", "kind": "Limit"},
+        "validations": [{"expression": "object.spec.replicas <= params.spec.most",
+            "messageExpression": "'at most ' + string(params.spec.most)"}]});
+    validating(&admin, "apps/deployments", spec, reference("few", "Deny")).await;
+    let deployment = |replicas: i64| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}}, "template": {
+                "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}}})
+    };
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let answer = refused(&admin, deployments, &deployment(1)).await;
+    assert!(answer.message().contains("failed to find resource referenced by paramKind"));
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+        "properties": {"most": {"type": "integer"}}}}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "limits.example.org"}, "spec": {"group": "example.org", "scope": "Namespaced",
+            "names": {"plural": "limits", "kind": "Limit"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    made(&admin, definitions, definition).await;
+    let limit = json!({"apiVersion": "example.org/v1", "kind": "Limit", "metadata": {"name": "few"}, "spec": {"most": 2}});
+    let limits = "/apis/example.org/v1/namespaces/default/limits";
+    let making = async {
+        while write(&admin, "POST", limits, &limit).await.code != 201 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), making)
+        .await
+        .expect("the kind is served");
+    until(&admin, deployments, &deployment(2), |answer| {
+        answer.code == 201
+    })
+    .await;
+    let answer = write(&admin, "POST", deployments, &deployment(3)).await;
+    assert!(answer.message().ends_with("denied request: at most 2"), "{}", answer.message());
+}
